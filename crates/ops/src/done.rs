@@ -161,6 +161,12 @@ impl AttributeSet {
         Self(self.0 | others.0)
     }
 
+    /// These without the others.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     /// Those that are to be set.
     #[must_use]
     pub fn of(settings: &dafs_types::SetAttributes) -> Self {

@@ -10,9 +10,9 @@ use dafs_types::{Credentials, NoSuchId, limits};
 use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
+use crate::caller::Asker;
 use crate::chain::ChainId;
 use crate::channel::{Channel, RECEIVES_SPARE};
-use crate::credentials::Asker;
 use crate::logins::Line;
 use crate::meter::Traffic;
 use crate::reactor::Reactor;
@@ -140,7 +140,7 @@ impl Reactor {
             let end =
                 if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
             for closed in self.filer.channel_closed(channel.id, end, self.now) {
-                self.release_open(&closed);
+                self.files().release_open(&closed);
             }
             self.interface.deregister(channel.inbox.key());
             self.meter.depart(channel.peer.transport, channel.traffic);
@@ -150,15 +150,15 @@ impl Reactor {
             }
             self.end_back(&channel);
             self.logins.forget(endpoint);
-            self.forget_waiters_of(endpoint);
+            self.lock_waits.forget_channel(channel.id);
             self.drop_held(endpoint);
-            self.act_on_locks();
+            self.files().act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);
             }
         }
         self.interface.release(endpoint);
-        self.note_forgotten();
+        self.files().note_forgotten();
         self.ask_again();
     }
 

@@ -11,7 +11,7 @@ use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 /// What waits for the answers to be out: one of each kind.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl Afterwards {
 impl Keeping {
     /// What is to be kept of an answer to a WRITE.
     #[inline]
-    pub fn of(answer: Answer, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
+    pub fn of(answer: ReplyTo, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
         let mut octets = [0; RESULT_BYTES];
         octets.copy_from_slice(&message[HEADER_BYTES..]);
         Self { session: answer.kept_later(), request: name_of_write(answer), octets }
@@ -147,7 +147,7 @@ impl Reactor {
         if let Some(Closing { channel, state, key }) = self.afterwards.closing.take()
             && let Ok(closed) = self.filer.close(channel, state, key)
         {
-            self.release_open(&closed);
+            self.files().release_open(&closed);
         }
     }
 
@@ -163,7 +163,7 @@ impl Reactor {
     /// A WRITE whose result was to be kept afterwards is not over at once: it is under way from
     /// here on, as any request is.
     #[inline]
-    pub(crate) fn keep_begun(&mut self, answer: Answer) -> Answer {
+    pub(crate) fn keep_begun(&mut self, answer: ReplyTo) -> ReplyTo {
         let session = answer.kept_later();
         if !session.is_some() {
             return answer;
@@ -175,7 +175,7 @@ impl Reactor {
     }
 }
 
-fn name_of_write(answer: Answer) -> RequestName {
+fn name_of_write(answer: ReplyTo) -> RequestName {
     let (stream, sequence) = (answer.stream, answer.sequence);
     RequestName { stream, sequence, procedure: Procedure::WriteDirect.number() }
 }

@@ -6,53 +6,53 @@
 use dafs_filer::IoKind;
 use dafs_store::cache::{CachedFile, Progress};
 use dafs_types::{FileHandle, Stability, StateId, Status, limits};
-use dafs_wire::Response;
-use dafs_wire::messages::{AppendDirect, AppendInline, AppendResult};
+use dafs_wire::messages::{AppendDirect, AppendInline};
 
 use crate::data::{IoFile, Step, check_range};
 use crate::ledger::Facts;
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::{Answer, Buffers, Task, TaskId, Wait, WriteSource, WriteTask};
+use crate::task::{Buffers, ReplyTo, Task, TaskId, Wait, Work, WriteSource, WriteTask};
 use crate::write::write_task;
 
 impl Reactor {
     pub(crate) fn append_inline(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &AppendInline<'_>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NotDone> {
         let octets = request.data.octets().ok_or(Status::Inval)?;
         let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
         self.check_end_locks(request.state, &request.file)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let source = WriteSource::Octets(octets.into());
-        self.start_append(answer, io, length, request.stability, source)
+        Ok(self.start_append(answer, io, length, request.stability, source)?)
     }
 
     pub(crate) fn append_direct(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &AppendDirect,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NotDone> {
         if request.buffer.length < request.length {
-            return Err(Status::TooSmall);
+            return Err(Status::TooSmall.into());
         }
         self.check_end_locks(request.state, &request.file)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let buffers = Buffers::One(request.buffer);
         let source = self.direct_source(answer, buffers, request.length, request.checksum);
-        self.start_append(answer, io, request.length, request.stability, source)
+        Ok(self.start_append(answer, io, request.length, request.stability, source)?)
     }
 
     /// An append may end up anywhere behind the present end.
-    fn check_end_locks(&self, state: StateId, handle: &FileHandle) -> Result<(), Status> {
+    fn check_end_locks(&mut self, state: StateId, handle: &FileHandle) -> Result<(), Status> {
         let end = self.cache.find(handle).map_or(0, |file| self.cache.size(file));
         self.check_locks(state, handle, (end, limits::FILE_OFFSET_MAX - end), IoKind::Write)
     }
 
     fn start_append(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         io: IoFile,
         length: u32,
         stability: Stability,
@@ -63,7 +63,7 @@ impl Reactor {
             return Err(Status::WriteTooBig);
         }
         let task = write_task(io, 0, length, stability, source);
-        self.start(Task::Write(answer, WriteTask { is_append: true, ..task }));
+        self.start(Task::new(answer, Work::Write(WriteTask { is_append: true, ..task })));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Reactor {
     }
 
     /// Has the place written down, if the append's outcome will be. True if it waits for that.
-    pub(crate) fn intends(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> bool {
+    pub(crate) fn intends(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> bool {
         if !answer.logged || task.has_intent {
             return false;
         }
@@ -103,11 +103,5 @@ impl Reactor {
     pub(crate) fn release_place(&mut self, file: CachedFile) {
         self.appending.retain(|other| *other != file);
         self.on_progress(Progress { file, error: None });
-    }
-
-    pub(crate) fn reply_appended(&mut self, answer: Answer, offset: u64, committed: Stability) {
-        let verifier = self.write_verifier();
-        let result = AppendResult { offset, verifier, committed };
-        self.reply(answer, &Response::AppendInline(result));
     }
 }

@@ -22,8 +22,9 @@ use dafs_wire::{
 
 use crate::channel::Channel;
 use crate::reactor::Reactor;
+use crate::respond::ReplyStatus;
 use crate::session::brings_results;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 /// Sizes and credits of a bound channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl Reactor {
     /// CONNECT_BIND's proof is here, or not.
     pub(crate) fn finish_bind(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         verified: Result<Verified, Status>,
         sizes: BackSizes,
         authentication: AuthResult<'_>,
@@ -112,7 +113,7 @@ impl Reactor {
             Ok(operation) => operation,
             Err(status) if brings_results(status, &authentication) => {
                 let response = Response::ConnectBind(sizes.result(authentication, false));
-                return self.respond(answer, status, &response);
+                return self.respond(answer, ReplyStatus::now(status), &response);
             }
             Err(status) => return self.fail(answer, status),
         };

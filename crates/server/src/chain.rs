@@ -35,12 +35,12 @@ use std::collections::VecDeque;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{Admitted, ChainPlace, KeptSession};
-use dafs_journal::RecordNumber;
 use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
 use dafs_wire::{ByteOrder, ChainFlags, HEADER_BYTES, Procedure, RequestHeader, Response};
 
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::respond::ReplyStatus;
+use crate::task::ReplyTo;
 
 /// Names a chain, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ struct Running {
 
 #[derive(Debug)]
 struct Waiting {
-    answer: Answer,
+    answer: ReplyTo,
     kept: KeptSession,
     message: Box<[u8]>,
 }
@@ -101,7 +101,7 @@ impl Reactor {
     /// A member of a chain has come.
     pub(crate) fn take_member(
         &mut self,
-        mut answer: Answer,
+        mut answer: ReplyTo,
         admitted: &Admitted,
         order: ByteOrder,
         header: &RequestHeader,
@@ -158,7 +158,7 @@ impl Reactor {
     #[inline(never)]
     fn carry_out_member(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         kept: KeptSession,
         order: ByteOrder,
         header: &RequestHeader,
@@ -173,22 +173,27 @@ impl Reactor {
     /// A member's answer is made. It ends with it, unless the journal must have
     /// something first.
     #[inline(never)]
-    pub(crate) fn note_member(&mut self, answer: Answer, status: Status, response: &Response<'_>) {
-        self.chains.note(answer, status, response);
-        if !answer.logged && self.answer_after == RecordNumber(0) {
+    pub(crate) fn note_member(
+        &mut self,
+        answer: ReplyTo,
+        told: ReplyStatus,
+        response: &Response<'_>,
+    ) {
+        self.chains.note(answer, told.status, response);
+        if !told.may_wait(answer) {
             self.end_member(answer);
         }
     }
 
     /// A member's answer could not be made, and a failure is sent instead.
     #[cold]
-    pub(crate) fn break_chain(&mut self, answer: Answer) {
+    pub(crate) fn break_chain(&mut self, answer: ReplyTo) {
         self.chains.break_off(answer);
     }
 
     /// A member is over: the next one may begin.
     #[inline]
-    pub(crate) fn end_member(&mut self, answer: Answer) {
+    pub(crate) fn end_member(&mut self, answer: ReplyTo) {
         if answer.chain.is_some() {
             self.chains.end(answer);
         }
@@ -251,7 +256,7 @@ impl Chains {
     /// The chain of a member that is under way. A slot may be another chain's by the time a
     /// member ends whose connection is gone.
     #[inline]
-    fn of_running(&mut self, answer: Answer) -> Option<&mut Chain> {
+    fn of_running(&mut self, answer: ReplyTo) -> Option<&mut Chain> {
         let chain = self.get_mut(answer.chain)?;
         let is_its = chain.endpoint == answer.endpoint
             && chain.running.is_some_and(|running| {
@@ -272,7 +277,7 @@ impl Chains {
     }
 
     /// Puts a member behind those that wait. False if there are too many.
-    fn wait(&mut self, answer: Answer, kept: KeptSession, message: &[u8]) -> bool {
+    fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
         let Some(chain) = self.get_mut(answer.chain) else { return false };
         if chain.waiting.len() >= MEMBERS_WAITING_MAX {
             return false;
@@ -289,7 +294,7 @@ impl Chains {
     /// A member begins. What it takes from those before is put into its message.
     fn begin(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         header: &RequestHeader,
         message: &mut [u8],
     ) -> Result<(), Status> {
@@ -309,7 +314,7 @@ impl Chains {
         }
     }
 
-    fn note(&mut self, answer: Answer, status: Status, response: &Response<'_>) {
+    fn note(&mut self, answer: ReplyTo, status: Status, response: &Response<'_>) {
         let Some(chain) = self.of_running(answer) else { return };
         if status != Status::Ok {
             chain.is_broken = true;
@@ -326,14 +331,14 @@ impl Chains {
     }
 
     /// The chain of this member goes no further.
-    fn break_off(&mut self, answer: Answer) {
+    fn break_off(&mut self, answer: ReplyTo) {
         let chain = self.get_mut(answer.chain);
         if let Some(chain) = chain.filter(|chain| chain.endpoint == answer.endpoint) {
             chain.is_broken = true;
         }
     }
 
-    fn end(&mut self, answer: Answer) {
+    fn end(&mut self, answer: ReplyTo) {
         let Some(chain) = self.of_running(answer) else { return };
         chain.running = None;
         if chain.waiting.is_empty() {

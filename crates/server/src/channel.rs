@@ -14,8 +14,8 @@ use dafs_wire::ByteOrder;
 
 use crate::authorize::PeerFacts;
 use crate::back::BackChannel;
+use crate::caller::Asker;
 use crate::chain::ChainId;
-use crate::credentials::Asker;
 use crate::meter::Traffic;
 
 /// A connection that was accepted.

@@ -1,42 +1,23 @@
 //! Whom requests act for: the session's own identity, or one that a trusted client has
 //! registered (draft 3.1.1, 6.2.8, 6.2.9).
-//!
-//! Invariant: an identity and the terms on which it enters the exports go together, whoever
-//! it is; a request has the same from its start to its end.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
-use dafs_filer::{CredentialLookup, CredentialName, Registration};
-use dafs_store::local::Squash;
-use dafs_store::{ExportTerms, Store};
+use dafs_filer::{ChannelId, CredentialLookup, CredentialName, Registration};
 use dafs_types::{Credentials, Status};
 use dafs_wire::Response;
 use dafs_wire::messages::{Empty, RegisterCred, RegisterCredResult, ReleaseCred};
 
+use crate::caller::{Asker, Caller};
 use crate::gss::Kerberos;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 use crate::users::Users;
-
-/// The store as some clients see it.
-pub(crate) struct View {
-    pub store: Arc<dyn Store>,
-    /// Whose identity does not count, in a store that knows no terms, and who they are then.
-    squash: Option<(Squash, Credentials)>,
-}
-
-/// Whoever asks for something.
-pub(crate) struct Asker {
-    pub credentials: Credentials,
-    view: Arc<View>,
-}
 
 /// A name to be looked up.
 pub(crate) struct LookupJob {
-    pub answer: Answer,
+    pub answer: ReplyTo,
     pub lookup: CredentialLookup,
     pub name: CredentialName,
     pub users: Users,
@@ -45,62 +26,9 @@ pub(crate) struct LookupJob {
 
 /// What came of it.
 pub(crate) struct LookupDone {
-    answer: Answer,
+    answer: ReplyTo,
     lookup: CredentialLookup,
     found: Option<Credentials>,
-}
-
-impl View {
-    /// The whole store, as it is.
-    pub fn whole(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store, squash: None })
-    }
-
-    /// A store on terms.
-    pub fn new(store: &Arc<dyn Store>, terms: &[ExportTerms]) -> Arc<Self> {
-        match store.on_terms(terms) {
-            Some(store) => Self::whole(store),
-            None => {
-                let only = terms.first().map(|terms| (terms.squash, terms.anonymous.clone()));
-                Arc::new(Self { store: store.clone(), squash: only })
-            }
-        }
-    }
-}
-
-impl Asker {
-    /// Somebody who comes in by a view.
-    pub fn new(who: Credentials, view: &Arc<View>) -> Self {
-        let credentials = match &view.squash {
-            Some((squash, anonymous)) => squash.apply(&who, anonymous).into_owned(),
-            None => who,
-        };
-        Self { credentials, view: view.clone() }
-    }
-
-    /// The store as they see it.
-    pub fn store(&self) -> &dyn Store {
-        &*self.view.store
-    }
-
-    /// Somebody else in the same place.
-    fn acting_for(&self, other: &Credentials) -> Self {
-        Self::new(other.clone(), &self.view)
-    }
-}
-
-impl Deref for Asker {
-    type Target = Credentials;
-
-    fn deref(&self) -> &Credentials {
-        &self.credentials
-    }
-}
-
-impl fmt::Debug for Asker {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.credentials.fmt(out)
-    }
 }
 
 impl LookupJob {
@@ -123,7 +51,7 @@ impl LookupJob {
 impl Reactor {
     /// Who a request acts as, and where.
     #[inline]
-    pub(crate) fn who(&self, answer: Answer) -> Arc<Asker> {
+    pub(crate) fn who(&self, answer: ReplyTo) -> Arc<Asker> {
         match self.channels.get(answer.endpoint) {
             Some(channel) if !answer.is_acting => channel.who.clone(),
             Some(channel) => match self.filer.acting_for(channel.id, answer.stream) {
@@ -134,9 +62,28 @@ impl Reactor {
         }
     }
 
+    /// The same, with the client it is of.
+    ///
+    /// # Errors
+    /// BAD_SESSION if the connection is gone.
+    #[inline]
+    pub(crate) fn caller(&self, to: ReplyTo) -> Result<Caller, Status> {
+        let channel = self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
+        Ok(Caller { who: self.who(to), channel })
+    }
+
+    /// The filer's name for the connection that a request came over.
+    ///
+    /// # Errors
+    /// BAD_SESSION if it is gone.
+    #[inline]
+    pub(crate) fn channel_of(&self, to: ReplyTo) -> Result<ChannelId, Status> {
+        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
+    }
+
     pub(crate) fn register_credentials(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &RegisterCred<'_>,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
@@ -167,7 +114,7 @@ impl Reactor {
 
     pub(crate) fn release_credentials(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &ReleaseCred,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;

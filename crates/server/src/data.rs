@@ -4,27 +4,53 @@
 //! token is held; whatever happens to the connection, pins and tokens come back.
 
 use dafs_filer::{IoKind, Touch};
+use dafs_ops::Hint;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, FillJob};
 use dafs_types::{AccessMask, FileHandle, ShareAccess, StateId, Status, limits};
-use dafs_wire::messages::{CacheHintRequest, Empty};
-use dafs_wire::{DirectBuffers, Response};
+use dafs_wire::DirectBuffers;
 
+use crate::caller::Caller;
 use crate::channel::RecentFile;
-use crate::credentials::Asker;
+use crate::files::Files;
 use crate::jobs::Job;
+use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::reactor::Reactor;
-use crate::task::{Answer, Buffers, Task, TaskId, Wait};
+use crate::task::{Buffers, ReplyTo, Task, TaskId, Wait, Work};
 use crate::undo::UndoSeen;
 
 /// How far a task got.
 pub(crate) enum Step {
-    /// It has been answered.
-    Done,
+    /// It is over, and this came of it.
+    Done(Outcome),
+    /// It is over, and what there was to say has been said.
+    Silent,
+    /// It is over, since its connection is at its end.
+    Broken,
     /// It goes on later.
     Wait(Wait),
-    /// It becomes another task.
-    Become(Box<Task>),
+    /// Something else is left to do.
+    Become(Box<Work>),
+}
+
+impl Step {
+    #[inline]
+    pub fn done(ended: Ended) -> Self {
+        Self::Done(Outcome::done(ended))
+    }
+
+    pub fn failed(why: impl Into<Status>) -> Self {
+        Self::Done(Outcome::failed(why))
+    }
+}
+
+impl From<Now<Outcome>> for Step {
+    fn from(now: Now<Outcome>) -> Self {
+        match now {
+            Now::Done(outcome) => Self::Done(outcome),
+            Now::Later(work) => Self::Become(work),
+        }
+    }
 }
 
 /// The file a request names, and whether it was opened for this request alone.
@@ -36,84 +62,34 @@ pub(crate) struct IoFile {
     pub undo_seen: UndoSeen,
 }
 
-impl Reactor {
-    pub(crate) fn cache_hint(
-        &mut self,
-        answer: Answer,
-        request: &CacheHintRequest,
-    ) -> Result<(), Status> {
-        self.check_use(answer, &request.file)?;
-        if let Some(file) = self.cache.find(&request.file) {
-            let mut jobs = Vec::new();
-            let length = u64::from(request.length);
-            let (pattern, hint) = (request.pattern, request.hint);
-            self.cache.hint(file, request.offset, length, pattern, hint, &mut jobs);
-            self.submit_fills(jobs);
+impl Files<'_> {
+    /// Says how part of a file will be used. What is to be read for that.
+    pub fn hint(&mut self, by: &Caller, ask: &Hint) -> Result<Vec<FillJob>, Status> {
+        self.check_use(by, &ask.file)?;
+        let mut jobs = Vec::new();
+        if let Some(file) = self.cache.find(&ask.file) {
+            self.cache.hint(file, ask.offset, ask.length, ask.pattern, ask.hint, &mut jobs);
         }
-        self.reply(answer, &Response::CacheHint(Empty));
-        Ok(())
+        Ok(jobs)
     }
 
     /// Whether a file's data is any business of the asker's: they may read or write it, or own it,
     /// or have it open since they might. A handle alone, which says where the file is, does not
     /// let anybody have the server sync it, fetch it or drop it.
-    pub(crate) fn check_use(&mut self, answer: Answer, handle: &FileHandle) -> Result<(), Status> {
-        let who = self.who(answer);
+    pub fn check_use(&self, by: &Caller, handle: &FileHandle) -> Result<(), Status> {
         let rights = AccessMask::READ | AccessMask::MODIFY;
-        if who.store().access(&who, handle, rights)? != AccessMask::default() {
+        if by.store().access(by, handle, rights)? != AccessMask::default() {
             return Ok(());
         }
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let is_open = self.open_files.get(handle).is_some_and(|(file, _)| {
-            self.filer.is_open_by(channel, dafs_filer::FileKey(file.key().0))
-        });
-        let is_own =
-            || who.store().attributes(&who, handle).is_ok_and(|found| found.uid == who.uid());
+        let key = self.opened.key(handle);
+        let is_open = key.is_some_and(|key| self.filer.is_open_by(by.channel, key));
+        let is_own = || by.store().attributes(by, handle).is_ok_and(|found| found.uid == by.uid());
         if is_open || is_own() { Ok(()) } else { Err(Status::Access) }
-    }
-
-    // ---- which file -----------------------------------------------------------------
-
-    /// The cached file of a READ or WRITE, checked against its state.
-    #[inline]
-    pub(crate) fn io_file(
-        &mut self,
-        answer: Answer,
-        state: StateId,
-        handle: &FileHandle,
-        kind: IoKind,
-    ) -> Result<IoFile, Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
-        let id = channel.id;
-        if let Some(recent) = channel.recent(state, handle) {
-            let (key, file) = (dafs_filer::FileKey(recent.key.0), recent.file);
-            self.filer.check_io(id, state, key, kind)?;
-            return Ok(IoFile { file, borrowed: false, undo_seen: self.undo_seen() });
-        }
-        if state == StateId::ANONYMOUS {
-            return self.anonymous_file(answer, handle, kind);
-        }
-        let record = self.opens.get(&state);
-        if record.is_none() && self.filer.is_of_delegation(state) {
-            return self.delegated_file(answer, state, handle, kind);
-        }
-        let key = match record {
-            Some(record) if record.handle == *handle => record.key,
-            // The filer tells stale, old and plainly wrong state ids apart.
-            _ => dafs_store::FileKey(u64::MAX),
-        };
-        self.filer.check_io(id, state, dafs_filer::FileKey(key.0), kind)?;
-        let record = record.ok_or(Status::BadStateId)?;
-        let recent = RecentFile { state, handle: *handle, key, file: record.file };
-        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-            channel.remember(recent);
-        }
-        Ok(IoFile { file: recent.file, borrowed: false, undo_seen: self.undo_seen() })
     }
 
     /// Whether locks of others let a read or write through. Nearly free while there are none.
     #[inline]
-    pub(crate) fn check_locks(
+    pub fn check_locks(
         &self,
         state: StateId,
         handle: &FileHandle,
@@ -134,54 +110,134 @@ impl Reactor {
         (offset, length): (u64, u64),
         kind: IoKind,
     ) -> Result<(), Status> {
-        let key = match self.open_files.get(handle) {
-            Some((file, _)) => dafs_filer::FileKey(file.key().0),
-            // Locks outlive opens only on record, and those keep their file.
-            None => match self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle)) {
-                Some(key) => key,
-                None => return Ok(()),
-            },
-        };
+        // Locks outlive opens only on record, and those keep their file.
+        let locked = || self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle));
+        let Some(key) = self.opened.key(handle).or_else(locked) else { return Ok(()) };
         self.filer.check_locks(key, state, offset, length, kind)
     }
 
-    /// I/O without an open: permission is checked now, deny modes of others too.
-    fn anonymous_file(
+    /// Whether a state id may be used so with a file.
+    pub fn check_state(
         &mut self,
-        answer: Answer,
+        by: &Caller,
+        state: StateId,
         handle: &FileHandle,
         kind: IoKind,
-    ) -> Result<IoFile, Status> {
-        let who = self.who(answer);
-        let access = match kind {
-            IoKind::Read => ShareAccess::Read,
-            IoKind::Write => ShareAccess::Write,
-        };
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let file = who.store().open(&who, handle, access)?;
+    ) -> Result<(), Status> {
+        if self.opened.record(state).is_none() && self.filer.is_of_delegation(state) {
+            self.filer.check_io(by.channel, state, self.delegations.key_of(handle), kind)?;
+            by.store().open(by, handle, access_for(kind))?;
+            return Ok(());
+        }
+        self.filer.check_io(by.channel, state, self.opened.key_of(state, handle), kind)?;
+        self.opened.record(state).map(|_| ()).ok_or(Status::BadStateId)
+    }
+
+    /// I/O without an open: permission is checked now, deny modes of others too.
+    pub fn anonymous_file(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<IoFile, NotDone> {
+        let file = by.store().open(by, handle, access_for(kind))?;
         let key = dafs_filer::FileKey(file.key().0);
-        self.filer.check_io(id, StateId::ANONYMOUS, key, kind)?;
+        self.filer.check_io(by.channel, StateId::ANONYMOUS, key, kind)?;
         let touch = match kind {
             IoKind::Read => Touch::Read,
             IoKind::Write => Touch::Write,
         };
-        self.touch(answer, handle, touch)?;
+        self.touch(by, handle, touch)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
-    /// Opens a file for one request.
-    pub(crate) fn borrow_file(
+    /// The file of a READ or WRITE under a delegation's state id, opened for this alone.
+    #[cold]
+    pub fn delegated_file(
         &mut self,
-        who: &Asker,
+        by: &Caller,
+        state: StateId,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<IoFile, Status> {
+        self.filer.check_io(by.channel, state, self.delegations.key_of(handle), kind)?;
+        self.borrow_file(by, handle, access_for(kind))
+    }
+
+    /// Opens a file for one request.
+    pub fn borrow_file(
+        &mut self,
+        by: &Caller,
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<IoFile, Status> {
-        let file = who.store().open(who, handle, access)?;
+        let file = by.store().open(by, handle, access)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
+    }
+}
+
+fn access_for(kind: IoKind) -> ShareAccess {
+    match kind {
+        IoKind::Read => ShareAccess::Read,
+        IoKind::Write => ShareAccess::Write,
+    }
+}
+
+impl Reactor {
+    // ---- which file -----------------------------------------------------------------
+
+    /// The cached file of a READ or WRITE, checked against its state.
+    #[inline]
+    pub(crate) fn io_file(
+        &mut self,
+        answer: ReplyTo,
+        state: StateId,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<IoFile, NotDone> {
+        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let id = channel.id;
+        if let Some(recent) = channel.recent(state, handle) {
+            let (key, file) = (dafs_filer::FileKey(recent.key.0), recent.file);
+            self.filer.check_io(id, state, key, kind)?;
+            return Ok(IoFile { file, borrowed: false, undo_seen: self.undo_seen() });
+        }
+        if state == StateId::ANONYMOUS {
+            let by = self.caller(answer)?;
+            return self.files().anonymous_file(&by, handle, kind);
+        }
+        let record = self.opened.record(state);
+        if record.is_none() && self.filer.is_of_delegation(state) {
+            let by = self.caller(answer)?;
+            return Ok(self.files().delegated_file(&by, state, handle, kind)?);
+        }
+        // The filer tells stale, old and plainly wrong state ids apart.
+        self.filer.check_io(id, state, self.opened.key_of(state, handle), kind)?;
+        let record = record.ok_or(Status::BadStateId)?;
+        let recent = RecentFile { state, handle: *handle, key: record.key, file: record.file };
+        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+            channel.remember(recent);
+        }
+        Ok(IoFile { file: recent.file, borrowed: false, undo_seen: self.undo_seen() })
+    }
+
+    /// As [`Files::check_locks`].
+    #[inline]
+    pub(crate) fn check_locks(
+        &mut self,
+        state: StateId,
+        handle: &FileHandle,
+        reach: (u64, u64),
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        if self.filer.has_no_locks() {
+            return Ok(());
+        }
+        self.files().check_locks_of(state, handle, reach, kind)
     }
 
     pub(crate) fn give_back(&mut self, file: CachedFile, borrowed: bool) {
@@ -201,7 +257,7 @@ impl Reactor {
     /// Steps a parked task again. With `error` a job it may have waited for failed.
     pub(crate) fn resume(&mut self, id: TaskId, error: Option<StoreError>) {
         let Some(task) = self.tasks.take(id) else { return };
-        let held = task.file();
+        let held = task.work.file();
         self.go_on(id, task, error);
         if let Some(file) = held {
             self.cache.close(file);
@@ -211,50 +267,66 @@ impl Reactor {
     /// Parks a task. Its file is held meanwhile: the open it came through may be closed,
     /// or go with its session.
     pub(crate) fn park(&mut self, id: TaskId, mut task: Task, wait: Wait) {
-        self.meter.wait(&mut task.answer_mut().reading);
-        if let Some(file) = task.file() {
+        self.meter.wait(&mut task.reply_to.reading);
+        if let Some(file) = task.work.file() {
             self.cache.hold(file);
         }
         self.tasks.park(id, task, wait);
     }
 
-    fn go_on(&mut self, id: TaskId, task: Task, error: Option<StoreError>) {
-        match (error, task) {
-            (Some(error), Task::Read(answer, task)) => {
+    fn go_on(&mut self, id: TaskId, mut task: Task, error: Option<StoreError>) {
+        let failed = error.and_then(|error| self.fail_work(task.reply_to, &mut task.work, error));
+        match failed {
+            Some(step) => {
+                if let Some(next) = self.conclude(id, task, step) {
+                    self.drive(id, next);
+                }
+            }
+            None => self.drive(id, task),
+        }
+    }
+
+    /// A job has failed that a task may have waited for. `None` if it goes on all the same.
+    fn fail_work(&mut self, to: ReplyTo, work: &mut Work, error: StoreError) -> Option<Step> {
+        match work {
+            Work::Read(task) => {
                 self.give_back(task.file, task.borrowed);
-                self.end_task(id);
-                self.fail(answer, error.into());
+                Some(Step::failed(error))
             }
-            (Some(error), Task::Write(answer, task)) if task.token.is_none() => {
-                self.end_write(answer, &task);
-                self.end_task(id);
-                self.fail(answer, error.into());
+            Work::Write(task) if task.token.is_none() => {
+                self.end_write(to, task);
+                Some(Step::failed(error))
             }
-            (Some(error), Task::Strand(_, mut strand)) if strand.token.is_none() => {
-                self.fail_strand(&mut strand, error);
-                self.end_task(id);
+            Work::Strand(strand) if strand.token.is_none() => {
+                self.fail_strand(strand, error);
+                Some(Step::Silent)
             }
-            (Some(error), Task::Size(answer, task)) if task.started => {
-                self.end_task(id);
-                self.finish_size(answer, task, Err(error));
-            }
-            (_, task) => self.drive(id, task),
+            Work::Size(task) if task.started => Some(self.finish_size(to, task, Err(error))),
+            Work::Write(_)
+            | Work::Strand(_)
+            | Work::Size(_)
+            | Work::Commit(_)
+            | Work::Times(_)
+            | Work::Fetch(_)
+            | Work::Grant(_)
+            | Work::SealedBatch(_) => None,
         }
     }
 
     pub(crate) fn drive(&mut self, id: TaskId, mut task: Task) {
         loop {
             // In place: a task is a few cache lines, not to be moved for every step.
-            let step = match &mut task {
-                Task::Read(answer, read) => self.step_read(*answer, read),
-                Task::Write(answer, write) => self.step_write(id, *answer, write),
-                Task::Commit(answer, commit) => self.step_commit(*answer, commit),
-                Task::Size(answer, size) => self.step_size(id, *answer, size),
-                Task::Times(answer, times) => self.step_times(*answer, times),
-                Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
-                Task::Grant(answer, grant) => self.step_grant(*answer, grant),
-                Task::Strand(answer, strand) => self.step_strand(id, *answer, strand),
-                Task::SealedBatch(answer, sealed) => self.step_sealed_batch(id, *answer, sealed),
+            let to = task.reply_to;
+            let step = match &mut task.work {
+                Work::Read(read) => self.step_read(to, read),
+                Work::Write(write) => self.step_write(id, to, write),
+                Work::Commit(commit) => self.step_commit(to, commit),
+                Work::Size(size) => self.step_size(id, to, size),
+                Work::Times(times) => self.step_times(to, times),
+                Work::Fetch(fetch) => self.step_fetch(to, fetch),
+                Work::Grant(grant) => self.step_grant(grant),
+                Work::Strand(strand) => self.step_strand(id, to, strand),
+                Work::SealedBatch(sealed) => self.step_sealed_batch(id, to, sealed),
             };
             match self.conclude(id, task, step) {
                 Some(next) => task = next,
@@ -266,9 +338,17 @@ impl Reactor {
     /// Does what a step came to. What the task became, if it goes on.
     pub(crate) fn conclude(&mut self, id: TaskId, task: Task, step: Step) -> Option<Task> {
         match step {
-            Step::Done => self.end_task(id),
+            Step::Done(outcome) => {
+                self.report(task.reply_to, outcome);
+                self.end_task(id);
+            }
+            Step::Silent => self.end_task(id),
+            Step::Broken => {
+                self.report_broken(task.reply_to);
+                self.end_task(id);
+            }
             Step::Wait(wait) => self.park(id, task, wait),
-            Step::Become(next) => return Some(*next),
+            Step::Become(next) => return Some(Task::new(task.reply_to, *next)),
         }
         None
     }
@@ -282,23 +362,23 @@ impl Reactor {
 
     /// Part of a task's own transfer ended.
     pub(crate) fn on_transfer_done(&mut self, id: TaskId, failed: bool) {
-        let left = match self.tasks.get_mut(id) {
-            Some(Task::Write(_, write)) => {
+        let left = match self.tasks.get_mut(id).map(|task| &mut task.work) {
+            Some(Work::Write(write)) => {
                 write.transfers_left -= 1;
                 write.transfer_failed |= failed;
                 write.transfers_left
             }
-            Some(Task::Fetch(_, fetch)) => {
+            Some(Work::Fetch(fetch)) => {
                 fetch.transfers_left -= 1;
                 fetch.failed |= failed;
                 fetch.transfers_left
             }
-            Some(Task::Strand(_, strand)) => {
+            Some(Work::Strand(strand)) => {
                 strand.transfers_left -= 1;
                 strand.transfer_failed |= failed;
                 strand.transfers_left
             }
-            Some(Task::SealedBatch(_, sealed)) => {
+            Some(Work::SealedBatch(sealed)) => {
                 sealed.transfers_left -= 1;
                 sealed.transfer_failed |= failed;
                 sealed.transfers_left

@@ -2,11 +2,12 @@
 //! 6.5.11, 6.5.24, 6.6.3, 6.6.4).
 //!
 //! A request that touches a delegated file asks by [`Reactor::touch`] right before it has its
-//! effect, and before its intent goes into the journal. If it must wait it fails with DELAY,
-//! and whoever carried it out hands its message to [`Reactor::refuse`], which sets it aside
-//! instead of answering. It is carried out from its start when the delegation is back, was
-//! revoked, or its holder has told what was asked. While nothing is delegated all of
-//! that is one comparison; reads and writes under the state id of an open have none.
+//! effect, and before its intent goes into the journal. If it must wait it ends with
+//! [`NotDone::Recalls`] or [`NotDone::Asks`], and whoever carried it out hands its message to
+//! [`Reactor::refuse`], which sets it aside instead of replying. It is carried out from its start
+//! when the delegation is back, was revoked, or its holder has told what was asked. While nothing
+//! is delegated all of that is one comparison; reads and writes under the state id of an open
+//! have none.
 //!
 //! Nothing is granted while a write or a change of size is under way, or may yet be undone:
 //! what a holder reads stays what it is until it has heard of a recall.
@@ -14,30 +15,30 @@
 //! Delegations are volatile: they end with the server, and clients take their opens back
 //! without them (`gaps.md`).
 //!
-//! Invariant: `parked` is empty between requests; every request set aside is known to the
-//! filer or is a question that has a deadline; a file with a delegation is kept open.
+//! Invariant: every request set aside is known to the filer or is a question that has a
+//! deadline; a file with a delegation is kept open.
 
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
-    DelegationAction, DelegationDecision, DelegationKind, DelegationWish, FileKey,
-    GrantedDelegation, IoKind, RecallAnswer, Touch, WaiterId,
+    ChannelId, DelegationAction, DelegationDecision, DelegationWish, FileKey, Filer,
+    GrantedDelegation, RecallAnswer, Touch, WaiterId,
 };
 use dafs_store::File;
 use dafs_store::cache::CachedFile;
 use dafs_types::{
-    ClientId, FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, ShareDeny, StateId, Status,
+    ClientId, FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, StateId, Status,
 };
-use dafs_wire::messages::{AccessEntry, DelegReturn, Delegation, Empty, SpaceLimit};
-use dafs_wire::{RequestHeader, Response};
+use dafs_wire::RequestHeader;
 
 use crate::back::BackRequest;
-use crate::credentials::Asker;
-use crate::data::IoFile;
+use crate::caller::Caller;
+use crate::files::Files;
 use crate::handles;
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 /// What the server keeps beside the filer's table.
 #[derive(Default)]
@@ -47,34 +48,45 @@ pub(crate) struct Delegations {
     /// Requests set aside.
     held: QuickMap<WaiterId, Held>,
     last_waiter: u64,
-    /// The request that is being carried out waits.
-    parked: Option<Parked>,
-    /// A request that is carried out once more, with what the holder has told it.
-    told: Option<Told>,
-}
-
-/// What a request waits for.
-#[derive(Clone, Copy, Debug)]
-struct Parked {
-    waiter: WaiterId,
-    /// The answer to BC_GETATTR, not the end of a delegation.
-    asks: bool,
 }
 
 /// A request that waits.
 struct Held {
-    answer: Answer,
+    to: ReplyTo,
     message: Box<[u8]>,
     /// It waits for an answer to BC_GETATTR, until then.
     asks_until: Option<Moment>,
 }
 
 /// What a holder says of its file, or that it says nothing.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    size: Option<u64>,
-    change: Option<u64>,
-    is_silent: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It says this.
+    Facts { size: Option<u64>, change: Option<u64> },
+    /// It does not reply.
+    Nothing,
+}
+
+impl Told {
+    /// What a request for attributes that has heard this still has to ask for.
+    pub fn touch(told: Option<Self>) -> Option<Touch> {
+        match told {
+            None => Some(Touch::GetAttributes { may_ask: true }),
+            Some(Told::Nothing) => Some(Touch::GetAttributes { may_ask: false }),
+            Some(Told::Facts { .. }) => None,
+        }
+    }
+
+    /// What the holder of a write delegation has told goes over what the server knows.
+    pub fn overlay(told: Option<Self>, full: &mut FileAttributes) {
+        let Some(Told::Facts { size, change }) = told else { return };
+        if let Some(size) = size {
+            full.size = Some(size);
+        }
+        if let (Some(theirs), Some(ours)) = (change, full.change) {
+            full.change = Some(theirs.max(ours));
+        }
+    }
 }
 
 /// An OPEN that has succeeded.
@@ -85,102 +97,106 @@ pub(crate) struct FreshOpen<'o> {
     pub access: ShareAccess,
 }
 
+/// What the holder of a delegation is to be asked: what its file is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    client: ClientId,
+    file: FileHandle,
+    /// What waits for the answer.
+    waiter: WaiterId,
+}
+
+impl Delegations {
+    /// Whether a request may touch a file that may be delegated.
+    ///
+    /// # Errors
+    /// It waits, or may not even do that (DELAY).
+    #[cold]
+    pub fn touch(
+        &mut self,
+        filer: &mut Filer,
+        channel: ChannelId,
+        file: &FileHandle,
+        touch: Touch,
+        now: Moment,
+    ) -> Result<(), NotDone> {
+        let Some(file) = self.files.get(file) else { return Ok(()) };
+        self.last_waiter += 1;
+        let waiter = WaiterId(self.last_waiter);
+        match filer.touch(channel, FileKey(file.key().0), touch, waiter, now) {
+            DelegationDecision::Proceed => Ok(()),
+            DelegationDecision::Wait => Err(NotDone::Recalls(waiter)),
+            DelegationDecision::AskAttributes { client, handle: file } => {
+                Err(NotDone::Asks(Box::new(Question { client, file, waiter })))
+            }
+            DelegationDecision::Delay => Err(Status::Delay.into()),
+        }
+    }
+
+    /// The key of a file that is delegated, or was lately; an impossible one if it was not.
+    pub fn key_of(&self, file: &FileHandle) -> FileKey {
+        self.files.get(file).map_or(FileKey(u64::MAX), |file| FileKey(file.key().0))
+    }
+
+    /// Requests set aside.
+    pub fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Those of them that came over a connection.
+    fn held_for(&self, endpoint: EndpointId) -> Vec<WaiterId> {
+        let held = self.held.iter().filter(|(_, held)| held.to.endpoint == endpoint);
+        held.map(|(waiter, _)| *waiter).collect()
+    }
+
+    /// Those whose question has stood for too long.
+    fn overdue(&self, now: Moment) -> Vec<WaiterId> {
+        let is_overdue = |held: &Held| held.asks_until.is_some_and(|until| until <= now);
+        let held = self.held.iter().filter(|(_, held)| is_overdue(held));
+        held.map(|(waiter, _)| *waiter).collect()
+    }
+}
+
 impl Reactor {
     // ---- in the way -----------------------------------------------------------------
 
-    /// Whether a request may touch a file. It must not have had any effect yet.
-    ///
-    /// # Errors
-    /// DELAY: it waits, or may not even do that; hand it to [`Reactor::refuse`].
-    #[inline]
-    pub(crate) fn touch(
-        &mut self,
-        answer: Answer,
-        handle: &FileHandle,
-        touch: Touch,
-    ) -> Result<(), Status> {
-        if self.filer.has_no_delegations() {
-            return Ok(());
-        }
-        self.touch_delegated(answer, handle, touch)
-    }
-
-    #[cold]
-    fn touch_delegated(
-        &mut self,
-        answer: Answer,
-        handle: &FileHandle,
-        touch: Touch,
-    ) -> Result<(), Status> {
-        let Some(file) = self.delegations.files.get(handle) else { return Ok(()) };
-        let key = FileKey(file.key().0);
-        let Some(channel) = self.channels.get(answer.endpoint).map(|channel| channel.id) else {
-            return Ok(());
-        };
-        let touch = match (touch, &self.delegations.told) {
-            (Touch::GetAttributes { .. }, Some(told)) if !told.is_silent => return Ok(()),
-            (Touch::GetAttributes { .. }, Some(_)) => Touch::GetAttributes { may_ask: false },
-            (touch, _) => touch,
-        };
-        self.delegations.last_waiter += 1;
-        let waiter = WaiterId(self.delegations.last_waiter);
-        let mut decision = self.filer.touch(channel, key, touch, waiter, self.now);
-        if let DelegationDecision::AskAttributes { client, handle } = decision {
-            let question = BackRequest::GetAttributes { file: handle, waiter };
-            if self.tell_client(client, &question) {
-                self.delegations.parked = Some(Parked { waiter, asks: true });
-                return Err(Status::Delay);
-            }
-            let touch = Touch::GetAttributes { may_ask: false };
-            decision = self.filer.touch(channel, key, touch, waiter, self.now);
-        }
-        match decision {
-            DelegationDecision::Proceed => return Ok(()),
-            DelegationDecision::Wait => {
-                self.delegations.parked = Some(Parked { waiter, asks: false });
-            }
-            // The second time nobody is asked.
-            DelegationDecision::Delay | DelegationDecision::AskAttributes { .. } => {}
-        }
-        Err(Status::Delay)
-    }
-
     /// A request could not be carried out: it is answered, or waits.
     #[cold]
-    pub(crate) fn refuse(&mut self, answer: Answer, status: Status, message: &[u8]) {
-        let answer = self.keep_begun(answer);
-        let Some(Parked { waiter, asks }) = self.delegations.parked.take() else {
-            if status == Status::Delay && self.awaits_search_after_all(answer, message) {
-                return;
+    pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, message: &[u8]) {
+        let to = self.keep_begun(to);
+        match why {
+            NotDone::Failed(Status::Delay) if self.awaits_search_after_all(to, message) => {}
+            NotDone::Failed(status) => self.fail(to, status),
+            NotDone::Partly(refusal) => self.fail(to, refusal.fault.into()),
+            NotDone::Recalls(waiter) => {
+                let held = Held { to, message: message.into(), asks_until: None };
+                self.delegations.held.insert(waiter, held);
             }
-            return self.fail(answer, status);
-        };
-        let asks_until = asks.then(|| self.now.after(ASK_PATIENCE));
-        let held = Held { answer, message: message.into(), asks_until };
-        self.delegations.held.insert(waiter, held);
+            NotDone::Asks(question) => {
+                let Question { client, file, waiter } = *question;
+                let asks_until = Some(self.now.after(ASK_PATIENCE));
+                let held = Held { to, message: message.into(), asks_until };
+                self.delegations.held.insert(waiter, held);
+                if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
+                    self.on_told(waiter, None);
+                }
+            }
+        }
     }
 
-    /// Whether the request that failed just now is to be set aside.
-    pub(crate) fn is_parked(&self) -> bool {
-        self.delegations.parked.is_some()
-    }
-
-    /// A request that has no message to be set aside: it is answered, and the recall goes on.
+    /// The status for a request that has no message to be set aside: the recall goes on without
+    /// it.
     #[cold]
-    pub(crate) fn unpark(&mut self) {
-        if let Some(Parked { waiter, .. }) = self.delegations.parked.take() {
-            self.filer.abandon_waiter(waiter);
-        }
-    }
-
-    /// What the holder of a write delegation has told goes over what the server knows.
-    pub(crate) fn overlay_told(&self, full: &mut FileAttributes) {
-        let Some(Told { size, change, is_silent: false }) = self.delegations.told else { return };
-        if let Some(size) = size {
-            full.size = Some(size);
-        }
-        if let (Some(theirs), Some(ours)) = (change, full.change) {
-            full.change = Some(theirs.max(ours));
+    pub(crate) fn without_waiting(&mut self, why: NotDone) -> Status {
+        match why {
+            NotDone::Failed(status) => status,
+            NotDone::Partly(refusal) => refusal.fault.into(),
+            NotDone::Recalls(waiter) => {
+                self.filer.abandon_waiter(waiter);
+                Status::Delay
+            }
+            // Nobody has been asked yet.
+            NotDone::Asks(_) => Status::Delay,
         }
     }
 
@@ -223,11 +239,11 @@ impl Reactor {
 
     /// Carries out a request that waited.
     fn go_on_with(&mut self, waiter: WaiterId, told: Option<Told>) {
-        let Some(Held { answer, message, .. }) = self.delegations.held.remove(&waiter) else {
+        let Some(Held { to, message, .. }) = self.delegations.held.remove(&waiter) else {
             return;
         };
-        let Some(order) = self.order_of(answer.endpoint) else {
-            self.abandon(answer);
+        let Some(order) = self.order_of(to.endpoint) else {
+            self.abandon(to);
             return;
         };
         // They were decoded before.
@@ -235,14 +251,12 @@ impl Reactor {
         let store = &*self.whole_store;
         let Ok(request) = handles::decode(store, order, &header, &message) else { return };
         self.settle();
-        self.delegations.told = told;
-        if (answer.logged || !self.is_gated(answer, &request, &message))
-            && let Err(status) = self.dispatch(answer, &header, &request)
+        if (to.logged || !self.is_gated(to, &request, &message))
+            && let Err(why) = self.dispatch_told(to, &header, &request, told)
         {
-            self.refuse(answer, status, &message);
+            self.refuse(to, why, &message);
         }
         self.settle();
-        self.delegations.told = None;
     }
 
     /// A holder has answered BC_RECALL, or never will.
@@ -253,198 +267,87 @@ impl Reactor {
     /// A holder has answered BC_GETATTR, or never will (`None`).
     pub(crate) fn on_told(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
         let told = match told {
-            Some(told) => {
-                let (size, change) = (told.size, told.change);
-                Told { size, change, is_silent: false }
-            }
-            None => Told { size: None, change: None, is_silent: true },
+            Some(told) => Told::Facts { size: told.size, change: told.change },
+            None => Told::Nothing,
         };
         self.go_on_with(waiter, Some(told));
     }
 
     /// A connection is gone, and what waited on it.
     pub(crate) fn drop_held(&mut self, endpoint: EndpointId) {
-        if self.delegations.held.is_empty() {
-            return;
-        }
-        let of_it = |held: &Held| held.answer.endpoint == endpoint;
-        let held: Vec<WaiterId> = self
-            .delegations
-            .held
-            .iter()
-            .filter(|(_, held)| of_it(held))
-            .map(|(waiter, _)| *waiter)
-            .collect();
-        for waiter in held {
+        for waiter in self.delegations.held_for(endpoint) {
             self.filer.abandon_waiter(waiter);
             if let Some(held) = self.delegations.held.remove(&waiter) {
-                self.abandon(held.answer);
+                self.abandon(held.to);
             }
         }
     }
 
     /// Gives up questions that nobody answers, and files that nobody holds.
     pub(crate) fn tick_delegations(&mut self) {
-        let overdue = |held: &Held| held.asks_until.is_some_and(|until| until <= self.now);
-        let held = self.delegations.held.iter();
-        let silent: Vec<_> = held.filter(|(_, held)| overdue(held)).map(|(id, _)| *id).collect();
-        for waiter in silent {
+        for waiter in self.delegations.overdue(self.now) {
             self.on_told(waiter, None);
         }
         let filer = &self.filer;
         self.delegations.files.retain(|_, file| filer.is_delegated(FileKey(file.key().0)));
         self.pump_delegations();
     }
+}
 
-    /// Requests set aside.
-    pub(crate) fn held_count(&self) -> usize {
-        self.delegations.held.len()
-    }
-
+impl Files<'_> {
     // ---- granting -------------------------------------------------------------------
 
     /// A delegation for an OPEN that has just succeeded, if there is reason to give one.
-    pub(crate) fn delegate(
+    pub fn delegate(
         &mut self,
-        answer: Answer,
-        who: &Asker,
+        by: &Caller,
+        can_recall: bool,
         open: &FreshOpen<'_>,
     ) -> Option<GrantedDelegation> {
-        if !self.filer.config().delegations.enabled || !self.has_back_channel(answer.endpoint) {
+        if !self.filer.config().delegations.enabled || !can_recall {
             return None;
         }
         // What is under way may change the file after its new holder has read it.
         if self.tasks.is_changing(open.cached) || self.keeps_undo_of(&open.handle) {
             return None;
         }
-        let wish = self.delegation_wish(answer, who, open)?;
-        let channel = self.channels.get(answer.endpoint)?.id;
-        let granted = self.filer.grant_delegation(channel, &wish, self.now)?;
+        let wish = self.delegation_wish(by, can_recall, open);
+        let granted = self.filer.grant_delegation(by.channel, &wish, self.now)?;
         self.delegations.files.insert(open.handle, open.file.clone());
         Some(granted)
     }
 
     /// CLAIM_DELEGATE_PREV.
-    pub(crate) fn claim_delegation(
+    pub fn claim_delegation(
         &mut self,
-        answer: Answer,
-        who: &Asker,
+        by: &Caller,
+        can_recall: bool,
         open: &FreshOpen<'_>,
     ) -> Result<GrantedDelegation, Status> {
-        let wish = self.delegation_wish(answer, who, open).ok_or(Status::ServerFault)?;
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let granted = self.filer.claim_delegation(channel, &wish, self.now)?;
+        let wish = self.delegation_wish(by, can_recall, open);
+        let granted = self.filer.claim_delegation(by.channel, &wish, self.now)?;
         self.delegations.files.insert(open.handle, open.file.clone());
         Ok(granted)
     }
 
     fn delegation_wish(
-        &mut self,
-        answer: Answer,
-        who: &Asker,
+        &self,
+        by: &Caller,
+        has_back_channel: bool,
         open: &FreshOpen<'_>,
-    ) -> Option<DelegationWish> {
+    ) -> DelegationWish {
         let FreshOpen { handle, access, cached, .. } = *open;
         // Growth is promised to writers alone.
         let space = if access.writes() {
-            let fs = who.store().fs_attributes(who, &handle).ok();
+            let fs = by.store().fs_attributes(by, &handle).ok();
             fs.and_then(|fs| fs.space_available).unwrap_or(0)
         } else {
             0
         };
-        Some(DelegationWish {
-            file: FileKey(open.file.key().0),
-            handle,
-            access,
-            has_back_channel: self.has_back_channel(answer.endpoint),
-            size: self.cache.size(cached),
-            space,
-        })
-    }
-
-    /// Whether CLAIM_DELEGATE_CUR may open this file so.
-    pub(crate) fn covers_open(
-        &mut self,
-        answer: Answer,
-        state: StateId,
-        key: FileKey,
-        access: ShareAccess,
-        deny: ShareDeny,
-    ) -> Result<(), Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        self.filer.covers_open(channel, state, key, access, deny)
-    }
-
-    // ---- giving back ----------------------------------------------------------------
-
-    pub(crate) fn return_delegation(
-        &mut self,
-        answer: Answer,
-        request: &DelegReturn,
-    ) -> Result<(), Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        self.filer.return_delegation(channel, request.state, self.now)?;
-        self.reply(answer, &Response::DelegReturn(Empty));
-        Ok(())
-    }
-
-    pub(crate) fn purge_delegations(&mut self, answer: Answer) -> Result<(), Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let ended = self.filer.purge_delegations(channel, self.now)?;
-        tracing::debug!(ended, "delegations of an earlier life are given up");
-        self.reply(answer, &Response::DelegPurge(Empty));
-        Ok(())
-    }
-
-    /// An open was undone: its delegation too.
-    pub(crate) fn undo_delegation(&mut self, answer: Answer, granted: Option<GrantedDelegation>) {
-        if let (Some(granted), Some(channel)) = (granted, self.channels.get(answer.endpoint)) {
-            // It was granted just now, and nobody has heard of it.
-            let _ = self.filer.return_delegation(channel.id, granted.state_id, self.now);
-        }
-    }
-
-    // ---- reading and writing under one ----------------------------------------------
-
-    /// The file of a READ or WRITE under a delegation's state id, opened for this alone.
-    #[cold]
-    pub(crate) fn delegated_file(
-        &mut self,
-        answer: Answer,
-        state: StateId,
-        handle: &FileHandle,
-        kind: IoKind,
-    ) -> Result<IoFile, Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let file = self.delegations.files.get(handle);
-        let key = file.map_or(FileKey(u64::MAX), |file| FileKey(file.key().0));
-        self.filer.check_io(channel, state, key, kind)?;
-        let who = self.who(answer);
-        let access = match kind {
-            IoKind::Read => ShareAccess::Read,
-            IoKind::Write => ShareAccess::Write,
-        };
-        self.borrow_file(&who, handle, access)
-    }
-}
-
-/// A delegation as the answer to OPEN has it. Its entry denies everybody: whoever else
-/// would open under it asks the server, which alone knows who may.
-pub(crate) fn shown(granted: Option<&GrantedDelegation>) -> Delegation<'static> {
-    let Some(&GrantedDelegation { state_id: state, kind, recall, limit }) = granted else {
-        return Delegation::None;
-    };
-    let entry = AccessEntry { entry_type: 1, flags: 0, mask: EVERYTHING, who: "EVERYONE@" };
-    match kind {
-        DelegationKind::Read => Delegation::Read { state, recall, entry },
-        DelegationKind::Write => {
-            let limit = limit.unwrap_or(SpaceLimit::Size(0));
-            Delegation::Write { state, recall, limit, entry }
-        }
+        let (file, size) = (FileKey(open.file.key().0), self.cache.size(cached));
+        DelegationWish { file, handle, access, has_back_channel, size, space }
     }
 }
 
 /// How long a holder may take to tell attributes before its delegation is called back.
 const ASK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
-/// Rights to read, write and append, and to execute.
-const EVERYTHING: u32 = 0x27;

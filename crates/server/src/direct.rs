@@ -11,7 +11,7 @@ use dafs_wire::{Checksum, DirectBuffer};
 
 use crate::data::Step;
 use crate::reactor::Reactor;
-use crate::task::{Answer, FetchTask, Task, TaskId, Wait};
+use crate::task::{FetchTask, ReplyTo, Task, TaskId, Wait, Work};
 use crate::transfer::{Cookie, Loan, Staging};
 
 impl Reactor {
@@ -26,7 +26,7 @@ impl Reactor {
     /// for the answer.
     pub(crate) fn place_bytes(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         bytes: &[u8],
         buffers: &[DirectBuffer],
     ) -> Result<Checksum, Status> {
@@ -86,7 +86,7 @@ impl Reactor {
     /// Starts to fetch `length` octets of the client's memory for a task.
     pub(crate) fn fetch(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         buffer: &DirectBuffer,
         length: u32,
         make: impl FnOnce(Staging) -> FetchTask,
@@ -102,31 +102,25 @@ impl Reactor {
             self.tasks.forget(id);
             self.interface.deregister(key);
             self.give_up(answer.endpoint);
-            let answer = self.abandon(answer);
-            self.fail(answer, Status::Io);
+            self.report_broken(answer);
             return Ok(());
         }
-        self.park(id, Task::Fetch(answer, make(staging)), Wait::Transfers);
+        self.park(id, Task::new(answer, Work::Fetch(make(staging))), Wait::Transfers);
         Ok(())
     }
 
     /// What was fetched is here.
-    pub(crate) fn step_fetch(&mut self, answer: Answer, task: &mut FetchTask) -> Step {
+    pub(crate) fn step_fetch(&mut self, answer: ReplyTo, task: &mut FetchTask) -> Step {
         self.interface.deregister(task.staging.region.key);
         let bytes = task.staging.memory.to_vec(0, task.length as usize);
         let intact = !self.has_checksums(answer.endpoint) || Checksum::of(&bytes) == task.checksum;
-        let answer = if task.failed { self.abandon(answer) } else { answer };
-        let outcome = if task.failed {
-            Err(Status::Io)
-        } else if !intact {
-            Err(Status::Chksum)
-        } else {
-            self.set_fetched_attributes(answer, task, &bytes)
-        };
-        if let Err(status) = outcome {
-            self.fail(answer, status);
+        if task.failed {
+            return Step::Broken;
         }
-        Step::Done
+        if !intact {
+            return Step::failed(Status::Chksum);
+        }
+        self.set_fetched_attributes(answer, task, &bytes).unwrap_or_else(Step::failed)
     }
 }
 

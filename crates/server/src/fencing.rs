@@ -36,16 +36,18 @@ use dafs_filer::{
     FencedObject, OperationId, Principal, RunningRequest,
 };
 use dafs_journal::RecordNumber;
+use dafs_ops::Fence;
 use dafs_store::cache::CachedFile;
-use dafs_store::{PathLookup, StoreError};
 use dafs_types::{FileHandle, Moment, Status};
-use dafs_wire::messages::{Empty, FencingList, GetFencingList, OpenTarget, SetFencingList};
-use dafs_wire::{Array, Request, Response};
+use dafs_wire::Request;
+use dafs_wire::messages::OpenTarget;
 
+use crate::caller::Caller;
 use crate::config::{Defect, ServerConfig};
-use crate::credentials::Asker;
+use crate::files::Files;
+use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
-use crate::task::{Answer, Task, TaskId, WriteSource, WriteTask};
+use crate::task::{ReplyTo, TaskId, Work, WriteSource, WriteTask};
 use crate::transfer::Loan;
 
 /// Changes of fencing lists under way, as many as the filer lets be.
@@ -60,8 +62,9 @@ pub(crate) struct Fencing {
 
 #[derive(Debug)]
 struct Change {
-    /// `None` if it is answered for already, which is a defect.
-    answer: Option<Answer>,
+    /// Under which whoever asked for it is told; `None` if that was done already, which is a
+    /// defect.
+    ticket: Option<ReplyTo>,
     /// Whoever keeps it waiting then loses the connection.
     patient_until: Moment,
 }
@@ -78,32 +81,49 @@ impl Fencing {
     }
 }
 
-impl Reactor {
-    pub(crate) fn get_fencing_list(
+impl Files<'_> {
+    /// Who may reach an object.
+    pub fn fencing_list(
         &mut self,
-        answer: Answer,
-        request: &GetFencingList,
-    ) -> Result<(), Status> {
-        let object = FencedObject::asked_for(&request.file);
-        let authority = self.fence_authority(answer, &request.file)?;
-        let list = self.filer.fencing_list(&object, authority)?.to_vec();
-        let texts: Vec<&str> = list.iter().map(FenceId::as_str).collect();
-        let fence_ids = Array::from(texts.as_slice());
-        self.reply(answer, &Response::GetFencingList(FencingList { fence_ids }));
-        Ok(())
+        by: &Caller,
+        is_trusted: bool,
+        file: &FileHandle,
+    ) -> Result<Vec<FenceId>, Status> {
+        let object = FencedObject::asked_for(file);
+        let authority = self.fence_authority(by, is_trusted, file)?;
+        Ok(self.filer.fencing_list(&object, authority)?.to_vec())
     }
 
-    /// Begins a change; the answer goes out when it holds.
+    /// What whoever asks may do about an object's list (draft 4.4.4.4).
+    fn fence_authority(
+        &mut self,
+        by: &Caller,
+        is_trusted: bool,
+        file: &FileHandle,
+    ) -> Result<FenceAuthority, Status> {
+        let is_owner = match FencedObject::asked_for(file) {
+            FencedObject::FileSystem(_) => false,
+            FencedObject::File(_) => self.attributes_of(by, file)?.uid == by.uid(),
+        };
+        Ok(FenceAuthority { is_owner, is_trusted })
+    }
+}
+
+impl Reactor {
+    /// Begins a change of a list; whoever asked is told under `ticket` when it holds.
     pub(crate) fn set_fencing_list(
         &mut self,
-        answer: Answer,
-        request: &SetFencingList<'_>,
+        ticket: ReplyTo,
+        by: &Caller,
+        is_trusted: bool,
+        ask: &Fence<'_>,
     ) -> Result<(), Status> {
-        let object = FencedObject::named(&request.file, request.object);
-        let authority = self.fence_authority(answer, &request.file)?;
-        let fence_ids =
-            request.fence_ids.iter().map(FenceId::new).collect::<Result<Vec<_>, _>>()?;
-        let (access, update) = (request.access, request.update);
+        let object = FencedObject::named(&ask.file, ask.object);
+        let authority = self.files().fence_authority(by, is_trusted, &ask.file)?;
+        let text = |id| std::str::from_utf8(id).map_err(|_| Status::Inval);
+        let fence_ids = ask.fence_ids.iter().map(|id| FenceId::new(text(id)?));
+        let fence_ids = fence_ids.collect::<Result<Vec<_>, _>>()?;
+        let (access, update) = (ask.access, ask.update);
         let change = FenceChange { object, access, update, fence_ids: &fence_ids };
         // What came before this request is where it will be looked for.
         self.settle();
@@ -113,10 +133,10 @@ impl Reactor {
         tracing::info!(?object, ?access, ?update, ids = fence_ids.len(), waits, "fence changes");
         self.fencing.next += 1;
         let patient_until = self.now.after(self.fencing.patience);
-        let mut change = Change { answer: Some(answer), patient_until };
+        let mut change = Change { ticket: Some(ticket), patient_until };
         if self.fencing.answers_early {
-            self.reply(answer, &Response::SetFencingList(Empty));
-            change.answer = None;
+            self.report(ticket, Outcome::done(Ended::Fenced));
+            change.ticket = None;
         }
         self.fencing.changes.insert(name, change);
         self.wake_barred();
@@ -124,29 +144,12 @@ impl Reactor {
         Ok(())
     }
 
-    /// What whoever asks may do about an object's list (draft 4.4.4.4).
-    fn fence_authority(
-        &mut self,
-        answer: Answer,
-        handle: &FileHandle,
-    ) -> Result<FenceAuthority, Status> {
-        let is_trusted = self.may_fence_file_system(answer);
-        let is_owner = match FencedObject::asked_for(handle) {
-            FencedObject::FileSystem(_) => false,
-            FencedObject::File(_) => {
-                let who = self.who(answer);
-                self.attributes_of(answer, handle)?.uid == who.uid()
-            }
-        };
-        Ok(FenceAuthority { is_owner, is_trusted })
-    }
-
     /// Whether a client is trusted as far as fences go: by the rules, or as the superuser, by
     /// the kernel's word or by proof. Whoever is taken for the superuser without any is not.
     ///
     /// What it asks for somebody else, it asks with that one's authority: a gateway that passes
     /// its users' requests on shall not lend them its own.
-    fn may_fence_file_system(&self, answer: Answer) -> bool {
+    pub(crate) fn may_fence_file_system(&self, answer: ReplyTo) -> bool {
         let Some(channel) = self.channels.get(answer.endpoint) else { return false };
         let is_proven = match self.filer.principal(channel.id) {
             Some(Principal::LocalUser(_) | Principal::User(_) | Principal::Gss(_)) => true,
@@ -163,7 +166,7 @@ impl Reactor {
     /// # Errors
     /// ACCES if its session is fenced out.
     #[cold]
-    pub(crate) fn pass(&mut self, answer: Answer, request: &Request<'_>) -> Result<(), Status> {
+    pub(crate) fn pass(&mut self, answer: ReplyTo, request: &Request<'_>) -> Result<(), Status> {
         touched(request).into_iter().flatten().try_for_each(|file| self.pass_file(answer, file))
     }
 
@@ -171,7 +174,7 @@ impl Reactor {
     ///
     /// # Errors
     /// As [`Reactor::pass`].
-    pub(crate) fn pass_file(&mut self, answer: Answer, file: &FileHandle) -> Result<(), Status> {
+    pub(crate) fn pass_file(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
         if !self.filer.has_fences() {
             return Ok(());
         }
@@ -179,53 +182,8 @@ impl Reactor {
         self.filer.pass_fence(channel, file)
     }
 
-    /// The same for whatever has a name now.
-    ///
-    /// # Errors
-    /// As [`Reactor::pass`]; none if there is nothing.
-    pub(crate) fn pass_name(
-        &mut self,
-        answer: Answer,
-        who: &Asker,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> Result<(), Status> {
-        if !self.filer.has_fences() {
-            return Ok(());
-        }
-        match who.store().lookup(who, directory, name) {
-            Ok(object) => self.pass_file(answer, &object.handle),
-            // Whoever does something with the name will say so.
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Looks a path up; every directory on the way is passed before it is searched.
-    pub(crate) fn walk(
-        &mut self,
-        answer: Answer,
-        who: &Asker,
-        directory: &FileHandle,
-        names: &[&[u8]],
-    ) -> PathLookup {
-        if !self.filer.has_fences() {
-            return who.store().lookup_path(who, directory, names);
-        }
-        let mut reached = PathLookup::starting_at(*directory);
-        for name in names {
-            let found = match self.pass_file(answer, &reached.handle) {
-                Ok(()) => who.store().lookup(who, &reached.handle, name),
-                Err(_) => Err(StoreError::Access),
-            };
-            if !reached.advance(found) {
-                break;
-            }
-        }
-        reached
-    }
-
     /// Whether a request that waited may not go on.
-    pub(crate) fn is_barred(&mut self, answer: Answer, file: CachedFile) -> bool {
+    pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
         self.filer.has_fences() && {
             let handle = self.cache.handle(file);
             self.pass_file(answer, &handle).is_err()
@@ -235,7 +193,7 @@ impl Reactor {
     /// The same for a write. One that is all there has happened, and an append of which a
     /// part is there goes on: it is all or nothing. Of one that may not go on nothing is
     /// held back but what every write holds.
-    pub(crate) fn is_write_barred(&mut self, answer: Answer, task: &WriteTask) -> bool {
+    pub(crate) fn is_write_barred(&mut self, answer: ReplyTo, task: &WriteTask) -> bool {
         let is_whole = task.done == task.length;
         let is_begun_append = task.is_append && task.done > 0;
         if is_whole || is_begun_append || !self.is_barred(answer, task.file) {
@@ -254,8 +212,8 @@ impl Reactor {
         let mut running = Vec::new();
         let channel_of = |endpoint| self.channels.get(endpoint).map(|channel| channel.id);
         for (id, task) in self.tasks.iter() {
-            let channel = channel_of(task.answer().endpoint);
-            if let (Some(file), false) = (task.file(), passes_again(task)) {
+            let channel = channel_of(task.reply_to.endpoint);
+            if let (Some(file), false) = (task.work.file(), passes_again(&task.work)) {
                 let (operation, file) = (operation_of_task(id), self.cache.handle(file));
                 running.push(RunningRequest { operation, channel, file });
             }
@@ -284,7 +242,7 @@ impl Reactor {
         for id in parked {
             // Others may have ended, or begun, with the one before.
             let Some(task) = self.tasks.get(id) else { continue };
-            let (answer, Some(file)) = (task.answer(), task.file()) else { continue };
+            let (answer, Some(file)) = (task.reply_to, task.work.file()) else { continue };
             if self.is_barred(answer, file) && self.tasks.unlist(id) {
                 self.resume(id, None);
             }
@@ -304,14 +262,14 @@ impl Reactor {
             FenceAction::Store { id, record } => self.store_fence(id, record),
             FenceAction::Completed { request } => {
                 let change = self.fencing.changes.remove(&request);
-                if let Some(answer) = change.and_then(|change| change.answer) {
-                    self.answer_fence(answer);
+                if let Some(ticket) = change.and_then(|change| change.ticket) {
+                    self.fence_holds(ticket);
                 }
             }
             FenceAction::Failed { request, status } => {
                 let change = self.fencing.changes.remove(&request);
-                if let Some(answer) = change.and_then(|change| change.answer) {
-                    self.fail(answer, status);
+                if let Some(ticket) = change.and_then(|change| change.ticket) {
+                    self.report(ticket, Outcome::failed(status));
                 }
             }
         }
@@ -348,39 +306,41 @@ impl Reactor {
     fn held_up_by(&self, operation: OperationId) -> Option<dafs_dat::EndpointId> {
         let number = operation.0 & !KINDS;
         match operation.0 & KINDS {
-            TASK => match self.tasks.get(TaskId(u32::try_from(number).ok()?))? {
-                Task::Write(answer, write) if write.transfers_left > 0 => Some(answer.endpoint),
-                Task::Strand(answer, strand) if strand.transfers_left > 0 => Some(answer.endpoint),
-                Task::Strand(..)
-                | Task::SealedBatch(..)
-                | Task::Write(..)
-                | Task::Read(..)
-                | Task::Commit(..)
-                | Task::Size(..)
-                | Task::Times(..)
-                | Task::Fetch(..)
-                | Task::Grant(..) => None,
-            },
+            TASK => {
+                let task = self.tasks.get(TaskId(u32::try_from(number).ok()?))?;
+                let transfers_left = match &task.work {
+                    Work::Write(write) => write.transfers_left,
+                    Work::Strand(strand) => strand.transfers_left,
+                    Work::SealedBatch(_)
+                    | Work::Read(_)
+                    | Work::Commit(_)
+                    | Work::Size(_)
+                    | Work::Times(_)
+                    | Work::Fetch(_)
+                    | Work::Grant(_) => 0,
+                };
+                (transfers_left > 0).then_some(task.reply_to.endpoint)
+            }
             LOAN => self.loans.holder(u32::try_from(number).ok()?),
             _ => None,
         }
     }
 }
 
-/// Whether a task passes the fence again before it has any effect.
-fn passes_again(task: &Task) -> bool {
-    match task {
-        Task::Write(_, write) => {
+/// Whether a request passes the fence again before it has any effect.
+fn passes_again(work: &Work) -> bool {
+    match work {
+        Work::Write(write) => {
             matches!(write.source, WriteSource::Sealed { .. } | WriteSource::Fetched { .. })
         }
-        Task::Fetch(..) | Task::SealedBatch(..) => true,
+        Work::Fetch(_) | Work::SealedBatch(_) => true,
         // Those that wait for a file or for room pass again at once.
-        Task::Read(..)
-        | Task::Commit(..)
-        | Task::Size(..)
-        | Task::Times(..)
-        | Task::Grant(..)
-        | Task::Strand(..) => false,
+        Work::Read(_)
+        | Work::Commit(_)
+        | Work::Size(_)
+        | Work::Times(_)
+        | Work::Grant(_)
+        | Work::Strand(_) => false,
     }
 }
 

@@ -14,7 +14,7 @@ use dafs_wire::Procedure;
 
 use crate::authorize::TransportKind;
 use crate::channel::Channel;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 /// A request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ pub(crate) fn tell(
     followers: &mut Vec<Follower>,
     filer: &Filer,
     channel: &Channel,
-    answer: Answer,
+    answer: ReplyTo,
     outcome: (Status, u32, u64),
 ) {
     let (status, bytes, nanoseconds) = outcome;

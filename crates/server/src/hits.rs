@@ -24,14 +24,14 @@ use crate::meter::Moved;
 use crate::reactor::Reactor;
 use crate::read::{read_response, read_task};
 use crate::respond::{QUIET, blank, count, take_grant};
-use crate::task::{Answer, Buffers, ReadTarget, Task, Wait, WriteSource, WriteTask};
+use crate::task::{Buffers, ReadTarget, ReplyTo, Task, Wait, Work, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Loan};
 use crate::write::write_task;
 
 /// A request that was let in, with one buffer and without a checksum.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    pub answer: Answer,
+    pub answer: ReplyTo,
     pub io: IoFile,
     pub offset: u64,
     pub length: u32,
@@ -50,7 +50,7 @@ pub(crate) enum Way {
 /// A request that needs one copy and no more.
 #[derive(Debug)]
 struct Hit {
-    answer: Answer,
+    answer: ReplyTo,
     local: LocalSegment,
     remote: RemoteSegment,
     io: IoFile,
@@ -282,7 +282,6 @@ impl Reactor {
             && let Some(channel) = self.channels.get(answer.endpoint)
             && let Some(order) = channel.order
             && !(answer.kept().is_some() | channel.checksums)
-            && self.answer_after.0 == 0
         {
             let target = self.filer.likely_target(channel.id);
             let header = blank(answer, Status::Ok, target);
@@ -392,7 +391,8 @@ impl Reactor {
             Hold::Write { .. } => {
                 let answer = self.keep_begun(answer);
                 self.end_hold(io, hold);
-                self.reply_written(answer, length, Stability::Unstable);
+                let response = self.write_response(length, Stability::Unstable);
+                self.reply_moved(answer, &response);
             }
         }
     }
@@ -422,7 +422,7 @@ impl Reactor {
         let spans = Spans::from_iter([Span { offset: local.offset, length: local.length }]);
         let answer = self.keep_begun(answer);
         let is_there = self.fetch_into(id, answer, &mut task, token, &spans);
-        let task = Task::Write(answer, task);
+        let task = Task::new(answer, Work::Write(task));
         if is_there {
             self.drive(id, task);
         } else {

@@ -15,6 +15,7 @@ use dafs_types::{ClientId, FileHandle, Moment, QuickMap, SessionId};
 use crate::authorize::TransportKind;
 use crate::channel::Channel;
 use crate::follow::{self, Followed, Follower, Selection};
+use crate::ledger::locked_file_of;
 use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 use crate::reactor::Reactor;
 use crate::server::ServerStats;
@@ -274,7 +275,7 @@ impl Reactor {
     fn fence_view(&self, fence: &FenceInformation<'_>) -> FenceView {
         let (file, handle): (_, Box<[u8]>) = match &fence.object {
             FencedObject::File(handle) => {
-                let place = self.open_files.get(handle).and_then(|(file, _)| file.place());
+                let place = self.opened.file(handle).and_then(|file| file.place());
                 (Some(FileView { handle: Some(*handle), place }), handle.0.into())
             }
             FencedObject::FileSystem(handle) => (None, handle.0.into()),
@@ -288,7 +289,7 @@ impl Reactor {
     }
 
     fn file_view(&self, key: dafs_filer::FileKey) -> FileView {
-        let found = self.locked_file_of(key);
+        let found = locked_file_of(&self.opened, self.ledger.as_ref(), key);
         let place = found.as_ref().and_then(|(_, file)| file.place());
         FileView { handle: found.map(|(handle, _)| handle), place }
     }

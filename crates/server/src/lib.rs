@@ -17,19 +17,24 @@
 
 mod accept;
 mod afterwards;
+mod answers;
 mod append;
+mod asks;
 mod authorize;
 mod back;
 mod batch;
+mod caller;
 mod chain;
 mod channel;
 mod config;
 mod credentials;
 mod crowd;
 mod data;
+mod decode;
 mod delegations;
 mod direct;
 mod fencing;
+mod files;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -46,6 +51,8 @@ mod names;
 mod object;
 mod one_time;
 mod open;
+mod opened;
+mod outcome;
 mod passwords;
 mod queue;
 mod reactor;

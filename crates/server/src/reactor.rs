@@ -3,6 +3,7 @@
 //! Invariant: nothing here blocks but the wait for events and name-space calls of the
 //! store, which a local file system answers from its caches.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,31 +15,31 @@ use dafs_dat::{
 };
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
-use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
-use dafs_store::{ExportTerms, File, Store};
-use dafs_types::{Entropy, FileHandle, Moment, QuickMap, StateId, Verifier, limits};
-use dafs_wire::{ByteOrder, ResponseHeader};
+use dafs_store::{ExportTerms, Store};
+use dafs_types::{Entropy, Moment, Verifier, limits};
+use dafs_wire::ByteOrder;
 
 use crate::afterwards::Afterwards;
 use crate::authorize::AccessRules;
 use crate::batch::Batches;
+use crate::caller::View;
 use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
-use crate::credentials::View;
 use crate::crowd::Crowd;
 use crate::delegations::Delegations;
 use crate::fencing::{Fencing, operation_of_loan};
+use crate::files::Notice;
 use crate::gss::Kerberos;
 use crate::hits::Hits;
 use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
-use crate::locks::LockWaiter;
+use crate::locks::LockWaits;
 use crate::logins::Logins;
 use crate::meter::Meter;
-use crate::open::OpenRecord;
+use crate::opened::Opened;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
 use crate::searching::Searching;
@@ -52,7 +53,7 @@ pub(crate) struct Reactor {
     pub(crate) interface: ServingInterface,
     pub(crate) filer: Filer,
     pub(crate) cache: Cache,
-    /// The store as it is. Clients enter it by their views ([`crate::credentials::Asker`]).
+    /// The store as it is. Clients enter it by their views ([`crate::caller::Asker`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     /// The cache's arena as registered.
@@ -62,9 +63,7 @@ pub(crate) struct Reactor {
     pub(crate) chains: Chains,
     pub(crate) batches: Batches,
     pub(crate) loans: Loans,
-    pub(crate) opens: QuickMap<StateId, OpenRecord>,
-    /// Open files by handle: how to reach them whatever happened to their names.
-    pub(crate) open_files: QuickMap<FileHandle, (Arc<dyn File>, usize)>,
+    pub(crate) opened: Opened,
     /// Direct reads and writes under way; empty between turns.
     pub(crate) hits: Hits,
     /// Octets that all writes with checksums hold before they are looked at.
@@ -84,13 +83,13 @@ pub(crate) struct Reactor {
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
-    /// The answer being made waits until this record is durable; 0 waits for none.
-    pub(crate) answer_after: RecordNumber,
+
     /// Why the server stops.
     pub(crate) fatal: Option<LedgerError>,
     /// Lock requests that wait for their turn.
-    pub(crate) lock_waiters: Vec<LockWaiter>,
-    pub(crate) last_waiter: u64,
+    pub(crate) lock_waits: LockWaits,
+    /// What operations have asked for on the way.
+    pub(crate) notices: VecDeque<Notice>,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
     /// Transfers that others wait for.
@@ -108,8 +107,7 @@ pub(crate) struct Reactor {
     pub(crate) queries: Vec<Query>,
     /// Channels that are owed receives.
     pub(crate) owing: Vec<EndpointId>,
-    /// Header of an answer whose results did not fit the first buffer.
-    pub(crate) unsent: Option<ResponseHeader>,
+
     /// What is done before anything else is looked at.
     pub(crate) afterwards: Afterwards,
     /// Connections to break once the present event is dealt with.
@@ -181,8 +179,7 @@ impl Reactor {
             chains: Chains::default(),
             batches,
             loans: Loans::default(),
-            opens: QuickMap::default(),
-            open_files: QuickMap::default(),
+            opened: Opened::default(),
             hits: Hits::default(),
             sealed_bytes: 0,
             appending: Vec::new(),
@@ -194,10 +191,10 @@ impl Reactor {
             entropy,
             verifier: boot,
             ledger,
-            answer_after: RecordNumber(0),
+
             fatal: None,
-            lock_waiters: Vec::new(),
-            last_waiter: 0,
+            lock_waits: LockWaits::default(),
+            notices: VecDeque::new(),
             fencing: Fencing::new(config),
             stalls: Stalls::new(config.transfer_patience),
             delegations: Delegations::default(),
@@ -207,7 +204,7 @@ impl Reactor {
             defect: config.defect,
             queries: Vec::new(),
             owing: Vec::new(),
-            unsent: None,
+
             afterwards: Afterwards::default(),
             dropped: Vec::new(),
             started: coarse_now(),
@@ -296,6 +293,7 @@ impl Reactor {
         // Who asks gets the answer first: most turns have nothing to do behind this.
         self.interface.flush();
         self.pay_receives();
+        self.act_on_notices();
         self.push_undo();
         self.pump_fences();
         self.pump_delegations();
@@ -314,6 +312,7 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.act_on_notices();
             self.push_undo();
             self.push_chains();
             self.push_batches();
@@ -394,10 +393,10 @@ impl Reactor {
             requests: self.requests,
             regions: self.interface.region_count(),
             loans: self.loans.count(),
-            open_files: self.open_files.len(),
+            open_files: self.opened.file_count(),
             filer: self.filer.counters(),
             delegations: self.filer.delegation_counters(),
-            held_requests: self.held_count(),
+            held_requests: self.delegations.held_count(),
             cache: self.cache.stats(),
         }
     }

@@ -12,17 +12,18 @@ use dafs_wire::{Checksum, Response};
 
 use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
+use crate::outcome::{Ended, NotDone};
 use crate::reactor::Reactor;
-use crate::task::{Answer, Buffers, ReadTarget, ReadTask, Task, Wait};
+use crate::task::{Buffers, ReadTarget, ReadTask, ReplyTo, Task, Wait, Work};
 use crate::transfer::{Cookie, Cut, Loan};
 
 impl Reactor {
     #[inline]
     pub(crate) fn read_direct(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &ReadDirect<'_>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NotDone> {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
         self.fetch_ahead();
@@ -49,13 +50,13 @@ impl Reactor {
 
     pub(crate) fn read_inline(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &ReadInline,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NotDone> {
         check_range(request.offset, request.length)?;
         let room = self.response_bytes_max(answer.endpoint).saturating_sub(INLINE_READ_HEAD);
         if request.length as usize > room {
-            return Err(Status::TooSmall);
+            return Err(Status::TooSmall.into());
         }
         let reach = (request.offset, u64::from(request.length));
         self.check_locks(request.state, &request.file, reach, IoKind::Read)?;
@@ -67,7 +68,7 @@ impl Reactor {
     }
 
     /// Reads what is cached at once; only a miss makes a task of it.
-    fn start_read(&mut self, answer: Answer, read: ReadTask) {
+    fn start_read(&mut self, answer: ReplyTo, read: ReadTask) {
         let mut pieces = Pieces::new();
         let found = self.look_on(&read, &mut pieces);
         self.start_read_with(answer, read, found, pieces);
@@ -76,26 +77,27 @@ impl Reactor {
     /// As [`Reactor::start_read`], with what was found in the cache already.
     pub(crate) fn start_read_with(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         mut read: ReadTask,
         found: Read,
         pieces: Pieces,
     ) {
         match self.go_on_reading(answer, &mut read, found, pieces) {
-            Step::Done => {}
+            Step::Done(outcome) => self.report(answer, outcome),
+            Step::Silent => {}
+            Step::Broken => self.report_broken(answer),
             Step::Wait(wait) => {
                 let id = self.tasks.reserve();
-                self.park(id, Task::Read(answer, read), wait);
+                self.park(id, Task::new(answer, Work::Read(read)), wait);
             }
-            Step::Become(task) => self.start(*task),
+            Step::Become(work) => self.start(Task::new(answer, *work)),
         }
     }
 
-    pub(crate) fn step_read(&mut self, answer: Answer, task: &mut ReadTask) -> Step {
+    pub(crate) fn step_read(&mut self, answer: ReplyTo, task: &mut ReadTask) -> Step {
         if self.is_barred(answer, task.file) {
             self.give_back(task.file, task.borrowed);
-            self.fail(answer, Status::Access);
-            return Step::Done;
+            return Step::failed(Status::Access);
         }
         let mut pieces = Pieces::new();
         let found = self.look_on(task, &mut pieces);
@@ -109,7 +111,7 @@ impl Reactor {
 
     fn go_on_reading(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         task: &mut ReadTask,
         mut found: Read,
         mut pieces: Pieces,
@@ -184,21 +186,22 @@ impl Reactor {
     #[inline]
     fn finish_read(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         task: &ReadTask,
         pieces: &mut Pieces,
         is_end: bool,
     ) -> Step {
-        match &task.target {
+        let length = task.done;
+        let step = match &task.target {
             ReadTarget::Direct(_) => {
                 let here: u32 = pieces.iter().map(|piece| piece.length).sum();
                 self.place(answer, task, here, pieces);
-                self.reply_read(answer, task.done, is_end, Checksum::NONE);
+                Step::done(Ended::Read { length, is_end, checksum: Checksum::NONE })
             }
             ReadTarget::Sealed(buffers, bytes) => {
                 match self.place_bytes(answer, bytes, buffers.as_slice()) {
-                    Ok(checksum) => self.reply_read(answer, task.done, is_end, checksum),
-                    Err(status) => self.fail(answer, status),
+                    Ok(checksum) => Step::done(Ended::Read { length, is_end, checksum }),
+                    Err(status) => Step::failed(status),
                 }
             }
             ReadTarget::Inline => {
@@ -213,16 +216,17 @@ impl Reactor {
                 let result = ReadInlineResult { end_of_file: is_end, data };
                 let response = Response::ReadInline(result);
                 self.reply_with_data(answer, &response, &segments, cookie);
+                Step::Silent
             }
-        }
+        };
         self.give_back(task.file, task.borrowed);
-        Step::Done
+        step
     }
 
     /// Posts RDMA writes of the pieces, which are the last `length` octets done so far,
     /// into the client's buffers.
     #[inline]
-    fn place(&mut self, answer: Answer, task: &ReadTask, length: u32, pieces: &mut Pieces) {
+    fn place(&mut self, answer: ReplyTo, task: &ReadTask, length: u32, pieces: &mut Pieces) {
         let ReadTarget::Direct(buffers) = &task.target else { return };
         if length == 0 {
             return;
@@ -241,12 +245,8 @@ impl Reactor {
 
     /// Lends pieces to the connection an answer goes over.
     #[inline]
-    fn lend(&mut self, answer: Answer, loan: Loan) -> Cookie {
+    fn lend(&mut self, answer: ReplyTo, loan: Loan) -> Cookie {
         self.loans.insert(answer.endpoint, loan)
-    }
-
-    fn reply_read(&mut self, answer: Answer, length: u32, is_end: bool, checksum: Checksum) {
-        self.reply(answer, &read_response(length, is_end, checksum));
     }
 
     pub(crate) fn unpin_all(&mut self, pieces: &mut Pieces) {

@@ -10,13 +10,13 @@ use dafs_wire::messages::{CachedResponse, DiscardResponses, Empty, FetchedResult
 use dafs_wire::{ByteOrder, HEADER_BYTES, Procedure, Response, decode_response, encode_response};
 
 use crate::reactor::Reactor;
-use crate::respond::blank;
-use crate::task::Answer;
+use crate::respond::{ReplyStatus, blank};
+use crate::task::ReplyTo;
 
 /// A question that waits for a session to come to rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    answer: Answer,
+    answer: ReplyTo,
     about: CachedResponse,
     /// FETCH_RESPONSE, not CHECK_RESPONSE.
     wants_result: bool,
@@ -25,33 +25,33 @@ pub(crate) struct Query {
 impl Reactor {
     pub(crate) fn check_response(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &CachedResponse,
     ) -> Result<(), Status> {
-        self.ask(Query { answer, about: *request, wants_result: false })
+        self.ask_about(Query { answer, about: *request, wants_result: false })
     }
 
     pub(crate) fn fetch_response(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &CachedResponse,
     ) -> Result<(), Status> {
-        self.ask(Query { answer, about: *request, wants_result: true })
+        self.ask_about(Query { answer, about: *request, wants_result: true })
     }
 
     pub(crate) fn discard_responses(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &DiscardResponses,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         self.filer.discard_replies(id, request.session)?;
-        self.note_forgotten();
+        self.files().note_forgotten();
         self.reply(answer, &Response::DiscardResponses(Empty));
         Ok(())
     }
 
-    fn ask(&mut self, query: Query) -> Result<(), Status> {
+    fn ask_about(&mut self, query: Query) -> Result<(), Status> {
         let Query { answer, about, wants_result } = query;
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let request = RequestName {
@@ -81,7 +81,7 @@ impl Reactor {
     /// Answers with the results of the original request.
     fn reply_fetched(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         procedure: u32,
         status: Status,
         octets: &[u8],
@@ -93,7 +93,7 @@ impl Reactor {
         }
         if self.order_of(answer.endpoint) == Some(order) {
             let results = FetchedResults { octets };
-            self.respond(answer, status, &Response::FetchResponse(results));
+            self.respond(answer, ReplyStatus::now(status), &Response::FetchResponse(results));
             return Ok(());
         }
         // The client has come back in another byte order.
@@ -113,14 +113,14 @@ impl Reactor {
         .map_err(|error| error.status())?;
         let (_, response) =
             decode_response(order, procedure, &message).map_err(|_| Status::ServerFault)?;
-        self.respond(answer, status, &response);
+        self.respond(answer, ReplyStatus::now(status), &response);
         Ok(())
     }
 
     /// Something has come to rest: the questions that waited are asked again.
     pub(crate) fn ask_again(&mut self) {
         for query in std::mem::take(&mut self.queries) {
-            if let Err(status) = self.ask(query) {
+            if let Err(status) = self.ask_about(query) {
                 self.fail(query.answer, status);
             }
         }
@@ -128,7 +128,7 @@ impl Reactor {
 
     /// Keeps the result of a request for a client that may not get it.
     #[inline]
-    pub(crate) fn keep(&mut self, answer: Answer, status: Status, octets: &[u8]) {
+    pub(crate) fn keep(&mut self, answer: ReplyTo, status: Status, octets: &[u8]) {
         if self.filer.keep_reply(answer.kept(), answer.stream, status, octets) {
             self.ask_again();
         }

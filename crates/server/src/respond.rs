@@ -5,6 +5,7 @@
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_filer::Filer;
+use dafs_journal::RecordNumber;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{
     ByteOrder, Checksum, EncodeError, HEADER_BYTES, PROTOCOL_VERSION, Response, ResponseHeader,
@@ -15,54 +16,100 @@ use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::follow;
 use crate::meter::{Meter, Moved, Reading};
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 use crate::transfer::Cookie;
 
+/// The status that a reply has, and what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyStatus {
+    pub status: Status,
+    /// Not before this record is durable; 0 waits for none.
+    pub after: RecordNumber,
+}
+
+impl ReplyStatus {
+    /// This status, at once.
+    #[inline]
+    pub fn now(status: Status) -> Self {
+        Self { status, after: RecordNumber(0) }
+    }
+
+    /// Success, once a record is durable.
+    #[inline]
+    pub fn ok_after(after: RecordNumber) -> Self {
+        Self { status: Status::Ok, after }
+    }
+
+    /// Whether the reply may be held back by the journal, so that others are sent before
+    /// it: it takes its grant when it is sent. Grants are for the client what the order of
+    /// replies makes of them (draft 3.2.6), and the filer must see the same order.
+    #[inline]
+    pub fn may_wait(self, answer: ReplyTo) -> bool {
+        answer.logged || self.after.0 != 0
+    }
+}
+
+/// A reply that could not be encoded.
+struct Unsent {
+    error: EncodeError,
+    /// The header that took its grant; `None` if there is nobody to send it to.
+    header: Option<ResponseHeader>,
+}
+
+impl Unsent {
+    fn without_header(what: &'static str) -> Self {
+        Self { error: EncodeError::Value { what }, header: None }
+    }
+}
+
 impl Reactor {
-    /// Answers with results.
-    pub(crate) fn reply(&mut self, answer: Answer, response: &Response<'_>) {
-        self.respond(answer, Status::Ok, response);
+    /// Replies with results.
+    pub(crate) fn reply(&mut self, answer: ReplyTo, response: &Response<'_>) {
+        self.respond(answer, ReplyStatus::now(Status::Ok), response);
     }
 
-    /// Answers with a failure that has no results.
-    pub(crate) fn fail(&mut self, answer: Answer, status: Status) {
-        self.respond(answer, status, &Response::Failed);
+    /// Replies with a failure that has no results.
+    pub(crate) fn fail(&mut self, answer: ReplyTo, status: Status) {
+        self.respond(answer, ReplyStatus::now(status), &Response::Failed);
     }
 
-    /// Answers with a status and, where the protocol has them, results.
-    pub(crate) fn respond(&mut self, answer: Answer, status: Status, response: &Response<'_>) {
+    /// Replies with a status and, where the protocol has them, results.
+    pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
         let mut message = [0; RESPONSE_HEAD_BYTES];
-        match self.encode(answer, status, response, &mut message) {
-            Err(EncodeError::Space) => {
+        match self.encode(answer, told, response, &mut message) {
+            Err(Unsent { error: EncodeError::Space, header: Some(header) }) => {
                 // Only directory listings and link texts are longer than the stack
                 // buffer; they are bounded by the response size.
                 let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
-                let encoded = self.encode_again(answer, response, &mut long);
-                self.send_encoded(answer, status, encoded, &long);
+                let encoded = self.encode_again(answer, header, response, &mut long);
+                self.send_encoded(answer, told, encoded, &long);
             }
-            encoded => self.send_encoded(answer, status, encoded, &message),
+            encoded => self.send_encoded(answer, told, encoded, &message),
         }
     }
 
-    /// Answers a transfer that succeeded.
-    pub(crate) fn reply_moved(&mut self, answer: Answer, response: &Response<'_>) {
+    /// Replies to a transfer that succeeded.
+    pub(crate) fn reply_moved(&mut self, answer: ReplyTo, response: &Response<'_>) {
         let mut message = [0; TRANSFER_ANSWER_BYTES];
-        let encoded = self.encode(answer, Status::Ok, response, &mut message);
-        self.send_encoded(answer, Status::Ok, encoded, &message);
+        let told = ReplyStatus::now(Status::Ok);
+        let encoded = self.encode(answer, told, response, &mut message);
+        self.send_encoded(answer, told, encoded, &message);
     }
 
-    /// Sends the answer at the front of `message`, or that it could not be encoded.
+    /// Sends the reply at the front of `message`, or that it could not be encoded.
     #[inline]
-    pub(crate) fn send_encoded(
+    fn send_encoded(
         &mut self,
-        answer: Answer,
-        status: Status,
-        encoded: Result<usize, EncodeError>,
+        answer: ReplyTo,
+        told: ReplyStatus,
+        encoded: Result<usize, Unsent>,
         message: &[u8],
     ) {
         match encoded {
-            Ok(length) => self.deliver(answer, status, &message[..length]),
-            Err(error) => self.send_failure(answer, error.status()),
+            Ok(length) => self.deliver(answer, told, &message[..length]),
+            Err(Unsent { error, header }) => {
+                self.send_failure(answer, ReplyStatus { status: error.status(), ..told }, header);
+            }
         }
     }
 
@@ -70,16 +117,20 @@ impl Reactor {
     /// tells when they have been read.
     pub(crate) fn reply_with_data(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         response: &Response<'_>,
         segments: &[dafs_dat::LocalSegment],
         cookie: Cookie,
     ) {
         let mut message = [0; RESPONSE_HEAD_BYTES];
-        let Ok(length) = self.encode(answer, Status::Ok, response, &mut message) else {
-            self.send_failure(answer, Status::ServerFault);
-            // The connection is gone, and what was lent with it.
-            return self.on_loan_done(cookie);
+        let length = match self.encode(answer, ReplyStatus::now(Status::Ok), response, &mut message)
+        {
+            Ok(length) => length,
+            Err(Unsent { header, .. }) => {
+                self.send_failure(answer, ReplyStatus::now(Status::ServerFault), header);
+                // The connection is gone, and what was lent with it.
+                return self.on_loan_done(cookie);
+            }
         };
         if self.has_checksums(answer.endpoint) {
             self.send_sealed(answer.endpoint, &mut message[..length], segments);
@@ -98,7 +149,7 @@ impl Reactor {
     }
 
     /// A refused connect: the header shows the version the server has.
-    pub(crate) fn refuse_version(&mut self, answer: Answer, status: Status, version: u32) {
+    pub(crate) fn refuse_version(&mut self, answer: ReplyTo, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
         let books = (&mut self.filer, &mut self.meter);
@@ -111,53 +162,44 @@ impl Reactor {
     }
 
     #[inline]
-    pub(crate) fn encode(
+    fn encode(
         &mut self,
-        answer: Answer,
-        status: Status,
+        answer: ReplyTo,
+        told: ReplyStatus,
         response: &Response<'_>,
         message: &mut [u8],
-    ) -> Result<usize, EncodeError> {
+    ) -> Result<usize, Unsent> {
         if answer.chain.is_some() {
-            self.note_member(answer, status, response);
+            self.note_member(answer, told, response);
         }
-        let may_wait = self.may_wait(answer);
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
             if answer.kept().is_some() {
-                self.conclude_undelivered(answer, status, response);
+                self.conclude_undelivered(answer, told, response);
             }
-            return Err(EncodeError::Value { what: "an answer without a channel" });
+            return Err(Unsent::without_header("an answer without a channel"));
         };
         let Some(order) = channel.order else {
-            return Err(EncodeError::Value { what: "an answer before a request" });
+            return Err(Unsent::without_header("an answer before a request"));
         };
         let limit = channel.response_bytes_max.min(message.len());
         let has_checksums = channel.checksums;
-        let header = match may_wait {
-            true => blank(answer, status, NO_TARGET),
+        let header = match told.may_wait(answer) {
+            true => blank(answer, told.status, NO_TARGET),
             false => {
                 let books = (&mut self.filer, &mut self.meter);
-                grant(books, channel, answer, status, Moved::by(response))
+                grant(books, channel, answer, told.status, Moved::by(response))
             }
         };
         let encoded = encode_response(order, &header, response, &mut message[..limit]);
-        let length = encoded.inspect_err(|_| self.unsent = Some(header))?;
+        let length = encoded.map_err(|error| Unsent { error, header: Some(header) })?;
         if has_checksums {
             seal(&mut message[..length], &[]);
         }
         Ok(length)
     }
 
-    /// Whether an answer may be held back by the journal, so that others are sent before
-    /// it: it takes its grant when it is sent. Grants are for the client what the order of
-    /// answers makes of them (draft 3.2.6), and the filer must see the same order.
-    #[inline]
-    fn may_wait(&self, answer: Answer) -> bool {
-        answer.logged || self.answer_after.0 != 0
-    }
-
     /// Sends an answer that may have waited.
-    pub(crate) fn send_waited(&mut self, answer: Answer, message: &[u8]) {
+    pub(crate) fn send_waited(&mut self, answer: ReplyTo, message: &[u8]) {
         let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
         let has_checksums = self.has_checksums(answer.endpoint);
         let Ok(header) = ResponseHeader::decode(order, message) else { return };
@@ -175,17 +217,17 @@ impl Reactor {
         self.send(answer.endpoint, &message);
     }
 
-    /// Encodes into a longer buffer; the grant was taken by the first try.
+    /// Encodes into a longer buffer under the header of the first try, which took the grant.
     fn encode_again(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
+        header: ResponseHeader,
         response: &Response<'_>,
         message: &mut [u8],
-    ) -> Result<usize, EncodeError> {
-        let header = self.unsent.ok_or(EncodeError::Space)?;
-        let order = self.order_of(answer.endpoint).ok_or(EncodeError::Space)?;
-        let length = encode_response(order, &header, response, message)?;
-        self.unsent = None;
+    ) -> Result<usize, Unsent> {
+        let unsent = |error| Unsent { error, header: Some(header) };
+        let order = self.order_of(answer.endpoint).ok_or(unsent(EncodeError::Space))?;
+        let length = encode_response(order, &header, response, message).map_err(unsent)?;
         if self.has_checksums(answer.endpoint) {
             seal(&mut message[..length], &[]);
         }
@@ -193,31 +235,31 @@ impl Reactor {
     }
 
     /// Sends a failure under the header whose results could not be encoded.
-    pub(crate) fn send_failure(&mut self, answer: Answer, status: Status) {
-        let Some(mut header) = self.unsent.take() else { return };
+    fn send_failure(&mut self, answer: ReplyTo, told: ReplyStatus, header: Option<ResponseHeader>) {
+        let Some(mut header) = header else { return };
         let Some(order) = self.order_of(answer.endpoint) else { return };
         if answer.chain.is_some() {
             self.break_chain(answer);
         }
-        header.status = status;
+        header.status = told.status;
         let mut message = [0; RESPONSE_HEAD_BYTES];
         if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
             if self.has_checksums(answer.endpoint) {
                 seal(&mut message[..length], &[]);
             }
-            self.deliver(answer, status, &message[..length]);
+            self.deliver(answer, told, &message[..length]);
         }
     }
 
     /// Sends an answer; keeps it first if it is to be kept.
     #[inline]
-    fn deliver(&mut self, answer: Answer, status: Status, message: &[u8]) {
+    fn deliver(&mut self, answer: ReplyTo, told: ReplyStatus, message: &[u8]) {
         if answer.kept().is_some() {
             let octets = &message[HEADER_BYTES..];
-            return self.conclude_kept(answer, status, octets, Some(message));
+            return self.conclude_kept(answer, told, octets, Some(message));
         }
-        if self.answer_after.0 != 0 {
-            return self.delay_answer(answer, message);
+        if told.after.0 != 0 {
+            return self.delay_answer(answer, told.after, message);
         }
         self.send(answer.endpoint, message);
     }
@@ -298,7 +340,7 @@ impl Reactor {
 fn grant(
     (filer, meter): (&mut Filer, &mut Meter),
     channel: &mut Channel,
-    answer: Answer,
+    answer: ReplyTo,
     status: Status,
     moved: Moved,
 ) -> ResponseHeader {
@@ -311,7 +353,7 @@ fn grant(
 fn grant_credits(
     filer: &mut Filer,
     channel: &mut Channel,
-    answer: Answer,
+    answer: ReplyTo,
     status: Status,
 ) -> ResponseHeader {
     let grant = filer.finish(channel.id, answer.stream);
@@ -324,7 +366,7 @@ fn grant_credits(
 pub(crate) fn count(
     (filer, meter): (&mut Filer, &mut Meter),
     channel: &mut Channel,
-    answer: Answer,
+    answer: ReplyTo,
     status: Status,
     moved: Moved,
 ) {
@@ -341,7 +383,7 @@ pub(crate) fn count(
 pub(crate) fn take_grant(
     filer: &mut Filer,
     channel: &mut Channel,
-    answer: Answer,
+    answer: ReplyTo,
     message: &mut [u8],
 ) {
     let order = channel.order.unwrap_or(ByteOrder::NATIVE);
@@ -365,7 +407,7 @@ pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
 }
 
 #[inline]
-pub(crate) fn blank(answer: Answer, status: Status, target_credits: u16) -> ResponseHeader {
+pub(crate) fn blank(answer: ReplyTo, status: Status, target_credits: u16) -> ResponseHeader {
     ResponseHeader {
         version: PROTOCOL_VERSION,
         target_credits,

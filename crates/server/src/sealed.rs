@@ -11,7 +11,7 @@ use dafs_types::Status;
 use crate::data::Step;
 use crate::reactor::Reactor;
 use crate::sums::{IN_PLACE_BYTES_MAX, SumJob, sum_of};
-use crate::task::{Answer, TaskId, Wait, WriteSource, WriteTask};
+use crate::task::{ReplyTo, TaskId, Wait, WriteSource, WriteTask};
 use crate::transfer::{Cut, Staging};
 
 impl Reactor {
@@ -19,7 +19,7 @@ impl Reactor {
     pub(crate) fn unseal(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         task: &mut WriteTask,
     ) -> Option<Step> {
         match &mut task.source {
@@ -39,7 +39,7 @@ impl Reactor {
         }
     }
 
-    fn fetch_sealed(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Option<Step> {
+    fn fetch_sealed(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
         if !self.has_room_for_sealed(answer, task.length as usize) {
             return Some(Step::Wait(Wait::Room));
         }
@@ -66,7 +66,7 @@ impl Reactor {
     fn open_seal(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         task: &mut WriteTask,
         staging: Staging,
     ) -> Option<Step> {
@@ -89,7 +89,7 @@ impl Reactor {
 
     fn judge_sum(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         task: &mut WriteTask,
         memory: Memory,
         is_good: bool,
@@ -102,7 +102,7 @@ impl Reactor {
     }
 
     /// Whether a sealed write may be held beside those there are.
-    fn has_room_for_sealed(&self, answer: Answer, length: usize) -> bool {
+    fn has_room_for_sealed(&self, answer: ReplyTo, length: usize) -> bool {
         let own = self.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
         let fits = |held: usize, limit: usize| held == 0 || held + length <= limit;
         let all = self.sealed_bytes;
@@ -117,7 +117,7 @@ impl Reactor {
         }
     }
 
-    fn hold_sealed(&mut self, answer: Answer, task: &mut WriteTask) {
+    fn hold_sealed(&mut self, answer: ReplyTo, task: &mut WriteTask) {
         task.sealed_bytes = task.length;
         self.sealed_bytes += task.length as usize;
         if let Some(channel) = self.channels.get_mut(answer.endpoint) {
@@ -126,7 +126,7 @@ impl Reactor {
     }
 
     /// Gives back the room of a sealed write that ends.
-    pub(crate) fn release_sealed(&mut self, answer: Answer, task: &WriteTask) {
+    pub(crate) fn release_sealed(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.sealed_bytes > 0 {
             self.sealed_bytes -= task.sealed_bytes as usize;
             if let Some(channel) = self.channels.get_mut(answer.endpoint) {

@@ -14,8 +14,9 @@ use dafs_wire::{Request, RequestHeader};
 use crate::fencing::touched;
 use crate::handles;
 use crate::jobs::Job;
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 /// What waits for searches.
 #[derive(Default)]
@@ -33,7 +34,7 @@ pub(crate) struct Searching {
 
 /// A request that waits.
 struct Waiting {
-    answer: Answer,
+    answer: ReplyTo,
     message: Box<[u8]>,
     handles: Handles,
 }
@@ -65,7 +66,7 @@ impl Reactor {
     #[inline]
     pub(crate) fn awaits_search(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &Request<'_>,
         message: &[u8],
     ) -> bool {
@@ -80,7 +81,7 @@ impl Reactor {
 
     /// The same of a request that has failed with DELAY, by its message.
     #[cold]
-    pub(crate) fn awaits_search_after_all(&mut self, answer: Answer, message: &[u8]) -> bool {
+    pub(crate) fn awaits_search_after_all(&mut self, answer: ReplyTo, message: &[u8]) -> bool {
         if !self.searching.is_possible {
             return false;
         }
@@ -94,7 +95,7 @@ impl Reactor {
     }
 
     #[cold]
-    fn wait_for_search(&mut self, answer: Answer, message: &[u8], handles: Handles) -> bool {
+    fn wait_for_search(&mut self, answer: ReplyTo, message: &[u8], handles: Handles) -> bool {
         let waiting = &self.searching.waiting;
         let of_it = waiting.iter().filter(|it| it.answer.endpoint == answer.endpoint).count();
         if waiting.len() >= WAITING_COUNT_MAX || of_it >= WAITING_PER_CHANNEL_MAX {
@@ -149,8 +150,8 @@ impl Reactor {
             self.settle();
             if answer.logged || !self.is_gated(answer, &request, &message) {
                 match self.dispatch(answer, &header, &request) {
-                    Err(Status::Delay) if !self.is_parked() => self.fail(answer, Status::Delay),
-                    Err(status) => self.refuse(answer, status, &message),
+                    Err(NotDone::Failed(Status::Delay)) => self.fail(answer, Status::Delay),
+                    Err(why) => self.refuse(answer, why, &message),
                     Ok(()) => {}
                 }
             }

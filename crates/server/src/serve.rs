@@ -13,9 +13,11 @@ use dafs_wire::{
     RequestHeader, is_intact,
 };
 
+use crate::delegations::Told;
 use crate::handles;
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 impl Reactor {
     /// A message is in a slot of its channel's inbox, and is read where it lies.
@@ -53,7 +55,7 @@ impl Reactor {
             }
         };
         self.fetch_ahead();
-        let mut answer = Answer::new(endpoint, header.stream, header.sequence);
+        let mut answer = ReplyTo::new(endpoint, header.stream, header.sequence);
         answer.analyzer = header.analyzer;
         answer.reading = self.meter.arrive(header.procedure);
         answer.is_acting = header.credentials != CredHandle::default();
@@ -92,7 +94,7 @@ impl Reactor {
     #[inline(never)]
     fn carry_unusual(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         admitted: &Admitted,
         order: ByteOrder,
         header: &RequestHeader,
@@ -111,7 +113,7 @@ impl Reactor {
         }
     }
 
-    fn refuse_damaged(&mut self, answer: Answer, id: ChannelId) {
+    fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
         self.succeed();
         self.filer.doubt_chain(id);
         self.end_open_chain(answer.endpoint);
@@ -123,7 +125,7 @@ impl Reactor {
     #[inline(always)]
     pub(crate) fn carry(
         &mut self,
-        mut answer: Answer,
+        mut answer: ReplyTo,
         kept: KeptSession,
         order: ByteOrder,
         header: &RequestHeader,
@@ -150,8 +152,8 @@ impl Reactor {
                 {
                     return;
                 }
-                if let Err(status) = self.dispatch(answer, header, request) {
-                    self.refuse(answer, status, message);
+                if let Err(why) = self.dispatch(answer, header, request) {
+                    self.refuse(answer, why, message);
                 }
             }
             Err(error) => {
@@ -175,74 +177,34 @@ impl Reactor {
     /// answer is sent or that the request is parked.
     pub(crate) fn dispatch(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         header: &RequestHeader,
         request: &Request<'_>,
-    ) -> Result<(), dafs_types::Status> {
+    ) -> Result<(), NotDone> {
         if self.filer.has_fences() {
             self.pass(answer, request)?;
         }
         match request {
             Request::ReadDirect(r) => self.read_direct(answer, r),
-            Request::ReadInline(r) => self.read_inline(answer, r),
             Request::WriteDirect(r) => self.write_direct(answer, r),
-            Request::WriteInline(r) => self.write_inline(answer, r),
-            Request::AppendInline(r) => self.append_inline(answer, r),
-            Request::AppendDirect(r) => self.append_direct(answer, r),
-            Request::Commit(r) => self.commit(answer, r),
-            Request::CacheHint(r) => self.cache_hint(answer, r),
-            Request::ClientConnect(r) => self.client_connect(answer, header, r),
-            Request::ClientConnectAuth(r) => self.client_connect_auth(answer, header, r),
-            Request::ClientAuth(r) => self.client_auth(answer, r),
-            Request::ConnectBind(r) => self.connect_bind(answer, header, r),
-            Request::SecInfo(_) => self.security_info(answer),
-            Request::Disconnect(_) => self.disconnect(answer),
-            Request::Null(_) => self.null(answer),
-            Request::GetRootHandle(_) => self.root_handle(answer),
-            Request::Lookup(r) => self.lookup(answer, r),
-            Request::LookupP(r) => self.lookup_parent(answer, r),
-            Request::Access(r) => self.access(answer, r),
-            Request::GetAttrInline(r) => self.get_attributes(answer, r),
-            Request::GetAttrDirect(r) => self.get_attributes_direct(answer, r),
-            Request::GetFsAttr(r) => self.get_fs_attributes(answer, r),
-            Request::SetAttrInline(r) => self.set_attributes(answer, r),
-            Request::SetAttrDirect(r) => self.set_attributes_direct(answer, r),
-            Request::Verify(r) => self.verify(answer, r, true),
-            Request::NVerify(r) => self.verify(answer, r, false),
-            Request::Open(r) => self.open(answer, r),
-            Request::OpenDowngrade(r) => self.open_downgrade(answer, r),
-            Request::Close(r) => self.close(answer, r),
-            Request::Create(r) => self.create(answer, r),
-            Request::Link(r) => self.link(answer, r),
-            Request::Remove(r) => self.remove(answer, r),
-            Request::Rename(r) => self.rename(answer, r),
-            Request::OpenAttr(r) => self.open_attributes(answer, r),
-            Request::ReadDirInline(r) => self.read_directory(answer, r),
-            Request::ReadDirDirect(r) => self.read_directory_direct(answer, r),
-            Request::ReadLinkInline(r) => self.read_link(answer, r),
-            Request::ReadLinkDirect(r) => self.read_link_direct(answer, r),
-            Request::Lock(r) => self.lock(answer, r),
-            Request::LockT(r) => self.lock_test(answer, r),
-            Request::LockU(r) => self.unlock(answer, r),
-            Request::CheckResponse(r) => self.check_response(answer, r),
-            Request::FetchResponse(r) => self.fetch_response(answer, r),
-            Request::DiscardResponses(r) => self.discard_responses(answer, r),
-            Request::BatchSubmit(r) => self.batch_submit(answer, r),
-            Request::HurryUp(r) => self.hurry_up(answer, r),
-            Request::RegisterCred(r) => self.register_credentials(answer, r),
-            Request::ReleaseCred(r) => self.release_credentials(answer, r),
-            Request::ServerAuth(r) => self.server_auth(answer, r),
-            Request::GetFencingList(r) => self.get_fencing_list(answer, r),
-            Request::SetFencingList(r) => self.set_fencing_list(answer, r),
-            Request::DelegReturn(r) => self.return_delegation(answer, r),
-            Request::DelegPurge(_) => self.purge_delegations(answer),
-            // Asked by servers alone.
-            Request::BcGetAttr(_)
-            | Request::BcNull(_)
-            | Request::BcRecall(_)
-            | Request::BcLockReady(_)
-            | Request::BcBatchCompletion(_) => Err(dafs_types::Status::NotSupp),
+            _ => self.ask(answer, header, request, None),
         }
+    }
+
+    /// The same for a request that has waited for what the holder of a delegation says.
+    #[cold]
+    pub(crate) fn dispatch_told(
+        &mut self,
+        answer: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        if told.is_none() {
+            return self.dispatch(answer, header, request);
+        }
+        self.pass(answer, request)?;
+        self.ask(answer, header, request, told)
     }
 }
 

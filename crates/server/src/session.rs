@@ -24,18 +24,19 @@ use dafs_wire::{Array, RequestHeader, Response};
 
 use crate::authorize;
 use crate::back::BackSizes;
-use crate::credentials::{Asker, View};
+use crate::caller::{Asker, View};
 use crate::gss;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::respond::ReplyStatus;
+use crate::task::ReplyTo;
 
 pub(crate) use tokens::Exchange;
 
 /// An authentication that waits for a check of a password or token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingLogin {
-    answer: Answer,
+    answer: ReplyTo,
     purpose: Purpose,
 }
 
@@ -62,7 +63,7 @@ struct Proof {
 impl Reactor {
     pub(crate) fn client_connect(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         header: &RequestHeader,
         request: &ClientConnect<'_>,
     ) -> Result<(), Status> {
@@ -87,7 +88,7 @@ impl Reactor {
 
     pub(crate) fn client_connect_auth(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         header: &RequestHeader,
         request: &ClientConnectAuth<'_>,
     ) -> Result<(), Status> {
@@ -107,7 +108,7 @@ impl Reactor {
 
     pub(crate) fn client_auth(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &ClientAuth<'_>,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
@@ -117,7 +118,7 @@ impl Reactor {
 
     pub(crate) fn connect_bind(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         header: &RequestHeader,
         request: &ConnectBind<'_>,
     ) -> Result<(), Status> {
@@ -142,7 +143,7 @@ impl Reactor {
     }
 
     /// What a client wishes for; requests no larger than the room for them.
-    fn wanted(&self, answer: Answer, options: &SessionOptions) -> Negotiated {
+    fn wanted(&self, answer: ReplyTo, options: &SessionOptions) -> Negotiated {
         let mut wanted = wanted(options);
         if let Some(channel) = self.channels.get(answer.endpoint) {
             wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
@@ -153,7 +154,7 @@ impl Reactor {
     /// Makes a session; a refusal is answered here, since it may name a version.
     fn try_connect(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         arguments: &ConnectArguments<'_>,
     ) -> Option<ConnectResults> {
         let id = self.channels.get(answer.endpoint)?.id;
@@ -172,7 +173,7 @@ impl Reactor {
 
     fn authenticate(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &WireAuth<'_>,
         decision: AuthDecision,
         purpose: Purpose,
@@ -219,7 +220,7 @@ impl Reactor {
     }
 
     /// The second half of CLIENT_CONNECT_AUTH failed.
-    fn undo_connect(&mut self, answer: Answer, purpose: &Purpose) {
+    fn undo_connect(&mut self, answer: ReplyTo, purpose: &Purpose) {
         if let (Purpose::Connected(_), Some(channel)) =
             (purpose, self.channels.get(answer.endpoint))
         {
@@ -242,7 +243,7 @@ impl Reactor {
     }
 
     /// Whom the request itself says it is, and that has been checked.
-    fn proof(&self, answer: Answer, who: Credentials, how: AuthType) -> Result<Proof, Status> {
+    fn proof(&self, answer: ReplyTo, who: Credentials, how: AuthType) -> Result<Proof, Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let principal = self.filer.principal(id).cloned().ok_or(Status::IllegalState)?;
         Ok(Proof { principal, credentials: who, how, lifetime: None })
@@ -284,7 +285,7 @@ impl Reactor {
 
     fn finish_login(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         purpose: Purpose,
         proof: Result<Proof, Status>,
         result: AuthResult<'_>,
@@ -305,10 +306,11 @@ impl Reactor {
             Ok(outcome) => outcome,
             Err(status) => {
                 self.undo_connect(answer, &purpose);
-                return self.answer_login(answer, &purpose, status, result, false);
+                let told = ReplyStatus::now(status);
+                return self.answer_login(answer, &purpose, told, result, false);
             }
         };
-        self.act_on_locks();
+        self.files().act_on_locks();
         if let (Some(view), Some(who)) = (view, self.filer.credentials(id).cloned())
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
@@ -319,12 +321,10 @@ impl Reactor {
             tracing::info!(%from, principal, uid, by, trusted, "session established");
             channel.who = Arc::new(Asker::new(who, &view));
         }
-        if !is_renewal {
-            // Whoever knows the session may ask for it in the server's next life.
-            self.answer_after = self.note_session(id);
-        }
-        self.answer_login(answer, &purpose, Status::Ok, result, outcome.trusted);
-        self.answer_after = RecordNumber(0);
+        // Whoever knows the session may ask for it in the server's next life.
+        let after = if is_renewal { RecordNumber(0) } else { self.note_session(id) };
+        let told = ReplyStatus::ok_after(after);
+        self.answer_login(answer, &purpose, told, result, outcome.trusted);
         if let Purpose::Connected(results) = purpose {
             self.apply(answer.endpoint, &results);
         }
@@ -334,9 +334,9 @@ impl Reactor {
     #[cold]
     pub(crate) fn succeed(&mut self) {
         let Succession { released, close } = self.filer.take_succession();
-        self.act_on_locks();
+        self.files().act_on_locks();
         for closed in &released {
-            self.release_open(closed);
+            self.files().release_open(closed);
         }
         for channel in close {
             self.give_up_channel(channel);
@@ -347,16 +347,16 @@ impl Reactor {
     /// its status, unless a token tells an honest client what to do.
     fn answer_login(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         purpose: &Purpose,
-        status: Status,
+        told: ReplyStatus,
         authentication: AuthResult<'_>,
         trusted: bool,
     ) {
-        if !brings_results(status, &authentication) {
-            return self.fail(answer, status);
+        if !brings_results(told.status, &authentication) {
+            return self.fail(answer, told.status);
         }
-        let is_refusal = status == Status::NotAuthorized;
+        let is_refusal = told.status == Status::NotAuthorized;
         let response = match purpose {
             Purpose::Session => Response::ClientAuth(ClientAuthResult { authentication, trusted }),
             Purpose::Connected(results) if !is_refusal => {
@@ -382,7 +382,7 @@ impl Reactor {
                 Response::ConnectBind(sizes.result(authentication, trusted))
             }
         };
-        self.respond(answer, status, &response);
+        self.respond(answer, told, &response);
     }
 
     /// From the next message on the negotiated values hold; never for the connect
@@ -394,7 +394,7 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn security_info(&mut self, answer: Answer) -> Result<(), Status> {
+    pub(crate) fn security_info(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let methods: Vec<AuthMethod<'_>> = self
             .filer
@@ -412,23 +412,18 @@ impl Reactor {
         Ok(())
     }
 
-    pub(crate) fn null(&mut self, answer: Answer) -> Result<(), Status> {
-        self.reply(answer, &Response::Null(Empty));
-        Ok(())
-    }
-
     /// Whoever leaves has nothing to take back from the next server: that is durable before
     /// it is answered.
-    pub(crate) fn disconnect(&mut self, answer: Answer) -> Result<(), Status> {
+    pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes once it has the answer; `on_tick` is the backstop.
         channel.closing = Some(self.now);
         let id = channel.id;
         for closed in self.filer.depart(id, self.now) {
-            self.release_open(&closed);
+            self.files().release_open(&closed);
         }
-        let after = self.act_on_locks().max(self.note_forgotten());
-        self.reply_after(after, answer, &Response::Disconnect(Empty));
+        let after = self.files().act_on_locks().max(self.files().note_forgotten());
+        self.respond(answer, ReplyStatus::ok_after(after), &Response::Disconnect(Empty));
         self.interface.flush();
         Ok(())
     }

@@ -20,7 +20,7 @@ use dafs_store::cache::CachedFile;
 use dafs_types::Moment;
 
 use crate::reactor::Reactor;
-use crate::task::Task;
+use crate::task::Work;
 use crate::transfer::Loan;
 
 /// Which transfers of a connection end in order.
@@ -116,29 +116,29 @@ impl Reactor {
             oldest.is_awaited |= is_awaited;
         };
         for (begun, task) in self.tasks.with_transfers() {
-            let endpoint = task.answer().endpoint;
-            let (direction, left, octets) = match task {
-                Task::Write(_, write) => {
+            let endpoint = task.reply_to.endpoint;
+            let (direction, left, octets) = match &task.work {
+                Work::Write(write) => {
                     let octets = write.token.as_ref().map_or(write.length, |token| token.length());
                     (Direction::In, write.transfers_left, octets)
                 }
-                Task::Fetch(_, fetch) => (Direction::In, fetch.transfers_left, fetch.length),
-                Task::SealedBatch(_, sealed) => {
+                Work::Fetch(fetch) => (Direction::In, fetch.transfers_left, fetch.length),
+                Work::SealedBatch(sealed) => {
                     (Direction::In, sealed.transfers_left, sealed.octets())
                 }
-                Task::Strand(_, strand) if strand.is_read() => {
+                Work::Strand(strand) if strand.is_read() => {
                     (Direction::Batches, strand.transfers_left, strand.length)
                 }
-                Task::Strand(_, strand) => (Direction::In, strand.transfers_left, strand.length),
-                Task::Read(..)
-                | Task::Commit(..)
-                | Task::Size(..)
-                | Task::Times(..)
-                | Task::Grant(..) => continue,
+                Work::Strand(strand) => (Direction::In, strand.transfers_left, strand.length),
+                Work::Read(_)
+                | Work::Commit(_)
+                | Work::Size(_)
+                | Work::Times(_)
+                | Work::Grant(_) => continue,
             };
-            let is_in_the_way = is_crowded && matches!(task, Task::SealedBatch(..));
+            let is_in_the_way = is_crowded && matches!(task.work, Work::SealedBatch(_));
             let mark = (begun, left);
-            add((endpoint, direction), mark, u64::from(octets), task.file(), is_in_the_way);
+            add((endpoint, direction), mark, u64::from(octets), task.work.file(), is_in_the_way);
         }
         for (begun, endpoint, loan) in self.loans.by_age() {
             let pin = match loan {

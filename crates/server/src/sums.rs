@@ -11,7 +11,7 @@ use dafs_wire::{Checksum, DirectChecksum};
 
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::task::{Task, TaskId, WriteSource};
+use crate::task::{TaskId, Work, WriteSource};
 
 /// Stretches of a task's memory that are to be summed.
 #[derive(Debug)]
@@ -80,14 +80,14 @@ impl Reactor {
     /// A task's memory is summed.
     pub(crate) fn on_summed(&mut self, done: SumDone) {
         let SumDone { task: id, result } = done;
-        match self.tasks.get_mut(id) {
-            Some(Task::Write(_, write)) => {
+        match self.tasks.get_mut(id).map(|task| &mut task.work) {
+            Some(Work::Write(write)) => {
                 if let WriteSource::Fetched { sum, .. } = &mut write.source {
                     let first = |summed: Vec<Summed>| summed.first().map(|summed| summed.sum);
                     *sum = Some(result.and_then(|all| first(all).ok_or(Status::ServerFault)));
                 }
             }
-            Some(Task::SealedBatch(_, sealed)) => sealed.note_summed(result),
+            Some(Work::SealedBatch(sealed)) => sealed.note_summed(result),
             _ => return,
         }
         self.resume(id, None);

@@ -12,16 +12,16 @@ use dafs_filer::KeptSession;
 use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_memory::Memory;
+use dafs_ops::{AttributeSet, Close, LockSpan, Opened};
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
-use dafs_wire::messages::{Close, Unlock};
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
+use crate::caller::Asker;
 use crate::chain::ChainId;
-use crate::credentials::Asker;
 use crate::locks::GrantTask;
 use crate::meter::Reading;
 use crate::transfer::Staging;
@@ -33,7 +33,7 @@ pub struct TaskId(pub u32);
 
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReplyTo {
     pub endpoint: EndpointId,
     pub stream: StreamId,
     pub sequence: SequenceNumber,
@@ -52,7 +52,7 @@ pub struct Answer {
     pub chain: ChainId,
 }
 
-impl Answer {
+impl ReplyTo {
     /// To a request whose result is not kept, as far as is known yet.
     #[inline]
     pub fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
@@ -216,7 +216,7 @@ pub enum CommitReply {
 /// A request that makes final what was changed under auto-recovery locks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    Unlock(Unlock),
+    Unlock(LockSpan),
     Close(Close),
 }
 
@@ -235,6 +235,8 @@ pub(crate) struct SizeTask {
     /// Who asked; the connection may be gone by the time it is done.
     pub who: Arc<Asker>,
     pub file: CachedFile,
+    /// The file is open for this request alone.
+    pub borrowed: bool,
     pub handle: FileHandle,
     pub size: u64,
     /// Undo that was kept when it was let in.
@@ -242,7 +244,7 @@ pub(crate) struct SizeTask {
     /// The job has been given away.
     pub started: bool,
     pub rest: AttributeChanges,
-    pub set: u64,
+    pub set: AttributeSet,
     /// What to answer when the size is set: SETATTR's result, or that of an OPEN.
     pub reply: SizeReply,
 }
@@ -253,17 +255,19 @@ pub(crate) struct TimesTask {
     /// Who asked; the connection may be gone by the time it is done.
     pub who: Arc<Asker>,
     pub file: CachedFile,
+    /// The file is open for this request alone.
+    pub borrowed: bool,
     pub handle: FileHandle,
     pub ticket: CommitTicket,
     pub times: AttributeChanges,
-    pub set: u64,
+    pub set: AttributeSet,
 }
 
 /// Who asked for a change of size.
 #[derive(Clone, Debug)]
 pub enum SizeReply {
     SetAttributes,
-    Open(Box<crate::open::OpenReply>),
+    Open(Box<(Opened, RecordNumber)>),
 }
 
 /// Client data fetched before a request can be understood (SETATTR_DIRECT).
@@ -278,61 +282,46 @@ pub struct FetchTask {
     pub length: u32,
 }
 
-/// A parked request.
+/// A request that could not be finished at once: what is left to do of it, and where its reply
+/// goes.
 #[derive(Debug)]
-pub(crate) enum Task {
-    Read(Answer, ReadTask),
-    Write(Answer, WriteTask),
-    Commit(Answer, CommitTask),
-    Size(Answer, SizeTask),
-    Times(Answer, TimesTask),
-    Fetch(Answer, FetchTask),
-    Grant(Answer, GrantTask),
-    Strand(Answer, Box<Strand>),
-    SealedBatch(Answer, Box<SealedBatch>),
+pub(crate) struct Task {
+    pub reply_to: ReplyTo,
+    pub work: Work,
+}
+
+/// What is left to do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Read(ReadTask),
+    Write(WriteTask),
+    Commit(CommitTask),
+    Size(SizeTask),
+    Times(TimesTask),
+    Fetch(FetchTask),
+    Grant(GrantTask),
+    Strand(Box<Strand>),
+    SealedBatch(Box<SealedBatch>),
 }
 
 impl Task {
-    /// Where its answer goes.
-    pub fn answer(&self) -> Answer {
-        match self {
-            Task::Read(answer, _)
-            | Task::Write(answer, _)
-            | Task::Commit(answer, _)
-            | Task::Size(answer, _)
-            | Task::Times(answer, _)
-            | Task::Fetch(answer, _)
-            | Task::Grant(answer, _)
-            | Task::Strand(answer, _)
-            | Task::SealedBatch(answer, _) => *answer,
-        }
+    #[inline]
+    pub fn new(reply_to: ReplyTo, work: Work) -> Self {
+        Self { reply_to, work }
     }
+}
 
-    /// The same, to be changed.
-    pub fn answer_mut(&mut self) -> &mut Answer {
-        match self {
-            Task::Read(answer, _)
-            | Task::Write(answer, _)
-            | Task::Commit(answer, _)
-            | Task::Size(answer, _)
-            | Task::Times(answer, _)
-            | Task::Fetch(answer, _)
-            | Task::Grant(answer, _)
-            | Task::Strand(answer, _)
-            | Task::SealedBatch(answer, _) => answer,
-        }
-    }
-
+impl Work {
     /// The file it works on.
     pub fn file(&self) -> Option<CachedFile> {
         match self {
-            Task::Read(_, task) => Some(task.file),
-            Task::Write(_, task) => Some(task.file),
-            Task::Commit(_, task) => Some(task.file),
-            Task::Size(_, task) => Some(task.file),
-            Task::Times(_, task) => Some(task.file),
-            Task::Strand(_, strand) => Some(strand.file),
-            Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => None,
+            Work::Read(task) => Some(task.file),
+            Work::Write(task) => Some(task.file),
+            Work::Commit(task) => Some(task.file),
+            Work::Size(task) => Some(task.file),
+            Work::Times(task) => Some(task.file),
+            Work::Strand(strand) => Some(strand.file),
+            Work::Fetch(_) | Work::Grant(_) | Work::SealedBatch(_) => None,
         }
     }
 }
@@ -397,7 +386,7 @@ impl Tasks {
     /// Takes a parked task's name out of what progress wakes. False if it waits for
     /// something else, which will come.
     pub fn unlist(&mut self, id: TaskId) -> bool {
-        let Some(file) = self.get(id).map(Task::file) else { return false };
+        let Some(file) = self.get(id).map(|task| task.work.file()) else { return false };
         let take = |list: &mut Vec<TaskId>| {
             let place = list.iter().position(|other| *other == id);
             place.map(|place| list.swap_remove(place)).is_some()
@@ -430,7 +419,7 @@ impl Tasks {
     /// Whether others than this connection wait for room, or for something to move on a file.
     pub fn is_awaited(&self, file: Option<CachedFile>, endpoint: EndpointId) -> bool {
         let is_other =
-            |id: &TaskId| self.get(*id).is_some_and(|task| task.answer().endpoint != endpoint);
+            |id: &TaskId| self.get(*id).is_some_and(|task| task.reply_to.endpoint != endpoint);
         let for_file = file.and_then(|file| self.by_file.get(&file));
         for_file.is_some_and(|waiters| waiters.iter().any(is_other))
             || self.for_room.iter().any(is_other)
@@ -468,22 +457,22 @@ impl Tasks {
             let reach = ByteRange::new(offset, u64::from(length.max(1)));
             reach.is_none_or(|reach| reach.overlaps(range))
         };
-        self.slots.iter().flatten().any(|task| match task {
-            Task::Read(_, read) => {
+        self.slots.iter().flatten().any(|task| match &task.work {
+            Work::Read(read) => {
                 read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
             }
-            Task::Write(_, write) if write.is_append && !write.has_place => write.file == file,
-            Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
-            Task::Strand(_, strand) => {
+            Work::Write(write) if write.is_append && !write.has_place => write.file == file,
+            Work::Write(write) => write.file == file && meets(write.offset, write.length),
+            Work::Strand(strand) => {
                 let minds = !strand.is_read() || mode == LockMode::Write;
                 strand.file == file && minds && meets(strand.offset, strand.length)
             }
-            Task::Size(_, size) => size.file == file && size.size <= range.last(),
-            Task::Commit(..)
-            | Task::Times(..)
-            | Task::Fetch(..)
-            | Task::Grant(..)
-            | Task::SealedBatch(..) => false,
+            Work::Size(size) => size.file == file && size.size <= range.last(),
+            Work::Commit(_)
+            | Work::Times(_)
+            | Work::Fetch(_)
+            | Work::Grant(_)
+            | Work::SealedBatch(_) => false,
         })
     }
 
@@ -498,44 +487,42 @@ impl Tasks {
             let reach = ByteRange::new(offset, u64::from(length.max(1)));
             reach.is_none_or(|reach| reach.overlaps(range))
         };
-        self.slots.iter().flatten().any(|task| match task {
-            Task::Write(_, write) => {
+        self.slots.iter().flatten().any(|task| match &task.work {
+            Work::Write(write) => {
                 let is_anywhere = write.is_append && !write.has_place;
                 write.file == file
                     && has_seen(write.undo_seen)
                     && (is_anywhere || meets(write.offset, write.length))
             }
-            Task::Strand(_, strand) => {
+            Work::Strand(strand) => {
                 !strand.is_read()
                     && strand.file == file
                     && has_seen(strand.undo_seen)
                     && meets(strand.offset, strand.length)
             }
-            Task::Size(_, size) => {
+            Work::Size(size) => {
                 size.file == file && has_seen(size.undo_seen) && size.size <= range.last()
             }
-            Task::Read(..)
-            | Task::Commit(..)
-            | Task::Times(..)
-            | Task::Fetch(..)
-            | Task::Grant(..)
-            | Task::SealedBatch(..) => false,
+            Work::Read(_)
+            | Work::Commit(_)
+            | Work::Times(_)
+            | Work::Fetch(_)
+            | Work::Grant(_)
+            | Work::SealedBatch(_) => false,
         })
     }
 
     /// Whether something is parked that may yet change a file.
     pub fn is_changing(&self, file: CachedFile) -> bool {
-        self.slots.iter().flatten().any(|task| match task {
-            Task::Write(_, write) => write.file == file,
-            Task::Size(_, size) => size.file == file,
-            Task::Strand(_, strand) => strand.file == file && !strand.is_read(),
+        self.slots.iter().flatten().any(|task| match &task.work {
+            Work::Write(write) => write.file == file,
+            Work::Size(size) => size.file == file,
+            Work::Strand(strand) => strand.file == file && !strand.is_read(),
             // Its octets pass everything again once they have been looked at.
-            Task::SealedBatch(..) => false,
-            Task::Read(..)
-            | Task::Commit(..)
-            | Task::Times(..)
-            | Task::Fetch(..)
-            | Task::Grant(..) => false,
+            Work::SealedBatch(_) => false,
+            Work::Read(_) | Work::Commit(_) | Work::Times(_) | Work::Fetch(_) | Work::Grant(_) => {
+                false
+            }
         })
     }
 

@@ -106,10 +106,10 @@ impl Reactor {
             self.give_up_channel(id);
         }
         for closed in actions.released {
-            self.release_open(&closed);
+            self.files().release_open(&closed);
         }
         self.succeed();
-        self.note_forgotten();
+        self.files().note_forgotten();
         self.hurry_fences();
         self.hurry_transfers();
         self.tick_delegations();
@@ -122,7 +122,7 @@ impl Reactor {
     fn let_go_of_removed(&mut self) {
         let before = std::mem::replace(&mut self.looked_for_removed, self.now);
         for handle in self.whole_store.let_go_of_removed(self.now.since(before)) {
-            self.forget_object(&handle);
+            self.files().forget_object(&handle);
         }
     }
 

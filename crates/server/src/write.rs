@@ -6,19 +6,24 @@
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
 use dafs_memory::Memory;
+use dafs_ops::{Appended, Commit, Committed, Written};
 use dafs_store::StoreError;
-use dafs_store::cache::{CachedFile, CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
+use dafs_store::cache::{CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
-use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
+use dafs_wire::messages::{Placement, WriteDirect, WriteInline};
 use dafs_wire::{Checksum, Response};
 
+use crate::answers::written_response;
+use crate::caller::Caller;
 use crate::data::{IoFile, Step, check_range, take_buffers};
+use crate::files::Files;
 use crate::hits::{Wanted, Way};
 use crate::jobs::Job;
 use crate::meter::Moved;
+use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::task::{
-    Answer, Buffers, CommitReply, CommitTask, Task, TaskId, Wait, WriteSource, WriteTask,
+    Buffers, CommitReply, CommitTask, ReplyTo, Task, TaskId, Wait, Work, WriteSource, WriteTask,
 };
 use crate::transfer::{Cookie, Cut};
 use crate::undo::UndoGate;
@@ -26,9 +31,9 @@ use crate::undo::UndoGate;
 impl Reactor {
     pub(crate) fn write_direct(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &WriteDirect<'_>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NotDone> {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
         self.fetch_ahead();
@@ -47,14 +52,15 @@ impl Reactor {
         }
         let source = self.direct_source(answer, buffers, length, request.checksum);
         let answer = self.keep_begun(answer);
-        self.start(Task::Write(answer, write_task(io, offset, length, stability, source)));
+        let work = Work::Write(write_task(io, offset, length, stability, source));
+        self.start(Task::new(answer, work));
         Ok(())
     }
 
     /// Where the octets of a direct write come from.
     pub(crate) fn direct_source(
         &self,
-        answer: Answer,
+        answer: ReplyTo,
         buffers: Buffers,
         length: u32,
         expected: Checksum,
@@ -68,9 +74,9 @@ impl Reactor {
 
     pub(crate) fn write_inline(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &WriteInline<'_>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), NotDone> {
         let octets = request.data.octets().ok_or(Status::Inval)?;
         let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
         check_range(request.offset, length)?;
@@ -81,7 +87,8 @@ impl Reactor {
         let task = |source| write_task(io, request.offset, length, request.stability, source);
         if length == 0 || self.keeps_undo() {
             // Needs no room, and changes nothing; or may have to wait.
-            self.start(Task::Write(answer, task(WriteSource::Octets(octets.into()))));
+            let work = Work::Write(task(WriteSource::Octets(octets.into())));
+            self.start(Task::new(answer, work));
             return Ok(());
         }
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
@@ -96,7 +103,8 @@ impl Reactor {
                 let progress = self.cache.write_done(token, self.now);
                 self.on_progress(progress);
                 self.give_back(io.file, io.borrowed);
-                self.reply_written(answer, length, Stability::Unstable);
+                let response = self.write_response(length, Stability::Unstable);
+                self.reply_moved(answer, &response);
             }
             found => {
                 let task = task(WriteSource::Octets(octets.into()));
@@ -109,7 +117,7 @@ impl Reactor {
     /// Starts a write with what the cache said when it was asked for all of its room.
     pub(crate) fn start_write_with(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         mut task: WriteTask,
         found: Prepared,
         spans: &Spans,
@@ -117,7 +125,7 @@ impl Reactor {
     ) {
         let id = self.tasks.reserve();
         let step = self.use_room(id, answer, &mut task, found, spans, jobs);
-        let task = Task::Write(answer, task);
+        let task = Task::new(answer, Work::Write(task));
         let next = match step {
             Some(step) => self.conclude(id, task, step),
             None => Some(task),
@@ -127,7 +135,7 @@ impl Reactor {
         }
     }
 
-    fn check_placement(&self, answer: Answer, placement: Placement) -> Result<(), Status> {
+    fn check_placement(&self, answer: ReplyTo, placement: Placement) -> Result<(), Status> {
         let Placement::Padded { header_bytes } = placement else { return Ok(()) };
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let negotiated = self.filer.negotiated(channel.id).ok_or(Status::BadSession)?;
@@ -138,7 +146,7 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn step_write(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Step {
+    pub(crate) fn step_write(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> Step {
         // The transfers into a room have ended.
         if let Some(step) = self.end_room(answer, task) {
             return step;
@@ -180,7 +188,7 @@ impl Reactor {
     pub(crate) fn use_room(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         task: &mut WriteTask,
         found: Prepared,
         spans: &Spans,
@@ -228,24 +236,22 @@ impl Reactor {
     /// Ends a write that failed.
     pub(crate) fn refuse_write(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         task: &WriteTask,
         status: Status,
     ) -> Step {
         self.end_write(answer, task);
-        self.fail(answer, status);
-        Step::Done
+        Step::failed(status)
     }
 
     /// Ends a write whose octets could not be had: the connection is at its end.
-    pub(crate) fn refuse_broken(&mut self, answer: Answer, task: &WriteTask) -> Step {
-        // Whoever comes back asks for it anew.
-        let answer = self.abandon(answer);
-        self.refuse_write(answer, task, Status::Io)
+    pub(crate) fn refuse_broken(&mut self, answer: ReplyTo, task: &WriteTask) -> Step {
+        self.end_write(answer, task);
+        Step::Broken
     }
 
     /// Gives the room that was filled to the file. A step if the write ends with it.
-    fn end_room(&mut self, answer: Answer, task: &mut WriteTask) -> Option<Step> {
+    fn end_room(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
         let token = task.token.take()?;
         if task.transfer_failed {
             let progress = self.cache.write_abort(token, self.now);
@@ -259,15 +265,14 @@ impl Reactor {
     }
 
     /// All bytes are in the cache: answer, or make them stable first.
-    fn finish_write(&mut self, answer: Answer, task: &mut WriteTask) -> Step {
+    fn finish_write(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Step {
         if task.is_append {
             // Its results do not say how much it was.
             self.note_moved(answer.endpoint, answer.reading, Moved::Written(task.length));
         }
         if task.stability == Stability::Unstable {
             self.end_write(answer, task);
-            self.reply_written(answer, task.length, Stability::Unstable);
-            return Step::Done;
+            return Step::done(Ended::Written(self.written(task.length, Stability::Unstable)));
         }
         let (file, stability) = (task.file, task.stability);
         let length = u64::from(task.length);
@@ -284,14 +289,14 @@ impl Reactor {
         self.release(answer, task);
         let borrowed = task.borrowed;
         let commit = CommitTask { ticket, file, reply, borrowed };
-        Step::Become(Box::new(Task::Commit(answer, commit)))
+        Step::Become(Box::new(Work::Commit(commit)))
     }
 
     /// Has the client's bytes come into the room. True if they are there, or never will be.
     pub(crate) fn fetch_into(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         task: &mut WriteTask,
         token: WriteToken,
         spans: &Spans,
@@ -349,55 +354,31 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn reply_written(&mut self, answer: Answer, length: u32, committed: Stability) {
-        self.reply_moved(answer, &self.write_response(length, committed));
+    /// What a write has done.
+    #[inline]
+    pub(crate) fn written(&self, length: u32, committed: Stability) -> Written {
+        Written { length, committed, verifier: self.write_verifier() }
     }
 
-    /// What a write answers: inline and direct writes have the same results.
+    /// What a write answers.
     #[inline]
     pub(crate) fn write_response(&self, length: u32, committed: Stability) -> Response<'static> {
-        let verifier = self.write_verifier();
-        Response::WriteInline(WriteResult { length, committed, verifier })
+        written_response(&self.written(length, committed))
     }
 
     /// Whatever a write kept others from besides its room.
-    fn release(&mut self, answer: Answer, task: &WriteTask) {
+    fn release(&mut self, answer: ReplyTo, task: &WriteTask) {
         self.release_end(task);
         self.release_sealed(answer, task);
     }
 
     /// Whatever a write held besides its room.
-    pub(crate) fn end_write(&mut self, answer: Answer, task: &WriteTask) {
+    pub(crate) fn end_write(&mut self, answer: ReplyTo, task: &WriteTask) {
         self.release(answer, task);
         self.give_back(task.file, task.borrowed);
     }
 
-    pub(crate) fn commit(&mut self, answer: Answer, request: &Commit) -> Result<(), Status> {
-        let Some(file) = self.cache.find(&request.file) else {
-            // Nothing of it is in the cache; what was written before is the kernel's.
-            let who = self.who(answer);
-            let io = self.borrow_file(&who, &request.file, ShareAccess::Write)?;
-            return self.commit_file(answer, request, io.file, true);
-        };
-        self.check_use(answer, &request.file)?;
-        self.commit_file(answer, request, file, false)
-    }
-
-    fn commit_file(
-        &mut self,
-        answer: Answer,
-        request: &Commit,
-        file: CachedFile,
-        borrowed: bool,
-    ) -> Result<(), Status> {
-        let length = u64::from(request.length);
-        let ticket = self.cache.commit_begin(file, request.offset, length, Stability::FileSync);
-        let reply = CommitReply::Commit;
-        self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed }));
-        Ok(())
-    }
-
-    pub(crate) fn step_commit(&mut self, answer: Answer, task: &mut CommitTask) -> Step {
+    pub(crate) fn step_commit(&mut self, answer: ReplyTo, task: &mut CommitTask) -> Step {
         loop {
             match self.cache.commit_step(&mut task.ticket) {
                 CommitStep::Flush(job) => {
@@ -411,44 +392,70 @@ impl Reactor {
                     }
                 }
                 CommitStep::Wait => return Step::Wait(Wait::File(task.file)),
-                CommitStep::Done(result) => {
-                    self.finish_commit(answer, task, result);
-                    return Step::Done;
-                }
+                CommitStep::Done(result) => return self.finish_commit(answer, task, result),
             }
         }
     }
 
-    fn finish_commit(&mut self, answer: Answer, task: &CommitTask, result: Result<(), StoreError>) {
-        let verifier = self.write_verifier();
-        if let CommitReply::Close { after } = task.reply {
-            return self.finish_close(answer, task.file, after, result);
-        }
-        if task.reply == CommitReply::Batches {
-            return self.end_sync(task.file, result);
-        }
-        if let CommitReply::Append { has_place: true, .. } = task.reply {
-            self.release_place(task.file);
+    fn finish_commit(
+        &mut self,
+        answer: ReplyTo,
+        task: &CommitTask,
+        result: Result<(), StoreError>,
+    ) -> Step {
+        match task.reply {
+            CommitReply::Close { after } => {
+                return Step::Done(self.files().finish_close(task.file, after, result));
+            }
+            CommitReply::Batches => {
+                self.end_sync(task.file, result);
+                return Step::Silent;
+            }
+            CommitReply::Append { has_place: true, .. } => self.release_place(task.file),
+            CommitReply::Append { .. }
+            | CommitReply::Commit
+            | CommitReply::Write { .. }
+            | CommitReply::Ending(_) => {}
         }
         self.give_back(task.file, task.borrowed);
-        match (result, task.reply) {
-            (Err(error), _) => self.fail(answer, error.into()),
-            (Ok(()), CommitReply::Commit) => {
-                self.reply(answer, &Response::Commit(CommitResult { verifier }));
-            }
-            (Ok(()), CommitReply::Write { length, stability }) => {
-                self.reply_written(answer, length, stability);
-            }
-            (Ok(()), CommitReply::Append { offset, stability, .. }) => {
-                self.reply_appended(answer, offset, stability);
-            }
-            (Ok(()), CommitReply::Ending(ending)) => {
-                if let Err(status) = self.end_now(answer, &ending) {
-                    self.fail(answer, status);
-                }
-            }
-            (Ok(()), CommitReply::Close { .. } | CommitReply::Batches) => {}
+        if let Err(error) = result {
+            return Step::failed(error);
         }
+        match task.reply {
+            CommitReply::Write { length, stability } => {
+                Step::done(Ended::Written(self.written(length, stability)))
+            }
+            CommitReply::Append { offset, stability: committed, .. } => {
+                let verifier = self.write_verifier();
+                Step::done(Ended::Appended(Appended { offset, committed, verifier }))
+            }
+            CommitReply::Ending(ending) => {
+                let channel = self.channels.get(answer.endpoint).map(|channel| channel.id);
+                let Some(channel) = channel else { return Step::failed(Status::BadSession) };
+                self.files().end_now(channel, &ending).map_or_else(Step::failed, Step::from)
+            }
+            CommitReply::Commit | CommitReply::Close { .. } | CommitReply::Batches => {
+                Step::done(Ended::Committed(Committed { verifier: self.write_verifier() }))
+            }
+        }
+    }
+}
+
+impl Files<'_> {
+    /// Has what was written to a part of a file go to stable storage.
+    pub fn commit(&mut self, by: &Caller, ask: &Commit) -> Result<Now<Outcome>, Status> {
+        let (file, borrowed) = match self.cache.find(&ask.file) {
+            Some(file) => {
+                self.check_use(by, &ask.file)?;
+                (file, false)
+            }
+            // Nothing of it is in the cache; what was written before is the kernel's.
+            None => (self.borrow_file(by, &ask.file, ShareAccess::Write)?.file, true),
+        };
+        let stable = Stability::FileSync;
+        let ticket = self.cache.commit_begin(file, ask.offset, ask.length, stable);
+        let reply = CommitReply::Commit;
+        Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed })))
     }
 }
 

@@ -33,7 +33,7 @@ use dafs_wire::{Array, Checksum, DirectBuffer, Response};
 
 use crate::handles;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 use stable::Syncs;
 
 /// All batches there are.
@@ -42,7 +42,7 @@ pub(crate) struct Batches {
     scheduler: BatchScheduler,
     sessions: HashMap<SessionId, BatchSession>,
     /// Synchronous batches that are not answered, by tag.
-    unanswered: HashMap<u64, Answer>,
+    unanswered: HashMap<u64, ReplyTo>,
     last_tag: u64,
     /// There may be something to do.
     is_woken: bool,
@@ -76,7 +76,7 @@ struct BatchSession {
     waiting: VecDeque<(Piece, IoKind)>,
     /// What a batch writes is being fetched to be looked at; those that came behind it.
     is_fetching: bool,
-    behind: VecDeque<(Answer, Batch)>,
+    behind: VecDeque<(ReplyTo, Batch)>,
     /// Its connection is gone.
     is_ending: bool,
 }
@@ -151,7 +151,7 @@ impl Reactor {
     /// wrong with one request goes into its completion.
     pub(crate) fn batch_submit(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &BatchSubmit<'_>,
     ) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
@@ -186,7 +186,7 @@ impl Reactor {
     }
 
     /// Gives a batch to the scheduler.
-    pub(super) fn submit_batch(&mut self, answer: Answer, batch: &Batch) -> Result<(), Status> {
+    pub(super) fn submit_batch(&mut self, answer: ReplyTo, batch: &Batch) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
         let judged = batch.requests.iter().map(|wanted| {
             let key = match wanted.refused {
@@ -238,7 +238,7 @@ impl Reactor {
     }
 
     /// HURRY_UP.
-    pub(crate) fn hurry_up(&mut self, answer: Answer, request: &HurryUp) -> Result<(), Status> {
+    pub(crate) fn hurry_up(&mut self, answer: ReplyTo, request: &HurryUp) -> Result<(), Status> {
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let session = channel.batch_session.ok_or(Status::BatchRequestNotFound)?;
         let hurried = self.batches.scheduler.hurry_up(session, request.request);
@@ -249,7 +249,7 @@ impl Reactor {
     }
 
     /// The session of a channel, known to the scheduler from now on.
-    fn batch_session(&mut self, answer: Answer) -> Result<SessionId, Status> {
+    fn batch_session(&mut self, answer: ReplyTo) -> Result<SessionId, Status> {
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         if let Some(session) = channel.batch_session {
             return Ok(session);
@@ -279,7 +279,7 @@ impl Reactor {
     /// What the scheduler calls the file of a request.
     fn batch_key(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         state: StateId,
         handle: &FileHandle,
         kind: IoKind,
@@ -296,15 +296,11 @@ impl Reactor {
                 IoKind::Write => ShareAccess::Write,
             };
             self.pass_file(answer, handle)?;
-            who.store().open(&who, handle, access)?.key()
+            FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
-            match self.opens.get(&state) {
-                Some(record) if record.handle == *handle => record.key,
-                // The filer tells stale, old and plainly wrong state ids apart.
-                _ => dafs_store::FileKey(u64::MAX),
-            }
+            // The filer tells stale, old and plainly wrong state ids apart.
+            self.opened.key_of(state, handle)
         };
-        let key = FileKey(key.0);
         self.filer.check_io(id, state, key, kind)?;
         Ok(key)
     }

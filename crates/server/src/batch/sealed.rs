@@ -17,7 +17,7 @@ use crate::data::Step;
 use crate::reactor::Reactor;
 use crate::sealed::{is_plenty, is_share};
 use crate::sums::{SumJob, Summed};
-use crate::task::{Answer, Task, TaskId, Wait};
+use crate::task::{ReplyTo, Task, TaskId, Wait, Work};
 use crate::transfer::{Cut, Staging};
 
 /// A batch whose writes are being fetched.
@@ -64,7 +64,7 @@ impl Reactor {
     pub(super) fn submit_in_order(
         &mut self,
         session: SessionId,
-        answer: Answer,
+        answer: ReplyTo,
         batch: Batch,
     ) -> Result<(), Status> {
         let entry = self.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
@@ -91,7 +91,7 @@ impl Reactor {
     fn submit_sealed(
         &mut self,
         session: SessionId,
-        answer: Answer,
+        answer: ReplyTo,
         batch: Batch,
     ) -> Result<(), Status> {
         let mut bytes = 0;
@@ -139,7 +139,7 @@ impl Reactor {
             sealed.transfer_failed |= failed;
         }
         let waits = sealed.transfers_left > 0;
-        let task = Task::SealedBatch(answer, Box::new(sealed));
+        let task = Task::new(answer, Work::SealedBatch(Box::new(sealed)));
         if waits {
             self.park(id, task, Wait::Transfers);
         } else {
@@ -152,38 +152,34 @@ impl Reactor {
     pub(crate) fn step_sealed_batch(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         sealed: &mut SealedBatch,
     ) -> Step {
         if sealed.summed.is_none() {
             self.interface.deregister(sealed.staging.region.key);
         }
         let has_ended = sealed.transfer_failed || self.channels.get(answer.endpoint).is_none();
-        match sealed.summed.take() {
-            _ if has_ended => {
-                // Whoever comes back asks for it anew.
-                let answer = self.abandon(answer);
-                self.fail(answer, Status::Io);
-            }
+        let step = match sealed.summed.take() {
+            _ if has_ended => Step::Broken,
             Some(Ok(summed)) => self.submit_unsealed(answer, &mut sealed.batch, summed),
-            Some(Err(status)) => self.fail(answer, status),
+            Some(Err(status)) => Step::failed(status),
             None => {
                 let memory = sealed.staging.memory.clone();
                 let stretches = sealed.stretches();
                 self.submit_sum(SumJob { task: id, memory, stretches, keeps: true });
                 return Step::Wait(Wait::Sum);
             }
-        }
+        };
         self.batches.fetching_bytes -= sealed.bytes;
         if let Some(entry) = self.batches.sessions.get_mut(&sealed.session) {
             entry.is_fetching = false;
         }
         self.submit_behind(sealed.session);
-        Step::Done
+        step
     }
 
     /// Compares what was fetched with what was promised, and submits the batch.
-    fn submit_unsealed(&mut self, answer: Answer, batch: &mut Batch, summed: Vec<Summed>) {
+    fn submit_unsealed(&mut self, answer: ReplyTo, batch: &mut Batch, summed: Vec<Summed>) -> Step {
         let writes = batch.requests.iter_mut().filter(|wanted| wanted.kind == IoKind::Write);
         for (wanted, Summed { sum, octets }) in writes.zip(summed) {
             let Some(octets) = octets else { continue };
@@ -194,12 +190,13 @@ impl Reactor {
             self.batches.held.push((Arc::downgrade(&octets), octets.len()));
             wanted.octets = Some(octets);
         }
-        if let Err(status) = self.submit_batch(answer, batch) {
-            self.fail(answer, status);
+        match self.submit_batch(answer, batch) {
+            Ok(()) => Step::Silent,
+            Err(status) => Step::failed(status),
         }
     }
 
-    fn has_room_for_batch(&mut self, answer: Answer, bytes: usize) -> bool {
+    fn has_room_for_batch(&mut self, answer: ReplyTo, bytes: usize) -> bool {
         let batches = &mut self.batches;
         batches.held.retain(|(octets, _)| octets.strong_count() > 0);
         let held: usize = batches.held.iter().map(|(_, length)| length).sum();
@@ -215,10 +212,9 @@ impl Reactor {
 
     /// Octets that are being fetched for batches of a holder.
     fn fetched_for(&self, holder: Holder) -> usize {
-        let octets = self.tasks.with_transfers().filter_map(|(_, task)| match task {
-            Task::SealedBatch(answer, sealed) if self.holder_of(answer.endpoint) == holder => {
-                Some(sealed.bytes)
-            }
+        let is_its = |task: &Task| self.holder_of(task.reply_to.endpoint) == holder;
+        let octets = self.tasks.with_transfers().filter_map(|(_, task)| match &task.work {
+            Work::SealedBatch(sealed) if is_its(task) => Some(sealed.bytes),
             _ => None,
         });
         octets.sum()

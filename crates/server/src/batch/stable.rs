@@ -12,7 +12,7 @@ use dafs_store::cache::CachedFile;
 use dafs_types::Stability;
 
 use crate::reactor::Reactor;
-use crate::task::{CommitReply, CommitTask, Task, TaskId};
+use crate::task::{CommitReply, CommitTask, Task, TaskId, Work};
 
 /// Files that batches have written to.
 #[derive(Debug, Default)]
@@ -57,12 +57,12 @@ impl Reactor {
             let range = std::mem::replace(&mut sync.range, NOWHERE);
             // All of them are there until their file is stable.
             let first = sync.running.first().and_then(|id| self.tasks.get(*id));
-            let Some(answer) = first.map(Task::answer) else { continue };
+            let Some(answer) = first.map(|task| task.reply_to) else { continue };
             let length = range.end - range.start;
             let ticket = self.cache.commit_begin(file, range.start, length, Stability::DataSync);
             self.batches.in_flight += 1;
             let commit = CommitTask { ticket, file, reply: CommitReply::Batches, borrowed: false };
-            self.start(Task::Commit(answer, commit));
+            self.start(Task::new(answer, Work::Commit(commit)));
         }
     }
 
@@ -79,7 +79,8 @@ impl Reactor {
             self.batches.wake();
         }
         for id in ended {
-            if let Some(Task::Strand(_, strand)) = self.tasks.get_mut(id) {
+            let task = self.tasks.get_mut(id);
+            if let Some(Work::Strand(strand)) = task.map(|task| &mut task.work) {
                 strand.note_stable(result);
                 self.resume(id, None);
             }

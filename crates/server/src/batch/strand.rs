@@ -22,7 +22,7 @@ use crate::data::{IoFile, Step};
 use crate::direct::remote_of;
 use crate::meter::{Moved, Reading};
 use crate::reactor::Reactor;
-use crate::task::{Answer, Task, TaskId, Wait};
+use crate::task::{ReplyTo, Task, TaskId, Wait, Work};
 use crate::transfer::{Cookie, Cut, Staging};
 use crate::undo::{UndoGate, UndoSeen};
 
@@ -111,7 +111,7 @@ impl Reactor {
         entry.bytes += u64::from(strand.length);
         let answer = answer_to(entry.operation);
         let strand = Strand { piece: Some(piece), ..strand };
-        self.start(Task::Strand(answer, Box::new(strand)));
+        self.start(Task::new(answer, Work::Strand(Box::new(strand))));
     }
 
     /// Everything that a READ or a WRITE would have to pass, at the moment it happens.
@@ -134,7 +134,8 @@ impl Reactor {
         self.check_locks(view.state, &view.handle, reach, kind)?;
         let found = self.io_file(answer, view.state, &view.handle, kind);
         // A piece is not set aside for a delegation: its request asks again.
-        let IoFile { file, borrowed, undo_seen } = found.inspect_err(|_| self.unpark())?;
+        let found = found.map_err(|why| self.without_waiting(why))?;
+        let IoFile { file, borrowed, undo_seen } = found;
         Ok(Strand {
             piece: None,
             kind,
@@ -179,7 +180,7 @@ impl Reactor {
         self.batches.wake();
         // A lock may have waited for it.
         self.on_progress(Progress { file: strand.file, error: None });
-        Step::Done
+        Step::Silent
     }
 
     /// A job that a strand waited for has failed.
@@ -191,13 +192,13 @@ impl Reactor {
         self.batches.in_flight -= u32::from(std::mem::take(&mut strand.is_in_flight));
     }
 
-    pub(crate) fn step_strand(&mut self, id: TaskId, answer: Answer, strand: &mut Strand) -> Step {
+    pub(crate) fn step_strand(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
         self.leave_disk(strand);
         let step = match strand.kind {
             IoKind::Read => self.step_strand_read(id, answer, strand),
             IoKind::Write => self.step_strand_write(id, answer, strand),
         };
-        if let Step::Done = step {
+        if let Step::Silent = step {
             let moved = match strand.kind {
                 IoKind::Read => Moved::Read(strand.done),
                 IoKind::Write => Moved::Written(strand.done),
@@ -219,7 +220,7 @@ impl Reactor {
 
     // ---- reading --------------------------------------------------------------------
 
-    fn step_strand_read(&mut self, id: TaskId, answer: Answer, strand: &mut Strand) -> Step {
+    fn step_strand_read(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
         if strand.transfers_left == 0 {
             self.let_go(strand);
         }
@@ -262,7 +263,7 @@ impl Reactor {
     fn show(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         strand: &mut Strand,
         pieces: &mut Pieces,
         length: u32,
@@ -349,7 +350,7 @@ impl Reactor {
 
     // ---- writing --------------------------------------------------------------------
 
-    fn step_strand_write(&mut self, id: TaskId, answer: Answer, strand: &mut Strand) -> Step {
+    fn step_strand_write(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
         if let Some(result) = strand.stable.take() {
             let whole = PieceOutcome::Moved(strand.length);
             let failed = |error: StoreError| PieceOutcome::Failed(error.into());
@@ -405,7 +406,7 @@ impl Reactor {
     fn bring(
         &mut self,
         id: TaskId,
-        answer: Answer,
+        answer: ReplyTo,
         strand: &mut Strand,
         token: WriteToken,
         spans: &Spans,
@@ -438,6 +439,6 @@ impl Reactor {
 }
 
 /// Whose a strand is, in the form of where an answer would go; it has none of its own.
-fn answer_to(operation: EndpointId) -> Answer {
-    Answer::new(operation, StreamId(0), SequenceNumber(0))
+fn answer_to(operation: EndpointId) -> ReplyTo {
+    ReplyTo::new(operation, StreamId(0), SequenceNumber(0))
 }

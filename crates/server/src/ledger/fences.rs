@@ -5,14 +5,13 @@
 
 use dafs_filer::{FenceRecord, FenceStoreId, RunningRequest};
 use dafs_journal::RecordNumber;
-use dafs_wire::Response;
-use dafs_wire::messages::Empty;
 
 use super::{FenceStep, Ledger, Record};
 use crate::channel::Channels;
 use crate::fencing::operation_of_intent;
+use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 impl Ledger {
     /// Writes a list down.
@@ -23,7 +22,7 @@ impl Ledger {
 
     /// Has a change answered once all that was written down by now is durable. True if it
     /// is already.
-    fn is_settled(&mut self, answer: Answer) -> bool {
+    fn is_settled(&mut self, answer: ReplyTo) -> bool {
         let last = self.last();
         let is_durable = self.log.durable() >= last;
         if !is_durable {
@@ -55,10 +54,10 @@ impl Ledger {
 
 impl Reactor {
     /// A change of a list holds: says so, if nothing of it can be lost any more.
-    pub(crate) fn answer_fence(&mut self, answer: Answer) {
+    pub(crate) fn fence_holds(&mut self, answer: ReplyTo) {
         let is_settled = self.ledger.as_mut().is_none_or(|ledger| ledger.is_settled(answer));
         if is_settled {
-            self.reply(answer, &Response::SetFencingList(Empty));
+            self.report(answer, Outcome::done(Ended::Fenced));
         }
     }
 
@@ -73,7 +72,7 @@ impl Reactor {
                     self.pump_fences();
                 }
                 FenceStep::Answered(answer) => {
-                    self.reply(answer, &Response::SetFencingList(Empty));
+                    self.report(answer, Outcome::done(Ended::Fenced));
                 }
             }
         }

@@ -18,13 +18,16 @@ use super::{
     Concluded, Facts, Held, Intended, Intent, LedgerDone, LedgerError, Outcome, Place, Places,
     Record, RequestKey, Running, Touched, Unsynced, is_failure,
 };
+use crate::caller::Caller;
+use crate::decode::{changes_of, components, name_of};
 use crate::fencing::operation_of_intent;
+use crate::files::Files;
 use crate::handles;
 use crate::jobs::Job;
-use crate::names::{changes_of, components, name_of};
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::respond::blank;
-use crate::task::{Answer, TaskId};
+use crate::respond::{ReplyStatus, blank};
+use crate::task::{ReplyTo, TaskId};
 
 /// What a request is about to do, if it must be written down first.
 struct Plan {
@@ -38,7 +41,7 @@ impl Reactor {
     /// carried out at once.
     pub(crate) fn is_gated(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &Request<'_>,
         message: &[u8],
     ) -> bool {
@@ -54,8 +57,8 @@ impl Reactor {
         let plan = match self.plan(answer, request) {
             Ok(Some(plan)) => plan,
             Ok(None) => return false,
-            Err(status) => {
-                self.refuse(answer, status, message);
+            Err(why) => {
+                self.refuse(answer, why, message);
                 return true;
             }
         };
@@ -72,13 +75,14 @@ impl Reactor {
     }
 
     /// Looks at the names a request is about.
-    fn plan(&mut self, answer: Answer, request: &Request<'_>) -> Result<Option<Plan>, Status> {
+    fn plan(&mut self, answer: ReplyTo, request: &Request<'_>) -> Result<Option<Plan>, NotDone> {
+        let by = self.caller(answer)?;
         if matches!(request, Request::Remove(_) | Request::Rename(_) | Request::Open(_)) {
-            self.may_take(answer)?;
+            self.filer.may_take(by.channel)?;
         }
-        let who = self.who(answer);
-        let lookup = |directory: &FileHandle, name: &str| match who.store().lookup(
-            &who,
+        let mut files = self.files();
+        let lookup = |directory: &FileHandle, name: &str| match by.store().lookup(
+            &by,
             directory,
             &name_of(name)?,
         ) {
@@ -88,84 +92,46 @@ impl Reactor {
         };
         let plan = match request {
             Request::Create(r) => match lookup(&r.directory, r.name)? {
-                Some(_) => return Err(Status::Exist),
+                Some(_) => return Err(Status::Exist.into()),
                 None => Plan::new(Facts::NameFree, [place(&r.directory, r.name)?], [r.directory]),
             },
             Request::Link(r) => match lookup(&r.directory, r.name)? {
-                Some(_) => return Err(Status::Exist),
+                Some(_) => return Err(Status::Exist.into()),
                 None => {
-                    self.touch(answer, &r.source, Touch::Link)?;
+                    files.touch(&by, &r.source, Touch::Link)?;
                     let touched = [r.directory, r.source];
                     Plan::new(Facts::NameFree, [place(&r.directory, r.name)?], touched)
                 }
             },
             Request::Remove(r) => {
                 let object = lookup(&r.directory, r.name)?.ok_or(Status::NoEnt)?;
-                self.touch(answer, &object.handle, Touch::Remove)?;
+                files.touch(&by, &object.handle, Touch::Remove)?;
                 let facts = Facts::Victim(object.handle);
                 Plan::new(facts, [place(&r.directory, r.name)?], [r.directory])
             }
             Request::Rename(r) => {
                 let object = lookup(&r.source, r.old_name)?.ok_or(Status::NoEnt)?.handle;
                 let replaced = lookup(&r.target, r.new_name)?.map(|object| object.handle);
-                self.touch(answer, &object, Touch::Rename)?;
+                files.touch(&by, &object, Touch::Rename)?;
                 if let Some(replaced) = &replaced {
-                    self.touch(answer, replaced, Touch::Remove)?;
+                    files.touch(&by, replaced, Touch::Remove)?;
                 }
                 let places = [place(&r.source, r.old_name)?, place(&r.target, r.new_name)?];
                 Plan::new(Facts::Renames { object, replaced }, places, [r.source, r.target])
             }
             Request::SetAttrInline(r) => {
                 let truncate = changes_of(&r.attributes)?.size == Some(0);
-                self.touch(answer, &r.file, Touch::SetAttributes { truncate })?;
+                files.touch(&by, &r.file, Touch::SetAttributes { truncate })?;
                 Plan::new(Facts::Attributes, [itself(&r.file)], [r.file])
             }
-            Request::Open(r) => return self.plan_open(answer, r),
+            Request::Open(r) => return files.plan_open(&by, r),
             _ => return Ok(None),
         };
         Ok(Some(plan))
     }
 
-    /// An OPEN is written down if it makes or truncates a file.
-    fn plan_open(&mut self, answer: Answer, request: &Open<'_>) -> Result<Option<Plan>, Status> {
-        let OpenTarget::Null { directory, path } = &request.target else { return Ok(None) };
-        let mode = request.creation.mode();
-        let names = components(path)?;
-        let names = names.list();
-        let Some((last, way)) = names.split_last() else { return Ok(None) };
-        if mode == CreateMode::NoCreate {
-            return Ok(None);
-        }
-        let who = self.who(answer);
-        let walked = self.walk(answer, &who, directory, way);
-        if walked.error.is_some() {
-            // Carrying it out will say how far it got.
-            return Ok(None);
-        }
-        match who.store().lookup(&who, &walked.handle, last) {
-            Err(StoreError::NotFound) => {
-                let places = [(walked.handle, Box::from(*last))];
-                Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
-            }
-            Ok(object) => {
-                let changes = request.creation.attributes().map(changes_of).transpose()?;
-                let truncates = changes.is_some_and(|changes| changes.size == Some(0))
-                    && mode == CreateMode::Unchecked
-                    && object.attributes.kind == ObjectType::Regular;
-                let handle = object.handle;
-                if truncates {
-                    let (access, deny) = (request.access, request.deny);
-                    self.touch(answer, &handle, Touch::Open { access, deny, truncate: true })?;
-                }
-                let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
-                Ok(truncates.then(plan))
-            }
-            Err(_) => Ok(None),
-        }
-    }
-
     /// Writes the intent down; the request goes on once it is durable.
-    fn intend(&mut self, answer: Answer, plan: Plan, message: &[u8]) {
+    fn intend(&mut self, answer: ReplyTo, plan: Plan, message: &[u8]) {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
         };
@@ -180,7 +146,7 @@ impl Reactor {
 
     fn write_intent(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         intent: Intent,
         places: Places,
         touched: Touched,
@@ -203,7 +169,7 @@ impl Reactor {
     }
 
     /// An append has its place: it goes on once that is durable.
-    pub(crate) fn intend_append(&mut self, id: TaskId, answer: Answer, facts: Facts) {
+    pub(crate) fn intend_append(&mut self, id: TaskId, answer: ReplyTo, facts: Facts) {
         let Some((key, order)) = self.request_key(answer) else { return };
         let who = self.who(answer).credentials.clone();
         let intent = Intent { key, order, who, facts, message: Box::default() };
@@ -212,7 +178,7 @@ impl Reactor {
     }
 
     /// The request's name in the journal, and the byte order of its session.
-    fn request_key(&self, answer: Answer) -> Option<(RequestKey, ByteOrder)> {
+    fn request_key(&self, answer: ReplyTo) -> Option<(RequestKey, ByteOrder)> {
         let record = self.filer.session_record(answer.kept())?;
         let request = self.filer.request_begun(answer.kept(), answer.stream)?;
         Some((RequestKey { session: record.id, request }, record.order))
@@ -288,7 +254,7 @@ impl Reactor {
         intended.pop_front().map(|(_, intended)| intended)
     }
 
-    fn carry_out(&mut self, answer: Answer, message: &[u8]) {
+    fn carry_out(&mut self, answer: ReplyTo, message: &[u8]) {
         let Some(order) = self.order_of(answer.endpoint) else {
             // Whoever asked is gone, and with it in whose name this would be done.
             self.abandon(answer);
@@ -300,8 +266,8 @@ impl Reactor {
         });
         // It was decoded before.
         let Ok((header, request)) = decoded else { return self.fail(answer, Status::ServerFault) };
-        if let Err(status) = self.dispatch(answer, &header, &request) {
-            self.refuse(answer, status, message);
+        if let Err(why) = self.dispatch(answer, &header, &request) {
+            self.refuse(answer, why, message);
         }
     }
 
@@ -319,8 +285,8 @@ impl Reactor {
             if self.is_gated(answer, &request, &message) {
                 continue;
             }
-            if let Err(status) = self.dispatch(answer, &header, &request) {
-                self.refuse(answer, status, &message);
+            if let Err(why) = self.dispatch(answer, &header, &request) {
+                self.refuse(answer, why, &message);
             }
         }
     }
@@ -330,19 +296,20 @@ impl Reactor {
     /// A request that is kept has an answer.
     pub(crate) fn conclude_kept(
         &mut self,
-        answer: Answer,
-        status: Status,
+        answer: ReplyTo,
+        told: ReplyStatus,
         octets: &[u8],
         message: Option<&[u8]>,
     ) {
+        let ReplyStatus { status, after } = told;
         let running = match &mut self.ledger {
             Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept(), answer.stream)),
             _ => None,
         };
         let Some(running) = running else {
-            if self.answer_after.0 != 0 {
+            if after.0 != 0 {
                 let concluded = Concluded::new(answer, status, octets, message);
-                return self.conclude_after(self.answer_after, concluded);
+                return self.conclude_after(after, concluded);
             }
             self.keep(answer, status, octets);
             match message {
@@ -354,7 +321,6 @@ impl Reactor {
         };
         let mut concluded = Concluded::new(answer, status, octets, message);
         concluded.key = Some(running.key);
-        let after = self.answer_after;
         let Some(ledger) = &mut self.ledger else { return };
         if !is_failure(status) && !running.touched.is_empty() {
             return ledger.unsynced.push(Unsynced { concluded, after, running });
@@ -399,23 +365,11 @@ impl Reactor {
         }
     }
 
-    /// Answers once a record is durable; 0 is.
-    pub(crate) fn reply_after(
-        &mut self,
-        after: RecordNumber,
-        answer: Answer,
-        response: &Response<'_>,
-    ) {
-        self.answer_after = after;
-        self.reply(answer, response);
-        self.answer_after = RecordNumber(0);
-    }
-
     /// An answer of a session without a response cache waits for a record.
     #[cold]
-    pub(crate) fn delay_answer(&mut self, answer: Answer, message: &[u8]) {
+    pub(crate) fn delay_answer(&mut self, answer: ReplyTo, after: RecordNumber, message: &[u8]) {
         let concluded = Concluded::new(answer, Status::Ok, &[], Some(message));
-        self.conclude_after(self.answer_after, concluded);
+        self.conclude_after(after, concluded);
     }
 
     fn deliver_concluded(&mut self, concluded: Concluded) {
@@ -429,7 +383,7 @@ impl Reactor {
         self.end_member(answer);
     }
 
-    fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
+    fn send_if_any(&mut self, answer: ReplyTo, message: Option<&[u8]>) {
         if let Some(message) = message {
             self.send_waited(answer, message);
         }
@@ -437,7 +391,7 @@ impl Reactor {
 
     /// A request was not carried out, and whoever asks is told so: it can be asked anew.
     /// What is left of it is an answer that nothing is kept of.
-    pub(crate) fn abandon(&mut self, answer: Answer) -> Answer {
+    pub(crate) fn abandon(&mut self, answer: ReplyTo) -> ReplyTo {
         if !answer.kept().is_some() {
             return answer;
         }
@@ -470,27 +424,30 @@ impl Reactor {
     #[cold]
     pub(crate) fn conclude_undelivered(
         &mut self,
-        answer: Answer,
-        status: Status,
+        answer: ReplyTo,
+        told: ReplyStatus,
         response: &Response<'_>,
     ) {
         let Some(order) = self.filer.session_record(answer.kept()).map(|record| record.order)
         else {
             return;
         };
-        if is_failure(status) {
+        if is_failure(told.status) {
             // It may have failed because its connection did.
             self.abandon(answer);
             return;
         }
         // Nobody waits: room for the longest costs nothing here.
         let mut message = vec![0; dafs_types::limits::RESPONSE_BYTES_MAX];
-        let header = blank(answer, status, 1);
+        let header = blank(answer, told.status, 1);
         match encode_response(order, &header, response, &mut message) {
             Ok(length) => {
-                self.conclude_kept(answer, status, &message[HEADER_BYTES..length], None);
+                self.conclude_kept(answer, told, &message[HEADER_BYTES..length], None);
             }
-            Err(error) => self.conclude_kept(answer, error.status(), &[], None),
+            Err(error) => {
+                let told = ReplyStatus { status: error.status(), ..told };
+                self.conclude_kept(answer, told, &[], None);
+            }
         }
     }
 
@@ -498,7 +455,7 @@ impl Reactor {
     /// False if it may be carried out at once.
     pub(crate) fn is_gated_as_inline(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &SetAttributesInline<'_>,
     ) -> bool {
         if self.ledger.is_none() || answer.logged {
@@ -511,7 +468,7 @@ impl Reactor {
     /// The message that would have brought the attributes.
     pub(crate) fn as_inline(
         &self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &SetAttributesInline<'_>,
     ) -> Option<Vec<u8>> {
         let order = self.order_of(answer.endpoint)?;
@@ -524,8 +481,47 @@ impl Reactor {
     }
 }
 
+impl Files<'_> {
+    /// An OPEN is written down if it makes or truncates a file.
+    fn plan_open(&mut self, by: &Caller, request: &Open<'_>) -> Result<Option<Plan>, NotDone> {
+        let OpenTarget::Null { directory, path } = &request.target else { return Ok(None) };
+        let mode = request.creation.mode();
+        let names = components(path)?;
+        let names = names.list();
+        let Some((last, way)) = names.split_last() else { return Ok(None) };
+        if mode == CreateMode::NoCreate {
+            return Ok(None);
+        }
+        let walked = self.walk(by, directory, way);
+        if walked.error.is_some() {
+            // Carrying it out will say how far it got.
+            return Ok(None);
+        }
+        match by.store().lookup(by, &walked.handle, last) {
+            Err(StoreError::NotFound) => {
+                let places = [(walked.handle, Box::from(*last))];
+                Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
+            }
+            Ok(object) => {
+                let changes = request.creation.attributes().map(changes_of).transpose()?;
+                let truncates = changes.is_some_and(|changes| changes.size == Some(0))
+                    && mode == CreateMode::Unchecked
+                    && object.attributes.kind == ObjectType::Regular;
+                let handle = object.handle;
+                if truncates {
+                    let (access, deny) = (request.access, request.deny);
+                    self.touch(by, &handle, Touch::Open { access, deny, truncate: true })?;
+                }
+                let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
+                Ok(truncates.then(plan))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
 impl Concluded {
-    fn new(answer: Answer, status: Status, octets: &[u8], message: Option<&[u8]>) -> Self {
+    fn new(answer: ReplyTo, status: Status, octets: &[u8], message: Option<&[u8]>) -> Self {
         let (octets, message) = (octets.into(), message.map(Box::from));
         Self { answer, key: None, status, octets, message }
     }

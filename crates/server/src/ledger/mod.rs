@@ -23,9 +23,10 @@ use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, Un
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 
-use crate::task::{Answer, TaskId};
+use crate::task::{ReplyTo, TaskId};
 use crate::undo::Undo;
 pub(crate) use record::{Facts, Intent, Outcome, Record, RequestKey};
+pub(crate) use recovery::locked_file_of;
 
 /// Where the journal is kept, and how large it may get.
 #[derive(Clone)]
@@ -56,7 +57,7 @@ pub(crate) type Touched = ArrayVec<FileHandle, 2>;
 /// What waits for its intent to be durable.
 enum Intended {
     /// A request, to be carried out then.
-    Request { answer: Answer, message: Box<[u8]> },
+    Request { answer: ReplyTo, message: Box<[u8]> },
     /// A task, to be stepped then.
     Task(TaskId),
 }
@@ -78,12 +79,12 @@ enum FenceStep {
     Stored(FenceStoreId),
     /// Word to whoever changed a list that the change holds: whatever its victims have
     /// begun must have come to a durable end.
-    Answered(Answer),
+    Answered(ReplyTo),
 }
 
 /// An answer that waits for its outcome to be durable, or for other records.
 struct Concluded {
-    answer: Answer,
+    answer: ReplyTo,
     /// Its name in the journal, if its outcome is there.
     key: Option<RequestKey>,
     status: Status,
@@ -103,7 +104,7 @@ struct Unsynced {
 
 /// A request that waits for others to be done with a name.
 struct Held {
-    answer: Answer,
+    answer: ReplyTo,
     message: Box<[u8]>,
 }
 

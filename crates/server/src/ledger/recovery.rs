@@ -22,7 +22,9 @@ use super::{
     journal_failed,
 };
 use crate::config::ServerError;
+use crate::files::Files;
 use crate::handles;
+use crate::opened::Opened;
 use crate::reactor::Reactor;
 use crate::undo::{Extent, RecordedLock, Undo, without};
 
@@ -211,38 +213,45 @@ impl Reactor {
         }
     }
 
+    /// Nothing can be promised any more: the server ends, and its successor finds out what
+    /// is left.
+    pub(crate) fn fail_for_good(&mut self, error: LedgerError) {
+        tracing::error!(%error, "the server stops");
+        self.fatal = Some(error);
+        self.stop.store(true, std::sync::atomic::Ordering::Release);
+    }
+}
+
+impl Files<'_> {
     /// A lock that outlives its owner is there, or has changed.
-    pub(crate) fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
+    pub fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
         let found = self.locked_file_of(record.file);
-        let (Some((handle, file)), Some(ledger)) = (found, &mut self.ledger) else {
+        let (Some((handle, file)), Some(ledger)) = (found, &mut *self.ledger) else {
             return RecordNumber(0);
         };
         ledger.locked.insert(record.id, (handle, file));
         ledger.append(&Record::Lock(handle, Box::new(record.clone())))
     }
 
-    /// The file of a lock: open, or kept for the sake of its record.
-    pub(crate) fn locked_file_of(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
-        let mut open = self.open_files.iter();
-        let found = open.find(|(_, (file, _))| file.key().0 == key.0);
-        let found = found.map(|(handle, (file, _))| (*handle, file.clone()));
-        found.or_else(|| self.ledger.as_ref()?.locked_by_key(key))
+    /// The file of a lock.
+    pub fn locked_file_of(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
+        locked_file_of(self.opened, self.ledger.as_ref(), key)
     }
 
     /// It is no more.
-    pub(crate) fn remove_lock(&mut self, id: LockId) -> RecordNumber {
-        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+    pub fn remove_lock(&mut self, id: LockId) -> RecordNumber {
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         ledger.locked.remove(&id);
         ledger.append(&Record::LockGone(id))
     }
 
     /// Writes down who has left, and whose results are kept no longer. The last record about
     /// that, if there is any.
-    pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
+    pub fn note_forgotten(&mut self) -> RecordNumber {
         let forgotten = self.filer.take_forgotten();
         let (lapsed, has_grace_ended) = self.filer.take_lapsed();
         let mut after = RecordNumber(0);
-        let Some(ledger) = &mut self.ledger else { return after };
+        let Some(ledger) = &mut *self.ledger else { return after };
         for session in forgotten {
             after = ledger.append(&Record::Forgotten(session));
         }
@@ -258,10 +267,10 @@ impl Reactor {
 
     /// A channel's client is about to have state: its answer waits until that is written
     /// down, and until it is that others' time to take theirs back is over.
-    pub(crate) fn record_client(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+    pub fn record_client(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
         self.note_forgotten();
         let record = self.filer.client_to_record(id);
-        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         if let Some(record) = record {
             ledger.clients_noted = ledger.append(&Record::Client(record));
         }
@@ -270,22 +279,23 @@ impl Reactor {
 
     /// A channel's client has a plain lock: its answer waits until it is written down that it
     /// takes such, so that others wait for it after a restart.
-    pub(crate) fn record_locker(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
-        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+    pub fn record_locker(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         // That it is a client was written down with the open that the lock is of.
         if let Some(name) = self.filer.lock_holder_to_record(id) {
             ledger.clients_noted = ledger.append(&Record::Locker(name));
         }
         ledger.after_clients()
     }
+}
 
-    /// Nothing can be promised any more: the server ends, and its successor finds out what
-    /// is left.
-    pub(crate) fn fail_for_good(&mut self, error: LedgerError) {
-        tracing::error!(%error, "the server stops");
-        self.fatal = Some(error);
-        self.stop.store(true, std::sync::atomic::Ordering::Release);
-    }
+/// The file of a lock: open, or kept for the sake of its record.
+pub(crate) fn locked_file_of(
+    opened: &Opened,
+    ledger: Option<&Ledger>,
+    key: FileKey,
+) -> Option<(FileHandle, Arc<dyn File>)> {
+    opened.by_key(key).or_else(|| ledger?.locked_by_key(key))
 }
 
 impl Past {

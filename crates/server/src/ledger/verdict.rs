@@ -13,8 +13,8 @@ use dafs_wire::messages::{
 use dafs_wire::{HEADER_BYTES, Request, RequestHeader, Response, ResponseHeader, encode_response};
 
 use super::{Facts, Intent};
+use crate::decode::{changes_of, components};
 use crate::handles;
-use crate::names::{changes_of, components};
 use crate::respond::blank_header;
 
 /// The results of a request that was carried out, as octets behind a header; `None` if it

@@ -17,7 +17,8 @@ use super::{PendingLogin, Proof, Purpose};
 use crate::gss::{self, Binding, TokenJob, TokenOutcome};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::respond::ReplyStatus;
+use crate::task::ReplyTo;
 
 /// An exchange of tokens with a client.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ impl Reactor {
     /// A token has come; whoever looks at it brings it back through `on_token`.
     pub(super) fn begin_token(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         (procedure, service): (GssProcedure, GssService),
         token: &[u8],
         purpose: Purpose,
@@ -76,7 +77,8 @@ impl Reactor {
                 channel.exchange.awaited = Some((acceptor, session));
                 self.filer.await_token(id);
                 let result = gss(gss::CONTINUE_NEEDED, 0, &token);
-                self.answer_login(answer, &purpose, Status::GssContinueInit, result, false);
+                let told = ReplyStatus::now(Status::GssContinueInit);
+                self.answer_login(answer, &purpose, told, result, false);
             }
             TokenOutcome::Done { context, token, who: Ok(credentials) } => {
                 let lifetime = context.lifetime();
@@ -132,7 +134,7 @@ impl Reactor {
     /// Kerberos has proved the server with the client.
     pub(crate) fn server_auth(
         &mut self,
-        answer: Answer,
+        answer: ReplyTo,
         request: &ServerAuth,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;

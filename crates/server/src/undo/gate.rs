@@ -13,8 +13,9 @@ use dafs_types::{CacheHint, FileHandle, Status};
 
 use super::{Blob, Extent, UndoSeen, UndoTask, UndoTaskDone, offsets};
 use crate::config::Defect;
+use crate::files::{Files, Notice};
 use crate::jobs::Job;
-use crate::ledger::Record;
+use crate::ledger::{Ledger, Record};
 use crate::reactor::Reactor;
 use crate::task::{TaskId, Wait};
 
@@ -29,39 +30,44 @@ pub(crate) enum UndoGate {
     Refused(Status),
 }
 
-impl Reactor {
-    // ---- what the lock table asks for ------------------------------------------------
-
+impl Files<'_> {
     /// From now on what is overwritten in a range is saved first.
-    pub(crate) fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
+    pub fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
-        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let id = ledger.undo.keep(key, handle, &file, range);
         ledger.append(&Record::UndoKept { id, handle, range })
     }
 
     /// What was changed in a range is final.
-    pub(crate) fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
-        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+    pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
         let after = ledger.append(&Record::UndoDropped { handle, range });
-        for id in ledger.undo.drop_range(key, range, after) {
-            self.resume(id, None);
-        }
+        let woken = ledger.undo.drop_range(key, range, after);
+        self.notices.extend(woken.into_iter().map(Notice::Resume));
         after
     }
 
+    /// Whether undo is kept of anything in a file.
+    pub fn keeps_undo_of(&self, handle: &FileHandle) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
+    }
+
+    /// What is kept undo of now.
+    #[inline]
+    pub fn undo_seen(&self) -> UndoSeen {
+        undo_seen(self.ledger)
+    }
+}
+
+impl Reactor {
     // ---- the gate --------------------------------------------------------------------
 
     /// Whether there is anything to keep undo of. A load and a comparison.
     #[inline]
     pub(crate) fn keeps_undo(&self) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
-    }
-
-    /// Whether undo is kept of anything in a file.
-    pub(crate) fn keeps_undo_of(&self, handle: &FileHandle) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
     }
 
     /// Whether a task may change a range of a file; if not, what it waits for.
@@ -79,7 +85,7 @@ impl Reactor {
     /// What is kept undo of now.
     #[inline]
     pub(crate) fn undo_seen(&self) -> UndoSeen {
-        UndoSeen(self.ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
+        undo_seen(&self.ledger)
     }
 
     #[cold]
@@ -319,6 +325,11 @@ impl Reactor {
             self.pool.submit(Job::Undo(UndoTask::Remove { shelf, id }));
         }
     }
+}
+
+#[inline]
+fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
+    UndoSeen(ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
 }
 
 fn refused(error: &UndoError) -> UndoGate {

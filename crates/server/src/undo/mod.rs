@@ -37,7 +37,7 @@ use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
 use dafs_store::{File, StoreError};
 use dafs_types::FileHandle;
 
-use crate::task::{Answer, TaskId};
+use crate::task::{ReplyTo, TaskId};
 use clones::Clones;
 pub(crate) use gate::UndoGate;
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
@@ -110,7 +110,7 @@ pub(crate) struct Undo {
     /// Undo data of no lock, to be removed once a record is durable.
     doomed: VecDeque<(RecordNumber, UndoId)>,
     /// ABORTs, and the rollbacks that each waits for.
-    aborts: Vec<(Answer, Vec<RollbackId>)>,
+    aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
     /// What was not saved, on purpose.
     forgotten: Option<(UndoId, Range<u64>)>,
 }

@@ -22,14 +22,13 @@ use dafs_store::cache::{
     CachedFile, CommitStep, CommitTicket, Prepared, Progress, SizeStep, Spans,
 };
 use dafs_types::{Credentials, Moment, ShareAccess, Stability};
-use dafs_wire::Response;
-use dafs_wire::messages::LockResult;
 
 use super::batch::{Batch, Changed, Source};
 use super::{Blob, Extent, Undo, UndoTask, offsets};
 use crate::jobs::{Done, Job};
+use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
-use crate::task::Answer;
+use crate::task::ReplyTo;
 
 pub(super) struct Rollback {
     id: RollbackId,
@@ -86,12 +85,12 @@ impl Undo {
     }
 
     /// Has an ABORT wait for its rollbacks.
-    pub fn await_rollbacks(&mut self, answer: Answer, rollbacks: Vec<RollbackId>) {
+    pub fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
         self.aborts.push((answer, rollbacks));
     }
 
     /// A rollback is over: the ABORTs that waited for it alone.
-    fn end_rollback(&mut self, id: RollbackId) -> Vec<Answer> {
+    fn end_rollback(&mut self, id: RollbackId) -> Vec<ReplyTo> {
         for (_, waits_for) in &mut self.aborts {
             waits_for.retain(|other| *other != id);
         }
@@ -185,7 +184,7 @@ impl Reactor {
             return Turn::Wait;
         }
         // The cache may know a file that nobody has open any more, and cannot reach it.
-        let is_open = self.open_files.contains_key(&handle);
+        let is_open = self.opened.file(&handle).is_some();
         let file = match self.cache.find(&handle).filter(|_| is_open) {
             Some(file) => {
                 self.cache.hold(file);
@@ -444,10 +443,10 @@ impl Reactor {
         rollback.stage = Stage::Over;
         tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
         self.filer.rollback_done(rollback.id, self.now);
-        let after = self.act_on_locks();
+        let after = self.files().act_on_locks();
         let Some(ledger) = &mut self.ledger else { return Turn::Wait };
         for answer in ledger.undo.end_rollback(rollback.id) {
-            self.reply_after(after, answer, &Response::Lock(LockResult { conflict: None }));
+            self.report(answer, Outcome { result: Ok(Ended::Locked), after });
         }
         Turn::Wait
     }

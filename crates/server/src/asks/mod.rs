@@ -1,0 +1,411 @@
+//! From requests to operations: what a DAFS request asks for, in the words of whoever does it, and
+//! the results of that in the form in which DAFS wants them.
+//!
+//! Invariant: operations never reply by themselves. A request that is served here is replied to,
+//! parked, or refused with an error that the caller of [`Reactor::ask`] replies with.
+
+mod attributes;
+mod listings;
+
+use dafs_ops::{
+    Claim, Close, Commit, Creation, Downgrade, Fence, Hint, Lock, LockClaim, LockMode, LockSpan,
+    Names, Open, Partial, TestLock, Walked,
+};
+use dafs_types::{FileHandle, Status};
+use dafs_wire::messages::{
+    CacheHintRequest, Create, CreateResult, DirectoryChanged, Empty, FencingList, GetFencingList,
+    Link, Lock as WireLock, LockOptions, LockResult, LockTest, LockType, Lookup, LookupResult,
+    NewObject, OneHandle, Open as WireOpen, OpenCreation, OpenTarget, Remove, Rename, RenameResult,
+    SetFencingList, Unlock,
+};
+use dafs_wire::{Array, Request, RequestHeader, Response};
+
+use crate::answers::{opened_response, refusal_response};
+use crate::decode::{Components, components, name_of, settings_of};
+use crate::delegations::Told;
+use crate::outcome::{NotDone, Now, Outcome};
+use crate::reactor::Reactor;
+use crate::respond::ReplyStatus;
+use crate::task::{ReplyTo, Task};
+
+impl Reactor {
+    /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
+    /// delegated file.
+    pub(crate) fn ask(
+        &mut self,
+        to: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        match self.ask_for(to, header, request, told) {
+            Err(NotDone::Partly(refusal)) => {
+                let told = ReplyStatus::now(refusal.fault.into());
+                self.respond(to, told, &refusal_response(request.procedure(), &refusal));
+                Ok(())
+            }
+            asked => asked,
+        }
+    }
+
+    /// Who serves what: a table of all procedures.
+    fn ask_for(
+        &mut self,
+        to: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        match request {
+            // Data.
+            Request::ReadDirect(r) => self.read_direct(to, r),
+            Request::ReadInline(r) => self.read_inline(to, r),
+            Request::WriteDirect(r) => self.write_direct(to, r),
+            Request::WriteInline(r) => self.write_inline(to, r),
+            Request::AppendInline(r) => self.append_inline(to, r),
+            Request::AppendDirect(r) => self.append_direct(to, r),
+            Request::Commit(r) => self.ask_to_commit(to, r),
+            Request::CacheHint(r) => self.give_hint(to, r),
+            // Names.
+            Request::GetRootHandle(_) => self.ask_for_root(to),
+            Request::Lookup(r) => self.ask_for_object(to, r),
+            Request::LookupP(r) => self.ask_for_parent(to, r),
+            Request::OpenAttr(r) => self.ask_for_named_attributes(to, r),
+            Request::Create(r) => self.ask_to_create(to, r),
+            Request::Link(r) => self.ask_to_link(to, r),
+            Request::Remove(r) => self.ask_to_remove(to, r),
+            Request::Rename(r) => self.ask_to_rename(to, r),
+            Request::ReadDirInline(r) => self.list(to, r),
+            Request::ReadDirDirect(r) => self.list_direct(to, r),
+            Request::ReadLinkInline(r) => self.read_link(to, r),
+            Request::ReadLinkDirect(r) => self.read_link_direct(to, r),
+            // Attributes.
+            Request::Access(r) => self.ask_for_access(to, r),
+            Request::GetAttrInline(r) => self.ask_for_attributes(to, r, told),
+            Request::GetAttrDirect(r) => self.ask_for_attributes_direct(to, r, told),
+            Request::GetFsAttr(r) => self.ask_for_fs_attributes(to, r),
+            Request::SetAttrInline(r) => self.ask_to_set_attributes(to, r),
+            Request::SetAttrDirect(r) => self.fetch_attributes(to, r),
+            Request::Verify(r) => self.compare_attributes(to, r, true, told),
+            Request::NVerify(r) => self.compare_attributes(to, r, false, told),
+            // Opens and locks.
+            Request::Open(r) => self.ask_to_open(to, r),
+            Request::OpenDowngrade(r) => {
+                let (file, state, key) = (r.file, r.state, r.key);
+                let ask = Downgrade { file, state, access: r.access, deny: r.deny, key };
+                let by = self.channel_of(to)?;
+                self.files().open_downgrade(by, &ask)?;
+                self.answer(to, &Response::OpenDowngrade(Empty))
+            }
+            Request::Close(r) => self.ask_to_close(to, &Close { file: r.file, state: r.state }),
+            Request::Lock(r) => self.ask_to_lock(to, r),
+            Request::LockT(r) => self.ask_for_conflict(to, r),
+            Request::LockU(r) => self.ask_to_unlock(to, r),
+            // Who may do what, and who may not.
+            Request::GetFencingList(r) => self.ask_for_fence(to, r),
+            Request::SetFencingList(r) => self.ask_to_fence(to, r),
+            Request::DelegReturn(r) => {
+                let by = self.channel_of(to)?;
+                self.filer.return_delegation(by, r.state, self.now)?;
+                self.answer(to, &Response::DelegReturn(Empty))
+            }
+            Request::DelegPurge(_) => {
+                let by = self.channel_of(to)?;
+                let ended = self.filer.purge_delegations(by, self.now)?;
+                tracing::debug!(ended, "delegations of an earlier life are given up");
+                self.answer(to, &Response::DelegPurge(Empty))
+            }
+            // Sessions.
+            Request::ClientConnect(r) => Ok(self.client_connect(to, header, r)?),
+            Request::ClientConnectAuth(r) => Ok(self.client_connect_auth(to, header, r)?),
+            Request::ClientAuth(r) => Ok(self.client_auth(to, r)?),
+            Request::ConnectBind(r) => Ok(self.connect_bind(to, header, r)?),
+            Request::SecInfo(_) => Ok(self.security_info(to)?),
+            Request::Disconnect(_) => Ok(self.disconnect(to)?),
+            Request::Null(_) => self.answer(to, &Response::Null(Empty)),
+            Request::RegisterCred(r) => Ok(self.register_credentials(to, r)?),
+            Request::ReleaseCred(r) => Ok(self.release_credentials(to, r)?),
+            Request::ServerAuth(r) => Ok(self.server_auth(to, r)?),
+            Request::CheckResponse(r) => Ok(self.check_response(to, r)?),
+            Request::FetchResponse(r) => Ok(self.fetch_response(to, r)?),
+            Request::DiscardResponses(r) => Ok(self.discard_responses(to, r)?),
+            Request::BatchSubmit(r) => Ok(self.batch_submit(to, r)?),
+            Request::HurryUp(r) => Ok(self.hurry_up(to, r)?),
+            // Asked by servers alone.
+            Request::BcGetAttr(_)
+            | Request::BcNull(_)
+            | Request::BcRecall(_)
+            | Request::BcLockReady(_)
+            | Request::BcBatchCompletion(_) => Err(Status::NotSupp.into()),
+        }
+    }
+
+    /// Replies with what was asked for.
+    #[inline]
+    pub(crate) fn answer(&mut self, to: ReplyTo, response: &Response<'_>) -> Result<(), NotDone> {
+        self.reply(to, response);
+        Ok(())
+    }
+
+    /// Replies with what an operation has come to, now or when it has.
+    fn follow(&mut self, to: ReplyTo, now: Now<Outcome>) -> Result<(), NotDone> {
+        match now {
+            Now::Done(outcome) => self.report(to, outcome),
+            Now::Later(work) => self.start(Task::new(to, *work)),
+        }
+        Ok(())
+    }
+
+    // ---- data -----------------------------------------------------------------------
+
+    fn ask_to_commit(
+        &mut self,
+        to: ReplyTo,
+        request: &dafs_wire::messages::Commit,
+    ) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let (file, offset, length) = (request.file, request.offset, u64::from(request.length));
+        let now = self.files().commit(&by, &Commit { file, offset, length })?;
+        self.follow(to, now)
+    }
+
+    fn give_hint(&mut self, to: ReplyTo, request: &CacheHintRequest) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let (file, offset, length) = (request.file, request.offset, u64::from(request.length));
+        let (pattern, hint) = (request.pattern, request.hint);
+        let jobs = self.files().hint(&by, &Hint { file, offset, length, pattern, hint })?;
+        self.submit_fills(jobs);
+        self.answer(to, &Response::CacheHint(Empty))
+    }
+
+    // ---- names ----------------------------------------------------------------------
+
+    fn ask_for_root(&mut self, to: ReplyTo) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let file = by.store().root(&by)?.handle;
+        self.answer(to, &Response::GetRootHandle(OneHandle { file }))
+    }
+
+    fn ask_for_object(&mut self, to: ReplyTo, request: &Lookup<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let names = components(&request.path)?;
+        let found = self.files().walk(&by, &request.directory, &names.list());
+        let told = ReplyStatus::now(found.error.map_or(Status::Ok, Status::from));
+        let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
+        let result = LookupResult { file: found.handle, component_count };
+        self.respond(to, told, &Response::Lookup(result));
+        Ok(())
+    }
+
+    fn ask_for_parent(&mut self, to: ReplyTo, request: &OneHandle) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let file = by.store().lookup_parent(&by, &request.file)?.handle;
+        self.answer(to, &Response::LookupP(OneHandle { file }))
+    }
+
+    fn ask_for_named_attributes(
+        &mut self,
+        to: ReplyTo,
+        request: &OneHandle,
+    ) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let file = by.store().open_attributes(&by, &request.file)?.handle;
+        self.answer(to, &Response::OpenAttr(OneHandle { file }))
+    }
+
+    fn ask_to_create(&mut self, to: ReplyTo, request: &Create<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let node = match &request.object {
+            NewObject::Directory => dafs_store::NewNode::Directory,
+            NewObject::SymbolicLink(text) => dafs_store::NewNode::SymbolicLink(text),
+            NewObject::Fifo => dafs_store::NewNode::Fifo,
+            NewObject::Socket => dafs_store::NewNode::Socket,
+            NewObject::BlockDevice(device) => dafs_store::NewNode::BlockDevice(*device),
+            NewObject::CharacterDevice(device) => dafs_store::NewNode::CharacterDevice(*device),
+        };
+        let settings = settings_of(&request.attributes)?;
+        let place = (&request.directory, &*name_of(request.name)?);
+        let created = self.files().create_node(&by, place, node, &settings)?;
+        let result = CreateResult { file: created.object.handle, directory: created.change };
+        self.answer(to, &Response::Create(result))
+    }
+
+    fn ask_to_link(&mut self, to: ReplyTo, request: &Link<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let place = (&request.directory, &*name_of(request.name)?);
+        let directory = self.files().link(&by, &request.source, place)?;
+        self.answer(to, &Response::Link(DirectoryChanged { directory }))
+    }
+
+    fn ask_to_remove(&mut self, to: ReplyTo, request: &Remove<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let place = (&request.directory, &*name_of(request.name)?);
+        let removed = self.files().remove(&by, place, request.mode)?;
+        if let Some(held) = removed.held {
+            self.afterwards.close_removed(held);
+        }
+        let directory = removed.directory;
+        self.answer(to, &Response::Remove(DirectoryChanged { directory }))
+    }
+
+    fn ask_to_rename(&mut self, to: ReplyTo, request: &Rename<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let (old, new) = (&*name_of(request.old_name)?, &*name_of(request.new_name)?);
+        let (from, place) = ((&request.source, old), (&request.target, new));
+        let renamed = self.files().rename(&by, from, place)?;
+        let result = RenameResult { source: renamed.source, target: renamed.target };
+        self.answer(to, &Response::Rename(result))
+    }
+
+    // ---- opens and locks ------------------------------------------------------------
+
+    fn ask_to_open(&mut self, to: ReplyTo, request: &WireOpen<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let names = match &request.target {
+            OpenTarget::Null { path, .. }
+            | OpenTarget::DelegateCurrent { path, .. }
+            | OpenTarget::DelegatePrevious { path, .. } => Some(components(path)?),
+            OpenTarget::Previous { .. } | OpenTarget::CreateUnlinked { .. } => None,
+        };
+        let path = names.as_ref().map_or(Names::new(&[]), Components::names);
+        let (from, claim) = match request.target {
+            OpenTarget::Null { directory, .. } => (directory, Claim::Null { path }),
+            OpenTarget::DelegateCurrent { directory, state, .. } => {
+                (directory, Claim::DelegateCurrent { path, state })
+            }
+            OpenTarget::DelegatePrevious { directory, .. } => {
+                (directory, Claim::DelegatePrevious { path })
+            }
+            OpenTarget::CreateUnlinked { directory } => (directory, Claim::CreateUnlinked),
+            OpenTarget::Previous { file, .. } => (file, Claim::Previous),
+        };
+        let ask = Open {
+            from,
+            claim,
+            creation: creation_of(&request.creation, &from)?,
+            disposition: request.delete_disposition,
+            owner: request.owner,
+            access: request.access,
+            deny: request.deny,
+            key: request.key,
+        };
+        let can_recall = match claim {
+            Claim::Null { .. } => {
+                self.filer.config().delegations.enabled && self.has_back_channel(to.endpoint)
+            }
+            Claim::DelegatePrevious { .. } => self.has_back_channel(to.endpoint),
+            Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => false,
+        };
+        match self.files().open(&by, can_recall, &ask)? {
+            Now::Done((opened, after)) => {
+                self.respond(to, ReplyStatus::ok_after(after), &opened_response(&opened));
+            }
+            Now::Later(work) => self.start(Task::new(to, *work)),
+        }
+        Ok(())
+    }
+
+    fn ask_to_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
+        let by = self.channel_of(to)?;
+        self.follow_up();
+        let now = match self.files().closes_alone(by, ask)? {
+            // What else happens, happens once the answer is out.
+            Some(key) => {
+                self.close_later(by, ask.state, key);
+                return self.answer(to, &Response::Close(Empty));
+            }
+            None => self.files().close(by, ask)?,
+        };
+        self.follow(to, now)
+    }
+
+    fn ask_to_lock(&mut self, to: ReplyTo, request: &WireLock) -> Result<(), NotDone> {
+        let WireLock { file, lock_type, options, state, offset, length } = *request;
+        let (mode, waits) = match lock_type {
+            LockType::Read => (LockMode::Read, false),
+            LockType::Write => (LockMode::Write, false),
+            LockType::ReadWait => (LockMode::Read, true),
+            LockType::WriteWait => (LockMode::Write, true),
+            LockType::Abort => {
+                return self.ask_to_abort(to, &LockSpan { file, state, offset, length });
+            }
+        };
+        let by = self.caller(to)?;
+        let claim =
+            match (options.contains(LockOptions::RECLAIM), options.contains(LockOptions::REPAIR)) {
+                (false, false) => LockClaim::New,
+                (true, false) => LockClaim::Reclaim,
+                (false, true) => LockClaim::Repair,
+                (true, true) => return Err(Status::Inval.into()),
+            };
+        let (persist, auto_recovery) =
+            (options.contains(LockOptions::PERSIST), options.contains(LockOptions::AUTO_RECOVERY));
+        let ask = Lock { file, state, mode, offset, length, claim, persist, auto_recovery, waits };
+        let now = self.files().lock(&by, &ask)?;
+        self.follow(to, now)
+    }
+
+    fn ask_to_abort(&mut self, to: ReplyTo, ask: &LockSpan) -> Result<(), NotDone> {
+        let by = self.channel_of(to)?;
+        if let Some(outcome) = self.files().abort_lock(to, by, ask)? {
+            self.report(to, outcome);
+        }
+        Ok(())
+    }
+
+    fn ask_to_unlock(&mut self, to: ReplyTo, request: &Unlock) -> Result<(), NotDone> {
+        let by = self.channel_of(to)?;
+        let Unlock { file, state, offset, length, .. } = *request;
+        let now = self.files().unlock(by, &LockSpan { file, state, offset, length })?;
+        self.follow(to, now)
+    }
+
+    fn ask_for_conflict(&mut self, to: ReplyTo, request: &LockTest<'_>) -> Result<(), NotDone> {
+        let mode = match request.lock_type {
+            LockType::Read | LockType::ReadWait => LockMode::Read,
+            LockType::Write | LockType::WriteWait => LockMode::Write,
+            LockType::Abort => return Err(Status::Inval.into()),
+        };
+        let by = self.caller(to)?;
+        let (file, owner) = (request.file, request.owner);
+        let (offset, length) = (request.offset, request.length);
+        self.files().lock_test(&by, &TestLock { file, owner, mode, offset, length })?;
+        self.answer(to, &Response::LockT(LockResult { conflict: None }))
+    }
+
+    // ---- fences ---------------------------------------------------------------------
+
+    fn ask_for_fence(&mut self, to: ReplyTo, request: &GetFencingList) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let is_trusted = self.may_fence_file_system(to);
+        let list = self.files().fencing_list(&by, is_trusted, &request.file)?;
+        let texts: Vec<&str> = list.iter().map(dafs_filer::FenceId::as_str).collect();
+        let fence_ids = Array::from(texts.as_slice());
+        self.answer(to, &Response::GetFencingList(FencingList { fence_ids }))
+    }
+
+    fn ask_to_fence(&mut self, to: ReplyTo, request: &SetFencingList<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let is_trusted = self.may_fence_file_system(to);
+        let SetFencingList { file, object, access, update, .. } = *request;
+        let names: Vec<&[u8]> = request.fence_ids.iter().map(str::as_bytes).collect();
+        let fence_ids = Names::new(&names);
+        let ask = Fence { file, object, access, update, fence_ids };
+        Ok(self.set_fencing_list(to, &by, is_trusted, &ask)?)
+    }
+}
+
+/// Whether an OPEN makes its file, and what that is to have. Attributes that nobody can set stop
+/// it where it begins.
+fn creation_of(wanted: &OpenCreation<'_>, from: &FileHandle) -> Result<Creation, NotDone> {
+    let settings = |block| {
+        let reached = Walked { file: *from, component_count: 0 };
+        settings_of(block).map_err(|status| NotDone::partly(status, Partial::Walked { reached }))
+    };
+    Ok(match wanted {
+        OpenCreation::NoCreate => Creation::NoCreate,
+        OpenCreation::Unchecked(block) => Creation::Unchecked { attributes: settings(block)? },
+        OpenCreation::Guarded(block) => Creation::Guarded { attributes: settings(block)? },
+        OpenCreation::Exclusive(verifier) => Creation::Exclusive { verifier: *verifier },
+    })
+}

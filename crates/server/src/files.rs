@@ -1,0 +1,161 @@
+//! What is done to files, seen from the operations: the parts of the server that names and
+//! opens are looked up and changed with. An operation has these parts and nothing else: no
+//! connection, no message and no way to reply.
+//!
+//! Invariant: whoever may not pass a fence, or must wait for a delegation, is stopped before
+//! anything is changed.
+
+use std::collections::VecDeque;
+
+use dafs_filer::{Filer, Touch};
+use dafs_store::cache::Cache;
+use dafs_store::{PathLookup, StoreError};
+use dafs_types::{FileHandle, Moment, Status};
+
+use crate::caller::Caller;
+use crate::delegations::Delegations;
+use crate::ledger::Ledger;
+use crate::locks::{LockWaiter, LockWaits};
+use crate::opened::Opened;
+use crate::outcome::NotDone;
+use crate::reactor::Reactor;
+use crate::task::{TaskId, Tasks};
+
+/// The parts that operations on files work with.
+pub(crate) struct Files<'r> {
+    pub filer: &'r mut Filer,
+    pub cache: &'r mut Cache,
+    pub opened: &'r mut Opened,
+    pub delegations: &'r mut Delegations,
+    pub lock_waits: &'r mut LockWaits,
+    pub ledger: &'r mut Option<Ledger>,
+    /// What is under way.
+    pub tasks: &'r Tasks,
+    /// For whoever can tell clients something, and go on with what waits.
+    pub notices: &'r mut VecDeque<Notice>,
+    pub now: Moment,
+}
+
+/// What operations have to say to others than those who asked for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    /// The turn of a lock request has come.
+    LockReady(LockWaiter),
+    /// A task need not wait any more for what it overwrites to be saved.
+    Resume(TaskId),
+}
+
+impl Reactor {
+    /// What operations work with.
+    #[inline]
+    pub(crate) fn files(&mut self) -> Files<'_> {
+        Files {
+            filer: &mut self.filer,
+            cache: &mut self.cache,
+            opened: &mut self.opened,
+            delegations: &mut self.delegations,
+            lock_waits: &mut self.lock_waits,
+            ledger: &mut self.ledger,
+            tasks: &self.tasks,
+            notices: &mut self.notices,
+            now: self.now,
+        }
+    }
+
+    /// Does what operations have asked for on the way.
+    #[inline]
+    pub(crate) fn act_on_notices(&mut self) {
+        while let Some(notice) = self.notices.pop_front() {
+            self.act_on_notice(notice);
+        }
+    }
+
+    #[cold]
+    fn act_on_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::LockReady(waiter) => self.tell_waiter(&waiter),
+            Notice::Resume(task) => self.resume(task, None),
+        }
+    }
+}
+
+impl Files<'_> {
+    /// Whether a request may touch an object that it has found.
+    ///
+    /// # Errors
+    /// ACCES if its session is fenced out.
+    pub fn pass_file(&mut self, by: &Caller, file: &FileHandle) -> Result<(), Status> {
+        if !self.filer.has_fences() {
+            return Ok(());
+        }
+        self.filer.pass_fence(Some(by.channel), file)
+    }
+
+    /// The same for whatever has a name now.
+    ///
+    /// # Errors
+    /// As [`Files::pass_file`]; none if there is nothing.
+    pub fn pass_name(
+        &mut self,
+        by: &Caller,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<(), Status> {
+        if !self.filer.has_fences() {
+            return Ok(());
+        }
+        match by.store().lookup(by, directory, name) {
+            Ok(object) => self.pass_file(by, &object.handle),
+            // Whoever does something with the name will say so.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Looks a path up; every directory on the way is passed before it is searched.
+    pub fn walk(&mut self, by: &Caller, directory: &FileHandle, names: &[&[u8]]) -> PathLookup {
+        if !self.filer.has_fences() {
+            return by.store().lookup_path(by, directory, names);
+        }
+        let mut reached = PathLookup::starting_at(*directory);
+        for name in names {
+            let found = match self.pass_file(by, &reached.handle) {
+                Ok(()) => by.store().lookup(by, &reached.handle, name),
+                Err(_) => Err(StoreError::Access),
+            };
+            if !reached.advance(found) {
+                break;
+            }
+        }
+        reached
+    }
+
+    /// Whether a request may touch a file, as far as delegations go. It must not have had any
+    /// effect yet.
+    ///
+    /// # Errors
+    /// It waits, or may not even do that (DELAY).
+    #[inline]
+    pub fn touch(&mut self, by: &Caller, file: &FileHandle, touch: Touch) -> Result<(), NotDone> {
+        if self.filer.has_no_delegations() {
+            return Ok(());
+        }
+        self.delegations.touch(self.filer, by.channel, file, touch, self.now)
+    }
+
+    /// An object has a name, which it may not have had before.
+    pub fn named_again(&mut self, handle: &FileHandle) {
+        if let Some(key) = self.opened.key(handle) {
+            self.filer.file_linked(key);
+        }
+        self.cache.remember(handle);
+    }
+
+    /// An object has lost its last name.
+    pub fn forget_object(&mut self, handle: &FileHandle) {
+        match self.opened.key(handle) {
+            Some(key) => drop(self.filer.file_unlinked(key)),
+            None => self.filer.fenced_file_removed(handle),
+        }
+        self.cache.forget(handle);
+    }
+}

@@ -1,0 +1,120 @@
+//! What operations come to: at once, or later.
+//!
+//! Invariant: an operation never replies. It says what it did, or what is left to do; who asked,
+//! and over which connection, is the business of whoever called it.
+
+use dafs_filer::WaiterId;
+use dafs_journal::RecordNumber;
+use dafs_ops::{Appended, Committed, Fault, Opened, Partial, Refusal, Set, Written};
+use dafs_store::StoreError;
+use dafs_types::Status;
+use dafs_wire::Checksum;
+
+use crate::delegations::Question;
+use crate::task::Work;
+
+/// What an operation has come to so far.
+#[derive(Debug)]
+pub(crate) enum Now<T> {
+    /// It is done.
+    Done(T),
+    /// This is left to do.
+    Later(Box<Work>),
+}
+
+impl<T> Now<T> {
+    pub fn later(work: Work) -> Self {
+        Self::Later(Box::new(work))
+    }
+}
+
+impl Now<Outcome> {
+    /// It is done, and may be told once a record is durable.
+    pub fn done(ended: Ended, after: RecordNumber) -> Self {
+        Self::Done(Outcome { result: Ok(ended), after })
+    }
+}
+
+/// Why an operation was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotDone {
+    /// It failed.
+    Failed(Status),
+    /// It failed on its way, and how far it came belongs to the answer.
+    Partly(Box<Refusal<'static>>),
+    /// It has had no effect yet, and waits until a delegation has ended: this is the name that
+    /// it waits by.
+    Recalls(WaiterId),
+    /// It has had no effect yet, and waits until the holder of a delegation has answered this.
+    Asks(Box<Question>),
+}
+
+impl NotDone {
+    pub fn partly(status: Status, partial: Partial<'static>) -> Self {
+        Self::Partly(Box::new(refusal(status, partial)))
+    }
+}
+
+impl From<Status> for NotDone {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
+}
+
+impl From<StoreError> for NotDone {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What an operation that is done has done.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The bytes are with the client.
+    Read {
+        length: u32,
+        is_end: bool,
+        checksum: Checksum,
+    },
+    Written(Written),
+    Appended(Appended),
+    Committed(Committed),
+    Closed,
+    Unlocked,
+    Locked,
+    Opened(Box<Opened>),
+    Set(Set),
+    /// A fencing list holds.
+    Fenced,
+}
+
+/// What came of an operation.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub result: Result<Ended, Box<Refusal<'static>>>,
+    /// Not to be told before this record is durable; 0 waits for none.
+    pub after: RecordNumber,
+}
+
+impl Outcome {
+    /// It may be told at once.
+    #[inline]
+    pub fn done(ended: Ended) -> Self {
+        Self { result: Ok(ended), after: RecordNumber(0) }
+    }
+
+    /// It failed, and there is nothing more to be said.
+    pub fn failed(why: impl Into<Status>) -> Self {
+        Self::refused(why, Partial::Nothing)
+    }
+
+    /// It failed, and this is known besides.
+    pub fn refused(why: impl Into<Status>, partial: Partial<'static>) -> Self {
+        let refusal = refusal(why.into(), partial);
+        Self { result: Err(Box::new(refusal)), after: RecordNumber(0) }
+    }
+}
+
+fn refusal(status: Status, partial: Partial<'static>) -> Refusal<'static> {
+    Refusal { fault: Fault::from(status), partial }
+}
