@@ -11,11 +11,11 @@ use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
 use crate::caller::Asker;
-use crate::chain::ChainId;
 use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::logins::Line;
 use crate::meter::Traffic;
 use crate::reactor::Reactor;
+use crate::reply_to::ChainId;
 use crate::session::Exchange;
 
 /// iWARP devices tell a refusal from nobody being there by its words alone.

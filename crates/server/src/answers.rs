@@ -17,8 +17,8 @@ use dafs_wire::{AttributeBitmap, Procedure, Response};
 use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::read::read_response;
+use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::ReplyTo;
 
 impl Reactor {
     /// Replies with what came of an operation.

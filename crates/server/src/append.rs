@@ -12,7 +12,8 @@ use crate::data::{IoFile, Step, check_range};
 use crate::ledger::Facts;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::{Buffers, ReplyTo, Task, TaskId, Wait, Work, WriteSource, WriteTask};
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::{Buffers, Task, Wait, Work, WriteSource, WriteTask};
 use crate::write::write_task;
 
 impl Reactor {

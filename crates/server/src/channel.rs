@@ -15,8 +15,8 @@ use dafs_wire::ByteOrder;
 use crate::authorize::PeerFacts;
 use crate::back::BackChannel;
 use crate::caller::Asker;
-use crate::chain::ChainId;
 use crate::meter::Traffic;
+use crate::reply_to::ChainId;
 
 /// A connection that was accepted.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use dafs_types::{SetAttributes, Status, limits};
 use dafs_wire::{FileAttributeBlock, Path};
 use smallvec::SmallVec;
 
-use crate::object::changes_in;
+use crate::files::attributes::changes_in;
 
 /// The name that a string of a message stands for (`docs/spec/names.md`).
 pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {

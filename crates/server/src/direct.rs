@@ -11,7 +11,8 @@ use dafs_wire::{Checksum, DirectBuffer};
 
 use crate::data::Step;
 use crate::reactor::Reactor;
-use crate::task::{FetchTask, ReplyTo, Task, TaskId, Wait, Work};
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::{FetchTask, Task, Wait, Work};
 use crate::transfer::{Cookie, Loan, Staging};
 
 impl Reactor {

@@ -5,6 +5,15 @@
 //! Invariant: whoever may not pass a fence, or must wait for a delegation, is stopped before
 //! anything is changed.
 
+pub(crate) mod attributes;
+mod data;
+mod delegated;
+mod fences;
+mod locks;
+mod names;
+mod notices;
+mod open;
+
 use std::collections::VecDeque;
 
 use dafs_filer::{Filer, Touch};
@@ -15,11 +24,11 @@ use dafs_types::{FileHandle, Moment, Status};
 use crate::caller::Caller;
 use crate::delegations::Delegations;
 use crate::ledger::Ledger;
-use crate::locks::{LockWaiter, LockWaits};
+use crate::lock_waits::{LockWaiter, LockWaits};
 use crate::opened::Opened;
 use crate::outcome::NotDone;
-use crate::reactor::Reactor;
-use crate::task::{TaskId, Tasks};
+use crate::reply_to::TaskId;
+use crate::task::Tasks;
 
 /// The parts that operations on files work with.
 pub(crate) struct Files<'r> {
@@ -43,40 +52,6 @@ pub(crate) enum Notice {
     LockReady(LockWaiter),
     /// A task need not wait any more for what it overwrites to be saved.
     Resume(TaskId),
-}
-
-impl Reactor {
-    /// What operations work with.
-    #[inline]
-    pub(crate) fn files(&mut self) -> Files<'_> {
-        Files {
-            filer: &mut self.filer,
-            cache: &mut self.cache,
-            opened: &mut self.opened,
-            delegations: &mut self.delegations,
-            lock_waits: &mut self.lock_waits,
-            ledger: &mut self.ledger,
-            tasks: &self.tasks,
-            notices: &mut self.notices,
-            now: self.now,
-        }
-    }
-
-    /// Does what operations have asked for on the way.
-    #[inline]
-    pub(crate) fn act_on_notices(&mut self) {
-        while let Some(notice) = self.notices.pop_front() {
-            self.act_on_notice(notice);
-        }
-    }
-
-    #[cold]
-    fn act_on_notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::LockReady(waiter) => self.tell_waiter(&waiter),
-            Notice::Resume(task) => self.resume(task, None),
-        }
-    }
 }
 
 impl Files<'_> {

@@ -14,7 +14,7 @@ use dafs_wire::Procedure;
 
 use crate::authorize::TransportKind;
 use crate::channel::Channel;
-use crate::task::ReplyTo;
+use crate::reply_to::ReplyTo;
 
 /// A request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,9 @@ use dafs_filer::WaiterId;
 use dafs_journal::RecordNumber;
 use dafs_ops::{Appended, Committed, Fault, Opened, Partial, Refusal, Set, Written};
 use dafs_store::StoreError;
-use dafs_types::Status;
+use dafs_types::{ClientId, FileHandle, Status};
 use dafs_wire::Checksum;
 
-use crate::delegations::Question;
 use crate::task::Work;
 
 /// What an operation has come to so far.
@@ -47,6 +46,15 @@ pub(crate) enum NotDone {
     Recalls(WaiterId),
     /// It has had no effect yet, and waits until the holder of a delegation has answered this.
     Asks(Box<Question>),
+}
+
+/// What the holder of a delegation is to be asked: what its file is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub client: ClientId,
+    pub file: FileHandle,
+    /// What waits for the answer.
+    pub waiter: WaiterId,
 }
 
 impl NotDone {

@@ -14,7 +14,8 @@ use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
 use crate::outcome::{Ended, NotDone};
 use crate::reactor::Reactor;
-use crate::task::{Buffers, ReadTarget, ReadTask, ReplyTo, Task, Wait, Work};
+use crate::reply_to::ReplyTo;
+use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work};
 use crate::transfer::{Cookie, Cut, Loan};
 
 impl Reactor {

@@ -14,9 +14,10 @@ use dafs_wire::{
 
 use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::follow;
-use crate::meter::{Meter, Moved, Reading};
+use crate::meter::reading::Reading;
+use crate::meter::{Meter, Moved};
 use crate::reactor::Reactor;
-use crate::task::ReplyTo;
+use crate::reply_to::ReplyTo;
 use crate::transfer::Cookie;
 
 /// The status that a reply has, and what it waits for.

@@ -10,8 +10,9 @@ use dafs_types::Status;
 
 use crate::data::Step;
 use crate::reactor::Reactor;
+use crate::reply_to::{ReplyTo, TaskId};
 use crate::sums::{IN_PLACE_BYTES_MAX, SumJob, sum_of};
-use crate::task::{ReplyTo, TaskId, Wait, WriteSource, WriteTask};
+use crate::task::{Wait, WriteSource, WriteTask};
 use crate::transfer::{Cut, Staging};
 
 impl Reactor {

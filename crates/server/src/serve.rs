@@ -17,7 +17,7 @@ use crate::delegations::Told;
 use crate::handles;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::ReplyTo;
+use crate::reply_to::ReplyTo;
 
 impl Reactor {
     /// A message is in a slot of its channel's inbox, and is read where it lies.

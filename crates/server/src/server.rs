@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dafs_dat::{Address, InterfaceConfig, ServingInterface, Waker};
-use dafs_filer::{Counters, DelegationCounters};
 use dafs_store::Store;
-use dafs_store::cache::CacheStats;
 use dafs_types::Entropy;
 
 use crate::config::{ServerConfig, ServerError};
@@ -16,6 +14,7 @@ use crate::inspect::Inspector;
 use crate::jobs::Pool;
 use crate::ledger::LedgerError;
 use crate::reactor::Reactor;
+use crate::stats::ServerStats;
 
 /// A file server, listening. [`Server::run`] serves until it is stopped.
 pub struct Server {
@@ -28,41 +27,6 @@ pub struct Server {
 pub struct Stopper {
     stop: Arc<AtomicBool>,
     waker: Waker,
-}
-
-/// Present amounts and counters.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ServerStats {
-    /// Connections now.
-    pub channels: usize,
-    /// Requests parked now.
-    pub parked_requests: usize,
-    /// Chains of which a member is under way or to come.
-    pub chains: usize,
-    /// Requests on their way through the journal now.
-    pub journaled_requests: usize,
-    /// Files of which undo is kept now, or that get back what they held.
-    pub undone_files: usize,
-    /// Octets of undo data that were saved by sharing blocks with files, since the start.
-    pub cloned_bytes: u64,
-    /// Requests since the start.
-    pub requests: u64,
-    /// Memory registered with the transport now, the cache's arena included.
-    pub regions: usize,
-    /// Requests of batches that were not reported.
-    pub batched_requests: usize,
-    /// Ranges of memory lent to the transport now.
-    pub loans: usize,
-    /// Open files now, as the store sees them.
-    pub open_files: usize,
-    /// Sessions, clients and opens.
-    pub filer: Counters,
-    /// Delegations, and what waited for them.
-    pub delegations: DelegationCounters,
-    /// Requests that wait for delegations now.
-    pub held_requests: usize,
-    /// The cache's own.
-    pub cache: CacheStats,
 }
 
 impl Server {

@@ -13,7 +13,7 @@ use dafs_types::{Entropy, Moment};
 use crate::config::{ServerConfig, ServerError};
 use crate::jobs::Pool;
 use crate::reactor::Reactor;
-use crate::server::ServerStats;
+use crate::stats::ServerStats;
 
 /// A file server that only works inside [`SteppedServer::step`].
 pub struct SteppedServer {

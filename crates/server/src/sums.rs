@@ -2,6 +2,8 @@
 //!
 //! Invariant: what is summed is memory of our own, which nobody writes any more.
 
+mod ended;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,9 +11,7 @@ use dafs_memory::Memory;
 use dafs_types::Status;
 use dafs_wire::{Checksum, DirectChecksum};
 
-use crate::jobs::Job;
-use crate::reactor::Reactor;
-use crate::task::{TaskId, Work, WriteSource};
+use crate::reply_to::TaskId;
 
 /// Stretches of a task's memory that are to be summed.
 #[derive(Debug)]
@@ -69,29 +69,6 @@ pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -
         at += length;
     }
     sum.finish()
-}
-
-impl Reactor {
-    /// Has stretches summed for a task, which waits for that.
-    pub(crate) fn submit_sum(&mut self, job: SumJob) {
-        self.pool.submit(Job::Sum(Box::new(job)));
-    }
-
-    /// A task's memory is summed.
-    pub(crate) fn on_summed(&mut self, done: SumDone) {
-        let SumDone { task: id, result } = done;
-        match self.tasks.get_mut(id).map(|task| &mut task.work) {
-            Some(Work::Write(write)) => {
-                if let WriteSource::Fetched { sum, .. } = &mut write.source {
-                    let first = |summed: Vec<Summed>| summed.first().map(|summed| summed.sum);
-                    *sum = Some(result.and_then(|all| first(all).ok_or(Status::ServerFault)));
-                }
-            }
-            Some(Work::SealedBatch(sealed)) => sealed.note_summed(result),
-            _ => return,
-        }
-        self.resume(id, None);
-    }
 }
 
 /// Octets that are summed by the thread that serves: what a message could hold anyway.

@@ -8,90 +8,21 @@
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::KeptSession;
 use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_memory::Memory;
 use dafs_ops::{AttributeSet, Close, LockSpan, Opened};
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StreamId};
+use dafs_types::{CacheHint, FileHandle, QuickMap, Stability};
 use dafs_wire::DirectBuffer;
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
 use crate::caller::Asker;
-use crate::chain::ChainId;
-use crate::locks::GrantTask;
-use crate::meter::Reading;
+use crate::reply_to::{ReplyTo, TaskId};
 use crate::transfer::Staging;
 use crate::undo::UndoSeen;
-
-/// Names a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TaskId(pub u32);
-
-/// Where an answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyTo {
-    pub endpoint: EndpointId,
-    pub stream: StreamId,
-    pub sequence: SequenceNumber,
-    pub analyzer: u64,
-    /// What is counted and timed of it.
-    pub reading: Reading,
-    /// Where it is kept for a client that may not get it; and whether its request is not begun
-    /// there, but kept as a whole once the answer is out ([`crate::afterwards`]).
-    kept: KeptSession,
-    is_kept_later: bool,
-    /// Its intent is in the journal, or will be.
-    pub logged: bool,
-    /// It acts with credentials that the filer keeps for its stream.
-    pub is_acting: bool,
-    /// The chain it is a member of.
-    pub chain: ChainId,
-}
-
-impl ReplyTo {
-    /// To a request whose result is not kept, as far as is known yet.
-    #[inline]
-    pub fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
-        Self {
-            endpoint,
-            stream,
-            sequence,
-            analyzer: 0,
-            reading: Reading::default(),
-            kept: KeptSession::NONE,
-            is_kept_later: false,
-            logged: false,
-            is_acting: false,
-            chain: ChainId::NONE,
-        }
-    }
-
-    /// Where the request was begun, so that its end must be told there.
-    #[inline]
-    pub fn kept(&self) -> KeptSession {
-        if self.is_kept_later { KeptSession::NONE } else { self.kept }
-    }
-
-    /// Where its result is kept once the answer is out, though nothing of it is known there yet.
-    #[inline]
-    pub fn kept_later(&self) -> KeptSession {
-        if self.is_kept_later { self.kept } else { KeptSession::NONE }
-    }
-
-    #[inline]
-    pub fn keep_in(&mut self, session: KeptSession) {
-        (self.kept, self.is_kept_later) = (session, false);
-    }
-
-    #[inline]
-    pub fn keep_later_in(&mut self, session: KeptSession) {
-        (self.kept, self.is_kept_later) = (session, session.is_some());
-    }
-}
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]
@@ -268,6 +199,22 @@ pub(crate) struct TimesTask {
 pub enum SizeReply {
     SetAttributes,
     Open(Box<(Opened, RecordNumber)>),
+}
+
+/// A granted lock whose answer waits for what others have under way.
+#[derive(Debug)]
+pub struct GrantTask {
+    pub file: Option<CachedFile>,
+    pub range: ByteRange,
+    pub mode: LockMode,
+    pub after: RecordNumber,
+}
+
+impl GrantTask {
+    /// Whether somebody else's transfers are under way in the range.
+    pub fn waits(&self, tasks: &Tasks) -> bool {
+        self.file.is_some_and(|file| tasks.has_conflicting(file, self.range, self.mode))
+    }
 }
 
 /// Client data fetched before a request can be understood (SETATTR_DIRECT).

@@ -9,7 +9,7 @@ use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
 use dafs_wire::DirectBuffer;
 
-use crate::task::TaskId;
+use crate::reply_to::TaskId;
 
 /// What a completion means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,25 +6,22 @@
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
 use dafs_memory::Memory;
-use dafs_ops::{Appended, Commit, Committed, Written};
+use dafs_ops::{Appended, Committed, Written};
 use dafs_store::StoreError;
 use dafs_store::cache::{CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
-use dafs_types::{ShareAccess, Stability, Status};
+use dafs_types::{Stability, Status};
 use dafs_wire::messages::{Placement, WriteDirect, WriteInline};
 use dafs_wire::{Checksum, Response};
 
 use crate::answers::written_response;
-use crate::caller::Caller;
 use crate::data::{IoFile, Step, check_range, take_buffers};
-use crate::files::Files;
 use crate::hits::{Wanted, Way};
 use crate::jobs::Job;
 use crate::meter::Moved;
-use crate::outcome::{Ended, NotDone, Now, Outcome};
+use crate::outcome::{Ended, NotDone};
 use crate::reactor::Reactor;
-use crate::task::{
-    Buffers, CommitReply, CommitTask, ReplyTo, Task, TaskId, Wait, Work, WriteSource, WriteTask,
-};
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::{Buffers, CommitReply, CommitTask, Task, Wait, Work, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Cut};
 use crate::undo::UndoGate;
 
@@ -438,24 +435,6 @@ impl Reactor {
                 Step::done(Ended::Committed(Committed { verifier: self.write_verifier() }))
             }
         }
-    }
-}
-
-impl Files<'_> {
-    /// Has what was written to a part of a file go to stable storage.
-    pub fn commit(&mut self, by: &Caller, ask: &Commit) -> Result<Now<Outcome>, Status> {
-        let (file, borrowed) = match self.cache.find(&ask.file) {
-            Some(file) => {
-                self.check_use(by, &ask.file)?;
-                (file, false)
-            }
-            // Nothing of it is in the cache; what was written before is the kernel's.
-            None => (self.borrow_file(by, &ask.file, ShareAccess::Write)?.file, true),
-        };
-        let stable = Stability::FileSync;
-        let ticket = self.cache.commit_begin(file, ask.offset, ask.length, stable);
-        let reply = CommitReply::Commit;
-        Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed })))
     }
 }
 

@@ -16,7 +16,8 @@ use crate::decode::settings_of;
 use crate::delegations::Told;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
-use crate::task::{FetchTask, ReplyTo};
+use crate::reply_to::ReplyTo;
+use crate::task::FetchTask;
 
 impl Reactor {
     pub(super) fn ask_for_access(&mut self, to: ReplyTo, request: &Access) -> Result<(), NotDone> {

@@ -15,7 +15,7 @@ use super::attributes::extras_in;
 use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::task::ReplyTo;
+use crate::reply_to::ReplyTo;
 
 /// One page of a directory, encoded.
 struct Page {

@@ -25,8 +25,9 @@ use crate::decode::{Components, components, name_of, settings_of};
 use crate::delegations::Told;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::{ReplyTo, Task};
+use crate::task::Task;
 
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a

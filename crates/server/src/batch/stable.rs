@@ -12,7 +12,8 @@ use dafs_store::cache::CachedFile;
 use dafs_types::Stability;
 
 use crate::reactor::Reactor;
-use crate::task::{CommitReply, CommitTask, Task, TaskId, Work};
+use crate::reply_to::TaskId;
+use crate::task::{CommitReply, CommitTask, Task, Work};
 
 /// Files that batches have written to.
 #[derive(Debug, Default)]

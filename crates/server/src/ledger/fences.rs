@@ -11,7 +11,7 @@ use crate::channel::Channels;
 use crate::fencing::operation_of_intent;
 use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
-use crate::task::ReplyTo;
+use crate::reply_to::ReplyTo;
 
 impl Ledger {
     /// Writes a list down.

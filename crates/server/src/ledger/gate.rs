@@ -26,8 +26,8 @@ use crate::handles;
 use crate::jobs::Job;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
+use crate::reply_to::{ReplyTo, TaskId};
 use crate::respond::{ReplyStatus, blank};
-use crate::task::{ReplyTo, TaskId};
 
 /// What a request is about to do, if it must be written down first.
 struct Plan {

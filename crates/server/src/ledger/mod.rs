@@ -23,8 +23,9 @@ use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, Un
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 
-use crate::task::{ReplyTo, TaskId};
+use crate::reply_to::{ReplyTo, TaskId};
 use crate::undo::Undo;
+
 pub(crate) use record::{Facts, Intent, Outcome, Record, RequestKey};
 pub(crate) use recovery::locked_file_of;
 

@@ -11,6 +11,7 @@
 //! ([`crate::follow`]) all are.
 
 mod histogram;
+pub(crate) mod reading;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,6 +21,7 @@ use dafs_wire::{Procedure, Response};
 
 pub use histogram::Histogram;
 
+use self::reading::Reading;
 use crate::authorize::TransportKind;
 use crate::follow::{self, Follower};
 
@@ -109,10 +111,6 @@ pub(crate) struct Meter {
     epoch: Instant,
     random: u64,
 }
-
-/// What a request bears of this: its row, and, if it is timed, when it began, in one word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading(u64);
 
 impl Reading {
     #[inline]

@@ -6,28 +6,18 @@
 
 use dafs_dat::EndpointId;
 use dafs_filer::{ChannelId, ChannelKind, Filer, Principal};
-use dafs_gss::{Acceptor, Context};
-use dafs_types::{AuthType, SessionId, Status};
+use dafs_types::{AuthType, Status};
 use dafs_wire::Response;
 use dafs_wire::messages::{
     AuthResult, GssProcedure, GssService, ServerAuth, ServerAuthResult, ServerProof,
 };
 
-use super::{PendingLogin, Proof, Purpose};
+use super::{Exchange, PendingLogin, Proof, Purpose};
 use crate::gss::{self, Binding, TokenJob, TokenOutcome};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::ReplyTo;
-
-/// An exchange of tokens with a client.
-#[derive(Debug, Default)]
-pub(crate) struct Exchange {
-    /// Waits for the next token, and the session it is bound for.
-    awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
-    /// What was established; it ends with its channel (draft 3.1.1.1.1).
-    _context: Option<Box<Context>>,
-}
 
 impl Reactor {
     /// A token has come; whoever looks at it brings it back through `on_token`.

@@ -17,7 +17,8 @@ use crate::files::{Files, Notice};
 use crate::jobs::Job;
 use crate::ledger::{Ledger, Record};
 use crate::reactor::Reactor;
-use crate::task::{TaskId, Wait};
+use crate::reply_to::TaskId;
+use crate::task::Wait;
 
 /// Whether a change may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

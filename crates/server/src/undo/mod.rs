@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use clones::Clones;
 use dafs_filer::FileKey;
 use dafs_filer::locks::{ByteRange, RollbackId};
 use dafs_journal::undo::PieceNumber;
@@ -37,8 +38,8 @@ use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
 use dafs_store::{File, StoreError};
 use dafs_types::FileHandle;
 
-use crate::task::{ReplyTo, TaskId};
-use clones::Clones;
+use crate::reply_to::{ReplyTo, TaskId};
+
 pub(crate) use gate::UndoGate;
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
 pub(crate) use restart::RecordedLock;

@@ -28,7 +28,7 @@ use super::{Blob, Extent, Undo, UndoTask, offsets};
 use crate::jobs::{Done, Job};
 use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
-use crate::task::ReplyTo;
+use crate::reply_to::ReplyTo;
 
 pub(super) struct Rollback {
     id: RollbackId,

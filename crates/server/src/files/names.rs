@@ -9,7 +9,7 @@ use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttribut
 
 use crate::caller::Caller;
 use crate::files::Files;
-use crate::object::{add_extras, changes_in};
+use crate::files::attributes::{add_extras, changes_in};
 use crate::outcome::NotDone;
 
 /// A name in its directory.

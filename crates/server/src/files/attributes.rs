@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dafs_filer::{IoKind, Touch};
 use dafs_ops::{AttributeSet, Partial, Set, SetAttributes};
-use dafs_store::cache::{CachedFile, CommitStep, Progress, SizeStep};
+use dafs_store::cache::CachedFile;
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
 };
@@ -16,14 +16,10 @@ use dafs_types::{
 };
 
 use crate::caller::{Asker, Caller};
-use crate::data::Step;
 use crate::delegations::Told;
 use crate::files::Files;
-use crate::jobs::Job;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
-use crate::reactor::Reactor;
-use crate::task::{ReplyTo, SizeReply, SizeTask, TaskId, TimesTask, Wait, Work};
-use crate::undo::UndoGate;
+use crate::task::{SizeReply, SizeTask, TimesTask, Work};
 
 impl Files<'_> {
     /// Attributes as clients see them.
@@ -194,7 +190,7 @@ impl Files<'_> {
     }
 
     /// Our own change of attributes must not be taken for somebody else's.
-    fn revalidate(&mut self, handle: &FileHandle) {
+    pub fn revalidate(&mut self, handle: &FileHandle) {
         if let (Some(file), Some(open)) = (self.cache.find(handle), self.opened.file(handle))
             && let Ok(version) = open.version()
         {
@@ -203,7 +199,7 @@ impl Files<'_> {
     }
 
     /// Sets what was to be set besides the size. What is left to do then; it has the file.
-    fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Work>, StoreError> {
+    pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Work>, StoreError> {
         let who = &task.who;
         let mut rest = task.rest;
         let times = self.times_behind_data(&task.handle, &mut rest);
@@ -220,94 +216,6 @@ impl Files<'_> {
     }
 }
 
-impl Reactor {
-    pub(crate) fn step_times(&mut self, answer: ReplyTo, task: &mut TimesTask) -> Step {
-        loop {
-            match self.cache.commit_step(&mut task.ticket) {
-                CommitStep::Flush(job) => {
-                    if !self.run_or_submit(Job::Flush(job)) {
-                        return Step::Wait(Wait::File(task.file));
-                    }
-                }
-                // It asks for none.
-                CommitStep::Sync(_) | CommitStep::Wait => {
-                    return Step::Wait(Wait::File(task.file));
-                }
-                CommitStep::Done(Ok(())) => break,
-                CommitStep::Done(Err(error)) => {
-                    // For who asks about the data.
-                    self.cache.tell_again(task.file, error);
-                    break;
-                }
-            }
-        }
-        let who = &task.who;
-        let done = match self.is_barred(answer, task.file) {
-            true => Err(StoreError::Access),
-            false => who.store().set_attributes(who, &task.handle, &task.times).map(|_| ()),
-        };
-        self.files().revalidate(&task.handle);
-        self.give_back(task.file, task.borrowed);
-        Step::Done(match done {
-            Ok(()) => all_set(task.set),
-            Err(error) => set_in_part(error, task.set.without(BEHIND_DATA)),
-        })
-    }
-
-    pub(crate) fn step_size(&mut self, id: TaskId, answer: ReplyTo, task: &mut SizeTask) -> Step {
-        if task.started {
-            return self.finish_size(answer, task, Ok(()));
-        }
-        if self.is_barred(answer, task.file) {
-            return self.finish_size(answer, task, Err(StoreError::Access));
-        }
-        match self.undo_gate(id, task.file, (task.size, u64::MAX), task.undo_seen) {
-            UndoGate::Open => {}
-            UndoGate::Shut(wait) => return Step::Wait(wait),
-            UndoGate::Refused(Status::NoSpc) => {
-                return self.finish_size(answer, task, Err(StoreError::NoSpace));
-            }
-            UndoGate::Refused(_) => return self.finish_size(answer, task, Err(StoreError::Io)),
-        }
-        match self.cache.set_size(task.file, task.size) {
-            SizeStep::Wait => Step::Wait(Wait::File(task.file)),
-            SizeStep::Job(job) => {
-                // Truncation touches metadata only; it is done here, in order.
-                let crate::jobs::Done::Sized(done) = self.pool.run_here(Job::Size(job)) else {
-                    return Step::failed(Status::ServerFault);
-                };
-                let progress = self.cache.on_sized(done);
-                let step = self.finish_size(answer, task, progress.error.map_or(Ok(()), Err));
-                self.on_progress(Progress { error: None, ..progress });
-                step
-            }
-        }
-    }
-
-    /// The size is set, or could not be; what else was asked for follows.
-    pub(crate) fn finish_size(
-        &mut self,
-        answer: ReplyTo,
-        task: &SizeTask,
-        result: Result<(), StoreError>,
-    ) -> Step {
-        let outcome = match (&task.reply, result) {
-            (SizeReply::Open(opened), result) => {
-                let channel = self.channels.get(answer.endpoint).map(|channel| channel.id);
-                self.files().finish_open(channel, opened, result)
-            }
-            (SizeReply::SetAttributes, Err(error)) => set_in_part(error, AttributeSet::NONE),
-            (SizeReply::SetAttributes, Ok(())) => match self.files().set_rest(task) {
-                Ok(None) => all_set(task.set),
-                Ok(Some(work)) => return Step::Become(Box::new(work)),
-                Err(error) => set_in_part(error, SIZE),
-            },
-        };
-        self.give_back(task.file, task.borrowed);
-        Step::Done(outcome)
-    }
-}
-
 /// What is to be set, as the store takes it. Owners are decimal numbers here.
 pub(crate) fn changes_in(
     settings: &dafs_types::SetAttributes,
@@ -318,12 +226,12 @@ pub(crate) fn changes_in(
 }
 
 /// These attributes were set.
-fn all_set(set: AttributeSet) -> Outcome {
+pub(crate) fn all_set(set: AttributeSet) -> Outcome {
     Outcome::done(Ended::Set(Set { set }))
 }
 
 /// Something has failed, and these attributes were set all the same.
-fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
+pub(crate) fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
     Outcome::refused(error, Partial::Set { set })
 }
 
@@ -335,11 +243,11 @@ pub(crate) fn add_extras(full: &mut FileAttributes, extras: Extras) {
 }
 
 /// The size, by its number among attributes.
-const SIZE: AttributeSet = AttributeSet::one(9);
+pub(crate) const SIZE: AttributeSet = AttributeSet::one(9);
 /// An access control list and a MIME type, which are set by a call of their own.
 const EXTRAS: AttributeSet = AttributeSet::one(22).with(AttributeSet::one(23));
 /// Both times and the mode, which may be set when data has gone its way.
-const BEHIND_DATA: AttributeSet =
+pub(crate) const BEHIND_DATA: AttributeSet =
     AttributeSet::one(13).with(AttributeSet::one(19)).with(AttributeSet::one(6));
 /// Set-user-id and set-group-id.
 const SET_ID_BITS: u32 = 0o6000;

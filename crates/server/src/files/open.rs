@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use crate::caller::Caller;
 use crate::delegations::FreshOpen;
 use crate::files::Files;
-use crate::object::changes_in;
+use crate::files::attributes::changes_in;
 use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::task::{CommitReply, CommitTask, Ending, SizeReply, SizeTask, Work};

@@ -1,88 +1,21 @@
-//! LOCK, LOCKT, LOCKU, and what locks ask of the server.
-//!
-//! Invariant: a lock is granted for its owner's eyes only when no read or write of others
-//! that began before it is still under way in its range, and when what must be on stable
-//! storage for it is.
+//! Taking, testing and ending locks.
 
 use std::borrow::Cow;
 
 use dafs_filer::locks::{
     ByteRange, Claim, LockAction, LockAnswer, LockAttributes, LockConflict, LockMode, LockRequest,
-    LockTestAnswer, Wait, WaiterId,
+    LockTestAnswer, Wait,
 };
 use dafs_filer::{ChannelId, FileKey, Touch};
 use dafs_journal::RecordNumber;
 use dafs_ops::{Conflict, Lock, LockClaim, LockSpan, Partial, TestLock};
-use dafs_store::cache::CachedFile;
-use dafs_types::{FileHandle, Stability, StateId, Status};
+use dafs_types::{FileHandle, Stability, Status};
 
-use crate::back::BackRequest;
 use crate::caller::Caller;
-use crate::data::Step;
 use crate::files::{Files, Notice};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
-use crate::reactor::Reactor;
-use crate::task::{CommitReply, CommitTask, Ending, ReplyTo, Tasks, Wait as TaskWait, Work};
-
-/// A client whose lock request waits for its turn, and that asks again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LockWaiter {
-    id: WaiterId,
-    channel: ChannelId,
-    file: FileHandle,
-    state: StateId,
-    offset: u64,
-    length: u64,
-    mode: LockMode,
-}
-
-/// All that wait for locks.
-#[derive(Debug, Default)]
-pub(crate) struct LockWaits {
-    waiters: Vec<LockWaiter>,
-    last: u64,
-}
-
-impl LockWaits {
-    /// The name of a request that may have to wait: the one it has if it has asked before.
-    fn name_of(&mut self, channel: ChannelId, ask: &Lock, mode: LockMode) -> WaiterId {
-        let Lock { file, state, offset, length, .. } = *ask;
-        let is_same = |waiter: &&LockWaiter| {
-            let LockWaiter { channel: c, file: f, state: s, offset: o, length: l, mode: m, .. } =
-                **waiter;
-            (c, f, s, o, l, m) == (channel, file, state, offset, length, mode)
-        };
-        if let Some(waiter) = self.waiters.iter().find(is_same) {
-            return waiter.id;
-        }
-        self.last += 1;
-        let id = WaiterId(self.last);
-        self.waiters.push(LockWaiter { id, channel, file, state, offset, length, mode });
-        id
-    }
-
-    fn find(&self, id: WaiterId) -> Option<LockWaiter> {
-        self.waiters.iter().find(|waiter| waiter.id == id).copied()
-    }
-
-    fn forget(&mut self, id: WaiterId) {
-        self.waiters.retain(|waiter| waiter.id != id);
-    }
-
-    /// A connection is gone, and what waited on it.
-    pub fn forget_channel(&mut self, channel: ChannelId) {
-        self.waiters.retain(|waiter| waiter.channel != channel);
-    }
-}
-
-/// A granted lock whose answer waits for what others have under way.
-#[derive(Debug)]
-pub struct GrantTask {
-    file: Option<CachedFile>,
-    range: ByteRange,
-    mode: LockMode,
-    after: RecordNumber,
-}
+use crate::reply_to::ReplyTo;
+use crate::task::{CommitReply, CommitTask, Ending, GrantTask, Work};
 
 impl Files<'_> {
     /// Takes a lock.
@@ -265,32 +198,6 @@ impl Files<'_> {
             }
         }
         after
-    }
-}
-
-impl GrantTask {
-    /// Whether somebody else's transfers are under way in the range.
-    fn waits(&self, tasks: &Tasks) -> bool {
-        self.file.is_some_and(|file| tasks.has_conflicting(file, self.range, self.mode))
-    }
-}
-
-impl Reactor {
-    /// A lock is granted; its owner learns of it when nobody else's transfers are under way
-    /// in its range any more.
-    pub(crate) fn step_grant(&mut self, task: &GrantTask) -> Step {
-        match task.waits(&self.tasks) {
-            true => Step::Wait(TaskWait::Room),
-            false => Now::done(Ended::Locked, task.after).into(),
-        }
-    }
-
-    /// Tells a client that its turn has come, if there is a way to.
-    pub(crate) fn tell_waiter(&mut self, waiter: &LockWaiter) {
-        let LockWaiter { channel, file, state, offset, length, .. } = *waiter;
-        let Some(endpoint) = self.channels.endpoint_of(channel) else { return };
-        // Whoever does not hear of it asks again by itself.
-        let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
     }
 }
 

@@ -1,0 +1,381 @@
+//! The way of a strand: begun, stepped, ended.
+
+use dafs_dat::{LocalSegment, RemoteSegment, Signal};
+use dafs_filer::{IoKind, Piece, PieceOutcome};
+use dafs_store::StoreError;
+use dafs_store::cache::{Pieces, Prepared, Progress, Read, Span, Spans, WriteToken};
+use dafs_types::{SessionId, Status};
+use dafs_wire::Procedure;
+
+use super::{Strand, answer_to};
+use crate::data::{IoFile, Step};
+use crate::direct::remote_of;
+use crate::meter::Moved;
+use crate::meter::reading::Reading;
+use crate::reactor::Reactor;
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::{Task, Wait, Work};
+use crate::transfer::{Cookie, Cut};
+use crate::undo::UndoGate;
+
+impl Reactor {
+    /// Begins a piece, or lets it wait for others of its session.
+    pub(in crate::batch) fn begin_piece(&mut self, piece: Piece, kind: IoKind) {
+        let session = self.batches.scheduler.request(&piece).session;
+        let Some(session) = session else { return self.give_piece_back(piece, Status::Io) };
+        let Some(entry) = self.batches.sessions.get_mut(&session) else {
+            return self.give_piece_back(piece, Status::Io);
+        };
+        if entry.waiting.is_empty() && !entry.is_full() {
+            return self.begin_strand(session, piece, kind);
+        }
+        if entry.waiting.is_empty() {
+            self.batches.stalled.push_back(session);
+        }
+        entry.waiting.push_back((piece, kind));
+    }
+
+    pub(in crate::batch) fn begin_strand(
+        &mut self,
+        session: SessionId,
+        piece: Piece,
+        kind: IoKind,
+    ) {
+        let strand = match self.prepare_strand(session, &piece, kind) {
+            Ok(strand) => strand,
+            Err(status) => return self.give_piece_back(piece, status),
+        };
+        let Some(entry) = self.batches.sessions.get_mut(&session) else {
+            self.give_back(strand.file, strand.borrowed);
+            return self.give_piece_back(piece, Status::Io);
+        };
+        entry.strands += 1;
+        entry.bytes += u64::from(strand.length);
+        let answer = answer_to(entry.operation);
+        let strand = Strand { piece: Some(piece), ..strand };
+        self.start(Task::new(answer, Work::Strand(Box::new(strand))));
+    }
+
+    /// Everything that a READ or a WRITE would have to pass, at the moment it happens.
+    fn prepare_strand(
+        &mut self,
+        session: SessionId,
+        piece: &Piece,
+        kind: IoKind,
+    ) -> Result<Strand, Status> {
+        let view = self.batches.scheduler.request(piece);
+        if let Some(status) = view.failed {
+            return Err(status);
+        }
+        let entry = self.batches.sessions.get(&session).ok_or(Status::Io)?;
+        let (answer, back) = (answer_to(entry.operation), entry.back);
+        let over = if view.synchronous { Some(entry.operation) } else { back };
+        let over = over.filter(|_| !entry.is_ending).ok_or(Status::Io)?;
+        let reach = (piece.offset, u64::from(piece.buffer.length));
+        self.pass_file(answer, &view.handle)?;
+        self.check_locks(view.state, &view.handle, reach, kind)?;
+        let found = self.io_file(answer, view.state, &view.handle, kind);
+        // A piece is not set aside for a delegation: its request asks again.
+        let found = found.map_err(|why| self.without_waiting(why))?;
+        let IoFile { file, borrowed, undo_seen } = found;
+        Ok(Strand {
+            piece: None,
+            kind,
+            session,
+            over,
+            file,
+            offset: piece.offset,
+            length: piece.buffer.length,
+            borrowed,
+            undo_seen,
+            hint: piece.hint,
+            done: 0,
+            is_whole: false,
+            transfers_left: 0,
+            transfer_failed: false,
+            pins: Vec::new(),
+            staged: Vec::new(),
+            token: None,
+            octets: view.octets.map(|octets| (octets, piece.at as usize)),
+            stable: None,
+            is_in_flight: false,
+        })
+    }
+
+    fn give_piece_back(&mut self, piece: Piece, status: Status) {
+        self.batches.scheduler.piece_done(piece, PieceOutcome::Failed(status), self.now);
+        self.batches.wake();
+    }
+
+    /// Ends a strand.
+    fn end_strand(&mut self, strand: &mut Strand, outcome: PieceOutcome) -> Step {
+        self.leave_disk(strand);
+        debug_assert!(strand.pins.is_empty() && strand.token.is_none());
+        self.give_back(strand.file, strand.borrowed);
+        if let Some(entry) = self.batches.sessions.get_mut(&strand.session) {
+            entry.strands -= 1;
+            entry.bytes -= u64::from(strand.length);
+        }
+        if let Some(piece) = strand.piece.take() {
+            self.batches.scheduler.piece_done(piece, outcome, self.now);
+        }
+        self.batches.wake();
+        // A lock may have waited for it.
+        self.on_progress(Progress { file: strand.file, error: None });
+        Step::Silent
+    }
+
+    /// A job that a strand waited for has failed.
+    pub(crate) fn fail_strand(&mut self, strand: &mut Strand, error: StoreError) {
+        self.end_strand(strand, PieceOutcome::Failed(error.into()));
+    }
+
+    fn leave_disk(&mut self, strand: &mut Strand) {
+        self.batches.in_flight -= u32::from(std::mem::take(&mut strand.is_in_flight));
+    }
+
+    pub(crate) fn step_strand(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
+        self.leave_disk(strand);
+        let step = match strand.kind {
+            IoKind::Read => self.step_strand_read(id, answer, strand),
+            IoKind::Write => self.step_strand_write(id, answer, strand),
+        };
+        if let Step::Silent = step {
+            let moved = match strand.kind {
+                IoKind::Read => Moved::Read(strand.done),
+                IoKind::Write => Moved::Written(strand.done),
+            };
+            self.note_moved(answer.endpoint, Reading::of(Procedure::BatchSubmit), moved);
+        }
+        if let Step::Wait(Wait::File(_) | Wait::Room) = step {
+            strand.is_in_flight = true;
+            self.batches.in_flight += 1;
+        }
+        step
+    }
+
+    /// Whether the connection of a session is gone: whoever comes back asks anew, and must not
+    /// be overtaken by what was asked for before.
+    fn is_ending(&self, session: SessionId) -> bool {
+        self.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
+    }
+
+    // ---- reading --------------------------------------------------------------------
+
+    fn step_strand_read(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
+        if strand.transfers_left == 0 {
+            self.let_go(strand);
+        }
+        strand.transfer_failed |= self.is_ending(strand.session);
+        if !strand.is_whole && !strand.transfer_failed && self.is_barred(answer, strand.file) {
+            return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
+        }
+        while !strand.is_whole && !strand.transfer_failed {
+            let mut pieces = Pieces::new();
+            match self.cache.read(strand.file, strand.place(), strand.left(), &mut pieces) {
+                Read::Hit { length, is_end, wants_more } => {
+                    if wants_more {
+                        self.read_ahead(strand.file);
+                    }
+                    self.show(id, answer, strand, &mut pieces, length);
+                    strand.is_whole = strand.done == strand.length || is_end;
+                }
+                Read::Miss if strand.transfers_left > 0 => return Step::Wait(Wait::Transfers),
+                Read::Miss => {
+                    let (at, left) = (strand.place(), strand.left());
+                    if let Some(wait) = self.fill(strand.file, at, left, strand.hint) {
+                        return Step::Wait(wait);
+                    }
+                }
+            }
+        }
+        if strand.transfers_left > 0 {
+            return Step::Wait(Wait::Transfers);
+        }
+        self.let_go(strand);
+        let outcome = if strand.transfer_failed {
+            PieceOutcome::Failed(Status::Io)
+        } else {
+            PieceOutcome::Moved(strand.done)
+        };
+        self.end_strand(strand, outcome)
+    }
+
+    /// Has the client see what was found, which is `length` octets.
+    fn show(
+        &mut self,
+        id: TaskId,
+        answer: ReplyTo,
+        strand: &mut Strand,
+        pieces: &mut Pieces,
+        length: u32,
+    ) {
+        let Some(buffer) = strand.piece.as_ref().map(|piece| piece.buffer) else { return };
+        if length > 0 && self.has_checksums(answer.endpoint) {
+            return self.show_sealed(id, strand, pieces, length);
+        }
+        let spans: Spans =
+            pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
+        let mut cut = Cut::new(&spans, std::slice::from_ref(&buffer), strand.done, length);
+        strand.done += length;
+        let mut is_posted = false;
+        // The buffer is in one piece, and so is what goes there.
+        if let Some((local, remote)) = cut.next(&self.arena)
+            && !self.interface.rdma_write_now(strand.over, &local, remote)
+        {
+            is_posted = self.post_for(id, strand, &local, remote);
+        }
+        if is_posted {
+            strand.pins.extend(pieces.drain(..).map(|piece| piece.pin));
+        } else {
+            self.unpin_all(pieces);
+        }
+    }
+
+    /// The same with a checksum: the octets are copied first, since where they lie a write may
+    /// change them between the sum and the transfer.
+    fn show_sealed(&mut self, id: TaskId, strand: &mut Strand, pieces: &mut Pieces, length: u32) {
+        let mut octets = Vec::with_capacity(length as usize);
+        for piece in pieces.iter() {
+            let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+            octets.extend(self.cache.arena().to_vec(at, piece.length as usize));
+        }
+        self.unpin_all(pieces);
+        let Some(piece) = &strand.piece else { return };
+        let at = piece.at + strand.done;
+        let mut remote = remote_of(&piece.buffer, length);
+        remote.address = remote.address.wrapping_add(u64::from(strand.done));
+        self.batches.scheduler.add_checksum(piece, at, &octets);
+        strand.done += length;
+        let Ok(staging) = self.stage(octets.into()) else {
+            strand.transfer_failed = true;
+            return;
+        };
+        let local = [staging.region.local(0, length)];
+        let is_there = self.interface.rdma_write_now(strand.over, &local, remote);
+        if is_there || !self.post_for(id, strand, &local, remote) {
+            self.interface.deregister(staging.region.key);
+        } else {
+            strand.staged.push(staging);
+        }
+    }
+
+    /// Posts an RDMA write of a strand's. False if its connection is at its end.
+    fn post_for(
+        &mut self,
+        id: TaskId,
+        strand: &mut Strand,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> bool {
+        let word = Cookie::Task(id).pack();
+        let posted =
+            self.interface.post_rdma_write(strand.over, word, local, remote, Signal::Always);
+        if posted.is_err() {
+            self.give_up(strand.over);
+            strand.transfer_failed = true;
+            return false;
+        }
+        strand.transfers_left += 1;
+        true
+    }
+
+    /// Nothing of what a strand has shown is being read any more.
+    fn let_go(&mut self, strand: &mut Strand) {
+        for pin in strand.pins.drain(..) {
+            self.cache.unpin(pin);
+        }
+        for staging in strand.staged.drain(..) {
+            self.interface.deregister(staging.region.key);
+        }
+    }
+
+    // ---- writing --------------------------------------------------------------------
+
+    fn step_strand_write(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
+        if let Some(result) = strand.stable.take() {
+            let whole = PieceOutcome::Moved(strand.length);
+            let failed = |error: StoreError| PieceOutcome::Failed(error.into());
+            return self.end_strand(strand, result.map_or_else(failed, |()| whole));
+        }
+        if let Some(step) = self.end_strand_room(strand) {
+            return step;
+        }
+        if strand.done < strand.length && self.is_ending(strand.session) {
+            return self.end_strand(strand, PieceOutcome::Failed(Status::Io));
+        }
+        if strand.done < strand.length && self.is_barred(answer, strand.file) {
+            return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
+        }
+        while strand.done < strand.length {
+            let (at, left) = (strand.place(), strand.left());
+            match self.undo_gate(id, strand.file, (at, u64::from(left)), strand.undo_seen) {
+                UndoGate::Open => {}
+                UndoGate::Shut(wait) => return Step::Wait(wait),
+                UndoGate::Refused(status) => {
+                    return self.end_strand(strand, PieceOutcome::Failed(status));
+                }
+            }
+            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+            let found = self.cache.prepare_write(strand.file, at, left, &mut spans, &mut jobs);
+            let wait = match found {
+                Prepared::Ready(token) => {
+                    self.bring(id, answer, strand, token, &spans);
+                    (strand.transfers_left > 0).then_some(Wait::Transfers)
+                }
+                Prepared::Fill => self.fill_or_wait(strand.file, jobs),
+                Prepared::Wait => Some(Wait::File(strand.file)),
+                Prepared::Pressure => {
+                    self.flush_due();
+                    Some(Wait::Room)
+                }
+                Prepared::Failed(error) => {
+                    return self.end_strand(strand, PieceOutcome::Failed(error.into()));
+                }
+            };
+            if let Some(wait) = wait {
+                return Step::Wait(wait);
+            }
+            if let Some(step) = self.end_strand_room(strand) {
+                return step;
+            }
+        }
+        self.make_stable(id, strand.file, strand.offset, strand.length);
+        Step::Wait(Wait::Commit)
+    }
+
+    /// Has the client's octets come into the room.
+    fn bring(
+        &mut self,
+        id: TaskId,
+        answer: ReplyTo,
+        strand: &mut Strand,
+        token: WriteToken,
+        spans: &Spans,
+    ) {
+        let (from, length) = (strand.done, token.length());
+        strand.token = Some(token);
+        if let Some((octets, start)) = &strand.octets {
+            let from = start + from as usize;
+            return self.copy_in(&octets[from..from + length as usize], spans);
+        }
+        let Some(buffer) = strand.piece.as_ref().map(|piece| piece.buffer) else { return };
+        let cut = Cut::new(spans, std::slice::from_ref(&buffer), from, length);
+        (strand.transfers_left, strand.transfer_failed) =
+            self.fetch_all(id, answer.endpoint, cut, self.arena);
+    }
+
+    /// Gives the room that was filled to the file. A step if the strand ends with it.
+    fn end_strand_room(&mut self, strand: &mut Strand) -> Option<Step> {
+        let token = strand.token.take()?;
+        if strand.transfer_failed {
+            let progress = self.cache.write_abort(token, self.now);
+            self.on_progress(progress);
+            return Some(self.end_strand(strand, PieceOutcome::Failed(Status::Io)));
+        }
+        strand.done += token.length();
+        let progress = self.cache.write_done(token, self.now);
+        self.on_progress(progress);
+        None
+    }
+}

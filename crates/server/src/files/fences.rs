@@ -1,0 +1,35 @@
+//! Fencing lists as whoever may see them asks for them.
+
+use dafs_filer::{FenceAuthority, FenceId, FencedObject};
+use dafs_types::{FileHandle, Status};
+
+use crate::caller::Caller;
+use crate::files::Files;
+
+impl Files<'_> {
+    /// Who may reach an object.
+    pub fn fencing_list(
+        &mut self,
+        by: &Caller,
+        is_trusted: bool,
+        file: &FileHandle,
+    ) -> Result<Vec<FenceId>, Status> {
+        let object = FencedObject::asked_for(file);
+        let authority = self.fence_authority(by, is_trusted, file)?;
+        Ok(self.filer.fencing_list(&object, authority)?.to_vec())
+    }
+
+    /// What whoever asks may do about an object's list (draft 4.4.4.4).
+    pub fn fence_authority(
+        &mut self,
+        by: &Caller,
+        is_trusted: bool,
+        file: &FileHandle,
+    ) -> Result<FenceAuthority, Status> {
+        let is_owner = match FencedObject::asked_for(file) {
+            FencedObject::FileSystem(_) => false,
+            FencedObject::File(_) => self.attributes_of(by, file)?.uid == by.uid(),
+        };
+        Ok(FenceAuthority { is_owner, is_trusted })
+    }
+}

@@ -1,0 +1,38 @@
+//! The parts of the reactor that operations work with, and what they ask of it.
+
+use super::{Files, Notice};
+use crate::reactor::Reactor;
+
+impl Reactor {
+    /// What operations work with.
+    #[inline]
+    pub(crate) fn files(&mut self) -> Files<'_> {
+        Files {
+            filer: &mut self.filer,
+            cache: &mut self.cache,
+            opened: &mut self.opened,
+            delegations: &mut self.delegations,
+            lock_waits: &mut self.lock_waits,
+            ledger: &mut self.ledger,
+            tasks: &self.tasks,
+            notices: &mut self.notices,
+            now: self.now,
+        }
+    }
+
+    /// Does what operations have asked for on the way.
+    #[inline]
+    pub(crate) fn act_on_notices(&mut self) {
+        while let Some(notice) = self.notices.pop_front() {
+            self.act_on_notice(notice);
+        }
+    }
+
+    #[cold]
+    fn act_on_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::LockReady(waiter) => self.tell_waiter(&waiter),
+            Notice::Resume(task) => self.resume(task, None),
+        }
+    }
+}
