@@ -310,7 +310,7 @@ impl Material {
             return usual;
         }
         FileAttributes {
-            named_attributes: Some(self.choice % 2 == 0),
+            named_attributes: Some(self.choice.is_multiple_of(2)),
             object_type: Some(pick(ObjectType::ALL, self.choice)),
             mode: self.settings.mode,
             link_count: Some(self.w),

@@ -4,12 +4,12 @@
 //! the end until its bytes are in the cache, so no two appends share a place.
 
 use dafs_filer::IoKind;
+use dafs_ops::Append;
 use dafs_store::cache::{CachedFile, Progress};
-use dafs_types::{FileHandle, Stability, StateId, Status, limits};
+use dafs_types::{CacheHint, FileHandle, Stability, StateId, Status, limits};
 use dafs_wire::messages::{AppendDirect, AppendInline};
 
 use crate::data::{IoFile, Step, check_range};
-use crate::ledger::Facts;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
@@ -89,8 +89,15 @@ impl Reactor {
             return false;
         }
         task.has_intent = true;
-        let (file, offset, length) = (self.cache.handle(task.file), task.offset, task.length);
-        self.intend_append(id, answer, Facts::Appends { file, offset, length });
+        // By the time it is asked what became of it, there is no state to speak of.
+        let asked = Append {
+            file: self.cache.handle(task.file),
+            state: StateId::ANONYMOUS,
+            length: task.length,
+            stability: task.stability,
+            hint: CacheHint(0),
+        };
+        self.intend_append(id, answer, asked, task.offset);
         true
     }
 

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-use dafs_ops::Names;
 use dafs_store::AttributeChanges;
 use dafs_types::names::from_wire;
 use dafs_types::{SetAttributes, Status, limits};
@@ -21,9 +20,9 @@ pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
 pub(crate) struct Components<'a>(SmallVec<[Cow<'a, [u8]>; 8]>);
 
 impl<'a> Components<'a> {
-    /// The names, as operations take them.
-    pub fn names(&self) -> Names<'_> {
-        Names::of(&self.0)
+    /// The names themselves.
+    pub fn into_names(self) -> SmallVec<[Cow<'a, [u8]>; 8]> {
+        self.0
     }
 
     /// The names in order.

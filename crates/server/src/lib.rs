@@ -69,6 +69,7 @@ mod stepped;
 mod sums;
 mod task;
 mod transfer;
+mod translate;
 mod undo;
 mod upkeep;
 mod users;

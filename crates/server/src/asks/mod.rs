@@ -8,26 +8,26 @@ mod attributes;
 mod listings;
 
 use dafs_ops::{
-    Claim, Close, Commit, Creation, Downgrade, Fence, Hint, Lock, LockClaim, LockMode, LockSpan,
-    Names, Open, Partial, TestLock, Walked,
+    Claim, Close, Commit, Downgrade, Fence, Hint, Lock, LockClaim, LockMode, LockSpan, Names,
+    TestLock,
 };
-use dafs_types::{FileHandle, Status};
+use dafs_types::Status;
 use dafs_wire::messages::{
     CacheHintRequest, Create, CreateResult, DirectoryChanged, Empty, FencingList, GetFencingList,
     Link, Lock as WireLock, LockOptions, LockResult, LockTest, LockType, Lookup, LookupResult,
-    NewObject, OneHandle, Open as WireOpen, OpenCreation, OpenTarget, Remove, Rename, RenameResult,
-    SetFencingList, Unlock,
+    NewObject, OneHandle, Open as WireOpen, Remove, Rename, RenameResult, SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 
 use crate::answers::{opened_response, refusal_response};
-use crate::decode::{Components, components, name_of, settings_of};
+use crate::decode::{components, name_of, settings_of};
 use crate::delegations::Told;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
 use crate::task::Task;
+use crate::translate::{self, Scratch};
 
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
@@ -262,35 +262,9 @@ impl Reactor {
 
     fn ask_to_open(&mut self, to: ReplyTo, request: &WireOpen<'_>) -> Result<(), NotDone> {
         let by = self.caller(to)?;
-        let names = match &request.target {
-            OpenTarget::Null { path, .. }
-            | OpenTarget::DelegateCurrent { path, .. }
-            | OpenTarget::DelegatePrevious { path, .. } => Some(components(path)?),
-            OpenTarget::Previous { .. } | OpenTarget::CreateUnlinked { .. } => None,
-        };
-        let path = names.as_ref().map_or(Names::new(&[]), Components::names);
-        let (from, claim) = match request.target {
-            OpenTarget::Null { directory, .. } => (directory, Claim::Null { path }),
-            OpenTarget::DelegateCurrent { directory, state, .. } => {
-                (directory, Claim::DelegateCurrent { path, state })
-            }
-            OpenTarget::DelegatePrevious { directory, .. } => {
-                (directory, Claim::DelegatePrevious { path })
-            }
-            OpenTarget::CreateUnlinked { directory } => (directory, Claim::CreateUnlinked),
-            OpenTarget::Previous { file, .. } => (file, Claim::Previous),
-        };
-        let ask = Open {
-            from,
-            claim,
-            creation: creation_of(&request.creation, &from)?,
-            disposition: request.delete_disposition,
-            owner: request.owner,
-            access: request.access,
-            deny: request.deny,
-            key: request.key,
-        };
-        let can_recall = match claim {
+        let mut scratch = Scratch::new();
+        let ask = translate::open(request, &mut scratch)?;
+        let can_recall = match ask.claim {
             Claim::Null { .. } => {
                 self.filer.config().delegations.enabled && self.has_back_channel(to.endpoint)
             }
@@ -394,19 +368,4 @@ impl Reactor {
         let ask = Fence { file, object, access, update, fence_ids };
         Ok(self.set_fencing_list(to, &by, is_trusted, &ask)?)
     }
-}
-
-/// Whether an OPEN makes its file, and what that is to have. Attributes that nobody can set stop
-/// it where it begins.
-fn creation_of(wanted: &OpenCreation<'_>, from: &FileHandle) -> Result<Creation, NotDone> {
-    let settings = |block| {
-        let reached = Walked { file: *from, component_count: 0 };
-        settings_of(block).map_err(|status| NotDone::partly(status, Partial::Walked { reached }))
-    };
-    Ok(match wanted {
-        OpenCreation::NoCreate => Creation::NoCreate,
-        OpenCreation::Unchecked(block) => Creation::Unchecked { attributes: settings(block)? },
-        OpenCreation::Guarded(block) => Creation::Guarded { attributes: settings(block)? },
-        OpenCreation::Exclusive(verifier) => Creation::Exclusive { verifier: *verifier },
-    })
 }

@@ -7,6 +7,7 @@
 use dafs_filer::Touch;
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
+use dafs_ops::{Append, Operation, encode_outcome};
 use dafs_store::StoreError;
 use dafs_types::{CreateMode, FileHandle, ObjectType, Status};
 use dafs_wire::messages::{Open, OpenTarget, SetAttributesInline};
@@ -14,6 +15,7 @@ use dafs_wire::{
     ByteOrder, HEADER_BYTES, Request, RequestHeader, Response, encode_request, encode_response,
 };
 
+use super::record::Reply;
 use super::{
     Concluded, Facts, Held, Intended, Intent, LedgerDone, LedgerError, Outcome, Place, Places,
     Record, RequestKey, Running, Touched, Unsynced, is_failure,
@@ -28,6 +30,7 @@ use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::respond::{ReplyStatus, blank};
+use crate::translate::{self, Scratch, outcome_of};
 
 /// What a request is about to do, if it must be written down first.
 struct Plan {
@@ -70,7 +73,9 @@ impl Reactor {
         if !answer.kept().is_some() {
             return false;
         }
-        self.intend(answer, plan, message);
+        // Carrying it out will say what cannot be asked for.
+        let Ok(operation) = operation_of(request) else { return false };
+        self.intend(answer, plan, operation, message);
         true
     }
 
@@ -131,22 +136,23 @@ impl Reactor {
     }
 
     /// Writes the intent down; the request goes on once it is durable.
-    fn intend(&mut self, answer: ReplyTo, plan: Plan, message: &[u8]) {
+    fn intend(&mut self, answer: ReplyTo, plan: Plan, operation: Vec<u8>, message: &[u8]) {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
         };
         let Plan { facts, places, touched } = plan;
         let who = self.who(answer).credentials.clone();
-        let intent = Intent { key, order, who, facts, message: message.into() };
+        let intent = Intent { key, who, facts, operation: operation.into() };
         let mut answer = answer;
         answer.logged = true;
         let request = Intended::Request { answer, message: message.into() };
-        self.write_intent(answer, intent, places, touched, request);
+        self.write_intent(answer, order, intent, places, touched, request);
     }
 
     fn write_intent(
         &mut self,
         answer: ReplyTo,
+        order: ByteOrder,
         intent: Intent,
         places: Places,
         touched: Touched,
@@ -163,18 +169,27 @@ impl Reactor {
             false => ledger.append_octets(record.kind(), octets.clone()),
         };
         let endpoint = answer.endpoint;
-        let running = Running { key, number, endpoint, intent: octets, places, touched };
+        let running = Running { key, order, number, endpoint, intent: octets, places, touched };
         ledger.running.insert((answer.kept(), answer.stream), running);
         ledger.intended.push_back((number, next));
     }
 
     /// An append has its place: it goes on once that is durable.
-    pub(crate) fn intend_append(&mut self, id: TaskId, answer: ReplyTo, facts: Facts) {
+    pub(crate) fn intend_append(
+        &mut self,
+        id: TaskId,
+        answer: ReplyTo,
+        asked: Append,
+        offset: u64,
+    ) {
         let Some((key, order)) = self.request_key(answer) else { return };
         let who = self.who(answer).credentials.clone();
-        let intent = Intent { key, order, who, facts, message: Box::default() };
+        let facts = Facts::Appends { file: asked.file, offset, length: asked.length };
+        let mut operation = Vec::new();
+        Operation::Append(asked).encode(&mut operation);
+        let intent = Intent { key, who, facts, operation: operation.into() };
         let (places, touched) = (Places::new(), Touched::new());
-        self.write_intent(answer, intent, places, touched, Intended::Task(id));
+        self.write_intent(answer, order, intent, places, touched, Intended::Task(id));
     }
 
     /// The request's name in the journal, and the byte order of its session.
@@ -211,9 +226,8 @@ impl Reactor {
         let Some(ledger) = &mut self.ledger else { return };
         for Unsynced { concluded, after, running } in std::mem::take(&mut ledger.syncing) {
             let Some(ledger) = &mut self.ledger else { return };
-            let (key, status) = (running.key, concluded.status);
-            let outcome = Outcome { key, status, octets: concluded.octets.clone() };
-            let number = ledger.append(&Record::Outcome(outcome));
+            let ended = running.ended(concluded.status, &concluded.octets);
+            let number = ledger.append(&ended);
             ledger.cooling.push_back((number, running.places));
             self.conclude_after(after, concluded);
             self.filer.leave_fence(operation_of_intent(running.number));
@@ -325,9 +339,8 @@ impl Reactor {
         if !is_failure(status) && !running.touched.is_empty() {
             return ledger.unsynced.push(Unsynced { concluded, after, running });
         }
-        let Running { key, number: intent, places, .. } = running;
-        let number =
-            ledger.append(&Record::Outcome(Outcome { key, status, octets: octets.into() }));
+        let number = ledger.append(&running.ended(status, octets));
+        let Running { number: intent, places, .. } = running;
         self.free_places(&places);
         if is_failure(status) {
             self.deliver_concluded(concluded);
@@ -520,6 +533,21 @@ impl Files<'_> {
     }
 }
 
+impl Running {
+    /// How the request has ended, as it is written down: as an outcome, if there are words for it.
+    fn ended(&self, status: Status, octets: &[u8]) -> Record {
+        let key = self.key;
+        match outcome_of(self.order, key.request.procedure, status, octets) {
+            Some(outcome) => {
+                let mut encoded = Vec::new();
+                encode_outcome(&outcome, &mut encoded);
+                Record::Outcome(Outcome { key, outcome: encoded.into() })
+            }
+            None => Record::Reply(Reply { key, status, octets: octets.into() }),
+        }
+    }
+}
+
 impl Concluded {
     fn new(answer: ReplyTo, status: Status, octets: &[u8], message: Option<&[u8]>) -> Self {
         let (octets, message) = (octets.into(), message.map(Box::from));
@@ -545,6 +573,15 @@ fn place(directory: &FileHandle, name: &str) -> Result<Place, Status> {
 /// An object, under whatever name.
 fn itself(object: &FileHandle) -> Place {
     (*object, Box::default())
+}
+
+/// What a request asks for, as it is written down.
+fn operation_of(request: &Request<'_>) -> Result<Vec<u8>, NotDone> {
+    let mut scratch = Scratch::new();
+    let operation = translate::operation(request, &mut scratch)?;
+    let mut encoded = Vec::new();
+    operation.ok_or(Status::ServerFault)?.encode(&mut encoded);
+    Ok(encoded)
 }
 
 /// Whether a request may change names or attributes.

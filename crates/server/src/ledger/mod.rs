@@ -5,8 +5,10 @@
 //! operation touched is synced; its outcome is written after that. Until the outcome is durable
 //! nobody else changes the names it is about, so that the intent and the names tell as much.
 
+mod bytes;
 mod fences;
 mod gate;
+mod legacy;
 mod record;
 mod recovery;
 mod verdict;
@@ -22,11 +24,12 @@ use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, UndoConfig};
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
+use dafs_wire::ByteOrder;
 
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::undo::Undo;
-
-pub(crate) use record::{Facts, Intent, Outcome, Record, RequestKey};
+pub(crate) use record::Record;
+use record::{Facts, Intent, Outcome, RequestKey};
 pub(crate) use recovery::locked_file_of;
 
 /// Where the journal is kept, and how large it may get.
@@ -66,6 +69,8 @@ enum Intended {
 /// A request between its intent and its outcome.
 struct Running {
     key: RequestKey,
+    /// The byte order of its session.
+    order: ByteOrder,
     /// Its intent.
     number: RecordNumber,
     endpoint: EndpointId,

@@ -1,7 +1,11 @@
-//! What the journal's records say, as octets.
+//! What the journal's records say, as octets (`docs/spec/journal.md`, "What records say").
+//!
+//! Requests are operations here, named by their origin ([`dafs_ops`]); what the DAFS front alone
+//! understands, its sessions and the results that it has given, is in an envelope with its name.
 //!
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
-//! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
+//! a kind's layout never changes, new layouts get new kinds. Kinds that are not written any more
+//! are read by [`super::legacy`]. All numbers are little-endian.
 
 use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
 use dafs_filer::{
@@ -9,17 +13,47 @@ use dafs_filer::{
     SessionRecord,
 };
 use dafs_journal::{RecordKind, UndoId};
+use dafs_ops::{FrontId, Operation, Origin};
 use dafs_types::{
     ClientId, Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId,
     Verifier,
 };
 use dafs_wire::ByteOrder;
 
-/// A request, among all sessions.
+use super::bytes::{Put, Take};
+use super::legacy;
+
+/// A request of DAFS, among all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
     pub session: SessionId,
     pub request: RequestName,
+}
+
+impl RequestKey {
+    /// The request's name among those of all fronts.
+    pub fn origin(&self) -> Origin {
+        let RequestName { stream, sequence, procedure } = self.request;
+        Origin {
+            front: FrontId::DAFS,
+            session: self.session.0,
+            slot: u32::from(stream.0),
+            sequence: u32::from(sequence.0),
+            // No procedure has a higher number.
+            index: u16::try_from(procedure).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// The request that has this name; `None` if it is none of DAFS.
+    pub fn of(origin: &Origin) -> Option<Self> {
+        let Origin { front, session, slot, sequence, index } = *origin;
+        let request = RequestName {
+            stream: StreamId(u16::try_from(slot).ok()?),
+            sequence: SequenceNumber(u16::try_from(sequence).ok()?),
+            procedure: u32::from(index),
+        };
+        (front == FrontId::DAFS).then_some(Self { session: SessionId(session), request })
+    }
 }
 
 /// What the file system said just before a request was to be carried out.
@@ -43,19 +77,26 @@ pub enum Facts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     pub key: RequestKey,
-    pub order: ByteOrder,
     pub who: Credentials,
     pub facts: Facts,
-    /// The request as it came.
-    pub message: Box<[u8]>,
+    /// What it asks for, as [`Operation::encode`] writes it.
+    pub operation: Box<[u8]>,
 }
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub key: RequestKey,
+    /// As [`dafs_ops::encode_outcome`] writes it.
+    pub outcome: Box<[u8]>,
+}
+
+/// How a request ended, as its client was told or will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub key: RequestKey,
     pub status: Status,
-    /// Everything behind the response's header.
+    /// Everything behind the response's header, in the byte order of the session.
     pub octets: Box<[u8]>,
 }
 
@@ -68,6 +109,8 @@ pub enum Record {
     Intent(Intent),
     /// A request was carried out, or could not be.
     Outcome(Outcome),
+    /// The same of any request whose results are kept.
+    Reply(Reply),
     /// A request was not carried out after all.
     Abandoned(RequestKey),
     /// Nobody will ask for a session's results any more.
@@ -94,11 +137,11 @@ impl Record {
     /// Its kind in the journal.
     pub fn kind(&self) -> RecordKind {
         RecordKind(match self {
-            Self::Session(_) => 1,
-            Self::Intent(_) => 2,
-            Self::Outcome(_) => 3,
-            Self::Abandoned(_) => 4,
-            Self::Forgotten(_) => 5,
+            Self::Intent(_) => INTENT.0,
+            Self::Outcome(_) => 31,
+            Self::Abandoned(_) => 32,
+            Self::Session(_) | Self::Reply(_) => 33,
+            Self::Forgotten(_) => 34,
             Self::Client(_) => 6,
             Self::ClientGone(_) => 7,
             Self::Lock(..) => 8,
@@ -114,15 +157,24 @@ impl Record {
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         match self {
-            Self::Session(session) => put_session(&mut to, session),
+            Self::Session(session) => {
+                put_front(&mut to, &session_key(session.id));
+                put_session(&mut to, session);
+            }
             Self::Intent(intent) => put_intent(&mut to, intent),
             Self::Outcome(outcome) => {
-                put_key(&mut to, &outcome.key);
-                to.put_u32(outcome.status.number());
-                to.put_rest(&outcome.octets);
+                outcome.key.origin().encode(&mut to);
+                to.put_rest(&outcome.outcome);
             }
-            Self::Abandoned(key) => put_key(&mut to, key),
-            Self::Forgotten(session) => to.put_u64(session.0),
+            Self::Reply(Reply { key, status, octets }) => {
+                put_front(&mut to, &reply_key(key));
+                to.put_u16(key.request.sequence.0);
+                to.put_u32(key.request.procedure);
+                to.put_u32(status.number());
+                to.put_rest(octets);
+            }
+            Self::Abandoned(key) => key.origin().encode(&mut to),
+            Self::Forgotten(session) => put_front(&mut to, &session_key(*session)),
             Self::Client(client) => {
                 to.put_rest(&client.verifier.0);
                 put_principal(&mut to, &client.principal);
@@ -141,18 +193,21 @@ impl Record {
         to
     }
 
-    /// Has each handle in it brought up to date, whichever server wrote the record. Those in
-    /// messages are when those are decoded; outcomes are answers, in which each is good.
+    /// Has each handle in it brought up to date, whichever server wrote the record. Outcomes are
+    /// answers, in which each is good.
     pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
-            Self::Intent(intent) => match &mut intent.facts {
-                Facts::Victim(handle) | Facts::Appends { file: handle, .. } => renew(handle),
-                Facts::Renames { object, replaced } => {
-                    renew(object);
-                    replaced.iter_mut().for_each(renew);
+            Self::Intent(intent) => {
+                intent.renew_operation(&renew);
+                match &mut intent.facts {
+                    Facts::Victim(handle) | Facts::Appends { file: handle, .. } => renew(handle),
+                    Facts::Renames { object, replaced } => {
+                        renew(object);
+                        replaced.iter_mut().for_each(renew);
+                    }
+                    Facts::NameFree | Facts::Truncates | Facts::Attributes => {}
                 }
-                Facts::NameFree | Facts::Truncates | Facts::Attributes => {}
-            },
+            }
             Self::Lock(handle, _)
             | Self::UndoKept { handle, .. }
             | Self::UndoDropped { handle, .. } => renew(handle),
@@ -166,6 +221,7 @@ impl Record {
             },
             Self::Session(_)
             | Self::Outcome(_)
+            | Self::Reply(_)
             | Self::Abandoned(_)
             | Self::Forgotten(_)
             | Self::Client(_)
@@ -179,15 +235,7 @@ impl Record {
     pub fn decode(kind: RecordKind, octets: &[u8]) -> Option<Self> {
         let mut from = octets;
         let record = match kind.0 {
-            1 => Self::Session(take_session(&mut from)?),
-            2 => Self::Intent(take_intent(&mut from)?),
-            3 => Self::Outcome(Outcome {
-                key: take_key(&mut from)?,
-                status: Status::from_number(from.take_u32()?)?,
-                octets: std::mem::take(&mut from).into(),
-            }),
-            4 => Self::Abandoned(take_key(&mut from)?),
-            5 => Self::Forgotten(SessionId(from.take_u64()?)),
+            1..=5 => return legacy::decode(kind, octets),
             6 => Self::Client(ClientRecord {
                 verifier: Verifier(from.take_array()?),
                 principal: take_principal(&mut from)?,
@@ -211,14 +259,72 @@ impl Record {
                 let (handle, range) = take_range_of(&mut from)?;
                 Self::UndoDropped { handle, range }
             }
+            30 => Self::Intent(take_intent(&mut from)?),
+            31 => Self::Outcome(Outcome {
+                key: take_origin(&mut from)?,
+                outcome: std::mem::take(&mut from).into(),
+            }),
+            32 => Self::Abandoned(take_origin(&mut from)?),
+            33 => take_front(&mut from)?,
+            34 => Self::Forgotten(take_session_key(&take_front_key(&mut from)?)?),
             _ => return None,
         };
         from.is_empty().then_some(record)
     }
 }
 
+impl Intent {
+    fn renew_operation(&mut self, renew: impl Fn(&mut FileHandle)) {
+        let Some(mut operation) = Operation::decode(&self.operation) else { return };
+        operation.named_mut().into_iter().flatten().for_each(renew);
+        let mut octets = Vec::with_capacity(self.operation.len());
+        operation.encode(&mut octets);
+        self.operation = octets.into();
+    }
+}
+
+/// Which front the rest is for, and the front's name for it.
+fn put_front(to: &mut Vec<u8>, key: &[u8]) {
+    to.push(FrontId::DAFS.0);
+    to.put_counted(key);
+}
+
+/// The DAFS front's name for what follows. `None` if it is of another front.
+fn take_front_key(from: &mut &[u8]) -> Option<Box<[u8]>> {
+    (from.take_u8()? == FrontId::DAFS.0).then_some(())?;
+    from.take_counted().map(Box::from)
+}
+
+fn session_key(session: SessionId) -> [u8; SESSION_KEY_BYTES] {
+    session.0.to_le_bytes()
+}
+
+fn take_session_key(key: &[u8]) -> Option<SessionId> {
+    Some(SessionId(u64::from_le_bytes(key.try_into().ok()?)))
+}
+
+fn reply_key(key: &RequestKey) -> Vec<u8> {
+    let mut octets = session_key(key.session).to_vec();
+    octets.put_u16(key.request.stream.0);
+    octets
+}
+
+fn take_front(from: &mut &[u8]) -> Option<Record> {
+    let key = take_front_key(from)?;
+    let (session, mut stream) = key.split_at_checked(SESSION_KEY_BYTES)?;
+    let session = take_session_key(session)?;
+    if stream.is_empty() {
+        return Some(Record::Session(take_session(session, from)?));
+    }
+    let stream = StreamId(stream.take_u16().filter(|_| stream.is_empty())?);
+    let (sequence, procedure) = (SequenceNumber(from.take_u16()?), from.take_u32()?);
+    let status = Status::from_number(from.take_u32()?)?;
+    let request = RequestName { stream, sequence, procedure };
+    let octets = std::mem::take(from).into();
+    Some(Record::Reply(Reply { key: RequestKey { session, request }, status, octets }))
+}
+
 fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
-    to.put_u64(session.id.0);
     to.push(order_number(session.order));
     put_principal(to, &session.principal);
     to.put_counted(&session.client_name);
@@ -242,8 +348,7 @@ fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
     }
 }
 
-fn take_session(from: &mut &[u8]) -> Option<SessionRecord> {
-    let id = SessionId(from.take_u64()?);
+pub(super) fn take_session(id: SessionId, from: &mut &[u8]) -> Option<SessionRecord> {
     let order = take_order(from)?;
     let principal = take_principal(from)?;
     Some(SessionRecord { id, client_name: from.take_counted()?.into(), principal, order })
@@ -260,8 +365,7 @@ fn take_principal(from: &mut &[u8]) -> Option<Principal> {
 }
 
 fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
-    put_key(to, &intent.key);
-    to.push(order_number(intent.order));
+    intent.key.origin().encode(to);
     to.put_u32(intent.who.uid());
     to.put_u32(intent.who.gid());
     to.put_u32(intent.who.groups().len() as u32);
@@ -290,12 +394,22 @@ fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
             to.put_u32(*length);
         }
     }
-    to.put_rest(&intent.message);
+    to.put_rest(&intent.operation);
 }
 
 fn take_intent(from: &mut &[u8]) -> Option<Intent> {
-    let key = take_key(from)?;
-    let order = take_order(from)?;
+    let key = take_origin(from)?;
+    let (who, facts) = take_circumstances(from)?;
+    let operation = std::mem::take(from).into();
+    Some(Intent { key, who, facts, operation })
+}
+
+fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
+    RequestKey::of(&Origin::take(from)?)
+}
+
+/// In whose name a request is carried out, and what the file system said.
+pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Facts)> {
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
     // Each takes four octets, so that a wrong count finds its end.
     let groups = (0..count).map(|_| from.take_u32()).collect::<Option<Vec<_>>>()?;
@@ -314,8 +428,7 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
         },
         _ => return None,
     };
-    let message = std::mem::take(from).into();
-    Some(Intent { key, order, who, facts, message })
+    Some((who, facts))
 }
 
 fn put_lock(to: &mut Vec<u8>, handle: &FileHandle, lock: &LockRecord) {
@@ -414,24 +527,6 @@ fn take_range_of(from: &mut &[u8]) -> Option<(FileHandle, ByteRange)> {
     Some((handle, ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?))
 }
 
-fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
-    to.put_u64(key.session.0);
-    to.put_u16(key.request.stream.0);
-    to.put_u16(key.request.sequence.0);
-    to.put_u32(key.request.procedure);
-}
-
-fn take_key(from: &mut &[u8]) -> Option<RequestKey> {
-    Some(RequestKey {
-        session: SessionId(from.take_u64()?),
-        request: RequestName {
-            stream: StreamId(from.take_u16()?),
-            sequence: SequenceNumber(from.take_u16()?),
-            procedure: from.take_u32()?,
-        },
-    })
-}
-
 fn take_handle(from: &mut &[u8]) -> Option<FileHandle> {
     from.take_array().map(FileHandle)
 }
@@ -443,7 +538,7 @@ fn order_number(order: ByteOrder) -> u8 {
     }
 }
 
-fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
+pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
     match from.take_u8()? {
         0 => Some(ByteOrder::Little),
         1 => Some(ByteOrder::Big),
@@ -451,68 +546,16 @@ fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
     }
 }
 
-/// Writing numbers and octets.
-trait Put {
-    fn put_rest(&mut self, octets: &[u8]);
-
-    fn put_u16(&mut self, value: u16) {
-        self.put_rest(&value.to_le_bytes());
-    }
-    fn put_u32(&mut self, value: u32) {
-        self.put_rest(&value.to_le_bytes());
-    }
-    fn put_u64(&mut self, value: u64) {
-        self.put_rest(&value.to_le_bytes());
-    }
-    /// Behind their count.
-    fn put_counted(&mut self, octets: &[u8]) {
-        self.put_u32(octets.len() as u32);
-        self.put_rest(octets);
-    }
-}
-
-impl Put for Vec<u8> {
-    fn put_rest(&mut self, octets: &[u8]) {
-        self.extend_from_slice(octets);
-    }
-}
-
-/// Reading them from the front.
-trait Take {
-    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
-    fn take_counted(&mut self) -> Option<&[u8]>;
-
-    fn take_u8(&mut self) -> Option<u8> {
-        self.take_array::<1>().map(|[value]| value)
-    }
-    fn take_u16(&mut self) -> Option<u16> {
-        self.take_array().map(u16::from_le_bytes)
-    }
-    fn take_u32(&mut self) -> Option<u32> {
-        self.take_array().map(u32::from_le_bytes)
-    }
-    fn take_u64(&mut self) -> Option<u64> {
-        self.take_array().map(u64::from_le_bytes)
-    }
-}
-
-impl Take for &[u8] {
-    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (front, rest) = self.split_first_chunk()?;
-        *self = rest;
-        Some(*front)
-    }
-
-    fn take_counted(&mut self) -> Option<&[u8]> {
-        let count = self.take_u32()? as usize;
-        let (front, rest) = self.split_at_checked(count)?;
-        *self = rest;
-        Some(front)
-    }
-}
+/// An intent's kind, for those that are written again as they are.
+pub const INTENT: RecordKind = RecordKind(30);
+/// Octets of the DAFS front's name for a session.
+const SESSION_KEY_BYTES: usize = 8;
 
 #[cfg(test)]
 mod tests {
+    use dafs_ops::Remove;
+    use dafs_types::RemoveMode;
+
     use super::*;
 
     fn key() -> RequestKey {
@@ -533,12 +576,14 @@ mod tests {
             Facts::Appends { file: handle(5), offset: 1 << 40, length: 7 },
         ];
         let who = Credentials::new(1, 2, [3, 4]).unwrap();
+        let mut operation = Vec::new();
+        let (directory, mode) = (handle(8), RemoveMode::Unchecked);
+        Operation::Remove(Remove { directory, name: b"name", mode }).encode(&mut operation);
         let intent = |facts| Intent {
             key: key(),
-            order: ByteOrder::Big,
             who: who.clone(),
             facts,
-            message: b"message".as_slice().into(),
+            operation: operation.clone().into(),
         };
         let principals = [
             Principal::Anonymous,
@@ -552,11 +597,13 @@ mod tests {
             principal,
             order: ByteOrder::Little,
         };
-        let octets = b"results".as_slice().into();
-        let outcome = Outcome { key: key(), status: Status::Exist, octets };
+        let octets: Box<[u8]> = b"results".as_slice().into();
+        let outcome = Outcome { key: key(), outcome: octets.clone() };
+        let reply = Reply { key: key(), status: Status::Exist, octets };
         let mut records: Vec<_> = all_facts.map(|facts| Record::Intent(intent(facts))).into();
         records.extend(principals.map(|principal| Record::Session(session(principal))));
         records.push(Record::Outcome(outcome));
+        records.push(Record::Reply(reply));
         records.push(Record::Abandoned(key()));
         records.push(Record::Forgotten(SessionId(5)));
         let name: Box<[u8]> = b"client".as_slice().into();
@@ -610,29 +657,15 @@ mod tests {
         }
     }
 
-    /// Of kind 1, as it lies in journals: the tags are for ever.
-    #[test]
-    fn principals_have_their_tags() {
-        let tag_of = |principal| {
-            let (id, order) = (SessionId(9), ByteOrder::Little);
-            let client_name = b"client".as_slice().into();
-            let record = SessionRecord { id, client_name, principal, order };
-            Record::Session(record).encode()[9]
-        };
-        assert_eq!(tag_of(Principal::Anonymous), 0);
-        assert_eq!(tag_of(Principal::LocalUser(7)), 1);
-        assert_eq!(tag_of(Principal::User("ann".into())), 2);
-        assert_eq!(tag_of(Principal::Gss("ann@REALM".into())), 3);
-    }
-
     #[test]
     fn what_is_cut_off_or_unknown_is_none_of_ours() {
         for record in records() {
             let octets = record.encode();
             // Messages and results may be of any length; all that stands before may not.
             let open_end = match &record {
-                Record::Intent(intent) => intent.message.len(),
-                Record::Outcome(outcome) => outcome.octets.len(),
+                Record::Intent(intent) => intent.operation.len(),
+                Record::Outcome(outcome) => outcome.outcome.len(),
+                Record::Reply(reply) => reply.octets.len(),
                 Record::Client(client) => client.name.len(),
                 Record::ClientGone(name) | Record::Locker(name) => name.len(),
                 Record::Session(_)

@@ -11,11 +11,13 @@ use dafs_filer::{
     ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Filer, RequestName, SessionRecord,
 };
 use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
+use dafs_ops::decode_outcome;
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{
     Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
 };
 
+use super::record::{INTENT, Reply};
 use super::verdict::judge;
 use super::{
     Intent, JournalConfig, Ledger, LedgerError, LedgerJob, Outcome, Record, RequestKey,
@@ -26,6 +28,7 @@ use crate::files::Files;
 use crate::handles;
 use crate::opened::Opened;
 use crate::reactor::Reactor;
+use crate::translate::results_of;
 use crate::undo::{Extent, RecordedLock, Undo, without};
 
 /// What the journal of the last life says.
@@ -159,7 +162,7 @@ impl Ledger {
             for reply in replies {
                 let key = RequestKey { session: session.id, request: reply.request };
                 let (status, octets) = (reply.status, reply.octets.into());
-                push(&Record::Outcome(Outcome { key, status, octets }));
+                push(&Record::Reply(Reply { key, status, octets }));
             }
         }
         for client in filer.client_records() {
@@ -181,11 +184,10 @@ impl Ledger {
         for (_, concluded) in &self.concluded {
             if let Some(key) = concluded.key {
                 let (status, octets) = (concluded.status, concluded.octets.clone());
-                push(&Record::Outcome(Outcome { key, status, octets }));
+                push(&Record::Reply(Reply { key, status, octets }));
             }
         }
-        let intent = RecordKind(2);
-        records.extend(self.intents().map(|octets| (intent, octets.clone())));
+        records.extend(self.intents().map(|octets| (INTENT, octets.clone())));
         // What is in the backlog is written behind the checkpoint in any case.
         let records = records.iter().map(|(kind, octets)| (*kind, octets.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
@@ -334,12 +336,17 @@ impl Past {
                     session.intents.push(intent);
                 }
             }
-            Record::Outcome(outcome) => {
-                if let Some(session) = self.session_of(&outcome.key) {
-                    session.settle(&outcome.key);
-                    let request = outcome.key.request;
-                    let reply = (request, outcome.status, outcome.octets);
-                    session.replies.insert(request.stream, reply);
+            Record::Outcome(Outcome { key, outcome }) => {
+                let Some(session) = self.sessions.get_mut(&key.session) else { return };
+                match decode_outcome(&outcome).and_then(|outcome| session.told(&key, &outcome)) {
+                    Some((status, octets)) => session.keep(&key, status, octets.into()),
+                    // This version has never written such a one.
+                    None => self.strange += 1,
+                }
+            }
+            Record::Reply(Reply { key, status, octets }) => {
+                if let Some(session) = self.session_of(&key) {
+                    session.keep(&key, status, octets);
                 }
             }
             Record::Abandoned(key) => {
@@ -384,11 +391,11 @@ impl Past {
                     verdict.map_err(|error| recovery_failed(LedgerError::Store(error)))?;
                 let request = intent.key.request;
                 tracing::debug!(?request, is_done = verdict.is_some(), "verdict");
-                match verdict {
-                    Some(octets) => {
+                let told = verdict.and_then(|done| session.told(&intent.key, &Ok(done)));
+                match told {
+                    Some((status, octets)) => {
                         done += 1;
-                        let reply = (request, Status::Ok, octets.into());
-                        session.replies.insert(request.stream, reply);
+                        session.replies.insert(request.stream, (request, status, octets.into()));
                     }
                     None => undone += 1,
                 }
@@ -414,6 +421,17 @@ impl Past {
 }
 
 impl PastSession {
+    /// A request has ended in this way.
+    fn keep(&mut self, key: &RequestKey, status: Status, octets: Box<[u8]>) {
+        self.settle(key);
+        self.replies.insert(key.request.stream, (key.request, status, octets));
+    }
+
+    /// What the session's client is told of an outcome.
+    fn told(&self, key: &RequestKey, outcome: &dafs_ops::Outcome<'_>) -> Option<(Status, Vec<u8>)> {
+        results_of(self.record.order, key.request.procedure, outcome)
+    }
+
     /// A request, or an older one on its stream, is undecided no longer.
     fn settle(&mut self, key: &RequestKey) {
         self.intents.retain(|intent| intent.key.request.stream != key.request.stream);

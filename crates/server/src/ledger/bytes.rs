@@ -1,0 +1,63 @@
+//! Numbers and octets of records, little-endian.
+//!
+//! Invariant: what is taken was put, and taking never goes beyond the end.
+
+/// Writing numbers and octets.
+pub(super) trait Put {
+    fn put_rest(&mut self, octets: &[u8]);
+
+    fn put_u16(&mut self, value: u16) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    fn put_u32(&mut self, value: u32) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    fn put_u64(&mut self, value: u64) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    /// Behind their count.
+    fn put_counted(&mut self, octets: &[u8]) {
+        self.put_u32(octets.len() as u32);
+        self.put_rest(octets);
+    }
+}
+
+impl Put for Vec<u8> {
+    fn put_rest(&mut self, octets: &[u8]) {
+        self.extend_from_slice(octets);
+    }
+}
+
+/// Reading them from the front.
+pub(super) trait Take {
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
+    fn take_counted(&mut self) -> Option<&[u8]>;
+
+    fn take_u8(&mut self) -> Option<u8> {
+        self.take_array::<1>().map(|[value]| value)
+    }
+    fn take_u16(&mut self) -> Option<u16> {
+        self.take_array().map(u16::from_le_bytes)
+    }
+    fn take_u32(&mut self) -> Option<u32> {
+        self.take_array().map(u32::from_le_bytes)
+    }
+    fn take_u64(&mut self) -> Option<u64> {
+        self.take_array().map(u64::from_le_bytes)
+    }
+}
+
+impl Take for &[u8] {
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.split_first_chunk()?;
+        *self = rest;
+        Some(*front)
+    }
+
+    fn take_counted(&mut self) -> Option<&[u8]> {
+        let count = self.take_u32()? as usize;
+        let (front, rest) = self.split_at_checked(count)?;
+        *self = rest;
+        Some(front)
+    }
+}
