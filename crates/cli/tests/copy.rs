@@ -137,20 +137,62 @@ fn a_directory_is_not_copied_into_itself_and_another_operand_is_copied_all_the_s
     }
 }
 
+/// Keeps others from reading a file, until its input is closed.
+fn locked(place: &Place, name: &str) -> Child {
+    let mut holder = dafs();
+    let mut holder = holder
+        .args(["lock", &place.url(name), "--", "sh", "-c", "echo held; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0; 5]).unwrap();
+    holder
+}
+
+#[test]
+fn a_source_that_cannot_be_read_leaves_nothing_and_its_name_to_the_next_one() {
+    let place = Place::new();
+    for directory in ["one", "two", "links", "into"] {
+        std::fs::create_dir(place.served(directory)).unwrap();
+    }
+    std::fs::write(place.served("two/f"), "two").unwrap();
+    std::fs::write(place.served("led-to"), "led to").unwrap();
+    std::os::unix::fs::symlink("../led-to", place.served("links/f")).unwrap();
+    for length in [1, 4 << 20] {
+        std::fs::write(place.served("one/f"), content(1, length)).unwrap();
+        let mut holder = locked(&place, "one/f");
+        let into = place.spellings("into");
+        let from = [place.url("one/f"), place.tcp_url("one/f")];
+        for (from, into) in from.iter().flat_map(|from| into.iter().map(move |into| (from, into))) {
+            let output = cp(&[&from, &place.url("two/f"), into]);
+            let told = said(&output);
+            assert_eq!(output.status.code(), Some(1), "{from} {into}: {told}");
+            assert!(!told.contains("just-created"), "{from} {into}: {told}");
+            assert_eq!(std::fs::read(place.served("into/f")).unwrap(), b"two", "{from} {into}");
+            std::fs::remove_file(place.served("into/f")).unwrap();
+            let output = cp(&[&from, &format!("{into}/alone")]);
+            assert_eq!(output.status.code(), Some(1), "{from} {into}");
+            assert_eq!(count(&place.served("into")), 0, "{from} {into}: {}", said(&output));
+        }
+        for into in place.spellings("links") {
+            let output = cp(&["-r", &place.url("one/"), &into]);
+            assert_eq!(output.status.code(), Some(1), "{into}");
+            let link = place.served("links/f").read_link();
+            assert_eq!(link.unwrap(), Path::new("../led-to"), "{into}: {}", said(&output));
+        }
+        drop(holder.stdin.take());
+        assert!(holder.wait().unwrap().success());
+    }
+    assert_eq!(std::fs::read(place.served("led-to")).unwrap(), b"led to");
+}
+
 #[test]
 fn a_source_that_cannot_be_read_does_not_empty_what_it_would_be_copied_over() {
     let place = Place::new();
     std::fs::write(place.served("locked"), "new").unwrap();
     std::fs::write(place.served("target"), "old").unwrap();
-    let mut holder = dafs();
-    let mut holder = holder
-        .args(["lock", &place.url("locked"), "--", "sh", "-c", "echo held; cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = [0; 5];
-    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let mut holder = locked(&place, "locked");
     let output = cp(&[&place.url("locked"), &place.url("target")]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert_eq!(std::fs::read(place.served("target")).unwrap(), b"old");

@@ -134,20 +134,18 @@ fn copy_operand(
     let contents = ends_as_directory(text) && source.is_directory();
     let into = into.clone();
     let target = if is_directory && !contents { into.below(&source.last_name()?) } else { into };
-    if !source.is_directory() && is_directory {
-        // What one operand has just made is not for another one to replace.
-        let name = source.last_name()?;
-        match made.get(&name) {
-            Some(before) if before != text => bail!(
-                "will not overwrite just-created {} with {shown}",
-                target.name(OsStr::new(""))
-            ),
-            Some(_) => {
-                eprintln!("dafs: {shown} is given more than once");
-                return Ok(Outcome::default());
-            }
-            None => drop(made.insert(name, text.to_owned())),
+    let name =
+        if !source.is_directory() && is_directory { Some(source.last_name()?) } else { None };
+    // What one operand has just made is not for another one to replace.
+    match name.as_ref().and_then(|name| made.get(name)) {
+        Some(before) if before != text => {
+            bail!("will not overwrite just-created {} with {shown}", target.name(OsStr::new("")))
         }
+        Some(_) => {
+            eprintln!("dafs: {shown} is given more than once");
+            return Ok(Outcome::default());
+        }
+        None => {}
     }
     if source.is_same(&target) {
         return Err(same_file(&source, &target, OsStr::new("")));
@@ -157,6 +155,8 @@ fn copy_operand(
     }
     let Arguments { recursive, preserve, verify, sync, .. } = *arguments;
     let outcome = copy(mover, &source, &target, Extras { recursive, preserve, verify, sync })?;
+    // One that failed has made nothing that another might not replace.
+    made.extend(name.map(|name| (name, text.to_owned())));
     report(&source, &target, &outcome);
     Ok(outcome)
 }

@@ -43,6 +43,12 @@ struct Lent<'m> {
     buffer: Buffer,
 }
 
+/// What a file begins with, in a buffer of its own until it is written.
+pub struct Begun<'m> {
+    lent: Lent<'m>,
+    taken: Taken,
+}
+
 /// What a read has come to.
 struct Taken {
     count: usize,
@@ -62,16 +68,37 @@ impl Mover {
         })
     }
 
-    /// Copies all there is to read, whatever the size that was told before: `length` octets of it
-    /// several blocks at once, the rest one by one. Returns how many.
-    pub async fn copy(&self, from: &Open, to: &Open, length: u64) -> Result<u64> {
-        if [from, to].iter().any(|open| matches!(open, Open::Stream(_))) {
-            return self.pump(from, to, 0).await;
+    /// Reads what a file begins with, so that one that cannot be read is known before its copy is
+    /// made. `None` for a stream: what is taken from it would be gone if the copy cannot be made.
+    pub async fn begin(&self, from: &Open, length: u64) -> Result<Option<Begun<'_>>> {
+        if matches!(from, Open::Stream(_)) {
+            return Ok(None);
         }
-        let (moved, is_over) = (Cell::new(0), Cell::new(false));
+        let block = BLOCK_BYTES as u64;
+        // Files of the kernel's say that they are empty.
+        let length = if length == 0 { block } else { length.min(block) };
+        let lent = self.lend().await;
+        let taken = lent.read((from, from), 0, 0, length as usize).await?;
+        Ok(Some(Begun { lent, taken }))
+    }
+
+    /// Copies all there is to read, whatever the size that was told before: `length` octets of it
+    /// several blocks at once, the rest one by one. `begun` is what [`Mover::begin`] has read.
+    /// Returns how many.
+    pub async fn copy(
+        &self,
+        begun: Option<Begun<'_>>,
+        from: &Open,
+        to: &Open,
+        length: u64,
+    ) -> Result<u64> {
+        if [from, to].iter().any(|open| matches!(open, Open::Stream(_))) {
+            return self.pump(begun, from, to, 0).await;
+        }
+        let (moved, is_over, begun) = (Cell::new(0), Cell::new(false), Cell::new(begun));
         self.for_blocks(length, async |offset, length| {
-            let lent = self.lend().await;
-            let taken = lent.read((from, to), 0, offset, length).await?;
+            let begun = if offset == 0 { begun.take() } else { None };
+            let Begun { lent, taken } = self.next(begun, (from, to), offset, length).await?;
             lent.write(to, offset, taken.count).await?;
             moved.set(moved.get() + taken.count as u64);
             is_over.set(is_over.get() || taken.is_end);
@@ -81,22 +108,20 @@ impl Mover {
         if is_over.get() {
             return Ok(moved.get());
         }
-        self.pump(from, to, length).await
-    }
-
-    /// Reads an octet, to see whether that works. From a stream it would be gone.
-    pub async fn try_to_read(&self, from: &Open) -> Result<()> {
-        if !matches!(from, Open::Stream(_)) {
-            self.lend().await.read((from, from), 0, 0, 1).await?;
-        }
-        Ok(())
+        self.pump(begun.take(), from, to, length).await
     }
 
     /// Copies what follows `offset`, block by block. Returns where it has ended.
-    async fn pump(&self, from: &Open, to: &Open, mut offset: u64) -> Result<u64> {
+    async fn pump(
+        &self,
+        mut begun: Option<Begun<'_>>,
+        from: &Open,
+        to: &Open,
+        mut offset: u64,
+    ) -> Result<u64> {
         loop {
-            let lent = self.lend().await;
-            let taken = lent.read((from, to), 0, offset, BLOCK_BYTES).await?;
+            let next = self.next(begun.take(), (from, to), offset, BLOCK_BYTES);
+            let Begun { lent, taken } = next.await?;
             lent.write(to, offset, taken.count).await?;
             offset += taken.count as u64;
             // A stream may give less than it is asked for.
@@ -104,6 +129,22 @@ impl Mover {
                 return Ok(offset);
             }
         }
+    }
+
+    /// The block at `offset`: the one that was read beforehand, if there is one.
+    async fn next<'m>(
+        &'m self,
+        begun: Option<Begun<'m>>,
+        sides: (&Open, &Open),
+        offset: u64,
+        length: usize,
+    ) -> Result<Begun<'m>> {
+        if let Some(begun) = begun {
+            return Ok(begun);
+        }
+        let lent = self.lend().await;
+        let taken = lent.read(sides, 0, offset, length).await?;
+        Ok(Begun { lent, taken })
     }
 
     /// Whether both files hold the same `length` octets, and no more.

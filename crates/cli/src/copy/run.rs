@@ -1,7 +1,8 @@
 //! One copy of one tree: directories first, then everything in them, many at once.
 //!
 //! Invariant: an object that fails is named and counted once, and does not keep others
-//! from being copied; only the end of a session, or of the top, ends a copy.
+//! from being copied; only the end of a session, or of the top, ends a copy. A file whose beginning
+//! cannot be read is neither made, nor does it take the place of anything.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -152,13 +153,15 @@ impl<'r> Run<'r> {
     ) -> Result<Copied> {
         let item = &self.items[index];
         let from = self.open_source(index).await?;
+        // That it was opened says little: a small file of a server is opened by its first read.
+        let begun = self.mover.begin(&from, item.size).await?;
         let created = self.target.create(item, parent).await?;
         let is_new = *is_new.get_or_insert(created.is_some());
         let to = match created {
             Some(to) => to,
             None => self.over_what_is_there(index, parent, &from).await?,
         };
-        let moved = self.mover.copy(&from, &to, item.size).await?;
+        let moved = self.mover.copy(begun, &from, &to, item.size).await?;
         // Some files of the kernel's say a size that they do not have; they go on saying it.
         if moved < item.size && from.size().await? < item.size {
             bail!("it had {} octets when it was listed, and {moved} now", item.size);
@@ -173,15 +176,14 @@ impl<'r> Run<'r> {
         self.source.open_to_read(item, item.handle, directory).await
     }
 
-    /// Opens what is in the copy's place, and cuts it when the source is known to be readable and
-    /// another file.
+    /// Opens what is in the copy's place, and cuts it when the source, which is known to be readable,
+    /// is known to be another file.
     async fn over_what_is_there(&self, index: usize, parent: Copied, from: &Open) -> Result<Open> {
         let item = &self.items[index];
         let to = self.target.open_there(item, parent).await?;
         if from.is_same(&to).await? {
             return Err(same_file(self.source, self.target, &item.path));
         }
-        self.mover.try_to_read(from).await?;
         to.cut().await?;
         Ok(to)
     }
