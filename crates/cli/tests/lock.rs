@@ -85,15 +85,75 @@ fn a_command_runs_under_the_lock_and_ends_it() {
 fn a_command_that_fails_changes_nothing_and_one_that_does_not_changes_all() {
     let place = Place::new();
     let local = place.path("export").join("file");
-    std::fs::write(&local, "the old content").unwrap();
-    let options = ["--autorecover", "--write"];
-    let failed = place.ran(&options, "file", &["sh", "-c", "echo half; exit 3"]);
-    assert_eq!(failed.status.code(), Some(3), "{}", text(&failed.stderr));
-    assert!(text(&failed.stderr).contains("is what it was"), "{}", text(&failed.stderr));
-    assert_eq!(std::fs::read_to_string(&local).unwrap(), "the old content");
-    let done = place.ran(&options, "file", &["echo", "new"]);
-    assert!(done.status.success(), "{}", text(&done.stderr));
-    assert_eq!(std::fs::read_to_string(&local).unwrap(), "new\n");
+    for options in [&["--write"][..], &["--autorecover", "--write"], &["--persistent", "--write"]] {
+        std::fs::write(&local, "the old content").unwrap();
+        let failed = place.ran(options, "file", &["sh", "-c", "echo half; exit 3"]);
+        let said = text(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(3), "{options:?}: {said}");
+        assert!(said.contains("is what it was"), "{options:?}: {said}");
+        assert_eq!(std::fs::read_to_string(&local).unwrap(), "the old content", "{options:?}");
+        if options.contains(&"--persistent") {
+            // It was left to break.
+            await_that("its lease is over", || place.locks()[0]["condition"] == "breakable");
+            let told = place.ran(&["--nonblock"], "file", &["true"]);
+            assert!(text(&told.stderr).contains("--repair"), "{}", text(&told.stderr));
+            assert!(place.ran(&["--repair"], "file", &["true"]).status.success());
+        }
+        let done = place.ran(options, "file", &["echo", "new"]);
+        assert!(done.status.success(), "{options:?}: {}", text(&done.stderr));
+        assert_eq!(std::fs::read_to_string(&local).unwrap(), "new\n", "{options:?}");
+    }
+}
+
+/// More than is kept in memory, so that it is in a file.
+const MUCH: &str = "head -c 20000000 /dev/zero";
+
+#[test]
+fn what_a_command_prints_reaches_the_file_when_the_command_has_succeeded_and_not_before() {
+    let place = Place::new();
+    let local = place.path("export").join("file");
+    let old = || std::fs::read_to_string(&local).is_ok_and(|content| content == "the old content");
+    for end in ["succeeds", "fails", "is killed", "dies with its lock"] {
+        std::fs::write(&local, "the old content").unwrap();
+        // It says on its standard error that all is printed, which is all taken then.
+        let script = format!("{MUCH}; exec >&-; echo $$ >&2; read -r code; exit $code");
+        let mut lock = place.lock(&["--write"], "file", &["sh", "-c", &script]);
+        let mut lock = lock.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(lock.stderr.take().unwrap());
+        let command = Pid::from_raw(line(&mut said).parse().unwrap()).unwrap();
+        assert!(old(), "{end}: the command has not ended");
+        let stdin = lock.stdin.as_mut().unwrap();
+        match end {
+            "succeeds" => stdin.write_all(b"0\n").unwrap(),
+            "fails" => stdin.write_all(b"5\n").unwrap(),
+            "is killed" => kill_process(command, Signal::KILL).unwrap(),
+            _ => lock.kill().unwrap(),
+        }
+        let code = lock.wait().unwrap().code();
+        said.read_to_end(&mut Vec::new()).unwrap();
+        match end {
+            "succeeds" => {
+                assert_eq!(code, Some(0));
+                let content = std::fs::read(&local).unwrap();
+                assert!(content.len() == 20_000_000 && content.iter().all(|octet| *octet == 0));
+            }
+            _ => assert!(old() && code != Some(0), "{end}: {code:?}"),
+        }
+        await_that("the lock is gone", || place.locks().is_empty());
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_by_less_has_nothing_of_the_old_content() {
+    let place = Place::new();
+    let local = place.path("export").join("file");
+    let much = place.ran(&["--write"], "file", &["sh", "-c", MUCH]);
+    assert!(much.status.success(), "{}", text(&much.stderr));
+    assert_eq!(local.metadata().unwrap().len(), 20_000_000);
+    assert!(place.ran(&["--write"], "file", &["echo", "little"]).status.success());
+    assert_eq!(std::fs::read_to_string(&local).unwrap(), "little\n");
+    assert!(place.ran(&["--write"], "file", &["true"]).status.success());
+    assert_eq!(local.metadata().unwrap().len(), 0);
 }
 
 #[test]
@@ -153,7 +213,7 @@ fn started(mut lock: Command) -> (Child, BufReader<ChildStdout>, Pid) {
     (child, out, Pid::from_raw(pid).unwrap())
 }
 
-fn line(from: &mut BufReader<ChildStdout>) -> String {
+fn line(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).unwrap();
     line.trim_end().to_owned()
@@ -203,6 +263,33 @@ fn a_command_ends_with_its_lock_when_that_is_killed() {
     await_end(out);
     drop(stdin);
     lock.wait().unwrap();
+}
+
+#[test]
+fn a_command_ends_whenever_its_lock_is_killed() {
+    let place = Place::new();
+    // As soon as there is a child, when it has become the command, and at once.
+    for stage in ["begun", "forked", "runs"].into_iter().cycle().take(24) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut lock = {
+            let mut command = place.lock(&[], "file", &["cat"]);
+            command.stdin(Stdio::piped()).stdout(writer).spawn().unwrap()
+        };
+        let stdin = lock.stdin.take();
+        let children = format!("/proc/{0}/task/{0}/children", lock.id());
+        let child = || std::fs::read_to_string(&children).unwrap_or_default();
+        let name = || std::fs::read_to_string(format!("/proc/{}/comm", child().trim()));
+        match stage {
+            "begun" => {}
+            "forked" => await_that("it has a child", || !child().is_empty()),
+            _ => await_that("it runs", || name().is_ok_and(|name| name.trim() == "cat")),
+        }
+        lock.kill().unwrap();
+        // The end of the pipe that it had, and whatever it has started.
+        BufReader::new(reader).read_to_end(&mut Vec::new()).unwrap();
+        drop(stdin);
+        lock.wait().unwrap();
+    }
 }
 
 #[test]

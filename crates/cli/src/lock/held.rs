@@ -1,14 +1,15 @@
 //! The command that runs under a lock, and the signals that are meant for it.
 //!
 //! Invariant: a signal that this process gets reaches the command, and ends this process only
-//! behind it; whatever ends this process at once ends the command, too. A process number is used
-//! only while its process has not been waited for.
+//! behind it, and behind what is done with the command's output; whatever ends this process at once
+//! ends the command, too. A process number is used only while its process has not been waited for.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -33,8 +34,12 @@ pub struct Held {
     ended: Receiver<()>,
 }
 
-/// Its number, until it is waited for.
-struct Running(Mutex<Option<Pid>>);
+struct Running {
+    /// Its number, until it is waited for.
+    pid: Mutex<Option<Pid>>,
+    /// There is work to do behind the command, which the first signal does not end.
+    has_work: AtomicBool,
+}
 
 impl Signals {
     /// Keeps them back, from here on in every thread. One that was ignored before stays so, for the
@@ -66,19 +71,31 @@ impl Signals {
             while let Ok(Some(info)) = self.0.read_signal() {
                 let number = info.ssi_signo.cast_signed();
                 let is_ending = ENDING.iter().any(|signal| *signal as i32 == number);
-                if !running.hand_on(number, info.ssi_code > 0, is_ending) && is_ending {
-                    // The command has ended, and the server does not take the lock back.
-                    std::process::exit(128 + number);
+                if running.hand_on(number, info.ssi_code > 0, is_ending) || !is_ending {
+                    continue;
                 }
+                if running.has_work.swap(false, Ordering::Relaxed) {
+                    eprintln!(
+                        "dafs: the command has ended and the file is being replaced; another \
+                         signal ends this at once and leaves a part of both contents"
+                    );
+                    continue;
+                }
+                // The command has ended, and the server does not take the lock back.
+                std::process::exit(128 + number);
             }
         }
     }
 }
 
 impl Running {
+    fn pid(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.pid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the command was there to get a signal.
     fn hand_on(&self, number: i32, is_of_terminal: bool, is_ending: bool) -> bool {
-        let pid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = self.pid();
         let Some(pid) = *pid else { return false };
         // What the terminal sends goes to all of its group, the command among them.
         let has_got_it = is_of_terminal && getpgid(Some(pid)).is_ok_and(|group| group == getpgrp());
@@ -95,8 +112,7 @@ impl Running {
     }
 
     fn kill(&self, signal: Signal) {
-        let pid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pid) = *pid {
+        if let Some(pid) = *self.pid() {
             let _ = kill_process(pid, signal);
             let _ = kill_process(pid, Signal::CONT);
         }
@@ -113,7 +129,8 @@ impl Held {
         }
         let child = held.spawn().context("starting the command")?;
         let pid = Pid::from_child(&child);
-        let running = Arc::new(Running(Mutex::new(Some(pid))));
+        let has_work = AtomicBool::new(false);
+        let running = Arc::new(Running { pid: Mutex::new(Some(pid)), has_work });
         let (sender, ended) = channel();
         std::thread::spawn(move || await_end(pid, &sender));
         let handed = Arc::clone(&running);
@@ -126,12 +143,17 @@ impl Held {
         self.child.stdout.take()
     }
 
+    /// From its end on the first signal does not end this process: there is work to do.
+    pub fn has_work_behind_it(&self) {
+        self.running.has_work.store(true, Ordering::Relaxed);
+    }
+
     /// How it has ended; `None` if it still runs after a while.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         match self.ended.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                let mut pid = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut pid = self.running.pid();
                 let status = self.child.wait().context("waiting for the command")?;
                 *pid = None;
                 Ok(Some(status))

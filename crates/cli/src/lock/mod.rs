@@ -1,10 +1,11 @@
 //! `dafs lock`: a lock on a file, held while a command runs.
 //!
 //! Invariant: the command runs only while the lock is held, and the lock is given back as soon as
-//! the command has ended, whoever ends it by whatever signal; with --autorecover and --write the
-//! file has either what it held before or all that the command has written, whatever fails.
+//! the command has ended, whoever ends it by whatever signal. With --write a command that fails
+//! changes nothing of the file; with --autorecover as well, nothing else that fails does either.
 
 pub mod held;
+mod printed;
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use dafs_client::{
 };
 
 use self::held::{Held, Signals};
-use crate::copy::read_next;
+use self::printed::Printed;
 use crate::place::{Access, open};
 use crate::shown::message;
 
@@ -54,7 +55,10 @@ pub struct Arguments {
     /// the server dies.
     #[arg(long)]
     autorecover: bool,
-    /// What the command prints becomes the file's content, under the lock.
+    /// What the command prints becomes the file's content, under the lock, once the command has
+    /// succeeded. Until then it is kept here: beyond 8 MiB in a file without a name in $TMPDIR.
+    /// If this process or the server dies while the file is being replaced, it has a part of both:
+    /// give --autorecover, which takes that back, too.
     #[arg(long, conflicts_with_all = ["offset", "length"])]
     write: bool,
     /// Fail at once if somebody else has the lock.
@@ -83,7 +87,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         std::process::exit(128 + signal);
     }
     let ended = Held::start(&arguments.command, arguments.write, signals)
-        .and_then(|held| hold(held, &session, &file, &is_lost));
+        .and_then(|held| hold(held, &session, &file, &is_lost, arguments.autorecover))
+        .and_then(|(status, printed)| {
+            if let Some(printed) = printed.filter(|_| status.success()) {
+                hear(&session, &is_lost)?;
+                let partly = || {
+                    let url = shown_path(&arguments.url);
+                    format!("replacing {url}, which may have a part of the new content by now")
+                };
+                printed.replace(&file).with_context(partly)?;
+            }
+            Ok(status)
+        });
     let (is_done, code) = match &ended {
         Ok(status) => (status.success(), code_of(*status)),
         Err(_) => (false, 1),
@@ -95,6 +110,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !is_done && arguments.autorecover {
         file.abort_lock(arguments.offset, length(arguments))
             .context("taking back what was written")?;
+    }
+    let has_failed = ended.as_ref().is_ok_and(|status| !status.success());
+    if (!is_done && arguments.autorecover) || (has_failed && arguments.write) {
         eprintln!(
             "dafs: the command has failed; {} is what it was",
             message(&shown_path(&arguments.url))
@@ -190,56 +208,52 @@ fn explain(url: &str, error: dafs_client::ClientError) -> anyhow::Error {
     anyhow::anyhow!("locking {url}: {error}; {advice}")
 }
 
-/// Lets the server hear of us while the command runs. One whose lock is gone is ended.
+/// Lets the server hear of us, and learns whether the lock is still ours.
+fn hear(session: &Session, is_lost: &Cell<bool>) -> Result<()> {
+    // Leases are renewed by any message.
+    session.ping()?;
+    if is_lost.get() {
+        bail!("the server has forgotten the lock");
+    }
+    Ok(())
+}
+
+/// Stays in touch with the server while the command runs. One whose lock is gone is ended. Gives
+/// what the command has printed, unless it went through into the file.
 fn hold(
     mut held: Held,
     session: &Session,
     file: &File,
     is_lost: &Cell<bool>,
-) -> Result<ExitStatus> {
-    let heartbeat = || {
-        // Leases are renewed by any message.
-        session.ping()?;
-        if is_lost.get() {
-            bail!("the server has forgotten the lock");
-        }
-        Ok(())
-    };
-    let mut attend = || -> Result<ExitStatus> {
+    writes_through: bool,
+) -> Result<(ExitStatus, Option<Printed>)> {
+    let heartbeat = || hear(session, is_lost);
+    let mut attend = || -> Result<(ExitStatus, Option<Printed>)> {
+        let mut printed = None;
         if let Some(output) = held.take_output() {
-            write_all(&LocalFile::from(OwnedFd::from(output)), file, heartbeat)?;
+            let output = LocalFile::from(OwnedFd::from(output));
+            if writes_through {
+                printed::write_through(&output, file, heartbeat)?;
+            } else {
+                printed = Some(Printed::take(&output, heartbeat)?);
+                held.has_work_behind_it();
+            }
         }
         loop {
             match held.wait(HEARTBEAT)? {
-                Some(status) => return Ok(status),
+                Some(status) => return Ok((status, printed)),
                 None => heartbeat()?,
             }
         }
     };
     match attend() {
-        Ok(status) => Ok(status),
+        Ok(ended) => Ok(ended),
         Err(error) => {
             // Nobody takes what it prints any more, or nobody keeps others from its data.
             held.end()?;
             Err(error.context("the command was ended"))
         }
     }
-}
-
-/// Makes what a command prints the content of a file, durable and with nothing behind it.
-fn write_all(from: &LocalFile, file: &File, idle: impl Fn() -> Result<()>) -> Result<()> {
-    let mut octets = vec![0; BLOCK_BYTES];
-    let mut at = 0;
-    loop {
-        let got = read_next(from, &mut octets, &idle).context("reading what the command prints")?;
-        if got == 0 {
-            break;
-        }
-        file.write_at(&octets[..got], at)?;
-        at += got as u64;
-    }
-    file.set_len(at)?;
-    Ok(file.commit()?)
 }
 
 fn code_of(status: ExitStatus) -> i32 {
@@ -250,4 +264,3 @@ fn code_of(status: ExitStatus) -> i32 {
 
 /// Shorter than any lease that makes sense.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-const BLOCK_BYTES: usize = 1 << 20;

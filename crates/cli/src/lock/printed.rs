@@ -1,0 +1,83 @@
+//! What a command prints under a lock, on its way into the locked file.
+//!
+//! Invariant: without undo data at the server nothing of the file changes before the command has
+//! succeeded. Until then its output takes a bounded piece of memory, and beyond that a file here
+//! that has no name and goes with this process.
+
+use std::fs::File as LocalFile;
+use std::io::{Read, Seek, Write};
+
+use anyhow::{Context, Result};
+use dafs_client::File;
+use tempfile::SpooledTempFile;
+
+use crate::copy::read_next;
+
+/// All that a command has printed.
+pub struct Printed(SpooledTempFile);
+
+impl Printed {
+    /// Takes it until the command closes its output. `idle` is called now and then meanwhile.
+    pub fn take(from: &LocalFile, idle: impl Fn() -> Result<()>) -> Result<Self> {
+        let mut spool = tempfile::spooled_tempfile(MEMORY_BYTES_MAX);
+        let keeping = || format!("keeping what the command prints in {}", place());
+        for_each_block(from, idle, |octets| spool.write_all(octets).with_context(keeping))?;
+        Ok(Self(spool))
+    }
+
+    /// Makes it the content of a file, durable and with nothing behind it.
+    pub fn replace(mut self, file: &File) -> Result<()> {
+        let again = || format!("reading again what the command has printed, from {}", place());
+        self.0.rewind().with_context(again)?;
+        let mut octets = vec![0; BLOCK_BYTES];
+        let mut at = 0;
+        loop {
+            let got = self.0.read(&mut octets).with_context(again)?;
+            if got == 0 {
+                return end_at(file, at);
+            }
+            file.write_at(&octets[..got], at)?;
+            at += got as u64;
+        }
+    }
+}
+
+/// Makes what a command prints the content of a file while it is printed, durable and with nothing
+/// behind it: for a lock that takes it back if the command fails.
+pub fn write_through(from: &LocalFile, file: &File, idle: impl Fn() -> Result<()>) -> Result<()> {
+    let mut at = 0;
+    for_each_block(from, idle, |octets| {
+        file.write_at(octets, at)?;
+        at += octets.len() as u64;
+        Ok(())
+    })?;
+    end_at(file, at)
+}
+
+fn for_each_block(
+    from: &LocalFile,
+    idle: impl Fn() -> Result<()>,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut octets = vec![0; BLOCK_BYTES];
+    loop {
+        let got = read_next(from, &mut octets, &idle).context("reading what the command prints")?;
+        if got == 0 {
+            return Ok(());
+        }
+        take(&octets[..got])?;
+    }
+}
+
+fn end_at(file: &File, size: u64) -> Result<()> {
+    file.set_len(size)?;
+    Ok(file.commit()?)
+}
+
+fn place() -> String {
+    std::env::temp_dir().display().to_string()
+}
+
+const BLOCK_BYTES: usize = 1 << 20;
+/// What is kept in memory; more goes into a file.
+const MEMORY_BYTES_MAX: usize = 8 << 20;
