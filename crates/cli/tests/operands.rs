@@ -92,6 +92,26 @@ fn a_tree_with_any_names_goes_whole_or_is_told() {
 }
 
 #[test]
+fn what_is_the_root_of_an_export_is_not_emptied() {
+    let mut place = Place::new();
+    let other = place.path("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("kept"), "x").unwrap();
+    std::fs::write(place.in_export("kept"), "x").unwrap();
+    place.kill_server();
+    place.serve_directories(&[place.path("export").as_os_str(), other.as_os_str()]);
+    for path in ["", "/", "export", "other", "export/", "./other", "export/../other"] {
+        for options in ["-r", "-rf"] {
+            let output = place.run_on(&["rm", options], &[path]);
+            assert_eq!(output.status.code(), Some(1), "{path}: {}", said(&output));
+            assert!(said(&output).contains("name what is in it"), "{path}: {}", said(&output));
+            assert!(place.in_export("kept").exists() && other.join("kept").exists(), "{path}");
+        }
+    }
+    assert!(place.run_on(&["rm", "-r"], &["export/kept"]).status.success());
+}
+
+#[test]
 fn a_removal_does_not_follow_links_or_take_what_dots_stand_for() {
     let place = Place::new();
     std::fs::create_dir_all(place.in_export("precious")).unwrap();
@@ -138,7 +158,8 @@ fn under(umask: &str, arguments: &[&str]) {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "umask \"$0\"; exec \"$@\"", umask, env!("CARGO_BIN_EXE_dafs")]);
     let mut child = shell.args(arguments).stdin(std::process::Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"b\na\n").unwrap();
+    // One that reads nothing may have ended by now.
+    let _ = child.stdin.take().unwrap().write_all(b"b\na\n");
     assert!(child.wait().unwrap().success(), "{arguments:?}");
 }
 

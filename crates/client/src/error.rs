@@ -120,6 +120,16 @@ pub enum ClientError {
     /// A path climbs too many symbolic links.
     #[error("{0}: more than 40 symbolic links")]
     TooManyLinks(String),
+    /// A directory that was to be removed with all that is in it, and whose name cannot go. Nothing
+    /// was removed.
+    #[error(
+        "{path} is the root of a server, of an export or of a mounted file system, which stays; \
+         name what is in it"
+    )]
+    Kept {
+        /// Its path.
+        path: String,
+    },
     /// This machine refused something.
     #[error("{what}: {reason}")]
     System {
@@ -149,6 +159,7 @@ impl ClientError {
             | Self::DataLost { .. }
             | Self::OutOfReach { .. }
             | Self::TooManyLinks(_)
+            | Self::Kept { .. }
             | Self::System { .. } => None,
         }
     }
@@ -171,6 +182,7 @@ impl ClientError {
             Self::DataLost { .. } | Self::System { .. } => Errno::IO.raw_os_error(),
             Self::OutOfReach { .. } => Errno::OPNOTSUPP.raw_os_error(),
             Self::TooManyLinks(_) => Errno::LOOP.raw_os_error(),
+            Self::Kept { .. } => Errno::BUSY.raw_os_error(),
         }
     }
 }

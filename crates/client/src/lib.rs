@@ -57,6 +57,7 @@ mod path;
 mod pool;
 mod reasons;
 mod recovery;
+mod removal;
 mod session;
 mod stream;
 mod turns;

@@ -83,6 +83,7 @@ impl Failure {
                 ClientError::DataLost { .. } => "data_lost",
                 ClientError::OutOfReach { .. }
                 | ClientError::TooManyLinks(_)
+                | ClientError::Kept { .. }
                 | ClientError::System { .. } => "system",
             },
             Self::Forked => "forked",
@@ -139,7 +140,7 @@ impl Failure {
 fn subject_of(error: &ClientError) -> Option<&str> {
     match error {
         ClientError::Status { what, .. } | ClientError::DataLost { what } => Some(what),
-        ClientError::TooManyLinks(path) => Some(path),
+        ClientError::TooManyLinks(path) | ClientError::Kept { path } => Some(path),
         _ => None,
     }
 }

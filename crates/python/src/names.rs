@@ -62,6 +62,25 @@ pub async fn parent<'p>(
     }
 }
 
+/// Removes a name, and all that is in it if it is a directory's, as far as it goes.
+///
+/// # Errors
+/// As [`parent`]; for the root of a server, before anything is removed; the first of what stays.
+pub async fn remove_tree(
+    session: &Session,
+    path: &OsStr,
+    depth_max: Option<usize>,
+) -> Result<(), Failure> {
+    if split_last(path).1.is_empty() {
+        return Err(ClientError::Kept { path: shown_path(path).into_owned() }.into());
+    }
+    let (directory, name) = parent(session, path).await?;
+    let mut first = None;
+    let mut tell = |error| drop(first.get_or_insert(error));
+    session.remove_tree_in_async(directory.handle, name, path, depth_max, &mut tell).await?;
+    first.map_or(Ok(()), |error| Err(error.into()))
+}
+
 /// Opens a file by path.
 ///
 /// # Errors

@@ -212,6 +212,15 @@ impl Session {
         })
     }
 
+    /// Removes a name, and all that is in it if it is a directory's; down to so many of them.
+    #[pyo3(signature = (path, depth_max=None))]
+    fn remove_tree(&self, path: OsString, depth_max: Option<usize>) -> Operation {
+        self.operation_on(&path.clone(), move |_, session| async move {
+            names::remove_tree(&session, &path, depth_max).await?;
+            Ok(Value::None)
+        })
+    }
+
     fn symlink(&self, text: OsString, path: OsString) -> Operation {
         self.operation_on(&path.clone(), move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;

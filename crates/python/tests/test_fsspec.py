@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import os
 import pickle
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -262,6 +266,58 @@ def test_removal_never_goes_through_a_link(fs: DafsFileSystem, directory: str, l
     assert os.listdir(local) == ["precious"]
     with pytest.raises(FileNotFoundError):
         fs.rm(f"{directory}/topdangling")
+
+
+def test_removal_goes_by_handles_whatever_takes_a_directorys_place(
+    fs: DafsFileSystem, directory: str, local: str
+) -> None:
+    exchange = ctypes.CDLL(None, use_errno=True).renameat2
+    os.mkdir(f"{local}/precious")
+    kept = [f"{local}/precious/{number}" for number in range(16)]
+    for name in kept:
+        Path(name).touch()
+
+    def race(one: bytes, other: bytes, ends: threading.Event) -> None:
+        while not ends.is_set():
+            exchange(-100, one, -100, other, 2)
+
+    for number in range(40):
+        # A directory and a link out of the tree, each in the other's place by turns.
+        inner, link = f"{local}/{number}/tree/d", f"{local}/{number}/link"
+        os.makedirs(f"{inner}/below")
+        for name in range(16):
+            Path(f"{inner}/{name}").touch()
+        os.symlink(f"{local}/precious", link)
+        ends = threading.Event()
+        racing = threading.Thread(target=race, args=(os.fsencode(inner), os.fsencode(link), ends))
+        racing.start()
+        try:
+            # Something may have come back meanwhile.
+            with contextlib.suppress(OSError):
+                fs.rm(f"{directory}/{number}/tree", recursive=True)
+        finally:
+            ends.set()
+            racing.join()
+        assert all(map(os.path.exists, kept))
+
+
+def test_the_root_of_a_server_is_not_emptied(
+    fs: DafsFileSystem, directory: str, local: str, server: Server
+) -> None:
+    put_tree(local)
+    for root in ("/", "//", "/.", f"{server.tcp}/", ["/", f"{directory}/d"], [f"{directory}/d", "/"]):
+        with pytest.raises(OSError, match="name what is in it") as failure:
+            fs.rm(root, recursive=True)
+        assert failure.value.errno == errno.EBUSY
+        assert os.path.exists(f"{local}/d/x") and os.path.exists(f"{local}/precious/sub/b")
+    for root in ("/", "/..", directory + "/.."):
+        with pytest.raises(OSError):
+            fs.session.rmtree(root)
+        assert os.path.exists(f"{local}/d/x")
+    with pytest.raises(NotADirectoryError):
+        fs.session.rmtree(f"{directory}/toplink")
+    fs.session.rmtree(f"{directory}/d")
+    assert not os.path.exists(f"{local}/d") and os.path.exists(f"{local}/precious/a")
 
 
 def test_removal_of_some_depths_keeps_the_rest(

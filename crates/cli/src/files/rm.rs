@@ -1,20 +1,19 @@
 //! `dafs rm`: files, links and directories go.
 //!
-//! Invariant: a tree is gone through by the handles of its directories, so that no symbolic link
-//! is followed, whatever takes a directory's place meanwhile. What stays is told.
+//! Invariant: what stays is told. How a tree goes is the client library's business, which follows
+//! no symbolic link, whatever takes a directory's place meanwhile.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use dafs_client::{
-    Client, ClientError, DirectoryEntry, FileHandle, ObjectType, Session, Status, block_on,
-    shown_path,
+    Client, ClientError, FileHandle, ObjectType, Session, Status, block_on, shown_path,
 };
 
 use super::{for_each_operand, last_name};
-use crate::place::{Access, Sessions, below};
+use crate::place::{Access, Sessions};
 use crate::shown::message;
 use crate::told::Told;
 
@@ -42,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let client = sessions.client().clone();
     for_each_operand(&arguments.urls, |url| {
         let (session, path) = sessions.open(url)?;
-        let removal = Removal { client: &client, session: &session, is_forced: arguments.force };
+        let removal = Removal { client: &client, session: &session };
         match removal.operand(&path, url, arguments) {
             // As rm(1): what cannot be there is not there.
             Err(error)
@@ -59,15 +58,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 struct Removal<'r> {
     client: &'r Client,
     session: &'r Session,
-    is_forced: bool,
-}
-
-/// A directory on the way down: what is left in it, and its own name in the one above.
-struct Level {
-    handle: FileHandle,
-    path: OsString,
-    name: OsString,
-    left: std::vec::IntoIter<DirectoryEntry>,
 }
 
 impl Removal<'_> {
@@ -80,21 +70,22 @@ impl Removal<'_> {
         let Ok(name) = last_name(path) else {
             bail!("refusing to remove '.' or '..' directory: skipping {url}");
         };
-        let (parent, handle) = block_on(self.client, async {
-            let parent = self.session.resolve_parent_async(path).await?.directory;
-            Ok::<_, ClientError>((parent, self.session.lookup_in_async(parent, name, path).await?))
-        })?;
-        let found = block_on(self.client, self.session.metadata_async(handle, path))?;
-        if found.kind != ObjectType::Directory {
-            if path.as_bytes().ends_with(b"/") {
-                bail!("cannot remove {}: it is no directory", shown_path(path));
-            }
-            return Ok(self.remove(parent, name, path)?);
+        let parent = block_on(self.client, self.session.resolve_parent_async(path))?.directory;
+        let ends_as_directory = path.as_bytes().ends_with(b"/");
+        if arguments.recursive && !ends_as_directory {
+            return self.tree(parent, name, path);
         }
-        match (arguments.recursive, arguments.dir) {
-            (true, _) => self.tree(parent, name, handle, path),
-            (false, true) => Ok(self.remove(parent, name, path)?),
-            (false, false) => bail!(
+        let handle = block_on(self.client, self.session.lookup_in_async(parent, name, path))?;
+        let found = block_on(self.client, self.session.metadata_async(handle, path))?;
+        match (found.kind == ObjectType::Directory, arguments.recursive, arguments.dir) {
+            (false, ..) if ends_as_directory => {
+                bail!("cannot remove {}: it is no directory", shown_path(path))
+            }
+            (true, true, _) => self.tree(parent, name, path),
+            (false, ..) | (true, false, true) => {
+                Ok(block_on(self.client, self.session.remove_in_async(parent, name, path))?)
+            }
+            (true, false, false) => bail!(
                 "cannot remove {}: it is a directory; give -r to remove it with all that is in \
                  it, or -d if it is empty",
                 shown_path(path)
@@ -102,87 +93,16 @@ impl Removal<'_> {
         }
     }
 
-    fn remove(&self, directory: FileHandle, name: &OsStr, path: &OsStr) -> Result<(), ClientError> {
-        block_on(self.client, self.session.remove_in_async(directory, name, path))
-    }
-
-    /// Removes a directory and all that is in it, as far as it goes.
-    fn tree(
-        &self,
-        parent: FileHandle,
-        name: &OsStr,
-        handle: FileHandle,
-        path: &OsStr,
-    ) -> Result<()> {
+    /// Removes what has a name, and all that is in it, as far as it goes.
+    fn tree(&self, parent: FileHandle, name: &OsStr, path: &OsStr) -> Result<()> {
         let mut has_failed = false;
-        let mut way = Vec::new();
-        let top = self.enter(handle, name, path.to_owned());
-        self.take(top, &mut way, &mut has_failed);
-        while let Some(level) = way.last_mut() {
-            let Some(entry) = level.left.next() else {
-                let done = way.pop().context("a level is there")?;
-                let above = way.last().map_or(parent, |above| above.handle);
-                self.note(self.remove(above, &done.name, &done.path), &mut has_failed);
-                continue;
-            };
-            let below = below(&level.path, &entry.name);
-            let is_directory =
-                entry.metadata.as_ref().is_some_and(|m| m.kind == ObjectType::Directory);
-            if !is_directory {
-                let removed = self.remove(level.handle, &entry.name, &below);
-                self.note(removed, &mut has_failed);
-                continue;
-            }
-            let directory = level.handle;
-            let found = self.session.lookup_in_async(directory, &entry.name, &below);
-            match block_on(self.client, found) {
-                Ok(handle) => {
-                    let level = self.enter(handle, &entry.name, below);
-                    self.take(level, &mut way, &mut has_failed);
-                }
-                Err(error) => self.note(Err(error), &mut has_failed),
-            }
-        }
-        if has_failed { Err(Told.into()) } else { Ok(()) }
-    }
-
-    /// Goes down into a directory. One that cannot be listed may be empty, and is tried as it is.
-    fn enter(
-        &self,
-        handle: FileHandle,
-        name: &OsStr,
-        path: OsString,
-    ) -> (Level, Option<ClientError>) {
-        let listed = block_on(self.client, self.session.list_async(handle, &path));
-        let (left, error) = match listed {
-            Ok(entries) => (entries, None),
-            Err(error) => (Vec::new(), Some(error)),
+        let mut tell = |error: ClientError| {
+            eprintln!("dafs: cannot remove {}", message(&error.to_string()));
+            has_failed = true;
         };
-        (Level { handle, path, name: name.to_owned(), left: left.into_iter() }, error)
-    }
-
-    fn take(
-        &self,
-        (level, error): (Level, Option<ClientError>),
-        way: &mut Vec<Level>,
-        has_failed: &mut bool,
-    ) {
-        if let Some(error) = error {
-            self.note(Err(error), has_failed);
-        }
-        way.push(level);
-    }
-
-    /// Tells what has failed. What somebody else has removed meanwhile is gone as it should be.
-    fn note(&self, done: Result<(), ClientError>, has_failed: &mut bool) {
-        match done {
-            Ok(()) => {}
-            Err(error) if self.is_forced && error.status() == Some(Status::NoEnt) => {}
-            Err(error) => {
-                eprintln!("dafs: cannot remove {}", message(&error.to_string()));
-                *has_failed = true;
-            }
-        }
+        let removal = self.session.remove_tree_in_async(parent, name, path, None, &mut tell);
+        block_on(self.client, removal)?;
+        if has_failed { Err(Told.into()) } else { Ok(()) }
     }
 }
 

@@ -64,6 +64,11 @@ impl Place {
         self.start(&[export.as_os_str()]);
     }
 
+    /// Serves these directories instead.
+    pub fn serve_directories(&mut self, directories: &[&OsStr]) {
+        self.start(directories);
+    }
+
     /// Serves memory of so many octets instead of the directory.
     pub fn serve_memory(&mut self, size: &str) {
         self.start(&["--memory".as_ref(), size.as_ref()]);

@@ -346,13 +346,14 @@ class Session:
         self._native.remove(text).wait()
 
     def rmtree(self, path: Path) -> None:
-        """Removes a directory and all that is in it."""
-        for entry in self.scandir(path):
-            if entry.is_dir():
-                self.rmtree(entry)
-            else:
-                self._native.remove(entry.path).wait()
-        self._native.remove(fspath(path)).wait()
+        """Removes a directory and all that is in it, as far as it goes; no link is followed.
+
+        The root of a server, of an export or of a mounted file system stays, with what is in it.
+        """
+        text = fspath(path)
+        if not self.lstat(text).is_dir():
+            raise NotADirectoryError(20, os.strerror(20), text)
+        self._native.remove_tree(text).wait()
 
     def symlink(self, text: Path, path: Path) -> None:
         """Makes a symbolic link at ``path`` that says ``text``."""

@@ -276,6 +276,15 @@ class Session:
         """Removes a file, a link or an empty directory."""
         await self._driver.run(self._native.remove(fspath(path)))
 
+    async def rmtree(self, path: Path, *, depth: int | None = None) -> None:
+        """Removes a name, and all that is in it if it is a directory's, as far as it goes; no link
+        is followed. With ``depth`` so many directories within one another are entered; what lies
+        deeper goes only if it is empty.
+
+        The root of a server, of an export or of a mounted file system stays, with what is in it.
+        """
+        await self._driver.run(self._native.remove_tree(fspath(path), depth))
+
     async def symlink(self, text: Path, path: Path) -> None:
         """Makes a symbolic link at ``path`` that says ``text``."""
         await self._driver.run(self._native.symlink(os.fsdecode(text), fspath(path)))

@@ -3,14 +3,16 @@
 A file system has two sessions, made when they are wanted: one in fsspec's event loop, for all
 that goes on at once, and one that blocks, for open files.
 
-Three rules keep data from being lost. A walk never follows a symbolic link. What is removed or moved
-is the name that was given if there is one, even if it has characters of patterns. A copy opens its source first, then its target
-without cutting it, and cuts it only when both are known to be different files.
+Three rules keep data from being lost. A walk never follows a symbolic link, and a removal goes by the
+handles of directories, so that none can take the place of one. What is removed or moved is the name that
+was given if there is one, even if it has characters of patterns. A copy opens its source first, then its
+target without cutting it, and cuts it only when both are known to be different files.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import posixpath
@@ -18,7 +20,7 @@ import secrets
 import shutil
 import stat
 import weakref
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -428,34 +430,15 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         session = await self.set_session()
-        for top in await self._named(path):
-            levels = [[top]]
+        tops = await self._named(path)
+        if recursive and "/" in tops:
+            # Before anything goes: as rm, which asks for --no-preserve-root.
+            raise OSError(errno.EBUSY, "the root of a server stays; name what is in it", "/")
+        for top in tops:
             if recursive:
-                async for level in self._levels(session, top, maxdepth):
-                    levels.append(level)
-            # What is in a directory goes before it; what lies equally deep goes together.
-            for level in reversed(levels):
-                for begin in range(0, len(level), _TOGETHER):
-                    together = level[begin : begin + _TOGETHER]
-                    await asyncio.gather(*(session.remove(one) for one in together))
-
-    async def _levels(
-        self, session: aio.Session, top: str, depth_max: int | None
-    ) -> AsyncIterator[list[str]]:
-        """What lies in a directory, one depth after the other. Links are not followed."""
-        if not (await session.stat(top, follow_symlinks=False)).is_dir():
-            return
-        directories = [top]
-        depth = 0
-        while directories and (depth_max is None or depth < depth_max):
-            depth += 1
-            entries: list[DirEntry] = []
-            for begin in range(0, len(directories), _TOGETHER):
-                together = directories[begin : begin + _TOGETHER]
-                for found in await asyncio.gather(*(session.scandir(one) for one in together)):
-                    entries += found
-            yield [entry.path for entry in entries]
-            directories = [entry.path for entry in entries if entry.is_dir()]
+                await session.rmtree(top, depth=maxdepth)
+            else:
+                await session.remove(top)
 
     async def _mv_file(self, path1: str, path2: str) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -733,8 +716,6 @@ def _write_all(local: Any, view: memoryview) -> None:
         view = view[local.write(view) :]
 
 
-#: Names that are removed together.
-_TOGETHER = 256
 #: How often two files that change are looked at, or one that comes and goes is opened.
 _LOOKS_MAX = 8
 #: What is read at once of what has no size beforehand.

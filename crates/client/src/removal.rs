@@ -1,0 +1,253 @@
+//! Removing a directory with all that is in it.
+//!
+//! Invariant: a tree is gone through by the handles of its directories, and removed by name in
+//! them: no symbolic link is followed, whatever takes a directory's place meanwhile. What stays is
+//! told. What somebody else has removed meanwhile is gone as it should be.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{OsStr, OsString};
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
+use std::task::Poll;
+
+use dafs_types::{FileHandle, FsHandle, ObjectType, Status};
+
+use crate::error::{ClientError, Result};
+use crate::names::{DirectoryEntry, name_of};
+use crate::path::label;
+use crate::session::Session;
+
+impl Session {
+    /// Removes a name from a directory; if it is a directory's, with all that is in it. Its
+    /// directories are entered down to `depth_max` of them, itself the first, where that is given;
+    /// what lies deeper goes only if it is empty. `path` is for messages.
+    ///
+    /// What cannot be removed is given to `tell`, and the rest goes on.
+    ///
+    /// # Errors
+    /// If there is nothing of that name, or the session has ended. [`ClientError::Kept`] for the
+    /// root of the server, of an export or of what is mounted there: nothing was removed then.
+    pub async fn remove_tree_in_async<N, P>(
+        &self,
+        directory: FileHandle,
+        name: &N,
+        path: &P,
+        depth_max: Option<usize>,
+        tell: &mut dyn FnMut(ClientError),
+    ) -> Result<()>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
+        name_of(name, path)?;
+        let top = self.lookup_in_async(directory, name, path).await?;
+        if self.metadata_async(top, path).await?.kind != ObjectType::Directory {
+            return self.remove_in_async(directory, name, path).await;
+        }
+        // Where a file system begins its name cannot go; then nothing that is in it should.
+        if top == self.root || file_system_of(top) != file_system_of(directory) {
+            return Err(ClientError::Kept { path: label(path).into_owned() });
+        }
+        let mut removal = Removal {
+            session: self,
+            directory,
+            depth_max: depth_max.unwrap_or(DEPTH_MAX).min(DEPTH_MAX),
+            path: path.as_bytes().to_vec(),
+            way: Vec::new(),
+            tell: RefCell::new(tell),
+        };
+        if removal.depth_max == 0 {
+            return self.remove_in_async(directory, name, path).await;
+        }
+        removal.enter(top, name.to_owned()).await?;
+        while let Some(level) = removal.way.last_mut() {
+            match level.left.next() {
+                Some(name) => removal.go_down(name).await?,
+                None => removal.go_up().await?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A directory that is being removed.
+struct Removal<'s, 't> {
+    session: &'s Session,
+    /// The one that the top is in.
+    directory: FileHandle,
+    depth_max: usize,
+    /// Path of the directory that this is at.
+    path: Vec<u8>,
+    /// The directories from the top to there.
+    way: Vec<Level>,
+    tell: RefCell<&'t mut dyn FnMut(ClientError)>,
+}
+
+/// A directory on the way down.
+struct Level {
+    handle: FileHandle,
+    name: OsString,
+    /// Octets of the path to the one that it is in.
+    path_length: usize,
+    /// Directories in it that are still to be removed.
+    left: std::vec::IntoIter<OsString>,
+    /// Why it could not be listed. It may be empty all the same.
+    unlisted: Option<ClientError>,
+    /// Whether something in it stays, which was told.
+    stays: bool,
+}
+
+impl Removal<'_, '_> {
+    /// Goes into a directory, the path of which leads there, and removes all that is no directory.
+    async fn enter(&mut self, handle: FileHandle, name: OsString) -> Result<()> {
+        let path_length = self.path.len().saturating_sub(name.len() + 1);
+        let (left, stays) = (Vec::new().into_iter(), false);
+        let mut level = Level { handle, name, path_length, left, unlisted: None, stays };
+        match self.session.list_async(handle, OsStr::from_bytes(&self.path)).await {
+            Ok(entries) => {
+                // Those that lie too deep go as if they were none.
+                let is_entered = self.way.len() + 1 < self.depth_max;
+                let is_directory = |entry: &DirectoryEntry| {
+                    let kind = entry.metadata.as_ref().map(|found| found.kind);
+                    is_entered && kind == Some(ObjectType::Directory)
+                };
+                let (directories, others): (Vec<_>, Vec<_>) =
+                    entries.into_iter().partition(is_directory);
+                level.stays = self.remove_all(handle, &others).await?;
+                let names = directories.into_iter().map(|entry| entry.name);
+                level.left = names.collect::<Vec<_>>().into_iter();
+            }
+            Err(error) if is_of_one(&error) => level.unlisted = Some(error),
+            Err(error) => return Err(error),
+        }
+        self.way.push(level);
+        Ok(())
+    }
+
+    /// Goes into a directory of this one.
+    async fn go_down(&mut self, name: OsString) -> Result<()> {
+        let Some(here) = self.way.last().map(|level| level.handle) else { return Ok(()) };
+        let path = self.below(&name);
+        let found = self.session.lookup_in_async(here, &name, OsStr::from_bytes(&path)).await;
+        match found {
+            Ok(handle) => {
+                self.path = path;
+                self.enter(handle, name).await
+            }
+            Err(error) => {
+                let stays = self.note(Err(error))?;
+                self.keep(stays);
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes the directory that this is at, if nothing stays in it.
+    async fn go_up(&mut self) -> Result<()> {
+        let Some(level) = self.way.pop() else { return Ok(()) };
+        let above = self.way.last().map_or(self.directory, |above| above.handle);
+        let mut stays = level.stays;
+        if !stays {
+            let path = OsStr::from_bytes(&self.path);
+            let removed = self.session.remove_in_async(above, &level.name, path).await;
+            let removed = match (removed, level.unlisted) {
+                // That tells more than that it is not empty.
+                (Err(error), Some(unlisted)) if is_of_one(&error) => Err(unlisted),
+                (removed, _) => removed,
+            };
+            stays = self.note(removed)?;
+        }
+        self.keep(stays);
+        self.path.truncate(level.path_length);
+        Ok(())
+    }
+
+    /// Something in the directory that this is at stays.
+    fn keep(&mut self, stays: bool) {
+        if let Some(level) = self.way.last_mut() {
+            level.stays |= stays;
+        }
+    }
+
+    /// Removes names from a directory. Whether one of them stays.
+    async fn remove_all(&self, directory: FileHandle, entries: &[DirectoryEntry]) -> Result<bool> {
+        let (stays, end) = (Cell::new(false), RefCell::new(Ok(())));
+        let entries = entries.iter().take_while(|_| end.borrow().is_ok());
+        let removals = entries.map(|entry| self.remove_one(directory, &entry.name, &stays, &end));
+        several_at_a_time(removals).await;
+        end.into_inner()?;
+        Ok(stays.get())
+    }
+
+    async fn remove_one(
+        &self,
+        directory: FileHandle,
+        name: &OsStr,
+        stays: &Cell<bool>,
+        end: &RefCell<Result<()>>,
+    ) {
+        let path = self.below(name);
+        let path = OsStr::from_bytes(&path);
+        let removed = self.session.remove_in_async(directory, name, path).await;
+        match self.note(removed) {
+            Ok(one_stays) => stays.set(stays.get() || one_stays),
+            Err(error) => *end.borrow_mut() = Err(error),
+        }
+    }
+
+    /// Whether what was to be removed stays, which is told. An error ends it all.
+    fn note(&self, removed: Result<()>) -> Result<bool> {
+        match removed {
+            Ok(()) => Ok(false),
+            Err(error) if error.status() == Some(Status::NoEnt) => Ok(false),
+            Err(error) if is_of_one(&error) => {
+                let mut tell = self.tell.borrow_mut();
+                tell(error);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn below(&self, name: &OsStr) -> Vec<u8> {
+        [&self.path, name.as_bytes()].join(&b'/')
+    }
+}
+
+/// The file system that an object is in, whichever node of a federation keeps it.
+fn file_system_of(handle: FileHandle) -> FsHandle {
+    let mut system = handle.fs();
+    system.0[6..8].fill(0);
+    system
+}
+
+/// Whether an error is about one object, so that others may fare better.
+fn is_of_one(error: &ClientError) -> bool {
+    matches!(error, ClientError::Status { .. } | ClientError::OutcomeUnknown { .. })
+}
+
+/// Runs futures to their ends, [`WIDTH`] of them at a time.
+async fn several_at_a_time<F: Future<Output = ()>>(mut futures: impl Iterator<Item = F>) {
+    let mut running: Vec<Pin<Box<F>>> = Vec::new();
+    std::future::poll_fn(|context| {
+        loop {
+            running.extend(futures.by_ref().take(WIDTH - running.len()).map(Box::pin));
+            let count = running.len();
+            running.retain_mut(|future| future.as_mut().poll(context).is_pending());
+            match running.len() {
+                0 if count == 0 => return Poll::Ready(()),
+                left if left == count => return Poll::Pending,
+                _ => {}
+            }
+        }
+    })
+    .await;
+}
+
+/// Removals under way at once.
+const WIDTH: usize = 32;
+/// Directories in one another that are entered: more than any program makes, and fewer than a
+/// server needs that makes them up as they are asked for, to fill this side's memory.
+const DEPTH_MAX: usize = 1 << 16;
