@@ -154,7 +154,7 @@ fn options(arguments: &Blocks) -> Result<Options> {
 fn start(place: &Path, pass: &Pass) -> Result<Served> {
     let exported = place.join("export");
     std::fs::create_dir_all(&exported).with_context(|| format!("making {}", exported.display()))?;
-    Served::start(place, &[exported.display().to_string()], pass)
+    Served::start(place, &[exported], pass)
 }
 
 /// Arguments of `dafs bench-peer`: what a process does that is measured against.

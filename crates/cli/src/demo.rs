@@ -4,6 +4,7 @@
 //! Invariant: never more than one copy is on the disk, and each was made where no other
 //! was removed.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -47,15 +48,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         keep_copies_apart(parent);
     }
     println!("serving {}", directory.display());
-    let exports = [format!("tree={}", directory.display()), format!("in={}", inbox.display())];
+    let exports = [export("tree", &directory), export("in", &inbox)];
     // What is shown is read only: nothing may come of it for the user's own files.
     let config = scratch.path().join("serve.toml");
     std::fs::write(&config, "[[export]]\nname = \"tree\"\nread-only = true\n")?;
-    let config = config.to_str().context("the temporary directory's name is not UTF-8")?;
     let pass = Pass::new()?;
     let any_port = ([127, 0, 0, 1], 0).into();
-    let served =
-        Served::start_at(any_port, scratch.path(), &exports, &["--config", config], &pass)?;
+    let more = [OsStr::new("--config"), config.as_os_str()];
+    let served = Served::start_at(any_port, scratch.path(), &exports, &more, &pass)?;
     let local = time_local(&directory, scratch.path())?;
     println!("{:28} {:>8} {:>10} {:>8} {:>8}", "", "files", "MB", "seconds", "MB/s");
     let mut differing = 0;
@@ -75,6 +75,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     println!("      dafs ls dafs://localhost/   look at it from another terminal");
     println!("      dafs bench --output DIR     all block sizes, as JSON and plots");
     Ok(())
+}
+
+/// How `dafs serve` is told of a directory under a name.
+fn export(name: &str, directory: &Path) -> OsString {
+    [OsStr::new(name), OsStr::new("="), directory.as_os_str()].into_iter().collect()
 }
 
 fn bench_options(served: &Served, pass: &Pass, tiny: bool) -> Result<dafs_bench::Options> {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: two servers never share a journal; the second says so and does not start.
 
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,14 +74,15 @@ fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
 }
 
 /// What the journal of these directories is called: something to recognize, and a sum of all of
-/// their paths.
+/// their paths, byte by byte.
 fn name_of<'p>(directories: impl Iterator<Item = &'p Path>) -> String {
-    let mut names: Vec<String> = directories.map(full_path).collect();
+    let mut names: Vec<Vec<u8>> = directories.map(full_path).collect();
     names.sort_unstable();
-    let names = names.join("\n");
-    let stem = names.lines().next().and_then(|name| name.rsplit('/').next()).unwrap_or_default();
-    let stem: String = stem.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
-    format!("{stem}-{:08x}", crc32c::crc32c(names.as_bytes()))
+    let line = names.first().and_then(|name| name.split(|octet| *octet == b'\n').next());
+    let stem = line.and_then(|name| name.rsplit(|octet| *octet == b'/').next());
+    let stem = stem.unwrap_or_default().iter().filter(|octet| octet.is_ascii_alphanumeric());
+    let stem: String = stem.take(32).map(|octet| char::from(*octet)).collect();
+    format!("{stem}-{:08x}", crc32c::crc32c(&names.join(&b'\n')))
 }
 
 /// The exports that once made the journal's name: those of `directories`, not of `[[export]]`.
@@ -111,8 +113,8 @@ fn take_over(journals: &Path, former: &Path, path: &Path) {
     }
 }
 
-/// A path without links.
-fn full_path(path: &Path) -> String {
+/// A path without links. Two that are not UTF-8 must not become one: each has a journal of its own.
+fn full_path(path: &Path) -> Vec<u8> {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    full.to_string_lossy().into_owned()
+    full.into_os_string().into_vec()
 }

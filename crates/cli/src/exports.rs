@@ -3,6 +3,8 @@
 //! Invariant: no file that decides who may come lies where clients can read or replace it, and an
 //! export's rules are not got round through another export that it lies in.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -13,23 +15,31 @@ use crate::serve::{Arguments, state_directory};
 /// A directory, and what clients know it by.
 #[derive(Clone, Debug)]
 pub struct Exported {
-    pub name: String,
+    pub name: OsString,
     pub path: PathBuf,
 }
 
 /// Everything that is exported, in the order that was given.
 pub fn all(arguments: &Arguments) -> Vec<Exported> {
-    let plain = arguments.directories.iter().map(|text| match text.split_once('=') {
-        // No name has a slash: what stands before this sign is part of a path.
-        Some((name, path)) if !name.contains('/') => {
-            Exported { name: name.to_owned(), path: path.into() }
-        }
-        _ => Exported { name: name_of(Path::new(text)), path: text.into() },
-    });
+    let plain = arguments.directories.iter().map(|given| plain(given));
     let named = arguments.export.iter().filter_map(|export| {
-        Some(Exported { name: export.name.clone(), path: export.path.clone()? })
+        Some(Exported { name: export.name.clone().into(), path: export.path.clone()? })
     });
     plain.chain(named).collect()
+}
+
+/// What a path or NAME=PATH stands for.
+fn plain(given: &Path) -> Exported {
+    let octets = given.as_os_str().as_bytes();
+    let sign = octets.iter().position(|octet| matches!(octet, b'=' | b'/'));
+    match sign.filter(|sign| octets[*sign] == b'=') {
+        Some(sign) => {
+            let [name, path] = [&octets[..sign], &octets[sign + 1..]].map(OsStr::from_bytes);
+            Exported { name: name.to_owned(), path: path.into() }
+        }
+        // No name has a slash: a sign behind one is part of a path.
+        None => Exported { name: name_of(given), path: given.to_owned() },
+    }
 }
 
 /// Refuses what gives the server's secrets or an export's files to whom the rules keep out.
@@ -115,7 +125,7 @@ fn stricter(arguments: &Arguments, outer: &Exported, inner: &Exported) -> Option
 }
 
 fn table<'a>(arguments: &'a Arguments, export: &Exported) -> Option<&'a ExportTable> {
-    arguments.export.iter().find(|table| table.name == export.name)
+    arguments.export.iter().find(|table| export.name == *table.name)
 }
 
 /// Files that decide who may come, and as whom.
@@ -142,7 +152,7 @@ fn full(path: &Path) -> PathBuf {
     }
 }
 
-fn name_of(path: &Path) -> String {
+fn name_of(path: &Path) -> OsString {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    full.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned())
+    full.file_name().unwrap_or(OsStr::new("root")).to_owned()
 }

@@ -32,7 +32,7 @@ use crate::strangers;
 pub struct Arguments {
     /// Directories to serve, each a path or NAME=PATH.
     #[serde(rename = "directories")]
-    pub directories: Vec<String>,
+    pub directories: Vec<PathBuf>,
     /// TOML file with these options; flags count for more.
     #[arg(long)]
     #[serde(skip)]
@@ -397,7 +397,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
     exports::check(arguments)?;
     for export in &mut exports {
         export.read_only = arguments.read_only;
-        let said = arguments.export.iter().find(|table| table.name == export.name);
+        let said = arguments.export.iter().find(|table| export.name == *table.name);
         let said = said.and_then(|table| table.cross_mounts);
         export.cross_mounts = said.unwrap_or(arguments.cross_mounts);
     }

@@ -59,8 +59,9 @@ pub struct Served {
 
 impl Served {
     /// Starts `dafs serve` at any port of this machine and waits until it is ready.
-    pub fn start(scratch: &Path, exports: &[String], pass: &Pass) -> Result<Self> {
-        Self::start_at(([127, 0, 0, 1], 0).into(), scratch, exports, &[], pass)
+    pub fn start(scratch: &Path, exports: &[impl AsRef<OsStr>], pass: &Pass) -> Result<Self> {
+        let no_more: &[&str] = &[];
+        Self::start_at(([127, 0, 0, 1], 0).into(), scratch, exports, no_more, pass)
     }
 
     /// The same at this port, with more of the options of `dafs serve`.
@@ -68,7 +69,7 @@ impl Served {
         tcp: SocketAddr,
         scratch: &Path,
         exports: &[impl AsRef<OsStr>],
-        more: &[&str],
+        more: &[impl AsRef<OsStr>],
         pass: &Pass,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;

@@ -50,6 +50,44 @@ fn ok(arguments: &[&OsStr]) -> Vec<u8> {
 }
 
 #[test]
+fn directories_with_names_of_any_bytes_are_served() {
+    let mut place = Place::new();
+    let names = [&b"caf\xe9"[..], b"caf\xe8", b"a=b\xff", b"\xee\xbe\x80"].map(OsStr::from_bytes);
+    let directories = names.map(|name| place.path("").join(name));
+    for directory in &directories {
+        std::fs::create_dir(directory).unwrap();
+        std::fs::write(directory.join("file"), directory.as_os_str().as_bytes()).unwrap();
+    }
+    let content = |directory: &Path| directory.as_os_str().as_bytes().to_vec();
+    let base = place.url("").into_bytes();
+    let url = |path: &[u8]| OsString::from_vec([&base, path].concat());
+    let journals = place.path("state/journals");
+    for directory in &directories {
+        let url = url(b"file");
+        let before = entries(&journals).len();
+        place.kill_server();
+        place.serve_directories(&[directory.as_os_str()]);
+        assert_eq!(ok(&["cat".as_ref(), &url]), content(directory));
+        assert_eq!(entries(&journals).len(), before + 1, "{directory:?} has one of its own");
+    }
+    place.kill_server();
+    let named = OsStr::from_bytes(b"na\xefme=");
+    let named = [named, directories[0].as_os_str()].into_iter().collect::<OsString>();
+    let all = directories.iter().map(|path| path.as_os_str()).chain([&*named]);
+    place.serve_directories(&all.collect::<Vec<_>>());
+    let listed = ok(&["ls".as_ref(), &url(b"")]);
+    let listed: BTreeSet<&[u8]> = listed.split(|octet| *octet == b'\n').collect();
+    for name in names.map(OsStr::as_bytes).into_iter().chain([&b"na\xefme"[..]]) {
+        assert!(listed.contains(name), "{listed:?}");
+    }
+    for (name, directory) in names.iter().zip(&directories) {
+        let path = [name.as_bytes(), b"/file"].concat();
+        assert_eq!(ok(&["cat".as_ref(), &url(&path)]), content(directory));
+    }
+    assert_eq!(ok(&["cat".as_ref(), &url(b"na\xefme/file")]), content(&directories[0]));
+}
+
+#[test]
 fn trees_with_names_of_any_bytes_are_copied_both_ways_listed_and_removed() {
     let place = Place::new();
     let tree = place.path("tree");

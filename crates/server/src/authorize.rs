@@ -7,6 +7,7 @@
 //! request pays for it. Without rules everybody may come, nobody is trusted, and every
 //! export is seen; only user 0 of another host counts as nobody ([`Squash::Root`]).
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -194,7 +195,7 @@ impl AccessRules {
         peer: &PeerFacts,
         who: &Principal,
         how: AuthType,
-        exports: &[String],
+        exports: &[OsString],
     ) -> Result<Verdict, Refused> {
         let speaks = |(_, rule): &(usize, &ConnectRule)| rule.peers.matches(peer, who, how);
         match self.connect.iter().enumerate().find(speaks) {
@@ -217,10 +218,10 @@ impl AccessRules {
         }
     }
 
-    fn terms(&self, name: &str, peer: &PeerFacts, who: &Principal, how: AuthType) -> ExportTerms {
+    fn terms(&self, name: &OsStr, peer: &PeerFacts, who: &Principal, how: AuthType) -> ExportTerms {
         let by_default = if peer.is_local { Squash::Nobody } else { Squash::Root };
         let open = PartialTerms::default();
-        let rules = self.exports.iter().find(|rules| rules.name == name);
+        let rules = self.exports.iter().find(|rules| *name == *rules.name);
         let base = rules.map_or(&open, |rules| &rules.terms);
         let clients = rules.map_or(&[][..], |rules| &rules.clients);
         let own = clients.iter().find(|(peers, _)| peers.matches(peer, who, how));
@@ -584,8 +585,8 @@ mod tests {
         assert!(!is_it("certificate:*", &remote("192.0.2.1")), "it has shown none");
     }
 
-    fn names() -> Vec<String> {
-        vec!["home".to_owned(), "pub".to_owned()]
+    fn names() -> Vec<OsString> {
+        vec!["home".into(), "pub".into()]
     }
 
     #[test]
@@ -687,7 +688,7 @@ mod tests {
         assert_eq!(terms_of("192.0.2.1", user("root")), Some((Squash::Nobody, false)));
         assert_eq!(terms_of("10.0.0.1", user("ada")), Some((Squash::All, true)));
         assert_eq!(terms_of("192.0.2.1", user("ada")), None);
-        let only = ["home".to_owned()];
+        let only = [OsString::from("home")];
         let refusal = rules.judge(&remote("::1"), &user("ada"), AuthType::Text, &only);
         assert_eq!(refusal, Err(Refused::NoExport));
     }

@@ -4,6 +4,8 @@
 //! store, which a local file system answers from its caches.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +19,7 @@ use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
 use dafs_store::cache::Cache;
 use dafs_store::{ExportTerms, Store};
+use dafs_types::names::shown;
 use dafs_types::{Entropy, Moment, Verifier, limits};
 use dafs_wire::ByteOrder;
 
@@ -74,7 +77,7 @@ pub(crate) struct Reactor {
     pub(crate) logins: Logins,
     pub(crate) kerberos: Option<Arc<Kerberos>>,
     pub(crate) access: AccessRules,
-    pub(crate) export_names: Vec<String>,
+    pub(crate) export_names: Vec<OsString>,
     /// The store as it is, for who has not come in.
     pub(crate) whole_view: Arc<View>,
     /// The store as clients see it, by the terms they have in common.
@@ -468,8 +471,11 @@ fn start_kerberos(
 /// Rules speak of exports there are, and of terms the store can keep.
 fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
     let names = store.export_names();
-    if let Some(rules) = access.exports.iter().find(|rules| !names.contains(&rules.name)) {
-        let (name, there) = (&rules.name, names.join(", "));
+    if let Some(rules) =
+        access.exports.iter().find(|rules| names.iter().all(|name| *name != *rules.name))
+    {
+        let there: Vec<_> = names.iter().map(|name| shown(name.as_bytes())).collect();
+        let (name, there) = (&rules.name, there.join(", "));
         let text = format!("rules for an export {name:?}, which is not served; there are: {there}");
         return Err(ServerError::Access(text));
     }

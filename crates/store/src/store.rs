@@ -3,6 +3,7 @@
 //! Invariant: every call checks the asker's permission itself, and an answer never
 //! leads outside what is exported.
 
+use std::ffi::OsString;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,8 +268,8 @@ pub trait Store: Send + Sync {
     }
 
     /// The names of its exports, for who sets terms.
-    fn export_names(&self) -> Vec<String> {
-        vec!["export".to_owned()]
+    fn export_names(&self) -> Vec<OsString> {
+        vec!["export".into()]
     }
 
     /// Whether a handle is not of an export that these terms hide.

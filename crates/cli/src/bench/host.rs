@@ -38,11 +38,10 @@ impl Host {
         let program = std::env::current_exe().context("finding this program")?;
         let exported = scratch.path().join("export");
         std::fs::create_dir(&exported)?;
-        let exports = [exported.display().to_string()];
         let any_port = ([127, 0, 0, 1], 0).into();
         let pass = Pass::new()?;
         pass.keep(&scratch.path().join(PASSWORD))?;
-        let served = Served::start_at(any_port, scratch.path(), &exports, more, &pass)?;
+        let served = Served::start_at(any_port, scratch.path(), &[exported], more, &pass)?;
         Ok(Self { scratch, served, pass, program })
     }
 

@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_example_is_a_configuration_with_and_without_its_comments() {
         let plain: Arguments = toml::from_str(EXAMPLE).unwrap();
-        assert_eq!(plain.directories, ["/srv/dafs"]);
+        assert_eq!(plain.directories, [std::path::Path::new("/srv/dafs")]);
         assert!(plain.tcp.unwrap().ip().is_loopback() && plain.no_anonymous);
         let uncommented: Vec<&str> = EXAMPLE
             .lines()

@@ -4,6 +4,7 @@
 //! for itself), which local file systems keep valid while entries come and go.
 
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStringExt;
 
 use dafs_types::permission::{EXECUTE, READ};
 use dafs_types::{CookieVerifier, Credentials, FileHandle, ReaddirCookie};
@@ -90,7 +91,7 @@ impl LocalStore {
             let attributes = sys::status(export.root.fd())?.attributes;
             page.entries.push(ListEntry {
                 cookie: ReaddirCookie(index as u64 + 1 + FIRST),
-                name: export.name.clone().into_bytes(),
+                name: export.name.clone().into_vec(),
                 file_id: attributes.file_id,
                 object: request
                     .want_objects

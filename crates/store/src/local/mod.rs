@@ -23,8 +23,10 @@ mod table;
 mod xattr;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,9 +51,9 @@ use table::{Hints, NodeTable};
 /// One exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name in the virtual root, and part of its file-system handle: a renamed
-    /// export makes its handles stale.
-    pub name: String,
+    /// Its name in the virtual root, any bytes but a slash and NUL, and part of its file-system
+    /// handle: a renamed export makes its handles stale.
+    pub name: OsString,
     /// Where it is.
     pub path: PathBuf,
     /// Whether changes are refused.
@@ -69,7 +71,7 @@ pub struct Export {
 impl Export {
     /// An export that may be changed, by everybody as whom they are.
     #[must_use]
-    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+    pub fn new(name: impl Into<OsString>, path: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
             path: path.into(),
@@ -213,7 +215,7 @@ pub struct Shared {
 }
 
 struct ExportRoot {
-    name: String,
+    name: OsString,
     id: u64,
     /// What stood for it in handles before the node had room there.
     old_id: u64,
@@ -244,7 +246,7 @@ impl LocalStore {
         let sealer = Sealer::load(&config.state_directory)
             .map_err(|source| StartError::State { path: config.state_directory.clone(), source })?;
         let export_ids: Vec<u64> =
-            config.exports.iter().map(|export| sealer.export_id(&export.name)).collect();
+            config.exports.iter().map(|export| sealer.export_id(export.name.as_bytes())).collect();
         let (identity, facet) = (Identity::VirtualRoot, Facet::Object);
         let virtual_root = Parts { export: 0, file_system: 0, identity, facet };
         let shared = Shared {
@@ -291,7 +293,7 @@ impl LocalStore {
         let root = Arc::new(self.make(path_fd, index, 0, &status));
         lock(&self.mounts).insert((index, 0), Arc::new(mount_fd));
         let (name, id) = (export.name.clone(), self.export_ids[index]);
-        let old_id = self.sealer.old_export_id(&name);
+        let old_id = self.sealer.old_export_id(name.as_bytes());
         let mounts = mount_points();
         let is_whole = is_mount_of_whole(&mounts, status.mount_id, root.fd());
         let mount = mounts.iter().find(|mount| mount.id == status.mount_id);

@@ -3,7 +3,9 @@
 //! Invariant: whoever calls enters an export first, as whom its configuration lets them be
 //! there; what is checked then is in `check.rs`. Named attributes have calls of their own.
 
+use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +74,7 @@ impl Store for LocalStore {
         Some(Arc::new(Self { shared: self.shared.clone(), terms }))
     }
 
-    fn export_names(&self) -> Vec<String> {
+    fn export_names(&self) -> Vec<OsString> {
         self.exports.iter().map(|export| export.name.clone()).collect()
     }
 

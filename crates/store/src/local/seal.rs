@@ -109,13 +109,13 @@ impl Sealer {
     /// Stands for an export by its name, not by its place in the configuration.
     ///
     /// The upper 16 bits are the node's, and 0 alone. Number 0 is the virtual root's.
-    pub fn export_id(&self, name: &str) -> u64 {
+    pub fn export_id(&self, name: &[u8]) -> u64 {
         (self.old_export_id(name) & EXPORT_MASK).max(1)
     }
 
     /// The same in handles that were made before the node had room: all 64 bits.
-    pub fn old_export_id(&self, name: &str) -> u64 {
-        self.hash(b"export", name.as_bytes())
+    pub fn old_export_id(&self, name: &[u8]) -> u64 {
+        self.hash(b"export", name)
     }
 
     /// Stands for the name of a named attribute, which no handle has room for.
