@@ -5,11 +5,13 @@
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryShelf, LogConfig, ShelfError, UndoConfig};
 use dafs_server::JournalConfig;
 
+use crate::ending::is_ending;
 use crate::exports;
 use crate::serve::Arguments;
 
@@ -45,7 +47,7 @@ pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConf
     let path = journals.join(name_of(exported.iter().map(|export| export.path.as_path())));
     let former = journals.join(name_of(plain_directories(arguments).iter().map(PathBuf::as_path)));
     take_over(&journals, &former, &path);
-    let shelf = DirectoryShelf::open(&path).context(
+    let shelf = open_shelf(&path).context(
         "opening the journal: another server on these directories? Give it another --state DIR, \
          or --exactly-once memory",
     )?;
@@ -57,6 +59,29 @@ pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConf
         log: LogConfig::default(),
         undo: UndoConfig::default(),
     }))
+}
+
+/// Opens a journal; the lock of one whose server is ending is waited for.
+fn open_shelf(path: &Path) -> std::result::Result<DirectoryShelf, ShelfError> {
+    let begun = Instant::now();
+    let mut is_told = false;
+    loop {
+        let opened = DirectoryShelf::open(path);
+        let Err(ShelfError::InUse { process: Some(process), .. }) = &opened else { return opened };
+        // Threads of a server that was killed may still be on their way out of the kernel.
+        if begun.elapsed() > PATIENCE || !is_ending(*process) {
+            return opened;
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            eprintln!(
+                "dafs: {} is still locked by process {process}, which is ending; waiting up to \
+                 {} s for that",
+                path.display(),
+                PATIENCE.as_secs()
+            );
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Says how what auto-recovery locks may have to take back will be saved.
@@ -118,3 +143,8 @@ fn full_path(path: &Path) -> Vec<u8> {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     full.into_os_string().into_vec()
 }
+
+/// How long the last server may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);

@@ -21,6 +21,7 @@ mod copy;
 mod demo;
 mod doctor;
 mod durability;
+mod ending;
 mod exec;
 mod exports;
 mod external;

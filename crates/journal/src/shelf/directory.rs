@@ -237,7 +237,8 @@ fn lock(directory: &File, path: &Path) -> Result<File> {
                 "" => "a process that has not said who it is".to_owned(),
                 word => word.to_owned(),
             };
-            return Err(ShelfError::InUse { path: path.to_owned(), holder });
+            let process = holder.strip_prefix("process ").and_then(|number| number.parse().ok());
+            return Err(ShelfError::InUse { path: path.to_owned(), holder, process });
         }
         Err(errno) => return Err(failed(errno.into())),
     }

@@ -160,6 +160,8 @@ pub enum ShelfError {
         path: PathBuf,
         /// Who holds it, by its own words.
         holder: String,
+        /// Its number, if it has said that. It may have ended since.
+        process: Option<u32>,
     },
     /// The directory holds more names than any journal makes.
     #[error("the journal's directory has more than {count_max} names; it must be its own")]
