@@ -157,6 +157,36 @@ fn a_file_that_is_replaced_by_less_has_nothing_of_the_old_content() {
 }
 
 #[test]
+fn a_lock_is_shown_by_a_name_that_the_file_has() {
+    let place = Place::new();
+    let local = place.path("export").join("file");
+    std::fs::write(&local, "octets").unwrap();
+    // It gets its name as a second one, and loses the first.
+    assert!(dafs().arg("apps").arg("gzip").arg(place.url("file")).status().unwrap().success());
+    let hold = |name: &str, is_removed: bool| {
+        let mut holder = place.lock(&[], name, &["cat"]).stdin(Stdio::piped()).spawn().unwrap();
+        await_that("the lock is held", || place.locks().len() == 1);
+        if is_removed {
+            std::fs::remove_file(place.path("export").join(name)).unwrap();
+        }
+        let shown = place.locks()[0]["file"].as_str().unwrap().to_owned();
+        drop(holder.stdin.take());
+        assert!(holder.wait().unwrap().success());
+        shown
+    };
+    let shown = hold("file.gz", false);
+    assert!(!shown.contains("(deleted)"), "{shown}");
+    // Only who may open files by their handles learns more.
+    if rustix::process::geteuid().is_root() {
+        assert!(shown.ends_with("/export/file.gz"), "{shown}");
+    }
+    // One that was removed has the name that it had.
+    std::fs::write(place.path("export").join("removed"), "octets").unwrap();
+    let shown = hold("removed", true);
+    assert!(shown.ends_with("/export/removed"), "{shown}");
+}
+
+#[test]
 fn a_persistent_lock_breaks_with_its_holder_and_is_repaired() {
     let place = Place::new();
     let mut holder =

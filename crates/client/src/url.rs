@@ -128,8 +128,7 @@ impl Location {
             Some((name, password)) => (decode(name), Some(decode(password))),
             None => (decode(user), None),
         });
-        let no_port = || wrong("the port is no number from 0 to 65535");
-        let (host, port) = split_port(host).ok_or_else(no_port)?;
+        let (host, port) = split_port(host).map_err(wrong)?;
         if host.is_empty() {
             return Err(wrong("the host is missing"));
         }
@@ -250,19 +249,24 @@ fn absolute(path: &str) -> Option<OsString> {
     }
 }
 
-fn split_port(host: &str) -> Option<(String, u16)> {
+/// Host and port, or what is wrong with them.
+fn split_port(host: &str) -> Result<(String, u16), &'static str> {
+    let parse = |port: &str| port.parse().map_err(|_| "the port is no number from 0 to 65535");
     if let Some(rest) = host.strip_prefix('[') {
-        let (address, rest) = rest.split_once(']')?;
+        let (address, rest) = rest.split_once(']').ok_or("the IPv6 address lacks its ']'")?;
         let port = match rest.strip_prefix(':') {
-            Some(port) => port.parse().ok()?,
+            Some(port) => parse(port)?,
             None if rest.is_empty() => DEFAULT_TCP_PORT,
-            None => return None,
+            None => return Err("what follows the ']' of an IPv6 address is no colon and port"),
         };
-        return Some((address.to_owned(), port));
+        return Ok((address.to_owned(), port));
     }
     match host.rsplit_once(':') {
-        Some((host, port)) => Some((decode(host), port.parse().ok()?)),
-        None => Some((decode(host), DEFAULT_TCP_PORT)),
+        Some((host, _)) if host.contains(':') => {
+            Err("an IPv6 address stands in brackets: [::1] or [::1]:2050")
+        }
+        Some((host, port)) => Ok((decode(host), parse(port)?)),
+        None => Ok((decode(host), DEFAULT_TCP_PORT)),
     }
 }
 
@@ -399,7 +403,13 @@ mod tests {
         for (text, what) in [
             ("http://x/", "scheme"),
             ("dafs://:80/", "host"),
-            ("dafs://x:port/", "port"),
+            ("dafs://x:port/", "port is no number"),
+            ("dafs://[::1/", "lacks its ']'"),
+            ("dafs+tls://[fe80::1%7:2050/x", "lacks its ']'"),
+            ("dafs://[::1]2050/", "no colon and port"),
+            ("dafs://[::1]:port/", "port is no number"),
+            ("dafs://::1/", "in brackets"),
+            ("dafs+verbs://fe80::1:2050/", "in brackets"),
             ("dafs+shm://rel!/", "absolute"),
             ("dafs+shm:///a!b", "absolute"),
         ] {

@@ -7,12 +7,13 @@
 
 use std::fs::File as SystemFile;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use dafs_memory::Memory;
+use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{CloneSource, FileHandle};
 use rustix::fs::OFlags;
 
@@ -68,6 +69,13 @@ impl LocalFile {
         Ok(())
     }
 
+    /// Where the file is now if the name is gone that it was opened by, as far as the kernel tells.
+    fn another_name(&self) -> Option<Vec<u8>> {
+        let handle = KernelHandle::of(self.node.fd()).ok()?;
+        let again = handle.open(self.any_fd().ok()?).ok()?;
+        sys::present_path(again.as_fd()).ok().filter(|place| !place.ends_with(GONE))
+    }
+
     fn any_fd(&self) -> Result<BorrowedFd<'_>> {
         if let Some(fd) = self.writer.get().or(self.reader.get()) {
             return Ok(fd.as_fd());
@@ -108,8 +116,13 @@ impl File for LocalFile {
     }
 
     fn place(&self) -> Option<String> {
-        let link = format!("/proc/self/fd/{}", self.node.fd().as_raw_fd());
-        Some(std::fs::read_link(link).ok()?.to_string_lossy().into_owned())
+        let told = sys::present_path(self.node.fd()).ok()?;
+        let place = match told.strip_suffix(GONE) {
+            // By another name it may still be there, as after LINK and REMOVE for a rename.
+            Some(former) => self.another_name().unwrap_or_else(|| former.to_vec()),
+            None => told,
+        };
+        Some(String::from_utf8_lossy(&place).into_owned())
     }
 
     fn read_at(
@@ -201,3 +214,6 @@ impl CloneSource for Blocks {
 /// Whether the kernel refuses this process no file that may be read at all: then nothing is
 /// learned by opening one early.
 static OPENS_LATE: LazyLock<bool> = LazyLock::new(|| rustix::process::geteuid().is_root());
+
+/// What the kernel says behind a name that is gone.
+const GONE: &[u8] = b" (deleted)";
