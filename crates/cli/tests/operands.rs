@@ -92,6 +92,23 @@ fn a_tree_with_any_names_goes_whole_or_is_told() {
 }
 
 #[test]
+fn a_tree_that_is_deeper_than_one_path_is_long_goes_whole() {
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+    let place = Place::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let mut here = rustix::fs::open(place.path("export"), flags, Mode::empty()).unwrap();
+    for name in std::iter::once("tree").chain(std::iter::repeat_n(&*"n".repeat(200), 100)) {
+        mkdirat(&here, name, Mode::RWXU).unwrap();
+        here = openat(&here, name, flags, Mode::empty()).unwrap();
+        openat(&here, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    }
+    drop(here);
+    let output = place.run_on(&["rm", "-r"], &["tree"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!place.in_export("tree").exists());
+}
+
+#[test]
 fn what_is_the_root_of_an_export_is_not_emptied() {
     let mut place = Place::new();
     let other = place.path("other");

@@ -271,3 +271,57 @@ const LINKS_MAX: u32 = 40;
 const COMPONENTS_PER_LOOKUP: usize = 12;
 /// What they take in it, as far as there are several.
 const NAMES_BYTES_PER_LOOKUP: usize = limits::REQUEST_BYTES_MIN - 256;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use dafs_types::names::length_of_wire;
+    use dafs_types::{Random, SequenceNumber, StreamId};
+    use dafs_wire::{ByteOrder, RequestHeader, decode_request, encode_request};
+
+    use super::*;
+
+    /// Names of any bytes, in the form that the wire has: short ones, the longest, some that take
+    /// three times their length.
+    pub(crate) fn names(random: &mut Random, count_max: usize) -> Vec<String> {
+        let count = 1 + random.below(count_max);
+        let mut name = || {
+            let length = match random.below(4) {
+                0 => 1 + random.below(8),
+                1 => limits::NAME_BYTES_MAX - random.below(2),
+                _ => 1 + random.below(limits::NAME_BYTES_MAX),
+            };
+            let octets = match random.below(3) {
+                0 => vec![0xff; length],
+                1 => vec![b'n'; length],
+                _ => random.octets(length).iter().map(|octet| octet | 0x40).collect(),
+            };
+            to_wire(&octets).into_owned()
+        };
+        (0..count).map(|_| name()).collect()
+    }
+
+    #[test]
+    fn what_goes_into_one_lookup_fits_the_smallest_request_and_the_longest_path() {
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let names = names(&mut random, 60);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut at = 0;
+            while at < names.len() {
+                let run = &names[at..at + fitting(&names[at..])];
+                let lookup = Lookup { directory: FileHandle::NULL, path: Path::new(run) };
+                let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
+                let mut message = [0; limits::REQUEST_BYTES_MIN];
+                let request = Request::Lookup(lookup);
+                let length = encode_request(ByteOrder::NATIVE, &header, &request, &mut message);
+                let length = length.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                // A server refuses what is longer than a path may be.
+                let decoded = decode_request(ByteOrder::NATIVE, &message[..length]);
+                assert!(decoded.is_ok(), "seed {seed}: {:?}", decoded.err());
+                let octets: usize = run.iter().map(|name| length_of_wire(name) + 1).sum();
+                assert!(octets <= limits::PATH_BYTES_MAX + 1, "seed {seed}");
+                at += run.len();
+            }
+        }
+    }
+}

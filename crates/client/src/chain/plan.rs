@@ -339,3 +339,59 @@ impl<'p> Names<'p> {
 const USUAL_BYTES: usize = 512;
 /// Header and arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: usize = 136;
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::{Random, limits};
+    use dafs_wire::decode_request;
+    use dafs_wire::messages::{GetAttributes, Lookup};
+
+    use super::*;
+    use crate::names::METADATA;
+
+    /// One whose paths are too long never reaches the server in part: its caller goes step by step.
+    #[test]
+    fn a_member_fits_its_request_or_the_chain_is_refused_as_too_long() {
+        let (mut refused, mut taken) = (0, 0);
+        for seed in 0..3000 {
+            let mut random = Random::new(seed);
+            let bounds = [limits::REQUEST_BYTES_MIN, 8192, limits::REQUEST_BYTES_MAX];
+            let bytes_max = bounds[random.below(3)];
+            let mut work = ChainWork::default();
+            let file = Some(FileHandle::NULL);
+            work.draft = Draft { file, request_bytes_max: bytes_max, ..Draft::default() };
+            let mut pushed = 0;
+            for _ in 0..1 + random.below(4) {
+                let text = crate::path::tests::names(&mut random, 12).join("/");
+                let names = Names::of(&text);
+                let lookup = Lookup { directory: FileHandle::NULL, path: names.path().unwrap() };
+                work.push(&Request::Lookup(lookup), Some(OsStr::new(&text)), None, 0);
+                let found = GetAttributes { file: FileHandle::NULL, wanted: METADATA };
+                work.push(&Request::GetAttrInline(found), None, None, 0);
+                pushed += 2;
+            }
+            let mut end = 0;
+            for member in &work.members {
+                assert_eq!(member.message.start, end, "seed {seed}");
+                end = member.message.end;
+                assert!(member.message.len() <= bytes_max, "seed {seed}");
+                let decoded =
+                    decode_request(ByteOrder::NATIVE, &work.octets[member.message.clone()]);
+                assert!(decoded.is_ok(), "seed {seed}: {:?}", decoded.err());
+            }
+            assert_eq!(work.filled, end, "seed {seed}");
+            match work.draft.refused {
+                None => {
+                    assert_eq!(work.members.len(), pushed, "seed {seed}");
+                    taken += 1;
+                }
+                Some(failure) => {
+                    assert_eq!(failure.error.status(), Some(Status::NameTooLong), "seed {seed}");
+                    assert_eq!(failure.member, work.members.len(), "seed {seed}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 100 && taken > 100, "{refused} {taken}");
+    }
+}

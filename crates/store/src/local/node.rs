@@ -6,10 +6,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dafs_memory::kernel_handle::KernelHandle;
+use dafs_types::limits::NAME_BYTES_MAX;
 use dafs_types::{FileHandle, ObjectType, Timestamp};
 use rustix::io::Errno;
 
@@ -34,6 +35,8 @@ pub(super) struct Node {
     mount_id: u64,
     /// By [`sys::millis`].
     proved_at: AtomicU64,
+    /// Octets that its path may have from the export's root on, at most, as far as is known.
+    reach: AtomicU32,
 }
 
 impl Inode {
@@ -46,6 +49,11 @@ impl Inode {
 impl Node {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Its path from the export's root on may have so many octets.
+    pub fn note_reach(&self, reach: usize) {
+        self.reach.store(u32::try_from(reach).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 }
 
@@ -232,12 +240,15 @@ impl LocalStore {
         Some(node)
     }
 
-    /// Takes note of where an object was seen that the kernel has no handle for.
+    /// Takes note of where an object was seen that the kernel has no handle for, or of which it may
+    /// not be able to say where it is.
     pub(super) fn remember(&self, node: &Node, directory: &Node, name: &[u8]) {
-        if matches!(
-            self.sealer.open(&node.handle).map(|parts| parts.identity),
-            Some(Identity::Inode { .. })
-        ) {
+        let is_far = directory.reach.load(Ordering::Relaxed) > REACH_MAX && !self.lies_in(node);
+        let has_no_handle = || {
+            let identity = self.sealer.open(&node.handle).map(|parts| parts.identity);
+            matches!(identity, Some(Identity::Inode { .. }))
+        };
+        if is_far || has_no_handle() {
             lock(&self.hints).insert(node.handle, directory.handle, name);
         }
     }
@@ -264,6 +275,7 @@ impl LocalStore {
             self.file_system_of(near.export, fd.as_fd(), &status)?
         };
         let node = Arc::new(self.make(fd, near.export, file_system, &status));
+        node.note_reach(near.reach.load(Ordering::Relaxed) as usize + NAME_BYTES_MAX + 1);
         let mut nodes = lock(&self.nodes);
         if let Some(known) = nodes.get(&node.handle) {
             // It was reached by name just now: that is proof.
@@ -307,6 +319,7 @@ impl LocalStore {
             inode: Inode::of(export, file_system, status),
             mount_id: status.mount_id,
             proved_at: AtomicU64::new(sys::millis()),
+            reach: AtomicU32::new(0),
         }
     }
 
@@ -335,41 +348,88 @@ impl LocalStore {
         // The seal says that this handle is ours, and the kernel's part of it that it is
         // this object's.
         let node = Arc::new(self.node(fd, *handle, export, parts.file_system, &status));
-        if self.is_beneath(&node)? {
-            return Ok(node);
+        let is_directory = node.kind == ObjectType::Directory;
+        match self.is_beneath(&node) {
+            Ok(true) => Ok(node),
+            // The kernel may know no name of a file just opened by handle, or too long a path to
+            // it: look for one.
+            Ok(false) | Err(StoreError::NameTooLong) if !is_directory => self.find(export, handle),
+            Ok(false) => Err(StoreError::Stale),
+            Err(error) => Err(error),
         }
-        if node.kind == ObjectType::Directory {
-            return Err(StoreError::Stale);
-        }
-        // The kernel may know no name of a file just opened by handle: look for one.
-        self.find(export, handle)
     }
 
-    fn prove_again(&self, node: &Arc<Node>) -> Result<()> {
+    pub(super) fn prove_again(&self, node: &Arc<Node>) -> Result<()> {
         let now = sys::millis();
         let age = now.saturating_sub(node.proved_at.load(Ordering::Relaxed));
         if age < PROOF_AGE.as_millis() as u64 {
             return Ok(());
         }
-        if !self.is_beneath(node)? && self.open_file(&node.handle).is_none() {
-            lock(&self.nodes).remove(&node.handle);
-            return Err(StoreError::Stale);
+        match self.is_beneath(node) {
+            Ok(true) => {}
+            Ok(false) | Err(StoreError::NameTooLong) if self.open_file(&node.handle).is_some() => {}
+            Ok(false) => {
+                lock(&self.nodes).remove(&node.handle);
+                return Err(StoreError::Stale);
+            }
+            // What has a name where it was seen last has its place.
+            Err(StoreError::NameTooLong) if node.kind != ObjectType::Directory => {
+                self.find(node.export, &node.handle)?;
+            }
+            Err(error) => return Err(error),
         }
         node.proved_at.store(now, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Whether everything on the object's file system lies beneath its export.
+    fn lies_in(&self, node: &Node) -> bool {
+        self.exports[node.export].is_whole && node.file_system == 0
+    }
+
     /// Whether the object lies beneath its export now.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTooLong`] for what is no directory, if the kernel does not tell so long a
+    /// path.
     pub(super) fn is_beneath(&self, node: &Node) -> Result<bool> {
-        let export = &self.exports[node.export];
-        if export.is_whole && node.file_system == 0 {
+        if self.lies_in(node) {
             return Ok(true);
         }
-        let root = sys::present_path(export.root.fd())?;
-        let path = sys::present_path(node.fd())?;
+        let root = &self.exports[node.export].root;
+        let paths = sys::present_path(root.fd()).and_then(|root| {
+            let path = sys::present_path(node.fd())?;
+            Ok((root, path))
+        });
+        let (root, path) = match paths {
+            Ok(paths) => paths,
+            Err(StoreError::NameTooLong) if node.kind == ObjectType::Directory => {
+                node.note_reach(usize::MAX);
+                return has_above(node, root);
+            }
+            Err(error) => return Err(error),
+        };
         let rest = path.strip_prefix(root.as_slice());
-        Ok(rest.is_some_and(|rest| rest.is_empty() || root == b"/" || rest[0] == b'/'))
+        let is_beneath = |rest: &[u8]| rest.is_empty() || root == b"/" || rest[0] == b'/';
+        Ok(rest.is_some_and(is_beneath))
     }
+}
+
+/// Whether a directory lies in another, however deep: by the directories above it.
+fn has_above(directory: &Node, wanted: &Node) -> Result<bool> {
+    let place = |status: &Status| (status.mount_id, status.device, status.attributes.file_id);
+    let wanted = place(&sys::status(wanted.fd())?);
+    let mut at = place(&sys::status(directory.fd())?);
+    let mut above = sys::open_parent(directory.fd())?;
+    for _ in 0..STEPS_MAX {
+        let next = place(&sys::status(above.as_fd())?);
+        // The root of all is above itself.
+        if at == wanted || at == next {
+            return Ok(at == wanted);
+        }
+        (at, above) = (next, sys::open_parent(above.as_fd())?);
+    }
+    Err(StoreError::NameTooLong)
 }
 
 /// Opens an object by its kernel handle. In the moment in which its inode number is given to a
@@ -402,3 +462,109 @@ pub(super) fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> Resu
 const PROOF_AGE: Duration = Duration::from_secs(1);
 /// Looks at an inode that is being made, without a pause.
 const OPEN_TRIES: u32 = 4;
+/// Directories above one another that are looked at.
+const STEPS_MAX: usize = 4096;
+/// The kernel tells paths of 4,095 octets; some of these lead to the export.
+const REACH_MAX: u32 = 3072;
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::Credentials;
+    use rustix::fs::{Mode, OFlags};
+    use tempfile::TempDir;
+
+    use super::super::LocalConfig;
+    use super::*;
+    use crate::store::Store;
+
+    /// Directories in one another, too many for one path, a file in the innermost, and the handles
+    /// of all of them.
+    struct Deep {
+        place: TempDir,
+        store: LocalStore,
+        handles: Vec<FileHandle>,
+    }
+
+    const DEPTH: usize = 40;
+
+    impl Deep {
+        fn new(kernel_handles: bool) -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let export = place.path().join("export");
+            std::fs::create_dir(&export).unwrap();
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let mut here = rustix::fs::open(&export, flags, Mode::empty()).unwrap();
+            let name = "n".repeat(200);
+            for _ in 0..DEPTH {
+                rustix::fs::mkdirat(&here, &name, Mode::RWXU).unwrap();
+                here = rustix::fs::openat(&here, &name, flags, Mode::empty()).unwrap();
+            }
+            let flags = OFlags::CREATE | OFlags::WRONLY;
+            rustix::fs::openat(&here, "file", flags, Mode::RWXU).unwrap();
+            let mut config = LocalConfig::new(export, place.path().join("state"));
+            config.kernel_handles = kernel_handles;
+            let store = LocalStore::new(&config).unwrap();
+            let who = Credentials::superuser();
+            let mut handles = vec![store.root(&who).unwrap().handle];
+            for name in std::iter::repeat_n(&*name, DEPTH).chain(["file"]) {
+                let directory = handles.last().unwrap();
+                let found = store.lookup(&who, directory, name.as_bytes()).unwrap();
+                handles.push(found.handle);
+            }
+            Self { place, store, handles }
+        }
+
+        /// As if all had been idle for long.
+        fn grow_old(&self) {
+            for handle in &self.handles {
+                if let Some(node) = lock(&self.store.nodes).get(handle) {
+                    node.proved_at.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+
+        fn forget(&self) {
+            self.handles.iter().for_each(|handle| lock(&self.store.nodes).remove(handle));
+        }
+
+        fn resolve_all(&self) -> Vec<Option<StoreError>> {
+            let resolve = |handle| self.store.resolve(handle).err();
+            self.handles[1..].iter().map(resolve).collect()
+        }
+    }
+
+    #[test]
+    fn objects_deeper_than_one_path_is_long_are_proved_anew_and_found_again() {
+        for kernel_handles in [true, false] {
+            let deep = Deep::new(kernel_handles);
+            assert!(sys::present_path(deep.store.exports[0].root.fd()).is_ok());
+            for _ in 0..2 {
+                deep.grow_old();
+                assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");
+            }
+            for _ in 0..2 {
+                deep.forget();
+                assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");
+            }
+            // Nobody remembers where they were seen.
+            deep.forget();
+            *lock(&deep.store.hints) = super::super::Hints::default();
+            assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");
+        }
+    }
+
+    #[test]
+    fn objects_deeper_than_one_path_is_long_are_stale_outside_of_the_export() {
+        for kernel_handles in [true, false] {
+            let deep = Deep::new(kernel_handles);
+            let name = "n".repeat(200);
+            let (from, to) = (deep.place.path().join("export"), deep.place.path().join("outside"));
+            std::fs::rename(from.join(name), to).unwrap();
+            deep.grow_old();
+            let all = vec![Some(StoreError::Stale); DEPTH + 1];
+            assert_eq!(deep.resolve_all(), all, "{kernel_handles}");
+            deep.forget();
+            assert_eq!(deep.resolve_all(), all, "{kernel_handles}");
+        }
+    }
+}

@@ -109,6 +109,7 @@ impl LocalStore {
     fn find_where_seen(&self, export: usize, handle: &FileHandle) -> Option<Arc<Node>> {
         let (parent, name) = lock(&self.hints).get(handle)?;
         let directory = self.known(export, &parent)?;
+        self.prove_again(&directory).ok()?;
         let (node, _) = self.child(&directory, &name).ok()?;
         (node.handle == *handle).then_some(node)
     }
@@ -212,8 +213,10 @@ impl<'s> Walk<'s> {
             root.clone()
         } else {
             match sys::open_beneath(root.fd(), path) {
-                // Through a mount: each step is looked at.
-                Err(StoreError::CrossDevice) => store.walk(self.export, path)?,
+                // Through a mount, or too far for one call: each step is looked at.
+                Err(StoreError::CrossDevice | StoreError::NameTooLong) => {
+                    store.walk(self.export, path)?
+                }
                 opened => {
                     let fd = opened?;
                     let status = sys::status(fd.as_fd())?;
@@ -222,7 +225,9 @@ impl<'s> Walk<'s> {
                         return Ok(());
                     }
                     let file_system = store.file_system_of(self.export, fd.as_fd(), &status)?;
-                    Arc::new(store.make(fd, self.export, file_system, &status))
+                    let directory = store.make(fd, self.export, file_system, &status);
+                    directory.note_reach(path.len());
+                    Arc::new(directory)
                 }
             }
         };
@@ -255,6 +260,7 @@ impl<'s> Walk<'s> {
         let Ok((node, _)) = self.store.child(directory, name) else { return };
         let Some(same) = self.wanted.get_mut(&number) else { return };
         let Some(place) = same.iter().position(|handle| *handle == node.handle) else { return };
+        self.store.remember(&node, directory, name);
         same.swap_remove(place);
         if same.is_empty() {
             self.wanted.remove(&number);
