@@ -11,6 +11,7 @@ use std::process::Command;
 /// What each crate may import of the others, tests and examples aside. Arrows point
 /// down: faces, drivers, machines, floors, formats, ground.
 const IMPORTS: &[(&str, &[&str])] = &[
+    ("dafs-base", &[]),
     ("dafs-types", &[]),
     ("dafs-memory", &[]),
     ("dafs-iwarp", &[]),
@@ -20,10 +21,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-dat", &["dafs-memory", "dafs-iwarp"]),
     ("dafs-store", &["dafs-types", "dafs-memory"]),
     ("dafs-journal", &["dafs-types"]),
-    ("dafs-filer", &["dafs-types", "dafs-wire"]),
+    ("dafs-filer", &["dafs-base", "dafs-types", "dafs-wire"]),
     (
         "dafs-server",
         &[
+            "dafs-base",
             "dafs-types",
             "dafs-memory",
             "dafs-wire",
@@ -35,14 +37,20 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-journal",
         ],
     ),
-    ("dafs-client", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-dat", "dafs-gss"]),
-    ("dafs-share", &["dafs-client"]),
+    (
+        "dafs-client",
+        &["dafs-base", "dafs-types", "dafs-memory", "dafs-wire", "dafs-dat", "dafs-gss"],
+    ),
+    ("dafs-share", &["dafs-base", "dafs-client"]),
     ("dafs-capi", &["dafs-client", "dafs-share"]),
     ("dafs-posix", &["dafs-client"]),
     ("dafs-extmem", &["dafs-memory", "dafs-client"]),
     ("dafs-python", &["dafs-client", "dafs-share"]),
-    ("dafs-fuse", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"]),
-    ("dafs-preload", &["dafs-types", "dafs-posix", "dafs-client"]),
+    (
+        "dafs-fuse",
+        &["dafs-base", "dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"],
+    ),
+    ("dafs-preload", &["dafs-base", "dafs-types", "dafs-posix", "dafs-client"]),
     (
         "dafs-bench",
         &[

@@ -51,7 +51,6 @@ pub mod locks;
 mod negotiate;
 mod opens;
 mod replies;
-mod slab;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated, Succession, Verified};

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use dafs_base::{Key, Slab};
 use dafs_client::{Buffer, File, Outcome, Stability, Transferred};
 use dafs_types::SetAttributes;
 use dafs_types::limits::APPEND_BYTES_MAX;
@@ -15,7 +16,6 @@ use crate::attributes::last_metadata;
 use crate::engine::{Answer, Answered, DATA_AT, Engine};
 use crate::files::{OpenFile, of_data};
 use crate::requests::Write;
-use crate::slab::Slab;
 use crate::tasks::Asker;
 
 /// Transfers under way, by the number they were submitted with.
@@ -38,17 +38,17 @@ pub(crate) struct Transfer {
 
 impl Transfers {
     pub fn count(&self) -> usize {
-        self.0.count()
+        self.0.len()
     }
 
     /// Nobody waits for the answer to a request any more. False if it is none of these.
     pub fn give_up(&mut self, unique: u64) -> bool {
-        self.0.iter_mut().any(|transfer| transfer.give_up(unique))
+        self.0.values_mut().any(|transfer| transfer.give_up(unique))
     }
 
     /// Who waits for the answer to a request.
     pub fn asker(&mut self, unique: u64) -> Option<Asker> {
-        self.0.iter_mut().find_map(|transfer| transfer.asker_of(unique))
+        self.0.values_mut().find_map(|transfer| transfer.asker_of(unique))
     }
 }
 
@@ -181,8 +181,9 @@ impl Engine {
             if is_read { unstable.hold_back(transfer) } else { unstable.admit(transfer) };
         let Some(transfer) = admitted else { return };
         let mut all = self.transfers.borrow_mut();
-        let number = all.0.insert(transfer);
+        let key = all.0.insert(transfer);
         drop(all);
+        let number = key.to_bits();
         let (session, group) = (file.session(), self.group);
         let submitted = if is_read {
             session.submit_read(&file, at, slice, group, number)
@@ -190,7 +191,7 @@ impl Engine {
             session.submit_write(&file, at, slice, Stability::Unstable, group, number)
         };
         if let Err(error) = submitted {
-            let transfer = self.transfers.borrow_mut().0.remove(number);
+            let transfer = self.transfers.borrow_mut().0.remove(key);
             if let Some(transfer) = transfer {
                 self.fail_sent(transfer, &error);
             }
@@ -223,7 +224,7 @@ impl Engine {
         let mut has_worked = false;
         while let Some(completion) = self.client.next(self.group) {
             has_worked = true;
-            let transfer = self.transfers.borrow_mut().0.remove(completion.context);
+            let transfer = self.transfers.borrow_mut().0.remove(Key::from_bits(completion.context));
             let Some(transfer) = transfer else { continue };
             match completion.result {
                 Ok(moved) => self.moved(transfer, moved),

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Instant;
 
+use dafs_base::Key;
 use dafs_client::{DirectoryEntry, ObjectType};
 
 use crate::abi::Message;
@@ -32,7 +33,7 @@ struct Listing {
 impl Engine {
     pub async fn opendir(self: Rc<Self>, node: u64) -> Answered<Answer> {
         self.node(node)?;
-        let number = self.directories.borrow_mut().insert(Rc::default());
+        let number = self.directories.borrow_mut().insert(Rc::default()).to_bits();
         let mut message = Message::default();
         message.opened(number, 0);
         Ok(Answer::Body(message.0))
@@ -47,7 +48,8 @@ impl Engine {
         plus: bool,
     ) -> Answered<Answer> {
         let handle = self.node(node)?.handle;
-        let open = self.directories.borrow().get(number).cloned().ok_or(EBADF)?;
+        let open = self.directories.borrow().get(Key::from_bits(number)).cloned();
+        let open = open.ok_or(EBADF)?;
         if offset == 0 || open.listing.borrow().is_none() {
             let (session, _) = self.session();
             let entries = session.list_async(handle, "").await;

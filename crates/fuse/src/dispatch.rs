@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::abi::Header;
 use crate::engine::{Caller, Engine};
 use crate::requests::{Request, Unread, is_answered};
+use dafs_base::Key;
 
 impl Engine {
     pub fn dispatch(self: &Rc<Self>, header: Header, rest: &[u8]) {
@@ -60,7 +61,7 @@ impl Engine {
                 self.answer(asker, engine.readdir(node, directory, offset, size as usize, plus));
             }
             Request::ReleaseDirectory { directory } => {
-                self.directories.borrow_mut().remove(directory);
+                self.directories.borrow_mut().remove(Key::from_bits(directory));
                 self.device.done(unique);
             }
             Request::SyncDirectory => self.answer(asker, engine.fsyncdir(node)),

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
+use dafs_base::Slab;
 use dafs_client::{Buffer, Client, ClientError, Group, Session, SessionEvent, SessionOptions};
 use dafs_posix::stat::{Names, Stat};
 use dafs_types::FileHandle;
@@ -25,7 +26,6 @@ use crate::locks::Locks;
 use crate::nodes::{Node, Nodes};
 use crate::options::MountOptions;
 use crate::reply::{Device, Lifetimes};
-use crate::slab::Slab;
 use crate::tasks::{Asker, Tasks};
 use crate::unstable::Unstable;
 

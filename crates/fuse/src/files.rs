@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use dafs_base::Key;
 use dafs_client::{ClientError, File, Metadata, OpenOptions, Session};
 use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
@@ -89,7 +90,7 @@ impl OpenFile {
 
 impl Engine {
     pub fn file(&self, number: u64) -> Answered<Rc<OpenFile>> {
-        self.files.borrow().get(number).cloned().ok_or(EBADF)
+        self.files.borrow().get(Key::from_bits(number)).cloned().ok_or(EBADF)
     }
 
     /// The open of a file in the session of the moment.
@@ -155,7 +156,7 @@ impl Engine {
         let file = OpenFile::new(file, epoch, flags, self.unstable_of(handle));
         let metadata = self.metadata(handle).await?;
         let open_flags = self.open_flags(&file, node, &metadata);
-        let handle = self.files.borrow_mut().insert(Rc::new(file));
+        let handle = self.files.borrow_mut().insert(Rc::new(file)).to_bits();
         let mut message = Message::default();
         message.opened(handle, open_flags);
         Ok(Answer::Body(message.0))
@@ -195,7 +196,8 @@ impl Engine {
             self.release_owner(node, owner, true);
         }
         self.release_owners_by(number);
-        let Some(open) = self.files.borrow_mut().remove(number) else { return Ok(Answer::Done) };
+        let removed = self.files.borrow_mut().remove(Key::from_bits(number));
+        let Some(open) = removed else { return Ok(Answer::Done) };
         let (_, epoch) = self.session();
         let file = open.in_session(epoch);
         drop(open);

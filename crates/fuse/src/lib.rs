@@ -26,7 +26,6 @@ mod nodes;
 mod options;
 mod reply;
 mod requests;
-mod slab;
 mod tasks;
 mod uncovered;
 mod unstable;

@@ -160,7 +160,7 @@ impl Engine {
         let mut message = Message::default();
         message.entry(node, &stat, device_number(&metadata), self.lifetimes());
         let open_flags = self.open_flags(&file, node, &metadata);
-        let handle = self.files.borrow_mut().insert(Rc::new(file));
+        let handle = self.files.borrow_mut().insert(Rc::new(file)).to_bits();
         message.opened(handle, open_flags);
         Ok(Answer::Entries(message.0, vec![node]))
     }

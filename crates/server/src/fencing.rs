@@ -42,6 +42,7 @@ use dafs_wire::messages::OpenTarget;
 use crate::config::{Defect, ServerConfig};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Work, WriteSource};
+use crate::transfer::LoanId;
 
 /// Changes of fencing lists under way, as many as the filer lets be.
 #[derive(Debug)]
@@ -168,8 +169,8 @@ pub(crate) fn operation_of_task(id: TaskId) -> OperationId {
 
 /// A transfer out of the cache, as an operation.
 #[inline]
-pub(crate) fn operation_of_loan(index: u32) -> OperationId {
-    OperationId(LOAN | u64::from(index))
+pub(crate) fn operation_of_loan(id: LoanId) -> OperationId {
+    OperationId(LOAN | id.to_bits())
 }
 
 /// A request between intent and outcome, as an operation.

@@ -4,6 +4,7 @@
 //! back when its completion comes, successful or not.
 
 use arrayvec::ArrayVec;
+use dafs_base::{Key, Slab};
 use dafs_dat::{EndpointId, LocalKey, LocalSegment, RemoteSegment, Stag};
 use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
@@ -17,33 +18,37 @@ pub enum Cookie {
     /// Nothing waits for it.
     Silent,
     /// Something lent is free again.
-    Loan(u32),
+    Loan(LoanId),
     /// Part of a task's transfer is done.
     Task(TaskId),
 }
 
 impl Cookie {
-    /// As the transport carries it.
+    /// As the transport carries it: below 2^63, which is the inboxes' own.
     #[inline]
     pub fn pack(self) -> u64 {
         match self {
             Cookie::Silent => 0,
-            Cookie::Loan(index) => 1 << KIND_SHIFT | u64::from(index),
-            Cookie::Task(task) => 2 << KIND_SHIFT | u64::from(task.0),
+            Cookie::Loan(loan) => LOAN | loan.to_bits(),
+            Cookie::Task(task) => TASK | u64::from(task.0),
         }
     }
 
     /// As it comes back; only our own cookies do.
     #[inline]
     pub fn unpack(word: u64) -> Self {
-        let value = word as u32;
-        match word >> KIND_SHIFT {
-            1 => Cookie::Loan(value),
-            2 => Cookie::Task(TaskId(value)),
-            _ => Cookie::Silent,
+        if word & LOAN != 0 {
+            Cookie::Loan(LoanId::from_bits(word & !LOAN))
+        } else if word & TASK != 0 {
+            Cookie::Task(TaskId(word as u32))
+        } else {
+            Cookie::Silent
         }
     }
 }
+
+/// A loan that was made, and perhaps has ended.
+pub type LoanId = Key<Loan>;
 
 /// Something the transport reads from until a completion.
 #[derive(Debug)]
@@ -70,8 +75,7 @@ impl Loan {
 /// All loans.
 #[derive(Debug, Default)]
 pub struct Loans {
-    slots: Vec<Option<(EndpointId, Loan, u64)>>,
-    free: Vec<u32>,
+    all: Slab<(EndpointId, Loan, u64), Loan>,
     /// Loans so far: which is older.
     count: u64,
 }
@@ -81,45 +85,34 @@ impl Loans {
     #[inline]
     pub fn insert(&mut self, endpoint: EndpointId, loan: Loan) -> Cookie {
         self.count += 1;
-        if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some((endpoint, loan, self.count));
-            return Cookie::Loan(index);
-        }
-        self.slots.push(Some((endpoint, loan, self.count)));
-        Cookie::Loan(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+        Cookie::Loan(self.all.insert((endpoint, loan, self.count)))
     }
 
     /// Loans now.
     pub fn count(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.all.len()
     }
 
     /// Every loan: its name, to whom it is lent, and what.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, EndpointId, &Loan)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let (endpoint, loan, _) = slot.as_ref()?;
-            Some((index as u32, *endpoint, loan))
-        })
+    pub fn iter(&self) -> impl Iterator<Item = (LoanId, EndpointId, &Loan)> {
+        self.all.iter().map(|(id, (endpoint, loan, _))| (id, *endpoint, loan))
     }
 
     /// Every loan: a number that is higher than those of loans made before, to whom it is lent,
     /// and what.
     pub fn by_age(&self) -> impl Iterator<Item = (u64, EndpointId, &Loan)> {
-        let loans = self.slots.iter().flatten();
-        loans.map(|(endpoint, loan, number)| (*number, *endpoint, loan))
+        self.all.values().map(|(endpoint, loan, number)| (*number, *endpoint, loan))
     }
 
     /// Who has a loan.
-    pub fn holder(&self, index: u32) -> Option<EndpointId> {
-        self.slots.get(index as usize)?.as_ref().map(|(endpoint, ..)| *endpoint)
+    pub fn holder(&self, id: LoanId) -> Option<EndpointId> {
+        self.all.get(id).map(|(endpoint, ..)| *endpoint)
     }
 
     /// Ends a loan.
     #[inline]
-    pub fn take(&mut self, index: u32) -> Option<Loan> {
-        let (_, loan, _) = self.slots.get_mut(index as usize)?.take()?;
-        self.free.push(index);
-        Some(loan)
+    pub fn take(&mut self, id: LoanId) -> Option<Loan> {
+        self.all.remove(id).map(|(_, loan, _)| loan)
     }
 }
 
@@ -194,7 +187,10 @@ impl<'a> Cut<'a> {
     }
 }
 
-const KIND_SHIFT: u32 = 32;
+/// Marks the cookie of a loan: a key leaves this bit free.
+const LOAN: u64 = 1 << 62;
+/// Marks the cookie of a task, where it is no loan's.
+const TASK: u64 = 1 << 32;
 
 #[cfg(test)]
 mod tests {
@@ -202,7 +198,8 @@ mod tests {
 
     #[test]
     fn cookies_survive_the_transport() {
-        let cookies = [Cookie::Silent, Cookie::Loan(7), Cookie::Task(TaskId(9))];
+        let loan = LoanId::from_bits((1 << 61) + 7);
+        let cookies = [Cookie::Silent, Cookie::Loan(loan), Cookie::Task(TaskId(9))];
         for cookie in cookies {
             assert_eq!(Cookie::unpack(cookie.pack()), cookie);
         }

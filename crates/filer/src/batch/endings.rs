@@ -3,11 +3,14 @@
 //! Invariant: what has not begun is dropped on the spot; what is in flight stays, with its
 //! request, until its run is given back.
 
+use dafs_base::Key;
 use dafs_types::{Moment, RequestId, SessionId, Status};
 
 use super::queue::{Stage, Transfer};
-use super::{AbortScope, Aborted, BatchScheduler, Cancelled, EndedSession, RequestNotFound};
-use crate::slab::NONE;
+use super::{
+    AbortScope, Aborted, BatchScheduler, Cancelled, EndedSession, RequestKey, RequestNotFound,
+    SessionKey,
+};
 
 impl BatchScheduler {
     /// Ends a request of either kind of batch: what has not begun is dropped, and the
@@ -39,7 +42,7 @@ impl BatchScheduler {
 
     /// Ends a request with a failure at the first octet of what has not begun. If all of it
     /// is in flight, it is too late.
-    fn fail(&mut self, index: u32, status: Status, now: Moment) {
+    fn fail(&mut self, index: RequestKey, status: Status, now: Moment) {
         let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());
         let Some(at) = waiting.map(|transfer| transfer.at).min() else { return };
         self.requests[index].fail(at, status);
@@ -51,9 +54,9 @@ impl BatchScheduler {
 
     /// Drops the transfers of a request that have not begun. It has failed or has nobody
     /// left to hear of it.
-    pub(super) fn drop_transfers(&mut self, index: u32) {
+    pub(super) fn drop_transfers(&mut self, index: RequestKey) {
         let mut next = self.requests[index].first_transfer;
-        while next != NONE {
+        while next != Key::NULL {
             let transfer = &self.queue.transfers[next];
             let (this, at, waits) = (next, transfer.at, transfer.waits());
             next = transfer.next;
@@ -66,10 +69,10 @@ impl BatchScheduler {
         }
     }
 
-    fn transfers_of(&self, index: u32) -> impl Iterator<Item = &Transfer> {
+    fn transfers_of(&self, index: RequestKey) -> impl Iterator<Item = &Transfer> {
         let mut next = self.requests[index].first_transfer;
         std::iter::from_fn(move || {
-            if next == NONE {
+            if next == Key::NULL {
                 return None;
             }
             let transfer = &self.queue.transfers[next];
@@ -84,7 +87,7 @@ impl BatchScheduler {
     /// say no. It walks over all requests in hand: it is made for rare occasions.
     pub fn abort(&mut self, scope: &AbortScope, status: Status, now: Moment) -> Aborted {
         let mut aborted = Aborted::default();
-        let indices: Vec<u32> = self.requests.indices().collect();
+        let indices: Vec<RequestKey> = self.requests.keys().collect();
         for index in indices {
             if !self.is_in_scope(index, scope) {
                 continue;
@@ -106,13 +109,13 @@ impl BatchScheduler {
     /// Whether anything in scope is in flight, or is in hand and may yet be.
     #[must_use]
     pub fn is_running(&self, scope: &AbortScope) -> bool {
-        self.requests.indices().filter(|&index| self.is_in_scope(index, scope)).any(|index| {
+        self.requests.keys().filter(|&index| self.is_in_scope(index, scope)).any(|index| {
             let mut transfers = self.transfers_of(index);
             transfers.any(|transfer| transfer.stage != Stage::Done && scope.covers(transfer))
         })
     }
 
-    fn is_in_scope(&self, index: u32, scope: &AbortScope) -> bool {
+    fn is_in_scope(&self, index: RequestKey, scope: &AbortScope) -> bool {
         let request = &self.requests[index];
         let is_of_session = scope.session.is_none_or(|id| request.session_id == id);
         is_of_session && scope.state.is_none_or(|state| request.state == state)
@@ -138,13 +141,13 @@ impl BatchScheduler {
         ended
     }
 
-    fn requests_of(&self, slot: u32) -> Vec<u32> {
+    fn requests_of(&self, slot: SessionKey) -> Vec<RequestKey> {
         let of_session = (slot, RequestId(0))..=(slot, RequestId(u64::MAX));
         self.names.range(of_session).map(|(_, &index)| index).collect()
     }
 
     /// Nobody is left to hear of a request.
-    fn end_silently(&mut self, index: u32, slot: u32, ended: &mut EndedSession) {
+    fn end_silently(&mut self, index: RequestKey, slot: SessionKey, ended: &mut EndedSession) {
         ended.requests += 1;
         self.drop_transfers(index);
         if self.requests[index].unfinished == 0 {
@@ -154,7 +157,7 @@ impl BatchScheduler {
         ended.running += 1;
         let request = &mut self.requests[index];
         let (name, transfers, bytes) = (request.name, request.transfers, request.bytes);
-        request.session = NONE;
+        request.session = Key::NULL;
         self.names.remove(&(slot, name));
         // What it still holds of the bounds of all is given back with its last run.
         let load = &mut self.sessions[slot].load;
@@ -171,7 +174,7 @@ impl BatchScheduler {
         let indices = self.requests_of(slot);
         self.replies.retain(|&batch| {
             let entry = &self.batches[batch];
-            let (is_of_session, is_empty) = (entry.session == slot, entry.first == NONE);
+            let (is_of_session, is_empty) = (entry.session == slot, entry.first == Key::NULL);
             if is_of_session && is_empty {
                 self.batches.remove(batch);
             }

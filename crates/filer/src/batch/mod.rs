@@ -75,12 +75,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dafs_base::{Key, Slab};
 use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::{Checksum, ChecksumPart};
 
-use crate::slab::{NONE, Slab};
 use crate::{ConfigError, FileKey, IoKind};
-use queue::{Priority, Stage, Transfer, TransferQueue};
+use queue::{Priority, Stage, Transfer, TransferKey, TransferQueue};
 
 pub use limits::BatchLimits;
 pub use notices::completions_in;
@@ -95,25 +95,32 @@ pub use words::{
 pub struct BatchScheduler {
     limits: BatchLimits,
     sessions: Slab<Session>,
-    by_id: BTreeMap<SessionId, u32>,
+    by_id: BTreeMap<SessionId, SessionKey>,
     /// Requests by session and name, until they are reported.
-    names: BTreeMap<(u32, RequestId), u32>,
+    names: BTreeMap<(SessionKey, RequestId), RequestKey>,
     requests: Slab<Request>,
     batches: Slab<Batch>,
     queue: TransferQueue,
     load: BatchLoad,
     accepted: u64,
     /// When sessions report at the latest what they have gathered.
-    report_by: BTreeSet<(Moment, u32)>,
+    report_by: BTreeSet<(Moment, SessionKey)>,
     /// Sessions with a notice to send.
-    ready: VecDeque<u32>,
+    ready: VecDeque<SessionKey>,
     /// Synchronous batches that are complete.
-    replies: VecDeque<u32>,
+    replies: VecDeque<BatchKey>,
     /// Names of a batch, while it is looked at.
     sorted: Vec<RequestId>,
     /// Pieces of runs that were given back.
     spare: Vec<Vec<Piece>>,
 }
+
+/// A session of the scheduler's.
+type SessionKey = Key<Session>;
+/// A batch of which not all was reported.
+type BatchKey = Key<Batch>;
+/// A request that was not reported.
+type RequestKey = Key<Request>;
 
 #[derive(Debug)]
 struct Session {
@@ -126,7 +133,7 @@ struct Session {
     /// Asynchronous requests that have not completed.
     unfinished: u32,
     /// Asynchronous requests that have, and were not reported.
-    gathered: VecDeque<u32>,
+    gathered: VecDeque<RequestKey>,
     report_by: Option<Moment>,
     /// The client waits for what is gathered, or for the next completion.
     is_awaited: bool,
@@ -135,7 +142,7 @@ struct Session {
 
 #[derive(Debug)]
 struct Batch {
-    session: u32,
+    session: SessionKey,
     tag: u64,
     synchronous: bool,
     due: Moment,
@@ -144,16 +151,16 @@ struct Batch {
     /// Requests that were not reported.
     unreported: u32,
     /// Links the requests of a synchronous batch, for its reply.
-    first: u32,
+    first: RequestKey,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// [`NONE`] once it has ended: the request then ends silently.
-    session: u32,
+    /// [`Key::NULL`] once it has ended: the request then ends silently.
+    session: SessionKey,
     /// Its id, for as long as the request lasts.
     session_id: SessionId,
-    batch: u32,
+    batch: BatchKey,
     name: RequestId,
     handle: FileHandle,
     state: StateId,
@@ -167,8 +174,8 @@ struct Request {
     /// Transfers it holds of the bounds, and octets.
     transfers: u32,
     bytes: u64,
-    first_transfer: u32,
-    next_of_batch: u32,
+    first_transfer: TransferKey,
+    next_of_batch: RequestKey,
     /// Octets before the first that was not moved.
     moved: u32,
     failure: Option<Failure>,
@@ -262,7 +269,7 @@ impl BatchScheduler {
 
     fn try_submit(
         &mut self,
-        slot: u32,
+        slot: SessionKey,
         submission: &Submission<'_>,
         now: Moment,
     ) -> Result<Accepted, SubmitError> {
@@ -281,7 +288,7 @@ impl BatchScheduler {
             due,
             unfinished: 0,
             unreported: 0,
-            first: NONE,
+            first: Key::NULL,
         });
         self.accepted += 1;
         // The last is taken in first: what is linked in front then stands in order.
@@ -304,7 +311,11 @@ impl BatchScheduler {
     }
 
     /// No two requests in hand of a session may have one name.
-    fn check_names(&mut self, slot: u32, requests: &[BatchRequest<'_>]) -> Result<(), SubmitError> {
+    fn check_names(
+        &mut self,
+        slot: SessionKey,
+        requests: &[BatchRequest<'_>],
+    ) -> Result<(), SubmitError> {
         let mut sorted = std::mem::take(&mut self.sorted);
         sorted.clear();
         sorted.extend(requests.iter().map(|request| request.request));
@@ -316,7 +327,11 @@ impl BatchScheduler {
     }
 
     /// Whether a batch is sound, and there is room for it.
-    fn check_room(&self, slot: u32, requests: &[BatchRequest<'_>]) -> Result<(), SubmitError> {
+    fn check_room(
+        &self,
+        slot: SessionKey,
+        requests: &[BatchRequest<'_>],
+    ) -> Result<(), SubmitError> {
         let limits = &self.limits;
         let mut batch = BatchLoad::default();
         for request in requests {
@@ -349,14 +364,18 @@ impl BatchScheduler {
         if has_room { Ok(()) } else { Err(self.no_room(slot)) }
     }
 
-    fn no_room(&self, slot: u32) -> SubmitError {
+    fn no_room(&self, slot: SessionKey) -> SubmitError {
         let session = &self.sessions[slot];
         let will_hear = session.unfinished > 0 || !session.gathered.is_empty();
         if will_hear { SubmitError::WhoaCowboy } else { SubmitError::Delay }
     }
 
     /// Takes a request and its transfers in.
-    fn take_in(&mut self, batch: u32, request: &BatchRequest<'_>) -> Result<(), queue::Crowded> {
+    fn take_in(
+        &mut self,
+        batch: BatchKey,
+        request: &BatchRequest<'_>,
+    ) -> Result<(), queue::Crowded> {
         let &Batch { session, due, first, .. } = &self.batches[batch];
         let length = cut::total(request.chunks, request.buffers).unwrap_or(0);
         let index = self.requests.insert(Request {
@@ -373,7 +392,7 @@ impl BatchScheduler {
             unfinished: 0,
             transfers: 0,
             bytes: 0,
-            first_transfer: NONE,
+            first_transfer: Key::NULL,
             next_of_batch: first,
             moved: if request.refused.is_none() { length } else { 0 },
             failure: request.refused.map(|status| Failure { at: 0, status }),
@@ -399,7 +418,7 @@ impl BatchScheduler {
 
     fn add_transfer(
         &mut self,
-        request: u32,
+        request: RequestKey,
         file: FileKey,
         kind: IoKind,
         due: Moment,
@@ -427,9 +446,9 @@ impl BatchScheduler {
     }
 
     /// Undoes what was taken in of a batch for which there is no room after all.
-    fn withdraw(&mut self, batch: u32) {
+    fn withdraw(&mut self, batch: BatchKey) {
         let mut index = self.batches[batch].first;
-        while index != NONE {
+        while index != Key::NULL {
             let next = self.requests[index].next_of_batch;
             self.drop_transfers(index);
             self.release_transfers(index);
@@ -439,7 +458,7 @@ impl BatchScheduler {
     }
 
     /// Sets going what is to be counted, and completes what moves nothing.
-    fn begin_batch(&mut self, batch: u32, now: Moment) {
+    fn begin_batch(&mut self, batch: BatchKey, now: Moment) {
         let &Batch { session, synchronous, unfinished, mut first, .. } = &self.batches[batch];
         if unfinished == 0 {
             // Nobody will come by to end it.
@@ -453,7 +472,7 @@ impl BatchScheduler {
         if !synchronous {
             self.sessions[session].unfinished += unfinished;
         }
-        while first != NONE {
+        while first != Key::NULL {
             let request = &self.requests[first];
             let next = request.next_of_batch;
             if request.unfinished == 0 {
@@ -488,7 +507,11 @@ impl BatchScheduler {
         Ok(())
     }
 
-    fn find(&self, session: SessionId, request: RequestId) -> Result<(u32, u32), RequestNotFound> {
+    fn find(
+        &self,
+        session: SessionId,
+        request: RequestId,
+    ) -> Result<(SessionKey, RequestKey), RequestNotFound> {
         let slot = *self.by_id.get(&session).ok_or(RequestNotFound)?;
         let index = *self.names.get(&(slot, request)).ok_or(RequestNotFound)?;
         Ok((slot, index))
@@ -510,9 +533,9 @@ impl BatchScheduler {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
-            && self.queue.transfers.len() == 0
-            && self.requests.len() == 0
-            && self.batches.len() == 0
+            && self.queue.transfers.is_empty()
+            && self.requests.is_empty()
+            && self.batches.is_empty()
             && self.names.is_empty()
             && self.report_by.is_empty()
             && self.ready.is_empty()

@@ -3,12 +3,12 @@
 //! Invariant: a session with gathered completions is either ready or has a moment by which
 //! it will be, so that no completion waits for ever.
 
+use dafs_base::Key;
 use dafs_types::{Moment, SessionId, Status};
 use dafs_wire::messages::Completion;
 use dafs_wire::{Checksum, HEADER_BYTES};
 
-use super::{BatchReply, BatchScheduler, Notice, Session};
-use crate::slab::NONE;
+use super::{BatchReply, BatchScheduler, Notice, RequestKey, Session, SessionKey};
 
 /// Octets of a message of completions before the first of them: header, fixed section, and
 /// the array's count.
@@ -25,11 +25,11 @@ pub fn completions_in(message_bytes: u32) -> usize {
 
 impl BatchScheduler {
     /// All transfers of a request have ended.
-    pub(super) fn complete(&mut self, index: u32, now: Moment) {
+    pub(super) fn complete(&mut self, index: RequestKey, now: Moment) {
         self.release_transfers(index);
         let request = &mut self.requests[index];
         let (slot, batch) = (request.session, request.batch);
-        if slot == NONE {
+        if slot == Key::NULL {
             return self.forget(index);
         }
         let entry = &mut self.batches[batch];
@@ -52,7 +52,7 @@ impl BatchScheduler {
         self.look_whether_ready(slot);
     }
 
-    pub(super) fn set_report_by(&mut self, slot: u32, moment: Option<Moment>) {
+    pub(super) fn set_report_by(&mut self, slot: SessionKey, moment: Option<Moment>) {
         let session = &mut self.sessions[slot];
         if let Some(before) = std::mem::replace(&mut session.report_by, moment) {
             self.report_by.remove(&(before, slot));
@@ -63,7 +63,7 @@ impl BatchScheduler {
     }
 
     /// Puts a session among the ready if it has reason to report.
-    pub(super) fn look_whether_ready(&mut self, slot: u32) {
+    pub(super) fn look_whether_ready(&mut self, slot: SessionKey) {
         let session = &self.sessions[slot];
         let gathered = session.gathered.len();
         let enough = session.completions_wanted.min(session.completions_max);
@@ -73,7 +73,7 @@ impl BatchScheduler {
         }
     }
 
-    fn make_ready(&mut self, slot: u32) {
+    fn make_ready(&mut self, slot: SessionKey) {
         let session = &mut self.sessions[slot];
         if !session.is_ready {
             session.is_ready = true;
@@ -130,7 +130,10 @@ impl BatchScheduler {
 
     /// The next session with a notice that its channel takes, and how many completions that
     /// has.
-    fn next_ready(&mut self, takes: &mut impl FnMut(SessionId) -> bool) -> Option<(u32, usize)> {
+    fn next_ready(
+        &mut self,
+        takes: &mut impl FnMut(SessionId) -> bool,
+    ) -> Option<(SessionKey, usize)> {
         for _ in 0..self.ready.len() {
             let slot = self.ready.pop_front()?;
             let session = &mut self.sessions[slot];
@@ -158,10 +161,10 @@ impl BatchScheduler {
             completions: Vec::with_capacity(entry.unreported as usize),
         };
         let mut index = entry.first;
-        if index == NONE {
+        if index == Key::NULL {
             self.batches.remove(batch);
         }
-        while index != NONE {
+        while index != Key::NULL {
             reply.completions.push(self.completion(index));
             let next = self.requests[index].next_of_batch;
             self.forget(index);
@@ -170,7 +173,7 @@ impl BatchScheduler {
         Some(reply)
     }
 
-    fn completion(&self, index: u32) -> Completion {
+    fn completion(&self, index: RequestKey) -> Completion {
         let request = &self.requests[index];
         Completion {
             request: request.name,
@@ -193,9 +196,9 @@ impl BatchScheduler {
     }
 
     /// Frees what a request whose transfers have all ended holds of the bounds.
-    pub(super) fn release_transfers(&mut self, index: u32) {
+    pub(super) fn release_transfers(&mut self, index: RequestKey) {
         let request = &mut self.requests[index];
-        let first = std::mem::replace(&mut request.first_transfer, NONE);
+        let first = std::mem::replace(&mut request.first_transfer, Key::NULL);
         let transfers = std::mem::take(&mut request.transfers);
         let bytes = std::mem::take(&mut request.bytes);
         self.load.transfers -= transfers;
@@ -208,8 +211,8 @@ impl BatchScheduler {
     }
 
     /// Forgets a request: it was reported, or nobody is left to report it to.
-    pub(super) fn forget(&mut self, index: u32) {
-        let request = self.requests.remove(index);
+    pub(super) fn forget(&mut self, index: RequestKey) {
+        let request = self.requests.remove(index).expect("a request is forgotten once");
         self.load.requests -= 1;
         if let Some(session) = self.sessions.get_mut(request.session) {
             session.load.requests -= 1;

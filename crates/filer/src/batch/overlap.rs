@@ -11,6 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use dafs_base::Key;
+
+use super::queue::TransferKey;
 use crate::{FileKey, IoKind};
 
 /// Most transfers near one that is taken in. Beyond it a client is told to wait.
@@ -23,7 +26,7 @@ struct Entry {
     /// The length is at least two to this, and less than twice that.
     class: u32,
     offset: u64,
-    index: u32,
+    index: TransferKey,
 }
 
 /// Transfers by file, kind, length class and offset.
@@ -36,14 +39,14 @@ pub(super) struct OverlapIndex {
 
 impl OverlapIndex {
     /// Enters a transfer.
-    pub fn insert(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: u32) {
+    pub fn insert(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
         let entry = entry(file, kind, range, index);
         self.classes.entry(file).or_default()[usize::from(entry.is_write)] |= 1 << entry.class;
         self.entries.insert(entry);
     }
 
     /// Takes a transfer out.
-    pub fn remove(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: u32) {
+    pub fn remove(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
         let was_there = self.entries.remove(&entry(file, kind, range, index));
         debug_assert!(was_there);
     }
@@ -60,14 +63,14 @@ impl OverlapIndex {
         file: FileKey,
         kind: IoKind,
         range: Range<u64>,
-    ) -> impl Iterator<Item = u32> + '_ {
+    ) -> impl Iterator<Item = TransferKey> + '_ {
         let [reads, writes] = self.classes.get(&file).copied().unwrap_or_default();
         let reads = if kind == IoKind::Write { reads } else { 0 };
         [(false, reads), (true, writes)].into_iter().flat_map(move |(is_write, classes)| {
             let range = range.clone();
             bits(classes).flat_map(move |class| {
                 let first = range.start.saturating_sub((2u64 << class) - 1);
-                let from = Entry { file, is_write, class, offset: first, index: 0 };
+                let from = Entry { file, is_write, class, offset: first, index: Key::MIN };
                 let to = Entry { offset: range.end, ..from };
                 self.entries.range(from..to).map(|entry| entry.index)
             })
@@ -80,7 +83,7 @@ impl OverlapIndex {
     }
 }
 
-fn entry(file: FileKey, kind: IoKind, range: Range<u64>, index: u32) -> Entry {
+fn entry(file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) -> Entry {
     let class = (range.end - range.start).ilog2();
     Entry { file, is_write: kind == IoKind::Write, class, offset: range.start, index }
 }
@@ -105,7 +108,7 @@ mod tests {
             let mut dice = Random::new(seed);
             let mut index = OverlapIndex::default();
             let mut all = vec![];
-            for number in 0..200 {
+            for number in (1..=200).map(TransferKey::from_bits) {
                 let start = dice.below(2000) as u64;
                 let class = dice.below(9);
                 let range = start..start + 1 + dice.below(1 << class) as u64;
@@ -120,12 +123,12 @@ mod tests {
                     let writes = *kind == IoKind::Write || *other_kind == IoKind::Write;
                     let overlaps = range.start < other.end && other.start < range.end;
                     if file == other_file && writes && overlaps {
-                        assert!(found.contains(number), "seed {seed}: missed {number}");
+                        assert!(found.contains(number), "seed {seed}: missed {number:?}");
                     }
                     let length = other.end - other.start;
                     let far = other.start + 2 * length <= range.start || other.start >= range.end;
                     if file != other_file || !writes || far {
-                        assert!(!found.contains(number), "seed {seed}: looked at {number}");
+                        assert!(!found.contains(number), "seed {seed}: looked at {number:?}");
                     }
                 }
             }

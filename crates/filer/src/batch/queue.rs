@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use dafs_base::{Key, Slab};
 use dafs_types::{CacheHint, Moment};
 use dafs_wire::DirectBuffer;
 
+use super::RequestKey;
 use super::overlap::{OVERLAPS_MAX, OverlapIndex};
-use crate::slab::{NONE, Slab};
 use crate::{FileKey, IoKind};
 
 /// Runs of hurried transfers after which one of the others goes: hurrying all the time
@@ -38,17 +39,20 @@ pub(super) enum Priority {
 pub(super) enum Stage {
     Queued,
     /// Waits until this one is done.
-    Parked(u32),
+    Parked(TransferKey),
     Running,
     Done,
 }
 
+/// A transfer of the queue's.
+pub(super) type TransferKey = Key<Transfer>;
+
 /// A file range and as much client memory.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    pub request: u32,
+    pub request: RequestKey,
     /// Links the transfers of one request.
-    pub next: u32,
+    pub next: TransferKey,
     pub file: FileKey,
     pub kind: IoKind,
     pub offset: u64,
@@ -67,7 +71,7 @@ impl Transfer {
         self.offset + self.length()
     }
 
-    fn place(&self, index: u32) -> Place {
+    fn place(&self, index: TransferKey) -> Place {
         Place { file: self.file, offset: self.offset, index }
     }
 
@@ -95,7 +99,7 @@ impl Transfer {
 struct Place {
     file: FileKey,
     offset: u64,
-    index: u32,
+    index: TransferKey,
 }
 
 /// The transfers of one file that are not done.
@@ -126,11 +130,11 @@ pub(super) struct TransferQueue {
     next_sweep: BTreeSet<Place>,
     held: BTreeSet<(Moment, Place)>,
     /// Who waits for whom: (whom, who).
-    parked: BTreeSet<(u32, u32)>,
+    parked: BTreeSet<(TransferKey, TransferKey)>,
     hurries: u64,
     hurried_in_a_row: u32,
     /// Room for the members of a run while it is gathered.
-    gathered: Vec<u32>,
+    gathered: Vec<TransferKey>,
 }
 
 impl TransferQueue {
@@ -156,7 +160,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// Too many others lie where it does; whether its own batch alone is too many.
-    pub fn add(&mut self, transfer: Transfer) -> Result<u32, Crowded> {
+    pub fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
         debug_assert!(transfer.buffer.length > 0 && transfer.stage == Stage::Queued);
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
         let (mut all, mut own) = (0, 0);
@@ -194,17 +198,17 @@ impl TransferQueue {
     }
 
     /// Puts a request's transfers, and what stands in their way, before all others.
-    pub fn hurry(&mut self, first: u32) {
+    pub fn hurry(&mut self, first: TransferKey) {
         self.hurries += 1;
         let mut index = first;
-        while index != NONE {
+        while index != Key::NULL {
             self.press(index, Priority::Hurried(self.hurries));
             index = self.transfers[index].next;
         }
     }
 
     /// Raises a transfer's priority, and that of those it waits for.
-    fn press(&mut self, mut index: u32, priority: Priority) {
+    fn press(&mut self, mut index: TransferKey, priority: Priority) {
         loop {
             let transfer = &self.transfers[index];
             if priority >= transfer.priority {
@@ -226,7 +230,7 @@ impl TransferQueue {
         }
     }
 
-    fn enqueue(&mut self, index: u32) {
+    fn enqueue(&mut self, index: TransferKey) {
         let place = self.transfers[index].place(index);
         let is_new = match self.transfers[index].priority {
             Priority::Hurried(order) => self.hurried.insert((order, place)),
@@ -236,7 +240,7 @@ impl TransferQueue {
         debug_assert!(is_new);
     }
 
-    fn dequeue(&mut self, index: u32) {
+    fn dequeue(&mut self, index: TransferKey) {
         let place = self.transfers[index].place(index);
         let was_there = match self.transfers[index].priority {
             Priority::Hurried(order) => self.hurried.remove(&(order, place)),
@@ -265,13 +269,13 @@ impl TransferQueue {
     }
 
     /// The members of the run chosen last, ascending by offset.
-    pub fn members(&self) -> &[u32] {
+    pub fn members(&self) -> &[TransferKey] {
         &self.gathered
     }
 
     /// The most urgent transfer that nothing stands in the way of. Others are parked at
     /// what does, and lend it their urgency.
-    fn next_leader(&mut self, early: bool) -> Option<u32> {
+    fn next_leader(&mut self, early: bool) -> Option<TransferKey> {
         loop {
             let index = self.most_urgent(early)?;
             let Some(blocker) = self.blocker(index) else { return Some(index) };
@@ -282,7 +286,7 @@ impl TransferQueue {
         }
     }
 
-    fn most_urgent(&mut self, early: bool) -> Option<u32> {
+    fn most_urgent(&mut self, early: bool) -> Option<TransferKey> {
         if self.sweep.is_empty() {
             std::mem::swap(&mut self.sweep, &mut self.next_sweep);
         }
@@ -301,7 +305,7 @@ impl TransferQueue {
 
     /// The latest accepted transfer that this one has to wait for: one of an earlier batch
     /// that touches the same octets, where either writes.
-    fn blocker(&self, index: u32) -> Option<u32> {
+    fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
         let transfer = &self.transfers[index];
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
         near.filter(|&other| {
@@ -313,7 +317,13 @@ impl TransferQueue {
 
     /// Collects what can go along with a leader: its neighbours in the file on both sides.
     /// A hurried one takes hurried ones alone, any other whatever lies there, due or not.
-    fn gather(&self, leader: u32, bytes_max: u32, pieces_max: usize, members: &mut Vec<u32>) {
+    fn gather(
+        &self,
+        leader: TransferKey,
+        bytes_max: u32,
+        pieces_max: usize,
+        members: &mut Vec<TransferKey>,
+    ) {
         let first = &self.transfers[leader];
         let (mut start, mut end) = (first.offset, first.end());
         let fits = |start: u64, end: u64| end - start <= u64::from(bytes_max);
@@ -323,8 +333,8 @@ impl TransferQueue {
         // transfer's length before.
         let longest = u64::from(self.files[&file].longest);
         while members.len() < pieces_max {
-            let from = Place { file, offset: start.saturating_sub(longest), index: 0 };
-            let to = Place { file, offset: start, index: 0 };
+            let from = Place { file, offset: start.saturating_sub(longest), index: Key::MIN };
+            let to = Place { file, offset: start, index: Key::MIN };
             let before = self.places.range(from..to).rev().take(GATHER_BEFORE_MAX).find(|place| {
                 let other = &self.transfers[place.index];
                 other.end() == start && fits(other.offset, end) && self.may_join(first, place.index)
@@ -334,8 +344,8 @@ impl TransferQueue {
             start = place.offset;
         }
         members.reverse();
-        let from = Place { file, offset: first.offset, index: 0 };
-        let to = Place { file, offset: u64::MAX, index: u32::MAX };
+        let from = Place { file, offset: first.offset, index: Key::MIN };
+        let to = Place { file, offset: u64::MAX, index: Key::MAX };
         for place in self.places.range(from..=to).take(GATHER_AFTER_MAX) {
             if place.offset > end || members.len() >= pieces_max {
                 break;
@@ -354,7 +364,7 @@ impl TransferQueue {
         }
     }
 
-    fn may_join(&self, leader: &Transfer, index: u32) -> bool {
+    fn may_join(&self, leader: &Transfer, index: TransferKey) -> bool {
         let other = &self.transfers[index];
         let as_urgent = match leader.priority {
             Priority::Hurried(_) => matches!(other.priority, Priority::Hurried(_)),
@@ -368,7 +378,7 @@ impl TransferQueue {
 
     /// A transfer is over: carried out, failed, or dropped before it began. Those who
     /// waited for it are looked at anew. Its slot stays until `free`.
-    pub fn end(&mut self, index: u32) {
+    pub fn end(&mut self, index: TransferKey) {
         match self.transfers[index].stage {
             Stage::Queued => self.dequeue(index),
             Stage::Parked(blocker) => {
@@ -389,7 +399,7 @@ impl TransferQueue {
             self.files.remove(&file);
             self.overlaps.forget(file);
         }
-        while let Some(&(blocker, waiter)) = self.parked.range((index, 0)..).next() {
+        while let Some(&(blocker, waiter)) = self.parked.range((index, Key::MIN)..).next() {
             if blocker != index {
                 break;
             }
@@ -400,10 +410,10 @@ impl TransferQueue {
     }
 
     /// Frees a request's transfers, all of which have ended.
-    pub fn free(&mut self, first: u32) {
+    pub fn free(&mut self, first: TransferKey) {
         let mut index = first;
-        while index != NONE {
-            let transfer = self.transfers.remove(index);
+        while index != Key::NULL {
+            let transfer = self.transfers.remove(index).expect("a request has its transfers");
             debug_assert_eq!(transfer.stage, Stage::Done);
             index = transfer.next;
         }

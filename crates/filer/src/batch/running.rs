@@ -3,13 +3,13 @@
 //! Invariant: every transfer that is running is in exactly one run that was handed out, and
 //! its request stays until that run is back.
 
+use dafs_base::Key;
 use dafs_types::{Moment, Status};
 use dafs_wire::ChecksumPart;
 
 use super::{
     BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
 };
-use crate::slab::NONE;
 
 /// Lists of pieces kept for runs to come.
 const SPARE_MAX: usize = 64;
@@ -54,7 +54,7 @@ impl BatchScheduler {
     pub fn request(&self, piece: &Piece) -> RequestView {
         let request = &self.requests[piece.request];
         RequestView {
-            session: (request.session != NONE).then(|| self.sessions[request.session].id),
+            session: (request.session != Key::NULL).then(|| self.sessions[request.session].id),
             request: request.name,
             handle: request.handle,
             state: request.state,

@@ -9,6 +9,8 @@ use dafs_types::{CacheHint, FileHandle, RequestId, SessionId, StateId, Status};
 use dafs_wire::messages::{Completion, FileChunk};
 use dafs_wire::{Checksum, DirectBuffer};
 
+use super::RequestKey;
+use super::queue::TransferKey;
 use crate::{FileKey, IoKind};
 
 /// One request of a batch (draft 6.1.7). The driver has resolved its file and looked at
@@ -190,8 +192,8 @@ pub struct Piece {
     /// What the client expects of the range.
     pub hint: CacheHint,
     pub(super) failed: Option<Status>,
-    pub(super) transfer: u32,
-    pub(super) request: u32,
+    pub(super) transfer: TransferKey,
+    pub(super) request: RequestKey,
 }
 
 /// Whose a piece is. No session: it has ended, and its memory must not be touched.

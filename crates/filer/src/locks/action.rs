@@ -3,8 +3,10 @@
 //! Invariant: the actions of one call are in an order in which a crash between any two
 //! leaves at least as much locked, and at least as much to undo, as was promised.
 
+use dafs_base::Key;
 use dafs_types::{ClientId, StateId, Verifier};
 
+use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{LockAttributes, LockConflict, LockMode, WaiterId};
 use crate::FileKey;
@@ -184,12 +186,15 @@ impl Phase {
     }
 }
 
+/// A lock of the table.
+pub(super) type HoldKey = Key<Hold>;
+
 /// One granted range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub file: FileKey,
     /// Number of its owner, or of who had it.
-    pub owner: u32,
+    pub owner: OwnerKey,
     /// The open it is used under; anonymous if it is nobody's or not reclaimed.
     pub state: StateId,
     pub range: ByteRange,
@@ -202,7 +207,7 @@ pub(super) struct Hold {
 
 impl Hold {
     /// Whether a request of this owner may pass it by.
-    pub fn is_of(&self, owner: Option<u32>) -> bool {
+    pub fn is_of(&self, owner: Option<OwnerKey>) -> bool {
         owner == Some(self.owner) && !self.phase.is_orphan()
     }
 }

@@ -20,8 +20,10 @@ use dafs_types::ClientId;
 
 use super::action::Hold;
 use super::own::Piece;
+use super::owners::OwnerKey;
 use super::table::LockTable;
 use super::waiters::Waiter;
+use super::waiters::WaiterKey;
 use crate::FileKey;
 
 /// Which edges a search follows.
@@ -45,9 +47,9 @@ impl LockTable {
     /// nobody, until told to stop.
     fn awaited<B>(
         &self,
-        waiter: u32,
+        waiter: WaiterKey,
         edges: Edges,
-        visit: &mut impl FnMut(Option<u32>) -> ControlFlow<B>,
+        visit: &mut impl FnMut(Option<OwnerKey>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let Waiter { file, owner, piece, .. } = &self.waiters[waiter];
         let Some(locks) = self.files.get(file) else { return ControlFlow::Continue(()) };
@@ -66,7 +68,7 @@ impl LockTable {
     }
 
     /// The owners that a waiter waits for, each once, holders of locks first.
-    pub(super) fn awaited_owners(&self, waiter: u32) -> Vec<(ClientId, &[u8])> {
+    pub(super) fn awaited_owners(&self, waiter: WaiterKey) -> Vec<(ClientId, &[u8])> {
         let mut owners = Vec::new();
         let flow = self.awaited(waiter, Edges::All, &mut |owner| {
             let owner = owner.map(|owner| self.registry.owner(owner));
@@ -79,12 +81,12 @@ impl LockTable {
     }
 
     /// Whether one owner waits for another, directly or through others.
-    pub(super) fn reaches(&self, from: u32, to: u32, edges: Edges) -> Reach {
+    pub(super) fn reaches(&self, from: OwnerKey, to: OwnerKey, edges: Edges) -> Reach {
         if from == to { Reach::Yes } else { self.search_from(from, to, edges) }
     }
 
     /// A depth-first search that begins with the waits of `from`.
-    pub(super) fn search_from(&self, from: u32, to: u32, edges: Edges) -> Reach {
+    pub(super) fn search_from(&self, from: OwnerKey, to: OwnerKey, edges: Edges) -> Reach {
         let mut budget = self.config.deadlock_steps_max;
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(owner) = open.pop() {
@@ -112,13 +114,13 @@ impl LockTable {
     /// it: granting would close a circle of hard edges. A search given up counts as one.
     pub(super) fn grant_deadlocks(
         &self,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         file: FileKey,
         piece: &Piece,
-        waiting: Option<u32>,
-    ) -> Option<u32> {
+        waiting: Option<WaiterKey>,
+    ) -> Option<WaiterKey> {
         let who = who?;
-        let waits_elsewhere = |&number: &u32| Some(number) != waiting;
+        let waits_elsewhere = |&number: &WaiterKey| Some(number) != waiting;
         if !self.registry.owner(who).waiters.iter().any(waits_elsewhere) {
             return None;
         }
@@ -127,10 +129,10 @@ impl LockTable {
     }
 
     /// Whether an owner that waited for this piece would wait for itself, by hard edges.
-    pub(super) fn wait_deadlocks(&self, file: FileKey, who: u32, piece: &Piece) -> Reach {
+    pub(super) fn wait_deadlocks(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Reach {
         let others = |hold: &Hold| !hold.is_of(Some(who)) && !hold.phase.is_orphan();
         let holders = self.holds_in(file, piece.range, piece.mode, others);
-        let holders: BTreeSet<u32> = holders.iter().map(|&n| self.holds[n].owner).collect();
+        let holders: BTreeSet<OwnerKey> = holders.iter().map(|&n| self.holds[n].owner).collect();
         let mut reach = holders.iter().map(|&holder| self.reaches(holder, who, Edges::Hard));
         reach.find(|&reach| reach != Reach::No).unwrap_or(Reach::No)
     }

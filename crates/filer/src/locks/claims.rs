@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 
 use dafs_types::StateId;
 
+use super::action::HoldKey;
 use super::action::{Hold, LockAction};
 use super::own::{Piece, remainders, subtract};
+use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{LockAnswer, LockError, LockOwner, LockRequest};
 use super::table::LockTable;
@@ -21,7 +23,7 @@ impl LockTable {
     pub(super) fn repair(
         &mut self,
         owner: &LockOwner<'_>,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         request: &LockRequest,
         piece: &Piece,
     ) -> Result<LockAnswer, LockError> {
@@ -34,7 +36,7 @@ impl LockTable {
         if modes.max().is_none_or(|most| most > piece.mode) {
             return Err(LockError::NothingThere);
         }
-        let under_way = |&&number: &&u32| self.holds[number].phase.is_rolling_back();
+        let under_way = |&&number: &&HoldKey| self.holds[number].phase.is_rolling_back();
         let other = self.live_in_way(file, who, piece.range, piece.mode);
         if let Some(number) = broken.iter().find(under_way).copied().or(other) {
             return Ok(LockAnswer::Denied(self.conflict_of(number)));
@@ -65,9 +67,9 @@ impl LockTable {
     /// old ones are gone a restart finds both, and keeps the older.
     fn take_over(
         &mut self,
-        broken: &[u32],
+        broken: &[HoldKey],
         file: FileKey,
-        who: u32,
+        who: OwnerKey,
         state: StateId,
         piece: &Piece,
     ) {
@@ -98,7 +100,7 @@ impl LockTable {
     pub(super) fn reclaim(
         &mut self,
         owner: &LockOwner<'_>,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         request: &LockRequest,
         piece: &Piece,
     ) -> Result<LockAnswer, LockError> {
@@ -118,7 +120,7 @@ impl LockTable {
 
     /// Whether the owner has the whole range in just this mode and with just these
     /// attributes.
-    fn has_kept(&self, file: FileKey, who: u32, piece: &Piece) -> bool {
+    fn has_kept(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> bool {
         let same = |hold: &&Hold| hold.mode == piece.mode && hold.attributes == piece.attributes;
         let pieces = self.pieces(file, who, piece.range);
         let holds = pieces.iter().map(|&number| &self.holds[number]).filter(same);

@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 use dafs_types::{ClientId, Moment, StateId};
 
 use super::LockTable;
+use super::action::HoldKey;
 use super::action::{Hold, LockAction, LockRecord, Phase, RecordPhase, RollbackId, Then};
 use super::own::{Piece, subtract};
+use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{LockClient, LockOwner, OwnerName};
 use crate::FileKey;
@@ -48,7 +50,7 @@ impl LockTable {
         self.release(&owners, None, now);
     }
 
-    fn release(&mut self, owners: &[u32], only: Option<FileKey>, now: Moment) {
+    fn release(&mut self, owners: &[OwnerKey], only: Option<FileKey>, now: Moment) {
         let mut touched = self.dismiss_waiters(owners, only);
         for &who in owners {
             if !self.has(who) {
@@ -79,7 +81,7 @@ impl LockTable {
     }
 
     /// Whether a lock is kept for an owner that has not taken it back.
-    fn is_unclaimed(&self, number: u32) -> bool {
+    fn is_unclaimed(&self, number: HoldKey) -> bool {
         let Hold { state, phase, .. } = self.holds[number];
         state == StateId::ANONYMOUS && matches!(phase, Phase::Survived | Phase::Breakable)
     }
@@ -116,7 +118,7 @@ impl LockTable {
     }
 
     /// The draft's table of 4.4.1.5, row by row.
-    fn fail_hold(&mut self, number: u32, failure: Failure) {
+    fn fail_hold(&mut self, number: HoldKey, failure: Failure) {
         let Hold { attributes, phase, .. } = self.holds[number];
         let persistent = match failure {
             Failure::LeaseExpired => (Phase::Breakable, Then::Breakable),
@@ -280,7 +282,7 @@ impl LockTable {
     /// or, without PERSIST, is rolled back and ends.
     pub fn grace_over(&mut self, now: Moment) {
         self.grace = false;
-        let survived = |(number, hold): (u32, &Hold)| {
+        let survived = |(number, hold): (HoldKey, &Hold)| {
             (hold.phase == Phase::Survived).then_some((number, hold.file, hold.attributes))
         };
         let survivors: Vec<_> = self.holds.iter().filter_map(survived).collect();
@@ -304,7 +306,7 @@ impl LockTable {
 
     /// A lock breaks: it is nobody's until it is repaired. What was changed under it with
     /// auto-recovery is rolled back now, and not before (draft 4.4.1.4).
-    pub(super) fn break_hold(&mut self, number: u32) {
+    pub(super) fn break_hold(&mut self, number: HoldKey) {
         self.counters.broken += 1;
         if self.holds[number].attributes.auto_recovery {
             self.begin_rollback(number, Then::Broken);
@@ -314,7 +316,7 @@ impl LockTable {
         }
     }
 
-    pub(super) fn begin_rollback(&mut self, number: u32, then: Then) -> RollbackId {
+    pub(super) fn begin_rollback(&mut self, number: HoldKey, then: Then) -> RollbackId {
         let rollback = RollbackId(self.next_rollback);
         self.next_rollback += 1;
         self.counters.rollbacks += 1;
@@ -332,7 +334,7 @@ impl LockTable {
 
     /// The owner of an ABORT under way has gone or failed: something else becomes of the
     /// lock. Other phases are left alone.
-    fn leave_rollback(&mut self, number: u32, then: Then) {
+    fn leave_rollback(&mut self, number: HoldKey, then: Then) {
         let Phase::RollingBack { rollback, .. } = self.holds[number].phase else { return };
         let before = self.holds[number].phase.on_record();
         let phase = Phase::RollingBack { rollback, then };
@@ -382,7 +384,7 @@ impl LockTable {
     }
 
     /// Dismisses the waiters of owners, in one file or in all.
-    fn dismiss_waiters(&mut self, owners: &[u32], only: Option<FileKey>) -> BTreeSet<FileKey> {
+    fn dismiss_waiters(&mut self, owners: &[OwnerKey], only: Option<FileKey>) -> BTreeSet<FileKey> {
         let mut touched = BTreeSet::new();
         for &who in owners {
             for number in self.registry.owner(who).waiters.clone() {
@@ -397,7 +399,7 @@ impl LockTable {
     }
 
     /// Whether an owner that was known is still: its last waiter may have been all it had.
-    fn has(&self, who: u32) -> bool {
+    fn has(&self, who: OwnerKey) -> bool {
         self.registry.is_known(who)
     }
 

@@ -7,6 +7,7 @@
 
 use std::ops::ControlFlow;
 
+use super::action::HoldKey;
 use super::range::ByteRange;
 
 /// No node.
@@ -24,7 +25,7 @@ pub(super) struct IntervalTree {
 #[derive(Debug)]
 struct Node {
     range: ByteRange,
-    value: u32,
+    value: HoldKey,
     priority: u64,
     /// Largest last octet of the subtree.
     reach: u64,
@@ -40,11 +41,11 @@ impl Default for IntervalTree {
 
 impl IntervalTree {
     /// Adds a range; no two may have both first octet and value in common.
-    pub fn insert(&mut self, range: ByteRange, value: u32) {
+    pub fn insert(&mut self, range: ByteRange, value: HoldKey) {
         let node = Node {
             range,
             value,
-            priority: mix(range.first() ^ mix(u64::from(value))),
+            priority: mix(range.first() ^ mix(value.to_bits())),
             reach: range.last(),
             left: NONE,
             right: NONE,
@@ -65,7 +66,7 @@ impl IntervalTree {
     }
 
     /// Takes a range away; it must be there.
-    pub fn remove(&mut self, range: ByteRange, value: u32) {
+    pub fn remove(&mut self, range: ByteRange, value: HoldKey) {
         self.root = self.remove_below(self.root, (range.first(), value));
     }
 
@@ -74,7 +75,7 @@ impl IntervalTree {
     pub fn search<B>(
         &self,
         range: ByteRange,
-        visit: &mut impl FnMut(u32) -> ControlFlow<B>,
+        visit: &mut impl FnMut(HoldKey) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         self.search_below(self.root, range, visit)
     }
@@ -83,7 +84,7 @@ impl IntervalTree {
         &self,
         at: u32,
         range: ByteRange,
-        visit: &mut impl FnMut(u32) -> ControlFlow<B>,
+        visit: &mut impl FnMut(HoldKey) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let Some(node) = self.nodes.get(at as usize) else { return ControlFlow::Continue(()) };
         if node.reach < range.first() {
@@ -99,7 +100,7 @@ impl IntervalTree {
         self.search_below(node.right, range, visit)
     }
 
-    fn remove_below(&mut self, at: u32, key: (u64, u32)) -> u32 {
+    fn remove_below(&mut self, at: u32, key: (u64, HoldKey)) -> u32 {
         assert_ne!(at, NONE, "a range that is removed is there");
         let (left, right) = (self.nodes[at as usize].left, self.nodes[at as usize].right);
         match key.cmp(&self.key(at)) {
@@ -119,7 +120,7 @@ impl IntervalTree {
     }
 
     /// Parts a tree into what is below a key and the rest.
-    fn split(&mut self, at: u32, key: (u64, u32)) -> (u32, u32) {
+    fn split(&mut self, at: u32, key: (u64, HoldKey)) -> (u32, u32) {
         if at == NONE {
             return (NONE, NONE);
         }
@@ -152,7 +153,7 @@ impl IntervalTree {
         }
     }
 
-    fn key(&self, at: u32) -> (u64, u32) {
+    fn key(&self, at: u32) -> (u64, HoldKey) {
         let node = &self.nodes[at as usize];
         (node.range.first(), node.value)
     }
@@ -179,7 +180,11 @@ mod tests {
 
     use super::*;
 
-    fn found(tree: &IntervalTree, range: ByteRange) -> Vec<u32> {
+    fn key(number: u32) -> HoldKey {
+        HoldKey::from_bits(u64::from(number))
+    }
+
+    fn found(tree: &IntervalTree, range: ByteRange) -> Vec<HoldKey> {
         let mut values = Vec::new();
         let flow = tree.search(range, &mut |value| {
             values.push(value);
@@ -200,7 +205,7 @@ mod tests {
     fn finds_what_a_list_finds() {
         let mut random = Random::new(0x1e7);
         let (mut tree, mut list) = (IntervalTree::default(), Vec::new());
-        for value in 0..4000u32 {
+        for value in (0..4000).map(key) {
             if random.percent(45) && !list.is_empty() {
                 let (range, value) = list.swap_remove(random.below(list.len()));
                 tree.remove(range, value);
@@ -213,8 +218,8 @@ mod tests {
             let asked = ByteRange::new(random.next_u64() % 250, 1 + random.next_u64() % 9).unwrap();
             let mut expected: Vec<_> = list.iter().filter(|(r, _)| r.overlaps(asked)).collect();
             expected.sort_by_key(|(range, value)| (range.first(), *value));
-            let expected: Vec<u32> = expected.iter().map(|(_, value)| *value).collect();
-            assert_eq!(found(&tree, asked), expected, "seed 0x1e7, step {value}");
+            let expected: Vec<HoldKey> = expected.iter().map(|(_, value)| *value).collect();
+            assert_eq!(found(&tree, asked), expected, "seed 0x1e7, step {value:?}");
         }
     }
 
@@ -222,10 +227,10 @@ mod tests {
     fn stays_shallow_under_rising_offsets_and_forgets_what_is_removed() {
         let mut tree = IntervalTree::default();
         let range = |at: u32| ByteRange::new(u64::from(at) * 4, 4).unwrap();
-        (0..10_000).for_each(|at| tree.insert(range(at), at));
+        (0..10_000).for_each(|at| tree.insert(range(at), key(at)));
         assert!(depth(&tree, tree.root) < 60, "depth {}", depth(&tree, tree.root));
-        assert_eq!(found(&tree, ByteRange::new(4000, 5).unwrap()), [1000, 1001]);
-        (0..10_000).for_each(|at| tree.remove(range(at), at));
+        assert_eq!(found(&tree, ByteRange::new(4000, 5).unwrap()), [1000, 1001].map(key));
+        (0..10_000).for_each(|at| tree.remove(range(at), key(at)));
         assert_eq!(tree.root, NONE);
         assert_eq!(tree.free.len(), 10_000);
     }
@@ -233,11 +238,11 @@ mod tests {
     #[test]
     fn a_search_stops_when_told() {
         let mut tree = IntervalTree::default();
-        (0..9).for_each(|value| tree.insert(ByteRange::WHOLE, value));
+        (0..9).map(key).for_each(|value| tree.insert(ByteRange::WHOLE, value));
         let flow = tree.search(ByteRange::WHOLE, &mut |value| match value {
-            3 => ControlFlow::Break(value),
+            value if value == key(3) => ControlFlow::Break(value),
             _ => ControlFlow::Continue(()),
         });
-        assert_eq!(flow, ControlFlow::Break(3));
+        assert_eq!(flow, ControlFlow::Break(key(3)));
     }
 }

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use dafs_types::{StateId, Status};
 
 use super::action::Hold;
+use super::action::HoldKey;
 use super::range::ByteRange;
 use super::request::LockMode;
 use super::table::LockTable;
@@ -46,7 +47,7 @@ impl LockTable {
         let (Some(locks), Some(range)) = (self.files.get(&file), io_range(offset, count)) else {
             return Ok(());
         };
-        let mut judge = |number: u32| match self.judge_io(&self.holds[number], state, kind) {
+        let mut judge = |number: HoldKey| match self.judge_io(&self.holds[number], state, kind) {
             Ok(()) => ControlFlow::Continue(()),
             Err(status) => ControlFlow::Break(status),
         };

@@ -14,10 +14,13 @@ use std::ops::ControlFlow;
 use dafs_types::StateId;
 
 use super::LockTable;
+use super::action::HoldKey;
 use super::action::{Hold, LockAction, LockId, LockRecord, Phase};
 use super::interval::IntervalTree;
+use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{LockAttributes, LockMode};
+use super::waiters::WaiterKey;
 use crate::FileKey;
 
 /// The locks of one file.
@@ -26,9 +29,9 @@ pub(super) struct FileLocks {
     pub shared: IntervalTree,
     pub exclusive: IntervalTree,
     /// Each owner's own pieces, by first octet.
-    pub own: BTreeMap<u32, BTreeMap<u64, u32>>,
+    pub own: BTreeMap<OwnerKey, BTreeMap<u64, HoldKey>>,
     /// Waiters, the first first.
-    pub queue: Vec<u32>,
+    pub queue: Vec<WaiterKey>,
     pub holds: u32,
     /// Shared holds that are broken: these alone stand against writes where locks are
     /// advisory.
@@ -43,7 +46,7 @@ impl FileLocks {
         &self,
         range: ByteRange,
         mode: LockMode,
-        visit: &mut impl FnMut(u32) -> ControlFlow<B>,
+        visit: &mut impl FnMut(HoldKey) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         self.exclusive.search(range, visit)?;
         match mode {
@@ -73,25 +76,25 @@ impl Piece {
 
 impl LockTable {
     /// The owner's own pieces that overlap a range, by first octet.
-    pub(super) fn pieces(&self, file: FileKey, owner: u32, range: ByteRange) -> Vec<u32> {
+    pub(super) fn pieces(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> Vec<HoldKey> {
         let Some(own) = self.files.get(&file).and_then(|locks| locks.own.get(&owner)) else {
             return Vec::new();
         };
         let before_end = own.range(..=range.last()).rev().map(|(_, &hold)| hold);
-        let mut found: Vec<u32> =
+        let mut found: Vec<HoldKey> =
             before_end.take_while(|&hold| self.holds[hold].range.last() >= range.first()).collect();
         found.reverse();
         found
     }
 
     /// How many holds more a file has once a piece is placed.
-    pub(super) fn growth(&self, file: FileKey, owner: u32, piece: &Piece) -> i64 {
+    pub(super) fn growth(&self, file: FileKey, owner: OwnerKey, piece: &Piece) -> i64 {
         let touched = self.pieces(file, owner, piece.range.widened());
-        let growth_of = |&hold: &u32| {
+        let growth_of = |&hold: &HoldKey| {
             let hold = &self.holds[hold];
             if piece.joins(hold) { -1 } else { remainders(hold.range, piece.range) - 1 }
         };
-        let apart = |hold: &&u32| {
+        let apart = |hold: &&HoldKey| {
             let hold = &self.holds[**hold];
             hold.range.overlaps(piece.range) || piece.joins(hold)
         };
@@ -99,7 +102,7 @@ impl LockTable {
     }
 
     /// How many holds more a file has once a range is unlocked.
-    pub(super) fn growth_of_cut(&self, file: FileKey, owner: u32, range: ByteRange) -> i64 {
+    pub(super) fn growth_of_cut(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> i64 {
         let pieces = self.pieces(file, owner, range);
         pieces.iter().map(|&hold| remainders(self.holds[hold].range, range) - 1).sum()
     }
@@ -108,7 +111,7 @@ impl LockTable {
     pub(super) fn edit(
         &mut self,
         file: FileKey,
-        owner: u32,
+        owner: OwnerKey,
         range: ByteRange,
         change: impl FnOnce(&mut Self),
     ) {
@@ -145,17 +148,17 @@ impl LockTable {
     fn promised(
         &self,
         file: FileKey,
-        owner: u32,
+        owner: OwnerKey,
         range: ByteRange,
     ) -> (Vec<LockRecord>, Vec<ByteRange>) {
         let pieces = self.pieces(file, owner, range);
         let records = pieces.iter().filter_map(|&hold| self.record(hold)).collect();
-        let undone = |&&hold: &&u32| self.holds[hold].attributes.auto_recovery;
+        let undone = |&&hold: &&HoldKey| self.holds[hold].attributes.auto_recovery;
         (records, pieces.iter().filter(undone).map(|&hold| self.holds[hold].range).collect())
     }
 
     /// Places a held piece over whatever the owner has there.
-    pub(super) fn place(&mut self, file: FileKey, owner: u32, state: StateId, piece: &Piece) {
+    pub(super) fn place(&mut self, file: FileKey, owner: OwnerKey, state: StateId, piece: &Piece) {
         self.edit(file, owner, piece.range, |table| {
             let mut range = piece.range;
             let mut id: Option<LockId> = None;
@@ -180,7 +183,7 @@ impl LockTable {
     }
 
     /// Takes a range out of what the owner has.
-    pub(super) fn carve(&mut self, file: FileKey, owner: u32, range: ByteRange) {
+    pub(super) fn carve(&mut self, file: FileKey, owner: OwnerKey, range: ByteRange) {
         self.edit(file, owner, range, |table| {
             for number in table.pieces(file, owner, range) {
                 table.cut(number, range);
@@ -190,7 +193,7 @@ impl LockTable {
 
     /// Takes a range out of a hold; returns what is left on either side. The left
     /// remainder keeps the record, else the right one does.
-    pub(super) fn cut(&mut self, number: u32, range: ByteRange) -> [Option<u32>; 2] {
+    pub(super) fn cut(&mut self, number: HoldKey, range: ByteRange) -> [Option<HoldKey>; 2] {
         let hold = self.remove_hold(number);
         let mut id = hold.id;
         [hold.range.left_of(range), hold.range.right_of(range)].map(|part| {
@@ -202,7 +205,7 @@ impl LockTable {
     }
 
     /// Puts a hold where it belongs.
-    pub(super) fn add_hold(&mut self, hold: Hold) -> u32 {
+    pub(super) fn add_hold(&mut self, hold: Hold) -> HoldKey {
         let number = self.holds.insert(hold);
         let locks = self.files.entry(hold.file).or_default();
         match hold.mode {
@@ -222,8 +225,8 @@ impl LockTable {
 
     /// Takes a hold away. The caller sees to its record, and forgets file and owner if
     /// they are idle.
-    pub(super) fn remove_hold(&mut self, number: u32) -> Hold {
-        let hold = self.holds.remove(number);
+    pub(super) fn remove_hold(&mut self, number: HoldKey) -> Hold {
+        let hold = self.holds.remove(number).expect("a hold is removed once");
         let locks = self.files.get_mut(&hold.file).expect("a hold's file is known");
         match hold.mode {
             LockMode::Read => locks.shared.remove(hold.range, number),
@@ -240,7 +243,7 @@ impl LockTable {
     }
 
     /// Gives a hold another phase; one that becomes nobody's leaves its owner's pieces.
-    pub(super) fn set_phase(&mut self, number: u32, phase: Phase) {
+    pub(super) fn set_phase(&mut self, number: HoldKey, phase: Phase) {
         let before = self.holds[number];
         debug_assert!(!before.phase.is_orphan() || phase.is_orphan());
         let hold = &mut self.holds[number];
@@ -281,7 +284,7 @@ impl LockTable {
     }
 
     /// The record of a hold, if it has one.
-    pub(super) fn record(&self, number: u32) -> Option<LockRecord> {
+    pub(super) fn record(&self, number: HoldKey) -> Option<LockRecord> {
         let hold = &self.holds[number];
         let id = hold.id?;
         let owner = self.registry.owner(hold.owner);
@@ -302,7 +305,7 @@ impl LockTable {
     }
 
     /// Has a hold's record written again, its phase having changed.
-    pub(super) fn rewrite(&mut self, number: u32) {
+    pub(super) fn rewrite(&mut self, number: HoldKey) {
         if let Some(record) = self.record(number) {
             self.push(LockAction::WriteRecord(Box::new(record)));
         }

@@ -6,12 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dafs_base::{Key, Slab};
 use dafs_types::{ClientId, Verifier};
 
 use super::action::LockRecord;
 use super::request::{LockClient, LockOwner, OwnerName};
+use super::waiters::WaiterKey;
 use crate::FileKey;
-use crate::slab::Slab;
+
+/// An owner that is known.
+pub(super) type OwnerKey = Key<Owner>;
 
 /// A lock owner.
 #[derive(Debug)]
@@ -21,7 +25,7 @@ pub(super) struct Owner {
     /// Files in which it has locks that are its own.
     pub files: BTreeSet<FileKey>,
     /// Its waiters.
-    pub waiters: Vec<u32>,
+    pub waiters: Vec<WaiterKey>,
     /// Locks charged to it, its own or not any more.
     pub holds: u32,
 }
@@ -34,25 +38,25 @@ pub(super) struct Client {
     pub verifier: Verifier,
     /// Locks charged to its owners.
     pub holds: u32,
-    owners: BTreeSet<u32>,
+    owners: BTreeSet<OwnerKey>,
 }
 
 /// Owners by number and by name, clients by id.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     owners: Slab<Owner>,
-    by_name: BTreeMap<(ClientId, Box<[u8]>), u32>,
+    by_name: BTreeMap<(ClientId, Box<[u8]>), OwnerKey>,
     clients: BTreeMap<ClientId, Client>,
 }
 
 impl Registry {
     /// The number of an owner.
-    pub fn find(&self, name: OwnerName<'_>) -> Option<u32> {
+    pub fn find(&self, name: OwnerName<'_>) -> Option<OwnerKey> {
         self.by_name.get(&(name.client, Box::from(name.owner))).copied()
     }
 
     /// The number of an owner, which is known from now on.
-    pub fn enter(&mut self, owner: &LockOwner<'_>) -> u32 {
+    pub fn enter(&mut self, owner: &LockOwner<'_>) -> OwnerKey {
         if let Some(number) = self.find(owner.name()) {
             return number;
         }
@@ -77,13 +81,13 @@ impl Registry {
     }
 
     /// Forgets an owner that has nothing, and a client without owners.
-    pub fn forget_if_idle(&mut self, number: u32) {
+    pub fn forget_if_idle(&mut self, number: OwnerKey) {
         let owner = &self.owners[number];
         if owner.holds != 0 || !owner.waiters.is_empty() {
             return;
         }
         debug_assert!(owner.files.is_empty());
-        let owner = self.owners.remove(number);
+        let owner = self.owners.remove(number).expect("an owner is forgotten once");
         self.by_name.remove(&(owner.client, owner.name));
         let client = self.clients.get_mut(&owner.client).expect("an owner has a client");
         client.owners.remove(&number);
@@ -93,17 +97,17 @@ impl Registry {
     }
 
     /// Whether the number names an owner.
-    pub fn is_known(&self, number: u32) -> bool {
-        self.owners.get(number).is_some()
+    pub fn is_known(&self, number: OwnerKey) -> bool {
+        self.owners.contains(number)
     }
 
     /// An owner by its number.
-    pub fn owner(&self, number: u32) -> &Owner {
+    pub fn owner(&self, number: OwnerKey) -> &Owner {
         &self.owners[number]
     }
 
     /// An owner by its number.
-    pub fn owner_mut(&mut self, number: u32) -> &mut Owner {
+    pub fn owner_mut(&mut self, number: OwnerKey) -> &mut Owner {
         &mut self.owners[number]
     }
 
@@ -113,12 +117,12 @@ impl Registry {
     }
 
     /// The client of an owner.
-    pub fn client_of(&self, owner: u32) -> &Client {
+    pub fn client_of(&self, owner: OwnerKey) -> &Client {
         &self.clients[&self.owners[owner].client]
     }
 
     /// Charges or discharges a lock.
-    pub fn charge(&mut self, owner: u32, locks: i32) {
+    pub fn charge(&mut self, owner: OwnerKey, locks: i32) {
         let owner = &mut self.owners[owner];
         owner.holds = owner.holds.wrapping_add_signed(locks);
         let client = self.clients.get_mut(&owner.client).expect("an owner has a client");
@@ -126,7 +130,7 @@ impl Registry {
     }
 
     /// The owners of a client.
-    pub fn owners_of(&self, client: ClientId) -> Vec<u32> {
+    pub fn owners_of(&self, client: ClientId) -> Vec<OwnerKey> {
         self.clients.get(&client).map_or_else(Vec::new, |c| c.owners.iter().copied().collect())
     }
 

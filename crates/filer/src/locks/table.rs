@@ -6,11 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use dafs_base::Slab;
 use dafs_types::{Moment, StateId};
 
+use super::action::HoldKey;
 use super::action::{Hold, LockAction, Phase, RollbackId, Then};
 use super::config::{AutoRecovery, LockConfig};
 use super::own::{FileLocks, Piece, remainders};
+use super::owners::OwnerKey;
 use super::owners::Registry;
 use super::range::ByteRange;
 use super::report::LockCounters;
@@ -19,8 +22,8 @@ use super::request::{
     OwnerName, WaiterId,
 };
 use super::waiters::Waiter;
+use super::waiters::WaiterKey;
 use crate::FileKey;
-use crate::slab::Slab;
 
 /// All byte-range locks of a server.
 ///
@@ -34,12 +37,12 @@ pub struct LockTable {
     pub(super) files: BTreeMap<FileKey, FileLocks>,
     pub(super) registry: Registry,
     pub(super) waiters: Slab<Waiter>,
-    pub(super) waiter_ids: BTreeMap<WaiterId, u32>,
+    pub(super) waiter_ids: BTreeMap<WaiterId, WaiterKey>,
     /// Files with a queue.
     pub(super) queued: BTreeSet<FileKey>,
     /// Files to look at again, because a circle was closed by a request elsewhere.
     pub(super) circles: BTreeSet<FileKey>,
-    pub(super) rollbacks: BTreeMap<RollbackId, u32>,
+    pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,
     pub(super) next_rollback: u64,
     pub(super) actions: VecDeque<LockAction>,
@@ -81,7 +84,7 @@ impl LockTable {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.holds.len() == 0
+        self.holds.is_empty()
     }
 
     /// LOCK (draft 6.5.18). Outside a reclaim, the caller has seen to the grace period. Any
@@ -162,7 +165,7 @@ impl LockTable {
     fn check_own(
         &self,
         request: &LockRequest,
-        who: u32,
+        who: OwnerKey,
         range: ByteRange,
     ) -> Result<(), LockError> {
         for number in self.pieces(request.file, who, range) {
@@ -180,7 +183,7 @@ impl LockTable {
     fn lock_new(
         &mut self,
         owner: &LockOwner<'_>,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         request: &LockRequest,
         piece: &Piece,
         now: Moment,
@@ -210,10 +213,10 @@ impl LockTable {
     pub(super) fn grant(
         &mut self,
         owner: &LockOwner<'_>,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         request: &LockRequest,
         piece: &Piece,
-        waiting: Option<u32>,
+        waiting: Option<WaiterKey>,
     ) -> Result<LockAnswer, LockError> {
         let file = request.file;
         let growth = who.map_or(1, |who| self.growth(file, who, piece));
@@ -326,8 +329,8 @@ impl LockTable {
     }
 
     /// Whether no auto-recovery lock is parted where the undo is that of the whole file.
-    fn check_undo_whole(&self, pieces: &[u32], range: ByteRange) -> Result<(), LockError> {
-        let parted = |&number: &u32| {
+    fn check_undo_whole(&self, pieces: &[HoldKey], range: ByteRange) -> Result<(), LockError> {
+        let parted = |&number: &HoldKey| {
             let hold = &self.holds[number];
             hold.attributes.auto_recovery && remainders(hold.range, range) > 0
         };
@@ -362,7 +365,7 @@ impl LockTable {
 
     /// The owner's pieces of a file go on under the open that it has now, but for those that
     /// it has yet to reclaim.
-    pub(super) fn set_state(&mut self, file: FileKey, who: u32, state: StateId) {
+    pub(super) fn set_state(&mut self, file: FileKey, who: OwnerKey, state: StateId) {
         for number in self.pieces(file, who, ByteRange::WHOLE) {
             let hold = &mut self.holds[number];
             if hold.state != StateId::ANONYMOUS {
@@ -371,7 +374,7 @@ impl LockTable {
         }
     }
 
-    pub(super) fn conflict_of(&self, number: u32) -> LockConflict {
+    pub(super) fn conflict_of(&self, number: HoldKey) -> LockConflict {
         let hold = &self.holds[number];
         let owner = self.registry.owner(hold.owner);
         LockConflict {

@@ -6,24 +6,30 @@
 //! later one. Without it the order of the queue alone could leave two waiting for each
 //! other. Who is ready has no request in its way before it.
 
+use dafs_base::Key;
 use dafs_types::{Moment, StateId};
 
 use super::LockTable;
+use super::action::HoldKey;
 use super::action::{Hold, LockAction, Phase};
 use super::circles::{Edges, Reach};
 use super::own::Piece;
+use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{
     LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, Wait, WaiterId,
 };
 use crate::FileKey;
 
+/// One who waits.
+pub(super) type WaiterKey = Key<Waiter>;
+
 /// A request in a queue.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub id: WaiterId,
     pub file: FileKey,
-    pub owner: u32,
+    pub owner: OwnerKey,
     pub state: StateId,
     pub piece: Piece,
     /// When its silence has been too long; `None` if the driver keeps the request.
@@ -36,9 +42,9 @@ pub(super) struct Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocker {
     /// A lock.
-    Hold(u32),
+    Hold(HoldKey),
     /// An earlier request.
-    Waiter(u32),
+    Waiter(WaiterKey),
 }
 
 impl LockTable {
@@ -46,10 +52,10 @@ impl LockTable {
     pub(super) fn break_breakable(
         &mut self,
         file: FileKey,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         range: ByteRange,
         mode: LockMode,
-    ) -> Option<u32> {
+    ) -> Option<HoldKey> {
         let breakable = |hold: &Hold| hold.phase == Phase::Breakable && !hold.is_of(who);
         let found = self.holds_in(file, range, mode, breakable);
         for &number in &found {
@@ -59,9 +65,9 @@ impl LockTable {
     }
 
     /// The place in the queue that an owner has for this very request.
-    pub(super) fn waiting(&self, file: FileKey, who: u32, piece: &Piece) -> Option<u32> {
+    pub(super) fn waiting(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Option<WaiterKey> {
         let asked = |piece: &Piece| (piece.range, piece.mode, piece.attributes);
-        let same = |&&number: &&u32| {
+        let same = |&&number: &&WaiterKey| {
             let waiter = &self.waiters[number];
             waiter.file == file && asked(&waiter.piece) == asked(piece)
         };
@@ -73,15 +79,15 @@ impl LockTable {
     pub(super) fn blocker(
         &self,
         file: FileKey,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         range: ByteRange,
         mode: LockMode,
-        place: Option<u32>,
+        place: Option<WaiterKey>,
     ) -> Option<Blocker> {
         if let Some(number) = self.live_in_way(file, who, range, mode) {
             return Some(Blocker::Hold(number));
         }
-        let in_order = |&number: &u32| {
+        let in_order = |&number: &WaiterKey| {
             let Waiter { owner: earlier, ready, .. } = self.waiters[number];
             let waits_for = |who| self.reaches(earlier, who, Edges::All) != Reach::No;
             ready || !who.is_some_and(waits_for)
@@ -93,11 +99,11 @@ impl LockTable {
     pub(super) fn requests_before(
         &self,
         file: FileKey,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         range: ByteRange,
         mode: LockMode,
-        place: Option<u32>,
-    ) -> impl Iterator<Item = u32> {
+        place: Option<WaiterKey>,
+    ) -> impl Iterator<Item = WaiterKey> {
         let queue = self.files.get(&file).map_or(&[][..], |locks| &locks.queue);
         let earlier = queue.iter().copied().take_while(move |&number| Some(number) != place);
         earlier.filter(move |&number| {
@@ -112,7 +118,7 @@ impl LockTable {
         owner: &LockOwner<'_>,
         request: &LockRequest,
         piece: &Piece,
-        waiting: Option<u32>,
+        waiting: Option<WaiterKey>,
         conflict: LockConflict,
         now: Moment,
     ) -> Result<LockAnswer, LockError> {
@@ -157,7 +163,7 @@ impl LockTable {
         file: FileKey,
         piece: &Piece,
         id: WaiterId,
-    ) -> Result<u32, LockError> {
+    ) -> Result<WaiterKey, LockError> {
         let who = self.registry.find(owner.name());
         let of_owner = who.map_or(0, |who| self.registry.owner(who).waiters.len());
         let of_file = self.files.get(&file).map_or(0, |locks| locks.queue.len());
@@ -184,15 +190,15 @@ impl LockTable {
     }
 
     /// Requests before this one in its file's queue.
-    pub(super) fn position(&self, number: u32) -> u32 {
+    pub(super) fn position(&self, number: WaiterKey) -> u32 {
         let queue = &self.files[&self.waiters[number].file].queue;
         queue.iter().take_while(|&&other| other != number).count() as u32
     }
 
     /// Takes a waiter out. The caller settles its file and forgets its owner.
-    pub(super) fn leave_queue(&mut self, waiting: Option<u32>) {
+    pub(super) fn leave_queue(&mut self, waiting: Option<WaiterKey>) {
         let Some(number) = waiting else { return };
-        let waiter = self.waiters.remove(number);
+        let waiter = self.waiters.remove(number).expect("a waiter leaves once");
         self.waiter_ids.remove(&waiter.id);
         self.registry.owner_mut(waiter.owner).waiters.retain(|&other| other != number);
         let locks = self.files.get_mut(&waiter.file).expect("a waiter's file is known");
@@ -203,7 +209,7 @@ impl LockTable {
     }
 
     /// Takes a waiter out, tells the driver, and forgets the owner if that was all it had.
-    pub(super) fn dismiss(&mut self, number: u32, action: LockAction) {
+    pub(super) fn dismiss(&mut self, number: WaiterKey, action: LockAction) {
         let owner = self.waiters[number].owner;
         self.leave_queue(Some(number));
         self.registry.forget_if_idle(owner);
@@ -239,9 +245,11 @@ impl LockTable {
             None => self.queued.iter().copied().collect(),
         };
         for file in files {
-            let due =
-                |&number: &u32| self.waiters[number].expires.is_some_and(|expires| expires <= now);
-            let silent: Vec<u32> = self.files[&file].queue.iter().copied().filter(due).collect();
+            let due = |&number: &WaiterKey| {
+                self.waiters[number].expires.is_some_and(|expires| expires <= now)
+            };
+            let silent: Vec<WaiterKey> =
+                self.files[&file].queue.iter().copied().filter(due).collect();
             for &number in &silent {
                 let waiter = self.waiters[number].id;
                 self.dismiss(number, LockAction::WaiterGone { waiter });
@@ -288,7 +296,7 @@ impl LockTable {
 
     /// Who is ready goes before those that it has passed by: it stays ready though the circle
     /// that let it pass may open again before it asks.
-    fn pass_by(&mut self, number: u32) {
+    fn pass_by(&mut self, number: WaiterKey) {
         let Waiter { file, owner, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
         let first = self.requests_before(file, Some(owner), range, mode, Some(number)).next();
         let Some(first) = first else { return };
@@ -300,7 +308,7 @@ impl LockTable {
 
     /// An owner waits for more, or others for it: if that has closed a circle with a soft
     /// edge, somebody in it may pass by now, in whatever file.
-    pub(super) fn wake_elsewhere(&mut self, who: u32, file: FileKey) {
+    pub(super) fn wake_elsewhere(&mut self, who: OwnerKey, file: FileKey) {
         let waits = !self.registry.owner(who).waiters.is_empty();
         if waits && self.search_from(who, who, Edges::All) != Reach::No {
             self.circles.extend(self.queued.iter().copied().filter(|&other| other != file));
@@ -308,7 +316,7 @@ impl LockTable {
     }
 
     /// What a request that is in the way asks for.
-    pub(super) fn waiter_conflict(&self, number: u32) -> LockConflict {
+    pub(super) fn waiter_conflict(&self, number: WaiterKey) -> LockConflict {
         let Waiter { owner, piece, .. } = &self.waiters[number];
         let owner = self.registry.owner(*owner);
         LockConflict {

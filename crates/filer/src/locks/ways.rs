@@ -5,6 +5,8 @@
 use std::ops::ControlFlow;
 
 use super::action::Hold;
+use super::action::HoldKey;
+use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::LockMode;
 use super::table::LockTable;
@@ -18,7 +20,7 @@ impl LockTable {
         range: ByteRange,
         mode: LockMode,
         which: impl Fn(&Hold) -> bool,
-    ) -> Option<u32> {
+    ) -> Option<HoldKey> {
         let locks = self.files.get(&file)?;
         let flow = locks.search(range, mode, &mut |number| match which(&self.holds[number]) {
             true => ControlFlow::Break(number),
@@ -31,10 +33,10 @@ impl LockTable {
     pub(super) fn live_in_way(
         &self,
         file: FileKey,
-        who: Option<u32>,
+        who: Option<OwnerKey>,
         range: ByteRange,
         mode: LockMode,
-    ) -> Option<u32> {
+    ) -> Option<HoldKey> {
         self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
     }
 
@@ -44,12 +46,12 @@ impl LockTable {
         file: FileKey,
         range: ByteRange,
         mode: LockMode,
-    ) -> Option<u32> {
+    ) -> Option<HoldKey> {
         self.in_way(file, range, mode, |hold| hold.phase.is_broken())
     }
 
     /// All broken locks that overlap a range.
-    pub(super) fn broken_in(&self, file: FileKey, range: ByteRange) -> Vec<u32> {
+    pub(super) fn broken_in(&self, file: FileKey, range: ByteRange) -> Vec<HoldKey> {
         self.holds_in(file, range, LockMode::Write, |hold| hold.phase.is_broken())
     }
 
@@ -61,7 +63,7 @@ impl LockTable {
         range: ByteRange,
         mode: LockMode,
         which: impl Fn(&Hold) -> bool,
-    ) -> Vec<u32> {
+    ) -> Vec<HoldKey> {
         let mut found = Vec::new();
         let Some(locks) = self.files.get(&file) else { return found };
         let flow = locks.search(range, mode, &mut |number| {

@@ -17,7 +17,7 @@ use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Work, WriteSource, WriteTask};
-use crate::transfer::Loan;
+use crate::transfer::{Loan, LoanId};
 
 impl Reactor {
     /// Begins a change of a list; whoever asked is told under `ticket` when it holds.
@@ -128,7 +128,7 @@ impl Reactor {
                 running.push(RunningRequest { operation, channel, file });
             }
         }
-        for (index, endpoint, loan) in self.loans.iter() {
+        for (id, endpoint, loan) in self.loans.iter() {
             let pin = match loan {
                 Loan::Pin(pin) => Some(pin),
                 Loan::Pins(pins) => pins.first(),
@@ -136,7 +136,7 @@ impl Reactor {
                 Loan::Staging(_) => None,
             };
             if let Some(file) = pin.and_then(|pin| self.cache.pinned_file(pin)) {
-                let (operation, channel) = (operation_of_loan(index), channel_of(endpoint));
+                let (operation, channel) = (operation_of_loan(id), channel_of(endpoint));
                 running.push(RunningRequest { operation, channel, file });
             }
         }
@@ -231,7 +231,7 @@ impl Reactor {
                 };
                 (transfers_left > 0).then_some(task.reply_to.endpoint)
             }
-            LOAN => self.loans.holder(u32::try_from(number).ok()?),
+            LOAN => self.loans.holder(LoanId::from_bits(number)),
             _ => None,
         }
     }

@@ -1,0 +1,393 @@
+//! A table whose places are used again, and whose keys are not.
+//!
+//! Invariant: a key finds the value that it was returned for, until that value is removed, and
+//! nothing after that. A place counts its values in its generation; one whose generations are
+//! used up is not used again.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+/// Names a value of a [`Slab`]: its place, and which of the place's values it is.
+///
+/// As a word ([`Key::to_bits`]) it leaves the two highest bits free, for owners that have to say
+/// which table a word belongs to.
+pub struct Key<T> {
+    index: u32,
+    generation: u32,
+    of: PhantomData<fn() -> T>,
+}
+
+/// Values by key. The place that was freed last is used first, so keys depend on the calls alone.
+///
+/// It grows to the most values that were ever in it at once, and allocates nothing after that.
+///
+/// Its keys are named after its values, or after `Of` where the values' type is private or not
+/// known to those who keep keys.
+pub struct Slab<T, Of = T> {
+    places: Vec<Place<T>>,
+    /// The first free place; each names the next.
+    first_free: u32,
+    count: u32,
+    count_max: u32,
+    of: PhantomData<fn() -> Of>,
+}
+
+struct Place<T> {
+    generation: u32,
+    content: Content<T>,
+}
+
+enum Content<T> {
+    Value(T),
+    Free { next: u32 },
+}
+
+impl<T> Slab<T> {
+    /// An empty table without a bound of its own: its owner bounds what it puts in.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::bounded(INDEX_MAX)
+    }
+
+    /// An empty table of at most `count_max` values.
+    #[must_use]
+    pub const fn bounded(count_max: u32) -> Self {
+        Self::tagged(count_max)
+    }
+}
+
+impl<T, Of> Slab<T, Of> {
+    /// As [`Slab::bounded`], for a table whose keys are named after something else.
+    #[must_use]
+    pub const fn tagged(count_max: u32) -> Self {
+        Self { places: Vec::new(), first_free: NO_PLACE, count: 0, count_max, of: PhantomData }
+    }
+
+    /// Puts a value in.
+    ///
+    /// # Panics
+    /// If the table is full. Whoever cannot rule that out calls [`Slab::try_insert`].
+    #[inline]
+    pub fn insert(&mut self, value: T) -> Key<Of> {
+        match self.try_insert(value) {
+            Ok(key) => key,
+            Err(_) => panic!("a table of {} values is full", self.count_max),
+        }
+    }
+
+    /// Puts a value in, or gives it back if the table is full.
+    ///
+    /// # Errors
+    /// The value.
+    #[inline]
+    pub fn try_insert(&mut self, value: T) -> Result<Key<Of>, T> {
+        if self.count >= self.count_max {
+            return Err(value);
+        }
+        let index = self.first_free;
+        if let Some(place) = self.places.get_mut(index as usize)
+            && let Content::Free { next } = place.content
+        {
+            self.first_free = next;
+            place.content = Content::Value(value);
+            self.count += 1;
+            return Ok(Key::new(index, place.generation));
+        }
+        self.append(value)
+    }
+
+    #[cold]
+    fn append(&mut self, value: T) -> Result<Key<Of>, T> {
+        let index = match u32::try_from(self.places.len()) {
+            Ok(index) if index < INDEX_MAX => index,
+            Ok(_) | Err(_) => return Err(value),
+        };
+        self.places.push(Place { generation: FIRST_GENERATION, content: Content::Value(value) });
+        self.count += 1;
+        Ok(Key::new(index, FIRST_GENERATION))
+    }
+
+    /// Puts a value in that has to know its key when it is made.
+    ///
+    /// # Errors
+    /// As `make` says; nothing was put in then.
+    ///
+    /// # Panics
+    /// As [`Slab::insert`].
+    pub fn insert_with<E>(
+        &mut self,
+        make: impl FnOnce(Key<Of>) -> Result<T, E>,
+    ) -> Result<Key<Of>, E> {
+        let key = match self.places.get(self.first_free as usize) {
+            Some(place) => Key::new(self.first_free, place.generation),
+            None => Key::new(self.places.len() as u32, FIRST_GENERATION),
+        };
+        let value = make(key)?;
+        let inserted = self.insert(value);
+        debug_assert_eq!(inserted, key);
+        Ok(inserted)
+    }
+
+    /// Takes a value out. `None` if the key's value is gone already.
+    #[inline]
+    pub fn remove(&mut self, key: Key<Of>) -> Option<T> {
+        let place = self.places.get_mut(key.index as usize)?;
+        if place.generation != key.generation {
+            return None;
+        }
+        match std::mem::replace(&mut place.content, Content::Free { next: self.first_free }) {
+            Content::Value(value) => {
+                self.count -= 1;
+                if place.generation < GENERATION_MAX {
+                    place.generation += 1;
+                    self.first_free = key.index;
+                } else {
+                    // Its next value would have the key of its first.
+                    place.generation = NO_GENERATION;
+                    place.content = Content::Free { next: NO_PLACE };
+                }
+                Some(value)
+            }
+            // A key with a present generation whose value is not there was never returned.
+            content @ Content::Free { .. } => {
+                place.content = content;
+                None
+            }
+        }
+    }
+
+    /// A value.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: Key<Of>) -> Option<&T> {
+        match self.places.get(key.index as usize) {
+            Some(Place { generation, content: Content::Value(value) })
+                if *generation == key.generation =>
+            {
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
+    /// A value, to be changed.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self, key: Key<Of>) -> Option<&mut T> {
+        match self.places.get_mut(key.index as usize) {
+            Some(Place { generation, content: Content::Value(value) })
+                if *generation == key.generation =>
+            {
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the key's value is there.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, key: Key<Of>) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The key of the value at a place, for owners that carry a place alone over a wire.
+    #[must_use]
+    pub fn key_at(&self, index: u32) -> Option<Key<Of>> {
+        let place = self.places.get(index as usize)?;
+        matches!(place.content, Content::Value(_)).then(|| Key::new(index, place.generation))
+    }
+
+    /// Values in it.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether nothing is in it.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All values with their keys, by place.
+    pub fn iter(&self) -> impl Iterator<Item = (Key<Of>, &T)> {
+        (0..).zip(&self.places).filter_map(|(index, place)| match &place.content {
+            Content::Value(value) => Some((Key::new(index, place.generation), value)),
+            Content::Free { .. } => None,
+        })
+    }
+
+    /// As [`Slab::iter`], to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key<Of>, &mut T)> {
+        (0..).zip(&mut self.places).filter_map(|(index, place)| match &mut place.content {
+            Content::Value(value) => Some((Key::new(index, place.generation), value)),
+            Content::Free { .. } => None,
+        })
+    }
+
+    /// All values, by place.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// As [`Slab::values`], to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.iter_mut().map(|(_, value)| value)
+    }
+
+    /// The keys of all values, by place.
+    pub fn keys(&self) -> impl Iterator<Item = Key<Of>> {
+        self.iter().map(|(key, _)| key)
+    }
+}
+
+impl<T> Key<T> {
+    /// Names nothing, in no table.
+    pub const NULL: Self = Self::new(NO_PLACE, NO_GENERATION);
+    /// The key that the first insertion into any table returns.
+    pub const FIRST: Self = Self::new(0, FIRST_GENERATION);
+    /// The key before all others.
+    pub const MIN: Self = Self::new(0, NO_GENERATION);
+    /// The key after all others.
+    pub const MAX: Self = Self::new(u32::MAX, u32::MAX);
+
+    const fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation, of: PhantomData }
+    }
+
+    /// The place of its value: below the most values that were ever in the table at once.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// As a number below 2^62; never 0 for a key that a table has returned.
+    #[inline]
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << u32::BITS | self.index as u64
+    }
+
+    /// The key of a number. One that is no key's names nothing, and does no harm.
+    #[inline]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self::new(bits as u32, (bits >> u32::BITS) as u32)
+    }
+}
+
+impl<T, Of> Default for Slab<T, Of> {
+    fn default() -> Self {
+        Self::tagged(INDEX_MAX)
+    }
+}
+
+impl<T, Of> Index<Key<Of>> for Slab<T, Of> {
+    type Output = T;
+
+    /// # Panics
+    /// If the key's value is gone, which its owner must rule out.
+    #[inline]
+    fn index(&self, key: Key<Of>) -> &T {
+        self.get(key).expect("a key is not used after its value was removed")
+    }
+}
+
+impl<T, Of> IndexMut<Key<Of>> for Slab<T, Of> {
+    #[inline]
+    fn index_mut(&mut self, key: Key<Of>) -> &mut T {
+        self.get_mut(key).expect("a key is not used after its value was removed")
+    }
+}
+
+impl<T: fmt::Debug, Of> fmt::Debug for Slab<T, Of> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+// By hand: a key is all of this whatever `T` is.
+
+impl<T> Clone for Key<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Key<T> {}
+
+impl<T> PartialEq for Key<T> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.to_bits() == other.to_bits()
+    }
+}
+
+impl<T> Eq for Key<T> {}
+
+impl<T> PartialOrd for Key<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Key<T> {
+    /// By place.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.index, self.generation).cmp(&(other.index, other.generation))
+    }
+}
+
+impl<T> Hash for Key<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.to_bits().hash(state);
+    }
+}
+
+impl<T> Default for Key<T> {
+    fn default() -> Self {
+        Self::NULL
+    }
+}
+
+impl<T> fmt::Debug for Key<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// No place has this number.
+const NO_PLACE: u32 = u32::MAX;
+/// Places lie below it.
+const INDEX_MAX: u32 = u32::MAX;
+/// No value has this generation, so that a word of zeros is nobody's key.
+const NO_GENERATION: u32 = 0;
+const FIRST_GENERATION: u32 = 1;
+/// A place has so many values at most. Two bits of the word stay free.
+const GENERATION_MAX: u32 = (1 << 30) - 1;
+
+const _: () = assert!(size_of::<Key<String>>() == 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_whose_generations_are_used_up_is_not_used_again() {
+        let mut slab = Slab::new();
+        let first = slab.insert('a');
+        slab.places[0].generation = GENERATION_MAX;
+        let last = Key::new(0, GENERATION_MAX);
+        assert_eq!(slab.remove(last), Some('a'));
+        let next = slab.insert('b');
+        assert_eq!((next.index(), slab.get(last), slab.get(first)), (1, None, None));
+        assert_eq!(slab.len(), 1);
+        assert!(Key::<char>::new(u32::MAX, GENERATION_MAX).to_bits() < 1 << 62);
+    }
+}
