@@ -4,11 +4,12 @@
 //! up. A signal never ends it, whether the server is there or not: programs do not expect a disk's
 //! calls to be interrupted. Its handler runs, and the call goes on.
 
+use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use dafs_base::{Waiting, drive};
 use dafs_client::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -16,39 +17,69 @@ use crate::errors::{Failure, Outcome};
 
 /// Waits for what is under way. How it ended is in what it gives.
 pub fn wait<T>(client: &Client, future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Some(output) = drive(client, future.as_mut(), true) {
-            return output;
-        }
-    }
+    let Ok(output) = drive(future, &mut Patiently(Listening::to(client)));
+    output
 }
 
 /// The same, but only as long as the server is there; behind that it fails with EIO.
 pub fn wait_while_there<T>(client: &Client, future: impl Future<Output = T>) -> Outcome<T> {
-    drive(client, future, false).ok_or(Failure::Errno(libc::EIO))
+    drive(future, &mut WhileThere(Listening::to(client)))
 }
 
-/// What comes of it; nothing if the server is not there, and that is not waited for.
-fn drive<T>(client: &Client, future: impl Future<Output = T>, is_patient: bool) -> Option<T> {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    let mut heard: Option<Instant> = None;
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
+/// Waits for the server, wherever it is.
+struct Patiently<'c>(Listening<'c>);
+
+/// Waits for a server that is there.
+struct WhileThere<'c>(Listening<'c>);
+
+impl Waiting for Patiently<'_> {
+    type Stopped = Infallible;
+
+    fn wait(&mut self) -> ControlFlow<Infallible> {
+        let is_away = self.0.is_away();
+        self.0.listen(is_away);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Waiting for WhileThere<'_> {
+    type Stopped = Failure;
+
+    fn wait(&mut self) -> ControlFlow<Failure> {
+        if self.0.is_away() {
+            return ControlFlow::Break(Failure::Errno(libc::EIO));
         }
+        self.0.listen(false);
+        ControlFlow::Continue(())
+    }
+}
+
+/// One wait, and since when nothing has come in it.
+struct Listening<'c> {
+    client: &'c Client,
+    heard: Option<Instant>,
+}
+
+impl<'c> Listening<'c> {
+    fn to(client: &'c Client) -> Self {
+        Self { client, heard: None }
+    }
+
+    /// Whether the server is not there just now.
+    fn is_away(&self) -> bool {
+        self.client.until_timer().is_some()
+    }
+
+    /// Waits until something has come, or it is time to look.
+    fn listen(&mut self, is_away: bool) {
+        let client = self.client;
         // Answers of a server that is there come within this time, mostly.
-        let is_away = client.until_timer().is_some();
-        if is_away && !is_patient {
-            return None;
-        }
         let count = if is_away { client.progress() } else { client.turn(Some(QUICK_MAX)) };
         if count > 0 {
-            heard = None;
-            continue;
+            self.heard = None;
+            return;
         }
-        let silence = heard.get_or_insert_with(Instant::now).elapsed();
+        let silence = self.heard.get_or_insert_with(Instant::now).elapsed();
         match client.patience() {
             Some(patience) if silence >= patience && !is_away => client.give_up_silent(silence),
             patience => rest(client, patience.map(|patience| patience.saturating_sub(silence))),

@@ -3,12 +3,14 @@
 //! Invariant: whoever makes progress while the turner sleeps leaves the descriptor armed, and
 //! calls whom it concerns; whoever stops waiting leaves a turner behind if others wait.
 
-use std::future::Future;
-use std::pin::pin;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use dafs_base::{Waiting as Await, drive};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::seat::{Seat, Waiting};
@@ -20,6 +22,30 @@ struct Wait {
     hears_all: bool,
     deadline: Option<Instant>,
 }
+
+/// How a thread waits beside others: as the turner, if nobody else is, and asleep otherwise.
+struct Beside<'s> {
+    client: &'s SharedClient,
+    state: &'s State,
+    wait: Wait,
+    role: Role<'s>,
+}
+
+/// The same, until its deadline.
+struct Until<'s>(Beside<'s>);
+
+/// What a thread that waits is just now.
+enum Role<'s> {
+    /// It has looked for what it waits for, and for nothing else.
+    New,
+    /// Somebody else is the turner; what this thread had submitted has gone out.
+    Follower,
+    /// It is the turner, and has not slept since then.
+    Turner { _place: Turning<'s>, awake_since: Instant },
+}
+
+/// The time is over.
+struct Late;
 
 impl SharedClient {
     /// Runs what is asynchronous of this client's to its end. Others come and go meanwhile. Not to
@@ -36,14 +62,9 @@ impl SharedClient {
     pub unsafe fn run<T>(&self, work: impl AsyncFnOnce(&Entered<'_>) -> T) -> Result<T, Forked> {
         // SAFETY: the caller's promise.
         let entered = unsafe { self.enter()? };
-        let mut future = pin!(work(&entered));
-        let mut poll = |context: &mut Context<'_>| future.as_mut().poll(context);
-        loop {
-            // Without a deadline it always ends with the output.
-            if let Some(output) = self.drive(&entered.guard, None, false, &mut poll) {
-                return Ok(output);
-            }
-        }
+        let mut waiting = self.beside(&entered.guard, None, false);
+        let Ok(output) = drive(work(&entered), &mut waiting);
+        Ok(output)
     }
 
     /// Waits until `look`, which is asked whenever anything has come in, finds something; `None` if
@@ -62,82 +83,33 @@ impl SharedClient {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // SAFETY: the caller's promise.
         let entered = unsafe { self.enter()? };
-        let mut poll = |_: &mut Context<'_>| match look(&entered) {
+        let looking = poll_fn(|_| match look(&entered) {
             Some(found) => Poll::Ready(found),
             None => Poll::Pending,
-        };
-        Ok(self.drive(&entered.guard, deadline, true, &mut poll))
+        });
+        let mut waiting = Until(self.beside(&entered.guard, deadline, true));
+        Ok(drive(looking, &mut waiting).ok())
     }
 
-    fn drive<T>(
-        &self,
-        state: &State,
+    fn beside<'s>(
+        &'s self,
+        state: &'s State,
         deadline: Option<Instant>,
         hears_all: bool,
-        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Option<T> {
+    ) -> Beside<'s> {
         let wait = Wait { seat: Seat::own(), hears_all, deadline };
-        let waker = Waker::from(wait.seat.clone());
-        let mut context = Context::from_waker(&waker);
-        let mut look = || match poll(&mut context) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        };
-        loop {
-            if let Some(output) = look() {
-                return Some(output);
-            }
-            if wait.is_over() {
-                return None;
-            }
-            if state.turner.borrow().is_none() {
-                let turning = Turning::begin(state, &wait);
-                let end = self.turn_for(state, &wait, &mut look);
-                drop(turning);
-                return end;
-            }
-            // What was submitted goes out.
-            self.stir(state);
-            if let Some(output) = look() {
-                return Some(output);
-            }
-            self.follow(state, &wait);
-        }
+        Beside { client: self, state, wait, role: Role::New }
     }
 
-    /// Makes progress for everybody until this thread's own wait is over.
-    fn turn_for<T>(
-        &self,
-        state: &State,
-        wait: &Wait,
-        look: &mut dyn FnMut() -> Option<T>,
-    ) -> Option<T> {
-        loop {
-            let began = Instant::now();
-            loop {
-                let is_crowded = self.is_crowded();
-                let quick = wait.limit(if is_crowded { SPIN_MAX } else { QUICK_MAX });
-                let count = match is_crowded {
-                    true => state.client.progress(),
-                    // Waits as the client does, which knows best when to spin.
-                    false => state.client.turn(Some(quick)),
-                };
-                self.note(state, count);
-                if let Some(output) = look() {
-                    return Some(output);
-                }
-                if wait.is_over() {
-                    return None;
-                }
-                if began.elapsed() >= quick {
-                    break;
-                }
-                if is_crowded {
-                    self.outside(state, std::hint::spin_loop);
-                }
-            }
-            self.sleep(state, wait);
-        }
+    /// One round of the turner: makes progress for everybody.
+    fn make_progress(&self, state: &State, wait: &Wait) {
+        let is_crowded = self.is_crowded();
+        let count = match is_crowded {
+            true => state.client.progress(),
+            // Waits as the client does, which knows best when to spin.
+            false => state.client.turn(Some(wait.quick(is_crowded))),
+        };
+        self.note(state, count);
     }
 
     /// Sleeps without the lock until something comes, or somebody rings, or it is time to look.
@@ -249,6 +221,71 @@ impl SharedClient {
     }
 }
 
+impl Beside<'_> {
+    /// Waits in the role that this thread has, or takes another. It looks for what it waits for
+    /// after each step.
+    fn step(&mut self) {
+        let (client, state) = (self.client, self.state);
+        match &mut self.role {
+            Role::Turner { awake_since, .. } => {
+                let is_crowded = client.is_crowded();
+                if awake_since.elapsed() >= self.wait.quick(is_crowded) {
+                    client.sleep(state, &self.wait);
+                    *awake_since = Instant::now();
+                    return;
+                }
+                if is_crowded {
+                    client.outside(state, std::hint::spin_loop);
+                }
+                client.make_progress(state, &self.wait);
+            }
+            Role::New | Role::Follower if state.turner.borrow().is_none() => {
+                let (place, now) = (Turning::begin(state, &self.wait), Instant::now());
+                self.role = Role::Turner { _place: place, awake_since: now };
+                client.make_progress(state, &self.wait);
+            }
+            Role::New => {
+                // What was submitted goes out.
+                client.stir(state);
+                self.role = Role::Follower;
+            }
+            Role::Follower => {
+                client.follow(state, &self.wait);
+                self.role = Role::New;
+            }
+        }
+    }
+}
+
+impl Await for Beside<'_> {
+    type Stopped = Infallible;
+
+    fn wait(&mut self) -> ControlFlow<Infallible> {
+        self.step();
+        ControlFlow::Continue(())
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::from(self.wait.seat.clone())
+    }
+}
+
+impl Await for Until<'_> {
+    type Stopped = Late;
+
+    fn wait(&mut self) -> ControlFlow<Late> {
+        if self.0.wait.is_over() {
+            return ControlFlow::Break(Late);
+        }
+        self.0.step();
+        ControlFlow::Continue(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.0.waker()
+    }
+}
+
 impl State {
     /// A silence goes on, though it is waited for by one short wait after the other, if an answer
     /// was owed all the while and somebody has listened. Otherwise one begins.
@@ -267,6 +304,11 @@ impl State {
 impl Wait {
     fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// How long the turner stays awake with nothing to do.
+    fn quick(&self, is_crowded: bool) -> Duration {
+        self.limit(if is_crowded { SPIN_MAX } else { QUICK_MAX })
     }
 
     /// No longer than this, nor than the deadline.
