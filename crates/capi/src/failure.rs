@@ -40,7 +40,7 @@ impl From<ClientError> for Failure {
             Some(Status::LockBroken) => libc::EUCLEAN,
             _ => error.errno(),
         };
-        Self::new(errno, error.to_string())
+        Self::new(errno, error.in_full())
     }
 }
 

@@ -12,18 +12,14 @@
 use std::num::NonZeroU64;
 
 use dafs_types::{ClientId, CredHandle};
-use dafs_wire::messages::{CredentialData, RegisterCred, ReleaseCred};
-use dafs_wire::{Request, Response};
+use dafs_wire::Request;
+use dafs_wire::messages::{CredentialData, RegisterCred};
 
-use crate::core::{Core, SessionState};
-use crate::error::Result;
 use crate::label::Label;
-use crate::session::Session;
-use crate::typed::done;
 
 /// Credentials that the server keeps for this client, for the session that registered them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Registered(NonZeroU64);
+pub struct Registered(pub(crate) NonZeroU64);
 
 /// Somebody to act for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,55 +41,9 @@ pub enum ActFor<'a> {
     Default,
 }
 
-impl Session {
-    /// Has the server keep credentials. A server that has restarted is asked for them again
-    /// when the session comes back.
-    ///
-    /// # Errors
-    /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE
-    /// beyond the agreed number; INVAL for nobody the server knows.
-    pub fn register_credentials(&self, whom: ActFor<'_>) -> Result<Registered> {
-        let whom = Whom::from(whom);
-        // A handle counts for the life of the server that gave it.
-        let client = self.shared.borrow().sessions[self.index].client;
-        let handle = self.call(&whom.request(), |status, response| match response {
-            Response::RegisterCred(result) => Ok(result.handle),
-            _ => done("REGISTER_CRED", status)
-                .and_then(|()| Err(self.protocol_error("REGISTER_CRED"))),
-        })?;
-        let mut core = self.shared.borrow_mut();
-        let number = core.next_registered();
-        let session = &mut core.sessions[self.index];
-        session.registered.0.push(Registration { number, whom, handle, client });
-        Ok(number)
-    }
-
-    /// Has the server forget credentials. What was opened with them stays open.
-    ///
-    /// # Errors
-    /// CRHAND_CONFLICT while requests run with them; NO_CREDS if there are none.
-    pub fn release_credentials(&self, whom: Registered) -> Result<()> {
-        let handle = self.shared.borrow().sessions[self.index].registered.handle(whom);
-        let request = Request::ReleaseCred(ReleaseCred { handle });
-        self.call(&request, |status, _| done("RELEASE_CRED", status))?;
-        let registered = &mut self.shared.borrow_mut().sessions[self.index].registered;
-        registered.0.retain(|registration| registration.number != whom);
-        Ok(())
-    }
-
-    /// The same session, acting for somebody it has registered. Requests for anybody else end
-    /// with NO_CREDS.
-    #[must_use]
-    pub fn acting_for(&self, whom: Registered) -> Session {
-        let mut session = self.clone();
-        session.acting = Some(whom);
-        session
-    }
-}
-
 /// Somebody to act for, kept.
 #[derive(Debug)]
-enum Whom {
+pub(crate) enum Whom {
     User(String),
     Id { uid: u32, gid: u32, groups: Vec<u32> },
     Principal(String),
@@ -112,7 +62,8 @@ impl From<ActFor<'_>> for Whom {
 }
 
 impl Whom {
-    fn request(&self) -> Request<'_> {
+    /// How a server is asked to keep them.
+    pub fn request(&self) -> Request<'_> {
         let credentials = match self {
             Self::User(name) => CredentialData::Name(name),
             Self::Id { uid, gid, groups } => {
@@ -139,6 +90,21 @@ struct Registration {
 }
 
 impl Registrations {
+    /// The server keeps these, and has given a handle for them.
+    pub fn add(&mut self, number: Registered, whom: Whom, handle: CredHandle, client: ClientId) {
+        self.0.push(Registration { number, whom, handle, client });
+    }
+
+    /// The server has forgotten these.
+    pub fn remove(&mut self, number: Registered) {
+        self.0.retain(|registration| registration.number != number);
+    }
+
+    /// Whether credentials of this number are registered.
+    pub fn has(&self, number: Registered) -> bool {
+        self.0.iter().any(|registration| registration.number == number)
+    }
+
     /// Names in a message whom it is to be carried out for, if that is not the client.
     #[inline]
     pub fn name_in(&self, message: &mut [u8]) {
@@ -153,7 +119,7 @@ impl Registrations {
     }
 
     /// What the server calls them now.
-    fn handle(&self, whom: Registered) -> CredHandle {
+    pub fn handle(&self, whom: Registered) -> CredHandle {
         let known = self.0.iter().find(|registration| registration.number == whom);
         known.map_or(NOBODYS, |registration| registration.handle)
     }
@@ -177,24 +143,9 @@ impl Registrations {
     }
 }
 
-impl Core {
-    /// A number that none of the credentials has that are registered now.
-    fn next_registered(&mut self) -> Registered {
-        loop {
-            self.last_registered = self.last_registered % NUMBER_MAX + 1;
-            let number = Registered(NonZeroU64::MIN.saturating_add(self.last_registered - 1));
-            let has =
-                |session: &SessionState| session.registered.0.iter().any(|r| r.number == number);
-            if !self.sessions.iter().any(has) {
-                return number;
-            }
-        }
-    }
-}
-
 /// What a request's header has for whom it is to be carried out.
 #[inline]
-pub(crate) fn label(whom: Option<Registered>) -> u64 {
+pub(crate) fn acting_bits(whom: Option<Registered>) -> u64 {
     whom.map_or(0, |Registered(number)| number.get() << Label::BITS)
 }
 
@@ -207,9 +158,12 @@ pub(crate) fn acting_in(message: &[u8]) -> Option<Registered> {
 }
 
 /// The greatest number of credentials.
-const NUMBER_MAX: u64 = u64::MAX >> Label::BITS;
+pub(crate) const NUMBER_MAX: u64 = u64::MAX >> Label::BITS;
+
 /// Where a request's header has its label and its credentials.
 const LABEL_AT: usize = 16;
+
 const HANDLE_AT: usize = 28;
+
 /// A handle that no server gives.
 const NOBODYS: CredHandle = CredHandle(u32::MAX);

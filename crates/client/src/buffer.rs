@@ -1,4 +1,4 @@
-//! Registered memory that the application reads and writes between transfers.
+//! RegisteredMemory memory that the application reads and writes between transfers.
 //!
 //! Invariant: a buffer's registration lives as long as the buffer or a transfer that
 //! uses it, whichever is longer. Memory that a server might still write, because its
@@ -10,57 +10,63 @@ use std::rc::{Rc, Weak};
 use dafs_dat::Region;
 use dafs_memory::Memory;
 
-use crate::client::Shared;
 use crate::error::{ClientError, Result};
+
+/// Where registered memory goes when nobody uses it any more: its client.
+pub(crate) trait Home {
+    /// Memory is used no more: it is kept for the next who needs some, or its registration taken
+    /// back.
+    fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool);
+}
 
 /// Memory that servers may read and write while a transfer names it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Buffer(pub(crate) Rc<Registered>);
+pub struct Buffer(pub(crate) Rc<RegisteredMemory>);
 
 /// Part of a buffer.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    pub(crate) buffer: Rc<Registered>,
+    pub(crate) buffer: Rc<RegisteredMemory>,
     pub(crate) offset: usize,
     pub(crate) length: u32,
 }
 
-pub(crate) struct Registered {
+pub(crate) struct RegisteredMemory {
     pub memory: Memory,
     pub region: Region,
     /// Octets the owner asked for; the memory may be larger.
     length: usize,
-    shared: Weak<Shared>,
+    home: Weak<dyn Home>,
     /// A server may still write it: not to be used for anything else.
     is_exposed: Cell<bool>,
     /// Its octets are a device's, and `memory` is nothing ([`crate::device`]).
     pub is_device: bool,
 }
 
-impl std::fmt::Debug for Registered {
+impl std::fmt::Debug for RegisteredMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registered").field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("RegisteredMemory").field("region", &self.region).finish_non_exhaustive()
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         // What is lent is in no table.
         if self.region.is_lent() {
             return;
         }
-        if let Some(shared) = self.shared.upgrade() {
-            shared.let_go(&self.memory, self.region, !self.is_exposed.get());
+        if let Some(home) = self.home.upgrade() {
+            home.let_go(&self.memory, self.region, !self.is_exposed.get());
         }
     }
 }
 
-impl Registered {
+impl RegisteredMemory {
     /// Memory of a device.
-    pub fn device(region: Region, length: usize, shared: &Rc<Shared>) -> Self {
-        let (memory, shared) = (Memory::from_heap(Box::default()), Rc::downgrade(shared));
+    pub fn device<H: Home + 'static>(region: Region, length: usize, home: &Rc<H>) -> Self {
+        let (memory, home) = (Memory::from_heap(Box::default()), weak(home));
         let is_exposed = Cell::new(false);
-        Self { memory, region, length, shared, is_exposed, is_device: true }
+        Self { memory, region, length, home, is_exposed, is_device: true }
     }
 
     /// The part of `length` octets at `offset`.
@@ -89,23 +95,26 @@ impl Registered {
 
     /// Whether it is registered with this client.
     #[inline]
-    pub fn belongs_to(&self, shared: &Rc<Shared>) -> bool {
-        std::ptr::eq(self.shared.as_ptr(), Rc::as_ptr(shared))
+    pub fn belongs_to<H: Home>(&self, home: &Rc<H>) -> bool {
+        std::ptr::addr_eq(self.home.as_ptr(), Rc::as_ptr(home))
     }
 }
 
 impl Buffer {
-    pub(crate) fn new(memory: Memory, region: Region, length: usize, shared: &Rc<Shared>) -> Self {
-        let is_exposed = Cell::new(false);
-        let shared = Rc::downgrade(shared);
-        let is_device = false;
-        Self(Rc::new(Registered { memory, region, length, shared, is_exposed, is_device }))
+    pub(crate) fn new<H: Home + 'static>(
+        memory: Memory,
+        region: Region,
+        length: usize,
+        home: &Rc<H>,
+    ) -> Self {
+        let (is_exposed, home, is_device) = (Cell::new(false), weak(home), false);
+        Self(Rc::new(RegisteredMemory { memory, region, length, home, is_exposed, is_device }))
     }
 
     /// Memory of the application's own that only a device gets at.
-    pub(crate) fn lent(region: Region, shared: &Rc<Shared>) -> Self {
+    pub(crate) fn lent<H: Home + 'static>(region: Region, home: &Rc<H>) -> Self {
         let nothing = Memory::from_heap(Box::default());
-        Self::new(nothing, region, usize::try_from(region.length).unwrap_or(0), shared)
+        Self::new(nothing, region, usize::try_from(region.length).unwrap_or(0), home)
     }
 
     /// Octets.
@@ -152,6 +161,11 @@ impl Buffer {
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
+}
+
+fn weak<H: Home + 'static>(home: &Rc<H>) -> Weak<dyn Home> {
+    let home: Weak<H> = Rc::downgrade(home);
+    home
 }
 
 impl Slice {

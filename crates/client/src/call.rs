@@ -5,21 +5,20 @@
 
 use std::ffi::OsStr;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dafs_types::{CreateMode, FileHandle, RmrContext, RmrTarget, StateId, Status};
+use dafs_types::{FileHandle, RmrContext, RmrTarget, StateId, Status};
 use dafs_wire::messages::Close;
 use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
+use crate::answer::Answer;
 use crate::buffer::Slice;
-use crate::client::Shared;
-use crate::core::{Core, Phase};
+use crate::core::Core;
 use crate::decode::decode_any;
-use crate::error::{ClientError, Result};
+use crate::error::Result;
 use crate::file::File;
+use crate::ids::SessionKey;
 use crate::session::Session;
-use crate::waiters::Ticket;
 
 /// A request under way. Whoever polls it must also turn the client.
 #[derive(Debug)]
@@ -46,8 +45,8 @@ impl Session {
     /// # Errors
     /// If the session has ended, or the request does not fit a message.
     pub fn start(&self, request: &Request<'_>) -> Result<Call> {
-        let address = self.shared.borrow().sessions[self.index].address.clone();
-        let answer = Answer::of(self, request)?;
+        let address = self.shared.borrow().sessions[self.key].address.clone();
+        let answer = self.answer_to(request)?;
         Ok(Call { procedure: request.procedure(), address, answer })
     }
 
@@ -87,7 +86,7 @@ impl Slice {
 
     /// How a request names this memory to the session's server.
     pub(crate) fn direct_in(&self, session: &Session) -> DirectBuffer {
-        session.shared.borrow_mut().direct(session.index, self)
+        session.shared.borrow_mut().direct(session.key, self)
     }
 }
 
@@ -95,10 +94,11 @@ impl Core {
     /// How a request names memory to a session's server, which other sessions' servers know by
     /// other names perhaps.
     #[inline]
-    pub(crate) fn direct(&mut self, index: usize, slice: &Slice) -> DirectBuffer {
-        let endpoint = self.sessions[index].endpoint;
+    pub(crate) fn direct(&mut self, key: SessionKey, slice: &Slice) -> DirectBuffer {
+        let endpoint = self.sessions[key].endpoint;
         let (offset, length) = (slice.offset as u64, slice.length);
-        let remote = self.interface.remote(endpoint, &slice.buffer.region, offset, length);
+        let remote =
+            self.transport.interface_mut().remote(endpoint, &slice.buffer.region, offset, length);
         let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
         DirectBuffer { target, length, context }
     }
@@ -127,101 +127,5 @@ impl Future for Call {
             address: std::mem::take(&mut self.address),
             message,
         }))
-    }
-}
-
-/// Whether an answer comes sooner than it takes to sleep: the server need not wait for a disk,
-/// or for somebody else.
-pub(crate) fn is_quick(request: &Request<'_>) -> bool {
-    match request {
-        Request::Open(open) => open.creation.mode() == CreateMode::NoCreate,
-        Request::Create(_)
-        | Request::Link(_)
-        | Request::Remove(_)
-        | Request::Rename(_)
-        | Request::SetAttrInline(_)
-        | Request::SetAttrDirect(_)
-        | Request::AppendInline(_)
-        | Request::AppendDirect(_)
-        | Request::Commit(_)
-        | Request::Lock(_)
-        | Request::BatchSubmit(_)
-        | Request::SetFencingList(_)
-        | Request::Disconnect(_)
-        | Request::ClientConnect(_)
-        | Request::ClientConnectAuth(_)
-        | Request::ClientAuth(_)
-        | Request::ServerAuth(_) => false,
-        _ => true,
-    }
-}
-
-/// An answer to come, as octets.
-pub(crate) struct Answer {
-    shared: Rc<Shared>,
-    /// `None` once it was taken.
-    ticket: Option<Ticket>,
-}
-
-impl Answer {
-    /// Sends a request.
-    pub fn to(shared: &Rc<Shared>, index: usize, request: &Request<'_>) -> Result<Self> {
-        let ticket = shared.borrow_mut().start_call(index, request)?;
-        Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
-    }
-
-    /// Sends a request as whomever the session acts for. What closes a file is the client's
-    /// own: credentials may have been released since it was opened.
-    pub fn of(session: &Session, request: &Request<'_>) -> Result<Self> {
-        let is_own = matches!(request, Request::Close(_));
-        session.shared.borrow_mut().acting = session.acting.filter(|_| !is_own);
-        let answer = Self::to(&session.shared, session.index, request);
-        session.shared.borrow_mut().acting = None;
-        answer
-    }
-
-    /// Comes, empty, when the connection stands.
-    pub fn to_connect(shared: &Rc<Shared>, index: usize) -> Result<Self> {
-        let mut core = shared.borrow_mut();
-        core.check_open(index)?;
-        let ticket = core.replies.make();
-        match core.sessions[index].phase {
-            Phase::Connecting => core.sessions[index].greeting = Some(ticket),
-            Phase::Open | Phase::Recovering | Phase::Ended(_) => {
-                core.replies.put(ticket, Ok(Vec::new()));
-            }
-        }
-        Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
-    }
-}
-
-impl std::fmt::Debug for Answer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("ticket", &self.ticket).finish_non_exhaustive()
-    }
-}
-
-impl Future for Answer {
-    type Output = Result<Vec<u8>>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Polled after its end, which a caller must not do.
-        let Some(ticket) = self.ticket else { return Poll::Ready(Err(ClientError::Cancelled)) };
-        let mut core = self.shared.borrow_mut();
-        let Some(result) = core.replies.take(ticket) else {
-            core.replies.wake_with(ticket, context.waker());
-            return Poll::Pending;
-        };
-        drop(core);
-        self.ticket = None;
-        Poll::Ready(result)
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.shared.borrow_mut().replies.abandon(ticket);
-        }
     }
 }

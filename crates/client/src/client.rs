@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 use dafs_dat::{Interface, InterfaceConfig, LocalKey, OwnMemory, Region, Rights, WaitPolicy};
 use dafs_memory::{Memory, Pages};
 
-use crate::buffer::Buffer;
-use crate::core::{Completion, Core, DOMAIN, OperationId, system};
-use crate::error::{ClientError, Result};
+use crate::buffer::{Buffer, Home};
+use crate::core::Core;
+use crate::error::{ClientError, Result, SystemCause, system};
 use crate::groups::Group;
+use crate::ids::SessionKey;
+use crate::operation::{Completion, OperationId};
 use crate::pool::Pool;
+use crate::sizes::DOMAIN;
 
 /// Habits of a client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +45,7 @@ pub(crate) struct Shared {
 
 enum Orphan {
     Region(LocalKey),
-    Session(usize),
+    Session(SessionKey),
 }
 
 impl Shared {
@@ -58,8 +61,8 @@ impl Shared {
             let orphans = std::mem::take(&mut *self.orphans.borrow_mut());
             for orphan in orphans {
                 match orphan {
-                    Orphan::Region(key) => core.interface.deregister(key),
-                    Orphan::Session(index) => core.leave(index),
+                    Orphan::Region(key) => core.transport.interface_mut().deregister(key),
+                    Orphan::Session(key) => core.leave(key),
                 }
             }
         }
@@ -74,15 +77,14 @@ impl Shared {
         }
         loop {
             let mut core = self.borrow_mut();
-            let (news, retired) =
-                (std::mem::take(&mut core.news), std::mem::take(&mut core.retired));
+            let (events, retired) = core.news.take().into_parts();
             drop(core);
             drop(retired);
-            if news.is_empty() {
+            if events.is_empty() {
                 return;
             }
             self.is_telling.set(true);
-            for (listener, event) in news {
+            for (listener, event) in events {
                 (listener.borrow_mut())(&event);
             }
             self.is_telling.set(false);
@@ -92,14 +94,18 @@ impl Shared {
     /// Turns until `take` finds what it looks for. A server that sends nothing for its
     /// session's limit is given up, or another connection made to it: there is no
     /// retransmission at this level, and what was asked stays undecided (draft 3.2.2).
-    pub fn turn_until<T>(&self, index: usize, mut take: impl FnMut(&mut Core) -> Option<T>) -> T {
+    pub fn turn_until<T>(
+        &self,
+        key: SessionKey,
+        mut take: impl FnMut(&mut Core) -> Option<T>,
+    ) -> T {
         let mut heard = None;
         let mut core = self.borrow_mut();
         loop {
             if let Some(found) = take(&mut core) {
                 return found;
             }
-            core.turn_patiently(index, &mut heard);
+            core.turn_patiently(key, &mut heard);
             core = self.tell_between(core);
         }
     }
@@ -115,26 +121,27 @@ impl Shared {
         self.borrow_mut()
     }
 
-    /// A buffer is used no more: kept for the next, or its registration taken back.
-    pub fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool) {
+    /// The last handle of a session is gone.
+    pub fn leave(&self, key: SessionKey) {
+        match self.core.try_borrow_mut() {
+            Ok(mut core) => core.leave(key),
+            Err(_) => return self.orphans.borrow_mut().push(Orphan::Session(key)),
+        }
+        self.tell();
+    }
+}
+
+impl Home for Shared {
+    fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool) {
         let is_kept =
             is_reusable && memory.file().is_some() && self.pool.borrow_mut().put(memory, region);
         if is_kept {
             return;
         }
         match self.core.try_borrow_mut() {
-            Ok(mut core) => core.interface.deregister(region.key),
+            Ok(mut core) => core.transport.interface_mut().deregister(region.key),
             Err(_) => self.orphans.borrow_mut().push(Orphan::Region(region.key)),
         }
-    }
-
-    /// The last handle of a session is gone.
-    pub fn leave(&self, index: usize) {
-        match self.core.try_borrow_mut() {
-            Ok(mut core) => core.leave(index),
-            Err(_) => return self.orphans.borrow_mut().push(Orphan::Session(index)),
-        }
-        self.tell();
     }
 }
 
@@ -201,10 +208,11 @@ impl Client {
     }
 
     fn register_whole(&self, memory: Memory, length: usize) -> Result<Buffer> {
-        let region = self.0.borrow_mut().interface.register(&memory, DOMAIN, Rights::REMOTE);
+        let region =
+            self.0.borrow_mut().transport.interface_mut().register(&memory, DOMAIN, Rights::REMOTE);
         let region = region.ok_or_else(|| ClientError::System {
             what: "registering a buffer",
-            reason: "too many regions; drop some buffers".into(),
+            source: SystemCause::no_room("too many regions; drop some buffers"),
         })?;
         Ok(Buffer::new(memory, region, length, &self.0))
     }
@@ -212,14 +220,14 @@ impl Client {
     /// A new completion group.
     #[must_use]
     pub fn group(&self) -> Group {
-        self.0.borrow_mut().groups.make()
+        self.0.borrow_mut().ends.groups.make()
     }
 
-    /// Gives a group back: its completions, also those still to come, are dropped. The
-    /// name may come up again, so no copy of it may be used any more. The default group
+    /// Gives a group back: its completions, also those still to come, are dropped. Its copies
+    /// name nothing from then on: whatever is submitted to them is refused. The default group
     /// stays.
     pub fn release_group(&self, group: Group) {
-        self.0.borrow_mut().groups.release(group);
+        self.0.borrow_mut().ends.groups.release(group);
     }
 
     /// Waits until `count` completions of a group are there, or all that were submitted
@@ -229,8 +237,8 @@ impl Client {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut core = self.0.borrow_mut();
         loop {
-            let there = core.groups.there(group);
-            let wanted = count.min(there + core.groups.to_come(group));
+            let there = core.ends.groups.there(group);
+            let wanted = count.min(there + core.ends.groups.to_come(group));
             if there >= wanted {
                 return there;
             }
@@ -238,9 +246,9 @@ impl Client {
             if left.is_some_and(|left| left.is_zero()) {
                 core.turn(0, Some(Duration::ZERO));
                 core = self.0.tell_between(core);
-                return core.groups.there(group);
+                return core.ends.groups.there(group);
             }
-            let threshold = core.arrivals_for(wanted - there);
+            let threshold = core.sessions.arrivals_for(wanted - there);
             core.turn(threshold, left);
             core = self.0.tell_between(core);
         }
@@ -252,14 +260,14 @@ impl Client {
         let mut core = self.0.borrow_mut();
         core.turn(0, Some(Duration::ZERO));
         core = self.0.tell_between(core);
-        core.groups.there(group)
+        core.ends.groups.there(group)
     }
 
     /// The next completion of a group that is there.
     #[must_use]
     #[inline]
     pub fn next(&self, group: Group) -> Option<Completion> {
-        self.0.borrow_mut().groups.next(group)
+        self.0.borrow_mut().ends.groups.next(group)
     }
 
     /// Makes progress: waits for at least one event, or the time, or until a session has
@@ -282,7 +290,7 @@ impl Client {
     /// owe an answer; `None` if none does, or may take for ever.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
-        self.0.borrow().patience_for_all()
+        self.0.borrow().sessions.patience_for_all()
     }
 
     /// For whoever waits in other ways than this library's calls: nothing at all has come for so
@@ -297,9 +305,9 @@ impl Client {
     #[must_use]
     pub fn turn_for(&self, count: usize) -> bool {
         let mut core = self.0.borrow_mut();
-        let is_worth_it = core.is_expecting();
+        let is_worth_it = core.sessions.is_expecting();
         if is_worth_it {
-            let threshold = core.arrivals_for(count);
+            let threshold = core.sessions.arrivals_for(count);
             core.turn(threshold, None);
             drop(core);
             self.0.tell();
@@ -310,20 +318,20 @@ impl Client {
     /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has
     /// something to do. False from [`Client::arm`] means: do not wait, turn.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
-        use_fd(self.0.borrow().interface.as_fd())
+        use_fd(self.0.borrow().transport.interface().as_fd())
     }
 
     /// Prepares for waiting on the descriptor. False if there is something to do now.
     #[must_use]
     pub fn arm(&self) -> bool {
-        self.0.borrow_mut().interface.arm()
+        self.0.borrow_mut().transport.interface_mut().arm()
     }
 
     /// Longest time to wait on the descriptor before [`Client::turn`]: a session that
     /// recovers makes its next attempt then. `None` if none does.
     #[must_use]
     pub fn until_timer(&self) -> Option<Duration> {
-        self.0.borrow().until_timer()
+        self.0.borrow().sessions.until_timer()
     }
 
     /// Cancels an operation that waits for a credit; one under way goes on, and its

@@ -34,3 +34,10 @@ pub(crate) fn decode<'m>(
         Err(ClientError::Status { what: what(), status: header.status })
     }
 }
+
+pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
+    ClientError::Protocol {
+        address: address.to_owned(),
+        what: format!("{what} was answered with results of another procedure"),
+    }
+}

@@ -1,208 +1,38 @@
-//! What a session keeps of files that it holds a delegation of, and how it gives that back
-//! (draft 6.5.11, 6.6.3, 6.6.4).
+//! Files that a session holds delegations of: what is read and kept under them, and how they are
+//! given back.
 //!
-//! Writes go through to the server, also under a write delegation: what is kept is what a server
-//! has said, and BC_GETATTR is answered with nothing to add. So a recall costs no more than
-//! to forget.
-//!
-//! What is kept is believed for half a lease after the last proof: a READ under the
-//! delegation's own state id, which the server refuses once the delegation is not in force.
-//! A server keeps delegations of a client it cannot reach for a whole lease, so whatever
-//! happens to the connections, nobody else has changed the file by then.
-//!
-//! Invariants: nothing is kept of a file whose delegation is not held; nothing is kept that was
-//! asked for while this session had a change under way, or before one that began since; what is
-//! kept is within [`BYTES_MAX`]; a delegation that is not kept is given back at once.
+//! Invariant: a delegation that is not kept is given back at once; what was kept under one that is
+//! called back is forgotten before it is given back ([`crate::delegated`]).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::coarse_now;
-use dafs_types::{
-    CacheHint, CreateMode, FileAttributes, FileHandle, ShareAccess, StateId, Status, limits,
-};
-use dafs_wire::messages::{DelegReturn, Delegation, FileAttributesResult, GetAttributes, LockType};
-use dafs_wire::{
-    ByteOrder, EncodeError, FileAttributeBlock, Procedure, Request, Response, ResponseHeader,
-    decode_request, encode_response,
-};
+use dafs_types::{CacheHint, FileHandle, ShareAccess, StateId, limits};
+use dafs_wire::messages::{DelegReturn, GetAttributes};
+use dafs_wire::{ByteOrder, Request, Response, decode_request};
 
-use crate::batch::table::BatchTable;
 use crate::buffer::Slice;
-use crate::core::{Core, Pending, SessionState, Transferred};
-use crate::data::{Destination, TransferJob, TransferKind};
+use crate::core::Core;
+use crate::delegated::{BLOCK, Fill, Taken};
+use crate::ends::Destination;
 use crate::error::Result;
 use crate::file::File;
-use crate::names::Metadata;
+use crate::ids::SessionKey;
+use crate::metadata::Metadata;
 use crate::opens::Opened;
+use crate::operation::Transferred;
+use crate::requests::{Changed, changed_by};
 use crate::session::Session;
-
-/// What one session keeps.
-#[derive(Default)]
-pub(crate) struct Delegated {
-    files: HashMap<FileHandle, Kept>,
-    /// Octets kept.
-    bytes: usize,
-    /// Blocks in the order of their coming, some of them gone.
-    order: VecDeque<(FileHandle, u64)>,
-    /// Goes on with every change this session asks for.
-    epoch: u64,
-    /// How long a proof is believed; zero before the lease is known.
-    window: Duration,
-    /// Delegations of a connection that was lost, to be given back over the next.
-    owed: Vec<StateId>,
-    /// Delegations given back before the answer that grants them was here.
-    early: VecDeque<StateId>,
-    hits: u64,
-}
-
-/// What is kept of one file.
-struct Kept {
-    delegation: StateId,
-    /// When the last READ was sent that proved it.
-    proved: Option<Duration>,
-    /// Whole blocks, but for one at the end of the file.
-    blocks: BTreeMap<u64, Box<[u8]>>,
-    metadata: Option<Metadata>,
-}
-
-/// A question whose answer is kept if nothing comes between.
-#[derive(Clone, Copy)]
-struct Fill {
-    delegation: StateId,
-    epoch: u64,
-    asked: Duration,
-    /// Nothing is under way that would make the answer old.
-    is_quiet: bool,
-}
-
-impl Delegated {
-    /// A change of a file begins, or one of who knows which.
-    pub fn note_change(&mut self, file: Option<&FileHandle>) {
-        self.epoch += 1;
-        match file {
-            Some(file) => {
-                if let Some(kept) = self.files.get_mut(file) {
-                    self.bytes -= kept.empty();
-                }
-            }
-            None => {
-                for kept in self.files.values_mut() {
-                    kept.empty();
-                }
-                self.bytes = 0;
-            }
-        }
-        if self.bytes == 0 {
-            self.order.clear();
-        }
-    }
-
-    /// Forgets a file. Its delegation, which is to be given back.
-    fn forget(&mut self, file: &FileHandle) -> Option<StateId> {
-        let mut kept = self.files.remove(file)?;
-        self.bytes -= kept.empty();
-        Some(kept.delegation)
-    }
-
-    /// Forgets everything.
-    pub fn forget_all(&mut self) -> Vec<StateId> {
-        self.order.clear();
-        self.bytes = 0;
-        self.files.drain().map(|(_, kept)| kept.delegation).collect()
-    }
-
-    /// The connection is gone: nothing is kept.
-    pub fn set_aside(&mut self) {
-        let states = self.forget_all();
-        self.owed.extend(states);
-    }
-
-    /// The server wants a delegation back.
-    fn recalled(&mut self, file: &FileHandle, delegation: StateId) {
-        if self.files.get(file).is_some_and(|kept| kept.delegation == delegation) {
-            self.forget(file);
-            return;
-        }
-        if self.early.len() == EARLY_MAX {
-            self.early.pop_front();
-        }
-        self.early.push_back(delegation);
-    }
-
-    fn valid(&self, file: &FileHandle, now: Duration) -> Option<&Kept> {
-        let kept = self.files.get(file)?;
-        let age = now.saturating_sub(kept.proved?);
-        (age < self.window).then_some(kept)
-    }
-
-    /// Copies what is kept from `offset` on. Octets copied, and whether the file ends there.
-    fn copy(&mut self, file: &FileHandle, offset: u64, bytes: &mut [u8]) -> (usize, bool) {
-        let Some(kept) = self.valid(file, coarse_now()) else { return (0, false) };
-        let mut done = 0;
-        while done < bytes.len() {
-            let place = offset + done as u64;
-            let Some(block) = kept.blocks.get(&(place / BLOCK)) else { break };
-            let at = (place % BLOCK) as usize;
-            let behind = block.get(at..).unwrap_or(&[]);
-            let there = behind.len().min(bytes.len() - done);
-            bytes[done..done + there].copy_from_slice(&behind[..there]);
-            done += there;
-            if done < bytes.len() && (block.len() as u64) < BLOCK {
-                self.hits += 1;
-                return (done, true);
-            }
-        }
-        self.hits += u64::from(done > 0);
-        (done, false)
-    }
-
-    /// Keeps what was read from a block's start on.
-    fn keep(&mut self, file: &FileHandle, fill: Fill, offset: u64, octets: &[u8], is_end: bool) {
-        let Some(kept) = self.files.get_mut(file) else { return };
-        if kept.delegation != fill.delegation {
-            return;
-        }
-        kept.proved = Some(fill.asked);
-        if !fill.is_quiet || fill.epoch != self.epoch {
-            return;
-        }
-        for (number, block) in (offset / BLOCK..).zip(octets.chunks(BLOCK as usize)) {
-            if (block.len() as u64) < BLOCK && !is_end {
-                break;
-            }
-            self.bytes += block.len();
-            if let Some(before) = kept.blocks.insert(number, block.into()) {
-                self.bytes -= before.len();
-            } else {
-                self.order.push_back((*file, number));
-            }
-        }
-        while self.bytes > BYTES_MAX || self.order.len() > BLOCKS_MAX {
-            let Some((file, number)) = self.order.pop_front() else { break };
-            let kept = self.files.get_mut(&file);
-            if let Some(block) = kept.and_then(|kept| kept.blocks.remove(&number)) {
-                self.bytes -= block.len();
-            }
-        }
-    }
-}
-
-impl Kept {
-    /// Forgets all but the delegation. Octets that were kept.
-    fn empty(&mut self) -> usize {
-        self.metadata = None;
-        std::mem::take(&mut self.blocks).values().map(|block| block.len()).sum()
-    }
-}
+use crate::state::SessionState;
+use crate::transfer::{TransferJob, TransferKind};
+use crate::work::Pending;
 
 impl Session {
     /// Reads that were answered, in part at least, out of what is kept under delegations.
     #[must_use]
     pub fn delegated_reads(&self) -> u64 {
         let core = self.shared.borrow();
-        core.sessions[self.index].delegated.as_ref().map_or(0, |delegated| delegated.hits)
+        core.sessions[self.key].delegated.as_ref().map_or(0, |delegated| delegated.hits())
     }
 
     /// Sees to it that the server can call delegations back, if the session wants any
@@ -211,14 +41,14 @@ impl Session {
     pub fn prepare_delegations(&self) {
         let window = {
             let core = self.shared.borrow();
-            match &core.sessions[self.index].delegated {
-                Some(delegated) => delegated.window,
+            match &core.sessions[self.key].delegated {
+                Some(delegated) => delegated.window(),
                 None => return,
             }
         };
         if self.listen().is_err() {
             // It goes on without.
-            self.shared.borrow_mut().sessions[self.index].delegated = None;
+            self.shared.borrow_mut().sessions[self.key].delegated = None;
             return;
         }
         if window.is_zero() {
@@ -231,8 +61,8 @@ impl Session {
             });
             let lease = lease.ok().flatten().unwrap_or(0);
             let window = Duration::from_secs(u64::from(lease)) / 2;
-            if let Some(delegated) = &mut self.shared.borrow_mut().sessions[self.index].delegated {
-                delegated.window = window;
+            if let Some(delegated) = &mut self.shared.borrow_mut().sessions[self.key].delegated {
+                delegated.set_window(window);
             }
         }
     }
@@ -246,17 +76,7 @@ impl Session {
     ) -> Option<StateId> {
         let (delegation, is_recalled) = granted?;
         let mut core = self.shared.borrow_mut();
-        core.take_delegation(self.index, file, access, delegation, is_recalled)
-    }
-}
-
-/// The state id of a delegation, and whether it is called back by the answer that grants it.
-pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
-    match delegation {
-        Delegation::None => None,
-        Delegation::Read { state, recall, .. } | Delegation::Write { state, recall, .. } => {
-            Some((*state, *recall))
-        }
+        core.take_delegation(self.key, file, access, delegation, is_recalled)
     }
 }
 
@@ -292,9 +112,9 @@ impl File {
 
     fn copy_kept(&self, bytes: &mut [u8], offset: u64) -> Option<(usize, bool)> {
         let mut core = self.session().shared.borrow_mut();
-        let delegated = core.sessions[self.session().index].delegated.as_mut()?;
-        let kept = delegated.files.get(&self.handle());
-        if kept.map(|kept| kept.delegation) != self.delegation() {
+        let delegated = core.sessions[self.session().key].delegated.as_mut()?;
+        let is_held = |delegation| delegated.holds(&self.handle(), delegation);
+        if !self.delegation().is_some_and(is_held) {
             // It was called back.
             self.note_delegation(None);
             return None;
@@ -305,9 +125,9 @@ impl File {
     /// Reads whole blocks under the delegation's state id. `None` if the server does not have
     /// it so; a read like any other tells why.
     fn fetch(&self, delegation: StateId, offset: u64, wanted: usize) -> Option<Vec<u8>> {
-        let (shared, index) = (&self.session().shared, self.session().index);
+        let (shared, key) = (&self.session().shared, self.session().key);
         let (slice, buffer) = self.stage_exactly(wanted).ok()?;
-        let fill = shared.borrow().begin_fill(index, delegation)?;
+        let fill = shared.borrow().begin_fill(key, delegation)?;
         let opened = Rc::new(Opened::plain(self.handle(), delegation));
         let mut done = 0;
         let mut is_end = false;
@@ -317,7 +137,7 @@ impl File {
                 Ok(moved) => moved,
                 Err(_) => {
                     let mut core = shared.borrow_mut();
-                    core.give_back(index, &self.handle(), delegation);
+                    core.give_back(key, &self.handle(), delegation);
                     return None;
                 }
             };
@@ -329,14 +149,14 @@ impl File {
         }
         let mut octets = vec![0; done as usize];
         buffer.read(0, &mut octets);
-        if let Some(delegated) = &mut shared.borrow_mut().sessions[index].delegated {
+        if let Some(delegated) = &mut shared.borrow_mut().sessions[key].delegated {
             delegated.keep(&self.handle(), fill, offset, &octets, is_end);
         }
         Some(octets)
     }
 
     fn fetch_once(&self, opened: &Rc<Opened>, offset: u64, slice: Slice) -> Result<Transferred> {
-        let (shared, index) = (&self.session().shared, self.session().index);
+        let (shared, key) = (&self.session().shared, self.session().key);
         let job = TransferJob {
             file: opened.clone(),
             offset,
@@ -346,43 +166,34 @@ impl File {
         };
         let ticket = {
             let mut core = shared.borrow_mut();
-            core.check_open(index)?;
-            let ticket = core.transfers.make();
-            core.submit(index, job, Some(slice), Destination::Waiter(ticket), 0)?;
+            core.sessions.open(key)?;
+            let ticket = core.ends.transfers.make();
+            core.submit(key, job, Some(slice), Destination::Waiter(ticket), 0)?;
             ticket
         };
-        shared.turn_until(index, |core| core.transfers.take(ticket))
+        shared.turn_until(key, |core| core.ends.transfers.take(ticket))
     }
 
     /// Attributes that are kept under the file's delegation.
     pub(crate) fn kept_metadata(&self) -> Option<Metadata> {
         self.delegation()?;
         let mut core = self.session().shared.borrow_mut();
-        let delegated = core.sessions[self.session().index].delegated.as_mut()?;
-        let kept = delegated.valid(&self.handle(), coarse_now())?.metadata.clone();
-        delegated.hits += u64::from(kept.is_some());
-        kept
+        let delegated = core.sessions[self.session().key].delegated.as_mut()?;
+        delegated.metadata(&self.handle())
     }
 
     /// Asks for attributes, and keeps them if they may be kept.
     pub(crate) fn fetch_metadata(&self) -> Result<Metadata> {
-        let (shared, index) = (&self.session().shared, self.session().index);
+        let (shared, key) = (&self.session().shared, self.session().key);
         let asked = self.delegation().and_then(|delegation| {
             let core = shared.borrow();
-            core.begin_fill(index, delegation)
+            core.begin_fill(key, delegation)
         });
         let found =
             self.session().run(self.session().metadata_async(self.handle(), self.path()))?;
         let mut core = shared.borrow_mut();
-        if let (Some(fill), Some(delegated)) = (asked, core.sessions[index].delegated.as_mut())
-            && fill.is_quiet
-            && fill.epoch == delegated.epoch
-            // The delegation was in force when the server was asked.
-            && delegated.valid(&self.handle(), coarse_now()).is_some()
-            && let Some(kept) = delegated.files.get_mut(&self.handle())
-            && kept.delegation == fill.delegation
-        {
-            kept.metadata = Some(found.clone());
+        if let (Some(fill), Some(delegated)) = (asked, core.sessions[key].delegated.as_mut()) {
+            delegated.keep_metadata(&self.handle(), fill, &found);
         }
         Ok(found)
     }
@@ -391,7 +202,7 @@ impl File {
     pub(crate) fn let_go(&self) {
         if let Some(delegation) = self.delegation() {
             let mut core = self.session().shared.borrow_mut();
-            core.give_back(self.session().index, &self.handle(), delegation);
+            core.give_back(self.session().key, &self.handle(), delegation);
         }
     }
 }
@@ -399,81 +210,75 @@ impl File {
 impl Core {
     fn take_delegation(
         &mut self,
-        index: usize,
+        key: SessionKey,
         file: FileHandle,
         access: ShareAccess,
         delegation: StateId,
         is_recalled: bool,
     ) -> Option<StateId> {
-        let Some(delegated) = &mut self.sessions[index].delegated else {
-            self.return_delegation(index, delegation);
-            return None;
+        let taken = match &mut self.sessions[key].delegated {
+            Some(delegated) => delegated.take(file, access, delegation, is_recalled),
+            None => Taken::Unwanted,
         };
-        if let Some(place) = delegated.early.iter().position(|early| *early == delegation) {
-            // It was given back by the time it came.
-            delegated.early.remove(place);
-            return None;
+        match taken {
+            Taken::Kept => return Some(delegation),
+            Taken::GivenBack => {}
+            Taken::Unwanted => self.return_delegation(key, delegation),
         }
-        let has_room = delegated.files.len() < FILES_MAX && !delegated.window.is_zero();
-        if is_recalled || !access.reads() || !has_room {
-            self.return_delegation(index, delegation);
-            return None;
-        }
-        let kept = Kept { delegation, proved: None, blocks: BTreeMap::new(), metadata: None };
-        delegated.forget(&file);
-        delegated.files.insert(file, kept);
-        Some(delegation)
+        None
     }
 
-    fn begin_fill(&self, index: usize, delegation: StateId) -> Option<Fill> {
-        let session = &self.sessions[index];
-        let is_quiet = !session.has_changes_under_way(&self.batches, index);
-        let epoch = session.delegated.as_ref()?.epoch;
-        Some(Fill { delegation, epoch, asked: coarse_now(), is_quiet })
+    fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<Fill> {
+        let session = &self.sessions[key];
+        let submits = !self.batches.submitted(key).is_empty();
+        let is_quiet = !submits && !session.has_changes_under_way();
+        Some(session.delegated.as_ref()?.begin_fill(delegation, is_quiet))
     }
 
-    fn give_back(&mut self, index: usize, file: &FileHandle, delegation: StateId) {
-        let Some(delegated) = &mut self.sessions[index].delegated else { return };
-        if delegated.files.get(file).is_some_and(|kept| kept.delegation == delegation) {
+    fn give_back(&mut self, key: SessionKey, file: &FileHandle, delegation: StateId) {
+        let Some(delegated) = &mut self.sessions[key].delegated else { return };
+        if delegated.holds(file, delegation) {
             delegated.forget(file);
-            self.return_delegation(index, delegation);
+            self.return_delegation(key, delegation);
         }
     }
 
-    fn return_delegation(&mut self, index: usize, state: StateId) {
+    fn return_delegation(&mut self, key: SessionKey, state: StateId) {
         // Nobody waits; a session that has ended has given back everything.
-        let _ = self.cast(index, &Request::DelegReturn(DelegReturn { state }));
+        let _ = self.cast(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
     /// The server cannot call back any more: everything goes back to it.
-    pub fn return_all(&mut self, index: usize) {
-        let Some(delegated) = &mut self.sessions[index].delegated else { return };
+    pub fn return_all(&mut self, key: SessionKey) {
+        let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for delegation in delegated.forget_all() {
-            self.return_delegation(index, delegation);
+            self.return_delegation(key, delegation);
         }
     }
 
     /// The session has come back, and gives back what it has forgotten.
-    pub fn return_owed(&mut self, index: usize) {
-        let Some(delegated) = &mut self.sessions[index].delegated else { return };
-        for state in std::mem::take(&mut delegated.owed) {
-            self.return_delegation(index, state);
+    pub fn return_owed(&mut self, key: SessionKey) {
+        let Some(delegated) = &mut self.sessions[key].delegated else { return };
+        for state in delegated.take_owed() {
+            self.return_delegation(key, state);
         }
     }
 
     /// BC_RECALL. What was kept is forgotten before the delegation is given back. One that is
     /// not known is not wanted, or its grant is yet to come: it is given back, too.
-    pub fn on_recall(&mut self, index: usize, file: &FileHandle, delegation: StateId) {
-        if let Some(delegated) = &mut self.sessions[index].delegated {
+    pub fn on_recall(&mut self, key: SessionKey, file: &FileHandle, delegation: StateId) {
+        if let Some(delegated) = &mut self.sessions[key].delegated {
             delegated.recalled(file, delegation);
         }
-        self.return_delegation(index, delegation);
+        self.return_delegation(key, delegation);
     }
+}
 
+impl SessionState {
     /// A request is about to be sent: what it may change is not kept.
     #[inline]
-    pub fn note_request(&mut self, index: usize, request: &Request<'_>) {
-        if let Some(delegated) = &mut self.sessions[index].delegated {
+    pub fn note_request(&mut self, request: &Request<'_>) {
+        if let Some(delegated) = &mut self.delegated {
             match changed_by(request) {
                 Changed::Nothing => {}
                 Changed::File(file) => delegated.note_change(Some(file)),
@@ -484,118 +289,33 @@ impl Core {
 
     /// Several requests are, and may change anything.
     #[inline]
-    pub fn note_changes(&mut self, index: usize) {
-        if let Some(delegated) = &mut self.sessions[index].delegated {
+    pub fn note_changes(&mut self) {
+        if let Some(delegated) = &mut self.delegated {
             delegated.note_change(None);
         }
     }
-}
 
-/// What a request may change of what is kept.
-enum Changed<'r> {
-    Nothing,
-    File(&'r FileHandle),
-    Anything,
-}
-
-fn changed_by<'r>(request: &'r Request<'_>) -> Changed<'r> {
-    match request {
-        Request::SetAttrInline(r) => Changed::File(&r.file),
-        Request::SetAttrDirect(r) => Changed::File(&r.file),
-        Request::AppendInline(r) => Changed::File(&r.file),
-        Request::AppendDirect(r) => Changed::File(&r.file),
-        Request::WriteInline(r) => Changed::File(&r.file),
-        Request::WriteDirect(r) => Changed::File(&r.file),
-        Request::Link(r) => Changed::File(&r.source),
-        Request::Open(r) if r.creation.mode() == CreateMode::NoCreate => Changed::Nothing,
-        Request::Lock(r) if r.lock_type != LockType::Abort => Changed::Nothing,
-        request if is_harmless(request.procedure()) => Changed::Nothing,
-        _ => Changed::Anything,
-    }
-}
-
-/// Whether a request changes neither data nor attributes of any file, whatever it says. An
-/// OPEN that creates may cut a file, and LOCK that aborts undoes what was written.
-fn is_harmless(procedure: Procedure) -> bool {
-    matches!(
-        procedure,
-        Procedure::Null
-            | Procedure::Access
-            | Procedure::CacheHint
-            | Procedure::Close
-            | Procedure::Commit
-            | Procedure::DelegReturn
-            | Procedure::DelegPurge
-            | Procedure::GetAttrInline
-            | Procedure::GetAttrDirect
-            | Procedure::GetFsAttr
-            | Procedure::GetRootHandle
-            | Procedure::LockT
-            | Procedure::LockU
-            | Procedure::Lookup
-            | Procedure::LookupP
-            | Procedure::ReadInline
-            | Procedure::ReadDirect
-            | Procedure::ReadDirInline
-            | Procedure::ReadDirDirect
-            | Procedure::ReadLinkInline
-            | Procedure::ReadLinkDirect
-            | Procedure::Verify
-            | Procedure::NVerify
-    )
-}
-
-impl SessionState {
     /// Whether something under way may change a file.
-    fn has_changes_under_way(&self, batches: &BatchTable, index: usize) -> bool {
+    fn has_changes_under_way(&self) -> bool {
         let writes = |kind: TransferKind| matches!(kind, TransferKind::Write(_));
         let changes = |message: &[u8]| match decode_request(ByteOrder::NATIVE, message) {
             Ok((_, request)) => !matches!(changed_by(&request), Changed::Nothing),
             Err(_) => true,
         };
-        let is_pending = self.pending.iter().flatten().any(|pending| match pending {
+        let under_way = &self.under_way;
+        let is_pending = under_way.pending().any(|pending| match pending {
             Pending::Transfer(transfer) => writes(transfer.job.kind),
             Pending::Call(call) => changes(&call.message),
             Pending::Member(_) | Pending::Rescue(_) => true,
             Pending::Silent => false,
         });
         is_pending
-            || self.queue.iter().any(|transfer| writes(transfer.job.kind))
-            || self.calls.iter().any(|call| changes(&call.message))
-            || !self.chains.is_empty()
-            || self.keeper.as_ref().is_some_and(|keeper| keeper.has_work())
-            || !batches.submitted(index).is_empty()
+            || under_way.waiting_transfers().any(|transfer| writes(transfer.job.kind))
+            || under_way.waiting_calls().any(|call| changes(&call.message))
+            || !under_way.chains.is_empty()
+            || self.recovery.as_ref().is_some_and(|machine| machine.has_work())
     }
 }
 
-/// The answer to BC_GETATTR: the server knows all there is.
-pub(crate) fn encode_told(
-    header: &ResponseHeader,
-    request: &GetAttributes,
-    octets: &mut [u8],
-) -> std::result::Result<usize, EncodeError> {
-    let mut buffer = [0; TOLD_BYTES_MAX];
-    let nothing = FileAttributes::default();
-    let block =
-        FileAttributeBlock::encode_file(ByteOrder::NATIVE, request.wanted, &nothing, &mut buffer);
-    let (header, response) = match block {
-        Ok(attributes) => (*header, Response::BcGetAttr(FileAttributesResult { attributes })),
-        Err(_) => (ResponseHeader { status: Status::NotSupp, ..*header }, Response::Failed),
-    };
-    encode_response(ByteOrder::NATIVE, &header, &response, octets)
-}
-
-/// Octets of a block.
-const BLOCK: u64 = 64 << 10;
-/// Most octets kept in one session.
-const BYTES_MAX: usize = 16 << 20;
-/// Most blocks remembered in one session, small ones included.
-const BLOCKS_MAX: usize = 16 << 10;
-/// Most files of which anything is kept.
-const FILES_MAX: usize = 1024;
 /// Most octets fetched at a time.
 const FETCH_MAX: usize = 1 << 20;
-/// Delegations remembered that were given back before they came.
-const EARLY_MAX: usize = 64;
-/// Room for any attributes of fixed length.
-const TOLD_BYTES_MAX: usize = 512;

@@ -1,5 +1,7 @@
 //! What can go wrong, said so that the reader knows what to do.
 
+use std::sync::Arc;
+
 use dafs_types::Status;
 
 /// Result of a client call.
@@ -131,12 +133,12 @@ pub enum ClientError {
         path: String,
     },
     /// This machine refused something.
-    #[error("{what}: {reason}")]
+    #[error("{what}")]
     System {
         /// What was tried.
         what: &'static str,
         /// What the system said.
-        reason: String,
+        source: SystemCause,
     },
 }
 
@@ -164,7 +166,16 @@ impl ClientError {
         }
     }
 
-    /// The nearest POSIX error number.
+    /// What failed and why, for people: the error with its causes.
+    #[must_use]
+    pub fn in_full(&self) -> String {
+        match self {
+            Self::System { source, .. } => format!("{self}: {source}"),
+            other => other.to_string(),
+        }
+    }
+
+    /// The nearest POSIX error number; what this machine has refused has its own.
     #[must_use]
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
@@ -179,13 +190,79 @@ impl ClientError {
             Self::Cancelled => Errno::CANCELED.raw_os_error(),
             Self::TimedOut => Errno::TIMEDOUT.raw_os_error(),
             Self::Range { .. } | Self::Foreign { .. } => Errno::INVAL.raw_os_error(),
-            Self::DataLost { .. } | Self::System { .. } => Errno::IO.raw_os_error(),
+            Self::DataLost { .. } => Errno::IO.raw_os_error(),
+            Self::System { source, .. } => source.errno(),
             Self::OutOfReach { .. } => Errno::OPNOTSUPP.raw_os_error(),
             Self::TooManyLinks(_) => Errno::LOOP.raw_os_error(),
             Self::Kept { .. } => Errno::BUSY.raw_os_error(),
         }
     }
 }
+
+/// Why this machine refused something: an error number, and words for it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct SystemCause {
+    errno: i32,
+    error: Arc<std::io::Error>,
+}
+
+impl SystemCause {
+    /// A reason of the library's own, with the number that comes nearest.
+    #[must_use]
+    pub fn new(errno: i32, reason: impl Into<String>) -> Self {
+        let kind = std::io::Error::from_raw_os_error(errno).kind();
+        Self { errno, error: Arc::new(std::io::Error::new(kind, reason.into())) }
+    }
+
+    /// A reason in the library's own words, with the number of the system's error behind it.
+    pub(crate) fn after(error: &(dyn std::error::Error + 'static), reason: String) -> Self {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        let said = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()?.raw_os_error());
+        Self::new(said.unwrap_or(rustix::io::Errno::IO.raw_os_error()), reason)
+    }
+
+    /// A table of the library's is full (ENOBUFS).
+    pub(crate) fn no_room(reason: &str) -> Self {
+        Self::new(rustix::io::Errno::NOBUFS.raw_os_error(), reason)
+    }
+
+    /// The error number: the system's own where it gave one.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        self.errno
+    }
+
+    /// The system's error.
+    #[must_use]
+    pub fn io_error(&self) -> &std::io::Error {
+        &self.error
+    }
+
+    /// Whether this machine has run out of something: descriptors, memory, buffers.
+    #[must_use]
+    pub fn is_exhaustion(&self) -> bool {
+        use rustix::io::Errno;
+        let all = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+        all.iter().any(|errno| errno.raw_os_error() == self.errno)
+    }
+}
+
+impl From<std::io::Error> for SystemCause {
+    fn from(error: std::io::Error) -> Self {
+        let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+        Self { errno, error: Arc::new(error) }
+    }
+}
+
+impl PartialEq for SystemCause {
+    /// The same number, and the same words.
+    fn eq(&self, other: &Self) -> bool {
+        self.errno == other.errno && self.error.to_string() == other.error.to_string()
+    }
+}
+
+impl Eq for SystemCause {}
 
 impl From<ClientError> for std::io::Error {
     fn from(error: ClientError) -> Self {
@@ -219,6 +296,10 @@ fn login_advice(user: &Option<String>, status: Status) -> &'static str {
         }
         Some(_) | None => "",
     }
+}
+
+pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
+    ClientError::System { what, source: error.into() }
 }
 
 #[cfg(test)]

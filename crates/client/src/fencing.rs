@@ -12,8 +12,8 @@ use dafs_wire::messages::{
 use dafs_wire::{Array, Request, Response};
 
 use crate::error::{ClientError, Result};
+use crate::refusal::{done, failed};
 use crate::session::Session;
-use crate::typed::{done, failed};
 
 impl Session {
     /// The fence identities that may reach a file, or the file system it is in; everybody

@@ -19,17 +19,17 @@ use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreat
 use dafs_wire::{Checksum, Path, Request, Response};
 
 use crate::buffer::{Buffer, Slice};
-use crate::core::{OperationId, Transferred};
-use crate::data::{Destination, TransferJob, TransferKind};
 use crate::device::Span;
+use crate::ends::{Destination, TransferTicket};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
-use crate::names::Metadata;
+use crate::metadata::Metadata;
 use crate::opens::Opened;
+use crate::operation::{OperationId, Transferred};
 use crate::path::{beside, label, split_last, too_many_links};
+use crate::refusal::{done, encode_set, failed};
 use crate::session::Session;
-use crate::typed::{done, encode_set, failed};
-use crate::waiters::Ticket;
+use crate::transfer::{TransferJob, TransferKind};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +236,7 @@ impl Session {
     }
 
     pub(crate) fn file(&self, handle: FileHandle, state: StateId, path: &OsStr) -> File {
-        let opened = self.shared.borrow().sessions[self.index].opened(handle, state);
+        let opened = self.shared.borrow().sessions[self.key].opened(handle, state);
         File {
             session: self.clone(),
             opened,
@@ -292,7 +292,7 @@ impl Session {
 
     /// Every open has an owner of its own, so that each has a state of its own.
     fn next_owner(&self) -> u64 {
-        self.shared.borrow_mut().next_id().0
+        self.shared.borrow_mut().ends.next_id().0
     }
 
     /// Submits a read of the slice's length at `offset`, into a buffer or device memory. The
@@ -358,7 +358,7 @@ impl Session {
         if !is_ours {
             return Err(ClientError::Foreign { what: file.path.clone() });
         }
-        self.shared.borrow_mut().submit(self.index, job, slice, destination, context)
+        self.shared.borrow_mut().submit(self.key, job, slice, destination, context)
     }
 }
 
@@ -371,7 +371,7 @@ impl File {
 
     /// Whether it was opened in this session.
     pub(crate) fn is_of(&self, session: &Session) -> bool {
-        self.session.index == session.index && Rc::ptr_eq(&self.session.shared, &session.shared)
+        self.session.key == session.key && Rc::ptr_eq(&self.session.shared, &session.shared)
     }
 
     /// The path it was opened by.
@@ -398,17 +398,14 @@ impl File {
         kind: TransferKind,
         offset: u64,
         slice: Option<Slice>,
-    ) -> Result<(OperationId, Ticket)> {
+    ) -> Result<(OperationId, TransferTicket)> {
         let length = slice.as_ref().map_or(0, |slice| slice.length);
         let job = self.job(kind, offset, length);
-        let ticket = self.session.shared.borrow_mut().transfers.make();
+        let ticket = self.session.shared.borrow_mut().ends.transfers.make();
         match self.session.submit(self, job, slice, Destination::Waiter(ticket), 0) {
             Ok(id) => Ok((id, ticket)),
             Err(error) => {
-                // Nothing will come: the place is free at once.
-                let mut core = self.session.shared.borrow_mut();
-                core.transfers.abandon(ticket);
-                core.transfers.put(ticket, Ok(Transferred::default()));
+                self.session.shared.borrow_mut().ends.transfers.withdraw(ticket);
                 Err(error)
             }
         }
@@ -418,7 +415,7 @@ impl File {
     fn run(&self, kind: TransferKind, offset: u64, slice: Option<Slice>) -> Result<Transferred> {
         let (_, ticket) = self.start(kind, offset, slice)?;
         let shared = &self.session.shared;
-        let result = shared.turn_until(self.session.index, |core| core.transfers.take(ticket));
+        let result = shared.turn_until(self.session.key, |core| core.ends.transfers.take(ticket));
         result.map_err(|error| self.name(error))
     }
 
@@ -568,7 +565,7 @@ impl File {
         buffer.write(0, bytes);
         let checksums = {
             let core = self.session.shared.borrow();
-            core.sessions[self.session.index].checksums
+            core.sessions[self.session.key].terms.checksums
         };
         let request = Request::AppendDirect(AppendDirect {
             file: self.handle(),
@@ -765,10 +762,12 @@ impl Drop for File {
         }
         // Who wants to know how it ends calls `close`.
         let request = Request::Close(Close { file: self.handle(), state: self.state() });
-        let _ = self.session.shared.borrow_mut().cast(self.session.index, &request);
+        let _ = self.session.shared.borrow_mut().cast(self.session.key, &request);
     }
 }
 
 const LINKS_MAX: u32 = 40;
+
 const STAGING_BYTES_MIN: usize = 64 << 10;
+
 const STAGING_BYTES_MAX: usize = 4 << 20;

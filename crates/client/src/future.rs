@@ -11,18 +11,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use dafs_types::Stability;
 
 use crate::buffer::Slice;
-use crate::client::{Client, Shared};
-use crate::core::{OperationId, Transferred};
-use crate::data::TransferKind;
 use crate::device::Span;
+use crate::ends::TransferTicket;
 use crate::error::{ClientError, Result};
 use crate::file::File;
-use crate::waiters::Ticket;
+use crate::operation::{OperationId, Transferred};
+use crate::transfer::TransferKind;
 
 /// A transfer on its way.
 struct TransferFuture<'f> {
@@ -31,7 +30,7 @@ struct TransferFuture<'f> {
 }
 
 enum Started {
-    UnderWay(OperationId, Ticket),
+    UnderWay(OperationId, TransferTicket),
     Refused(ClientError),
     Over,
 }
@@ -44,8 +43,8 @@ impl Future for TransferFuture<'_> {
             Started::Refused(error) => Poll::Ready(Err(error)),
             Started::UnderWay(id, ticket) => {
                 let mut core = self.file.session().shared.borrow_mut();
-                let Some(result) = core.transfers.take(ticket) else {
-                    core.transfers.wake_with(ticket, context.waker());
+                let Some(result) = core.ends.transfers.take(ticket) else {
+                    core.ends.transfers.wake_with(ticket, context.waker());
                     drop(core);
                     self.started = Started::UnderWay(id, ticket);
                     return Poll::Pending;
@@ -63,7 +62,7 @@ impl Drop for TransferFuture<'_> {
     fn drop(&mut self) {
         if let Started::UnderWay(id, ticket) = self.started {
             let mut core = self.file.session().shared.borrow_mut();
-            core.transfers.abandon(ticket);
+            core.ends.transfers.abandon(ticket);
             core.cancel(id);
         }
     }
@@ -108,38 +107,5 @@ impl File {
             Err(error) => Started::Refused(error),
         };
         TransferFuture { file: self, started }
-    }
-}
-
-/// Runs a future that waits for one session on this thread. A server that is silent for
-/// the session's limit is given up, which makes the future ready too.
-pub(crate) fn run<F: Future>(shared: &Shared, session: usize, future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    let mut heard = None;
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        shared.borrow_mut().turn_patiently(session, &mut heard);
-        shared.tell();
-    }
-}
-
-/// Runs a future on this thread, turning the client while it waits. A session that owes an
-/// answer is given up when nothing at all has come for its
-/// [`answer_timeout`](crate::SessionOptions::answer_timeout).
-pub fn block_on<F: Future>(client: &Client, future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    let mut heard = None;
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => {
-                client.0.borrow_mut().turn_patiently_for_all(&mut heard);
-                client.0.tell();
-            }
-        }
     }
 }

@@ -5,46 +5,43 @@
 
 use std::collections::VecDeque;
 
-use crate::core::Completion;
+use dafs_base::{Key, Slab};
 
-/// Names a completion group of a client. [`Group::DEFAULT`] is always there.
+use crate::operation::Completion;
+
+/// Names a completion group of a client. [`Group::DEFAULT`] is always there. A group that was
+/// given back names nothing any more, and never another group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group(pub(crate) u32);
+pub struct Group(Key<Group>);
 
 impl Group {
     /// The group of operations that name no other.
-    pub const DEFAULT: Group = Group(0);
+    pub const DEFAULT: Group = Group(Key::FIRST);
 }
 
-/// All groups of a client.
+/// All groups of a client. Each is asked for by the application, which bounds them.
 #[derive(Debug)]
-pub(crate) struct Groups {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-}
+pub(crate) struct Groups(Slab<Slot, Group>);
 
 #[derive(Debug, Default)]
 struct Slot {
     queue: VecDeque<Completion>,
     outstanding: usize,
-    /// Given back by its owner: completions are dropped, and the slot is used again
-    /// once none can come any more.
+    /// Given back by its owner: completions are dropped, and the slot goes with the last.
     is_released: bool,
 }
 
 impl Groups {
     /// The default group alone.
     pub fn new() -> Self {
-        Self { slots: vec![Slot::default()], free: Vec::new() }
+        let mut slots = Slab::default();
+        let default = Group(slots.insert(Slot::default()));
+        debug_assert_eq!(default, Group::DEFAULT);
+        Self(slots)
     }
 
     pub fn make(&mut self) -> Group {
-        if let Some(index) = self.free.pop() {
-            self.slots[index as usize].is_released = false;
-            return Group(index);
-        }
-        self.slots.push(Slot::default());
-        Group(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+        Group(self.0.insert(Slot::default()))
     }
 
     /// The owner needs it no more. The default group stays.
@@ -52,14 +49,11 @@ impl Groups {
         if group == Group::DEFAULT {
             return;
         }
-        let Some(slot) = self.slots.get_mut(group.0 as usize) else { return };
-        if slot.is_released {
-            return;
-        }
+        let Some(slot) = self.0.get_mut(group.0) else { return };
         slot.is_released = true;
         slot.queue.clear();
         if slot.outstanding == 0 {
-            self.free.push(group.0);
+            self.0.remove(group.0);
         }
     }
 
@@ -67,7 +61,7 @@ impl Groups {
     #[inline]
     #[must_use]
     pub fn begin(&mut self, group: Group) -> bool {
-        match self.slots.get_mut(group.0 as usize) {
+        match self.0.get_mut(group.0) {
             Some(slot) if !slot.is_released => {
                 slot.outstanding += 1;
                 true
@@ -78,37 +72,37 @@ impl Groups {
 
     #[inline]
     pub fn end(&mut self, group: Group, completion: Completion) {
-        let Some(slot) = self.slots.get_mut(group.0 as usize) else { return };
+        let Some(slot) = self.0.get_mut(group.0) else { return };
         slot.outstanding -= 1;
         if !slot.is_released {
             slot.queue.push_back(completion);
         } else if slot.outstanding == 0 {
-            self.free.push(group.0);
+            self.0.remove(group.0);
         }
     }
 
     #[inline]
     pub fn next(&mut self, group: Group) -> Option<Completion> {
-        self.slots.get_mut(group.0 as usize)?.queue.pop_front()
+        self.0.get_mut(group.0)?.queue.pop_front()
     }
 
     /// Completions that are there.
     #[inline]
     pub fn there(&self, group: Group) -> usize {
-        self.slots.get(group.0 as usize).map_or(0, |slot| slot.queue.len())
+        self.0.get(group.0).map_or(0, |slot| slot.queue.len())
     }
 
     /// Completions that are still to come.
     #[inline]
     pub fn to_come(&self, group: Group) -> usize {
-        self.slots.get(group.0 as usize).map_or(0, |slot| slot.outstanding)
+        self.0.get(group.0).map_or(0, |slot| slot.outstanding)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::{OperationId, Transferred};
+    use crate::operation::{OperationId, Transferred};
 
     fn completion(number: u64) -> Completion {
         let result = Ok(Transferred::default());
@@ -129,20 +123,23 @@ mod tests {
     }
 
     #[test]
-    fn a_released_group_is_used_again_only_when_nothing_can_come_for_it() {
+    fn a_released_group_takes_nothing_in_and_its_name_never_comes_up_again() {
         let mut groups = Groups::new();
         let first = groups.make();
         assert!(groups.begin(first));
         groups.release(first);
         groups.release(first);
         assert!(!groups.begin(first), "released");
-        let second = groups.make();
-        assert_ne!(first, second);
         groups.end(first, completion(1));
-        assert_eq!(groups.there(first), 0);
-        let third = groups.make();
-        assert_eq!((third, groups.there(third), groups.to_come(third)), (first, 0, 0));
-        assert_ne!(groups.make(), first);
+        assert_eq!((groups.there(first), groups.to_come(first)), (0, 0));
+        let second = groups.make();
+        assert_ne!(second, first);
+        assert!(groups.begin(second) && !groups.begin(first));
+        // Whoever has kept the name of the first takes nothing of the second.
+        groups.release(first);
+        groups.end(second, completion(2));
+        assert_eq!(groups.there(second), 1);
+        assert!(groups.next(first).is_none() && groups.next(second).is_some());
     }
 
     #[test]

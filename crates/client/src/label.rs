@@ -4,8 +4,6 @@
 //! which the server only copies into its answer, the bits above it are the library's own
 //! (`acting`).
 
-use crate::session::Session;
-
 /// What requests bear so that they can be told from others in the server's log, its traces and
 /// `dafs follow`. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,20 +23,6 @@ impl Label {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
-    }
-}
-
-impl Session {
-    /// Labels what is asked for from now on, by all clones of this session: chains from their
-    /// beginning, parts of a long transfer from when they are sent.
-    pub fn set_label(&self, label: Label) {
-        self.shared.borrow_mut().sessions[self.index].label = label.get();
-    }
-
-    /// The label of the moment.
-    #[must_use]
-    pub fn label(&self) -> Label {
-        Label(self.shared.borrow().sessions[self.index].label)
     }
 }
 

@@ -30,62 +30,91 @@
 #![forbid(unsafe_code)]
 
 mod acting;
+mod answer;
 mod back;
+mod backs;
 mod batch;
 mod buffer;
 mod call;
+mod calls;
 mod chain;
 mod client;
+mod connect;
 mod core;
+mod credentials;
 mod credits;
 mod data;
 mod decode;
+mod delegated;
 mod delegations;
 mod device;
+mod driving;
+mod ending;
+mod ends;
 mod error;
 mod fencing;
 mod file;
 mod future;
+mod greeting;
 mod groups;
+mod held;
+mod ids;
 mod label;
 mod locks;
 mod login;
+mod metadata;
 mod names;
+mod news;
 mod opens;
+mod operation;
+mod options;
 mod own;
 mod path;
 mod pool;
+mod reach;
 mod reasons;
 mod recovery;
+mod refusal;
 mod removal;
+mod requests;
 mod session;
+mod sizes;
+mod state;
 mod stream;
+mod table;
+mod transfer;
+mod transport;
 mod turns;
 mod typed;
 mod umask;
+mod under_way;
 mod url;
 mod waiters;
+mod walk;
+mod work;
 
 pub use acting::{ActFor, Registered};
-pub use back::LockReady;
+pub use backs::LockReady;
 pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, Outcome};
 pub use client::{Client, ClientConfig};
-pub use core::{Completion, OperationId, Transferred};
 pub use device::{DeviceMemory, DeviceSlice, Span};
-pub use error::{ClientError, Result};
+pub use driving::block_on;
+pub use error::{ClientError, Result, SystemCause};
 pub use file::{File, OpenOptions};
-pub use future::block_on;
 pub use groups::Group;
+pub use held::LockKind;
 pub use label::Label;
-pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
-pub use login::{CredentialSource, Identity, Login, ServiceName, Tickets};
-pub use names::{DirectoryEntry, Metadata};
+pub use locks::{LockHolder, POLL_MAX as LOCK_POLL_MAX};
+pub use login::identity::{Identity, Login, Tickets};
+pub use metadata::{DirectoryEntry, Metadata};
+pub use operation::{Completion, OperationId, Transferred};
+pub use options::{SessionOptions, TransportChoice};
 pub use path::{Resolved, shown_path, split_last};
-pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
-pub use session::{Session, SessionOptions, TransportChoice};
+pub use recovery::options::{Recovery, RecoveryOptions, SessionEvent};
+pub use session::Session;
 pub use stream::{ReadStream, WriteStream};
 pub use umask::{Umask, process_umask};
 pub use url::{
@@ -95,6 +124,7 @@ pub use url::{
 pub use dafs_dat::{
     OwnMemory, RegionPath, TlsClient, TlsClientFiles, TlsConfigError, TrustedPeers,
 };
+pub use dafs_gss::{CredentialSource, ServiceName};
 pub use dafs_memory::{CacheCounters, CacheLimits, Memory};
 pub use dafs_types::{
     AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, DeviceNumber, FileHandle,

@@ -11,13 +11,13 @@ use std::rc::Rc;
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, ShareKey, StateId, Status};
 use dafs_wire::messages::{Close, Open, OpenDowngrade, OpenTarget, Unlock};
 use dafs_wire::{
-    ByteOrder, HEADER_BYTES, Procedure, Request, RequestHeader, Response, decode_request,
-    decode_response,
+    ByteOrder, HEADER_BYTES, Procedure, Request, Response, decode_request, decode_response,
 };
 
 use crate::acting::{Registered, acting_in};
 use crate::error::ClientError;
-use crate::locks::{HeldLock, HeldLocks};
+use crate::held::{HeldLock, HeldLocks};
+use crate::requests::procedure_of;
 
 /// One open of one file, shared by everything that uses it.
 #[derive(Debug)]
@@ -339,12 +339,6 @@ impl Claim {
     }
 }
 
-/// The procedure of an encoded request.
-pub(crate) fn procedure_of(message: &[u8]) -> Option<Procedure> {
-    let header = RequestHeader::decode(ByteOrder::NATIVE, message).ok()?;
-    Procedure::from_number(header.procedure)
-}
-
 /// Replaces every state id of an open in an encoded request. They are opaque, and lie at
 /// fixed places.
 fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
@@ -383,7 +377,9 @@ fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateI
 /// The requests of a BATCH_SUBMIT: count and four octets of padding before them, and where
 /// a state id lies in one (draft 6.5.5).
 const BATCH_ELEMENTS_AT: usize = 8;
+
 const BATCH_ELEMENT_BYTES: usize = 96;
+
 const BATCH_STATE_AT: usize = 72;
 
 #[cfg(test)]
@@ -393,6 +389,8 @@ mod tests {
         BatchRequest, BatchSubmit, FileChunk, InlineData, Placement, TransferDirection, WriteInline,
     };
     use dafs_wire::{Array, Checksum, DirectBuffer, DirectBuffers, encode_request};
+
+    use dafs_wire::RequestHeader;
 
     use super::*;
 

@@ -8,19 +8,23 @@
 use dafs_dat::{Ended, Lender, Region};
 use dafs_memory::CacheCounters;
 
+use rustix::io::Errno;
+
 use crate::buffer::{Buffer, Slice};
 use crate::client::Client;
-use crate::core::{Core, Transferred};
-use crate::data::Transfer;
-use crate::error::{ClientError, Result};
+use crate::core::Core;
+use crate::error::{ClientError, Result, SystemCause};
 use crate::file::File;
-use crate::recovery::Work;
+use crate::ids::SessionKey;
+use crate::operation::Transferred;
+use crate::transfer::Transfer;
+use crate::work::Work;
 
 impl Client {
     /// What has been kept registered of the application's own memory.
     #[must_use]
     pub fn own_memory_counters(&self) -> CacheCounters {
-        self.0.borrow().interface.own_memory_counters()
+        self.0.borrow().transport.interface().own_memory_counters()
     }
 }
 
@@ -57,7 +61,7 @@ impl File {
             return None;
         }
         let session = self.session();
-        session.shared.borrow().lender(session.index, length)
+        session.shared.borrow().lender(session.key, length)
     }
 
     fn with_lent(
@@ -74,42 +78,40 @@ impl File {
 }
 
 impl Core {
-    fn lender(&self, index: usize, length: usize) -> Option<Lender> {
-        let session = &self.sessions[index];
-        let is_inline = length <= session.inline_bytes_max() as usize;
-        if session.checksums || is_inline {
+    fn lender(&self, key: SessionKey, length: usize) -> Option<Lender> {
+        let session = &self.sessions[key];
+        let is_inline = length <= session.terms.inline_bytes_max() as usize;
+        if session.terms.checksums || is_inline {
             return None;
         }
-        self.interface.lender(session.endpoint)
+        self.transport.interface().lender(session.endpoint)
     }
 
     /// The session is back: ends the transfers of memory that its device has not been told of.
-    pub fn end_lent_elsewhere(&mut self, index: usize) {
-        let session = &mut self.sessions[index];
-        let (interface, endpoint) = (&self.interface, session.endpoint);
+    pub fn end_lent_elsewhere(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        let (interface, endpoint) = (self.transport.interface(), session.endpoint);
         let is_elsewhere = |transfer: &Transfer| {
             let region = transfer.lent_region();
             region.is_some_and(|region| !interface.reaches_lent(endpoint, region))
         };
-        let mut ended = Vec::new();
-        for place in (0..session.queue.len()).rev() {
-            if is_elsewhere(&session.queue[place]) {
-                ended.extend(session.queue.remove(place));
-            }
-        }
-        if let Some(keeper) = &mut session.keeper {
-            let delayed = keeper.delayed.extract_if(.., |delayed| match &delayed.work {
+        let mut ended = session.under_way.extract_transfers(is_elsewhere);
+        if let Some(machine) = &mut session.recovery {
+            let delayed = machine.extract_delayed(|work| match work {
                 Work::Transfer(transfer) => is_elsewhere(transfer),
                 Work::Call(_) | Work::Member(_) | Work::Chain(_) => false,
             });
-            ended.extend(delayed.filter_map(|delayed| match delayed.work {
+            ended.extend(delayed.into_iter().filter_map(|work| match work {
                 Work::Transfer(transfer) => Some(transfer),
                 Work::Call(_) | Work::Member(_) | Work::Chain(_) => None,
             }));
         }
         for transfer in ended {
-            let reason = "the session has come back over another device".into();
-            self.complete(&transfer, Err(ClientError::System { what: LENDING, reason }));
+            let source = SystemCause::new(
+                Errno::NXIO.raw_os_error(),
+                "the session has come back over another device",
+            );
+            self.complete(&transfer, Err(ClientError::System { what: LENDING, source }));
         }
     }
 }
@@ -123,7 +125,9 @@ fn unless_elsewhere(result: Result<Transferred>) -> Option<Result<Transferred>> 
 }
 
 const LENDING: &str = "lending memory to a device";
+
 /// Fewer octets are copied: that takes less than it takes to look whether they are registered.
 const LENT_BYTES_MIN: usize = 32 << 10;
+
 /// Octets of one registration.
 const LENT_BYTES_MAX: usize = 16 << 20;

@@ -1,23 +1,16 @@
-//! From a path to a handle, following symbolic links on the client's side.
+//! Paths and names, as callers know them and as they go on the wire.
 //!
-//! Invariant: `..` never climbs above the server's root, and no more than
-//! [`LINKS_MAX`] links are followed. On its way a path is in the form that names have on the
-//! wire, in which slashes and dots are what they are; callers know names as bytes alone.
+//! Invariant: callers know names as bytes alone; a name that was translated for the wire comes back
+//! as it was.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::pin::Pin;
 
+use dafs_types::FileHandle;
 use dafs_types::names::{from_wire, shown, to_wire};
-use dafs_types::{FileHandle, ObjectType, Status, limits};
-use dafs_wire::attributes::file::bits;
-use dafs_wire::messages::{GetAttributes, Lookup, OneHandle};
-use dafs_wire::{Path, Request, Response};
 
-use crate::error::{ClientError, Result};
-use crate::session::Session;
-use crate::typed::failed;
+use crate::error::ClientError;
 
 /// Where a path leads: its parent directory and last name, or the root itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,183 +19,6 @@ pub struct Resolved {
     pub directory: FileHandle,
     /// The last name; empty for a path that ends in a directory without a name (`/`).
     pub name: OsString,
-}
-
-impl Session {
-    /// The handle a path leads to. With `follow` a symbolic link at its end is followed.
-    pub(crate) fn resolve(&self, path: &OsStr, follow: bool) -> Result<FileHandle> {
-        self.run(self.resolve_async(path, follow))
-    }
-
-    /// The handle that a path leads to, by round trips of which each waits for the one before. With
-    /// `follow` a symbolic link at its end is followed.
-    ///
-    /// # Errors
-    /// As the server says, with the path; [`ClientError::TooManyLinks`].
-    pub async fn resolve_async<P>(&self, path: &P, follow: bool) -> Result<FileHandle>
-    where
-        P: AsRef<OsStr> + ?Sized,
-    {
-        let path = path.as_ref();
-        let mut links = 0;
-        self.walk(self.root, &wire(path), path, follow, &mut links).await
-    }
-
-    /// The directory and the name of a path whose last component need not exist.
-    pub(crate) fn resolve_parent(&self, path: &OsStr) -> Result<Resolved> {
-        self.run(self.resolve_parent_async(path))
-    }
-
-    /// The directory and the name of a path whose last component need not exist, by round trips of
-    /// which each waits for the one before.
-    ///
-    /// # Errors
-    /// As [`Session::resolve_async`].
-    pub async fn resolve_parent_async<P>(&self, path: &P) -> Result<Resolved>
-    where
-        P: AsRef<OsStr> + ?Sized,
-    {
-        let path = path.as_ref();
-        let (parent, name) = split_last(path);
-        let mut links = 0;
-        let directory = self.walk(self.root, &wire(parent), path, true, &mut links).await?;
-        Ok(Resolved { directory, name: name.to_owned() })
-    }
-
-    async fn walk(
-        &self,
-        start: FileHandle,
-        path: &str,
-        whole: &OsStr,
-        follow: bool,
-        links: &mut u32,
-    ) -> Result<FileHandle> {
-        let mut here = if path.starts_with('/') { self.root } else { start };
-        let names: Vec<&str> =
-            path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-        let mut at = 0;
-        while at < names.len() {
-            if names[at] == ".." {
-                here = self.parent(here, whole).await?;
-                at += 1;
-                continue;
-            }
-            let run = names[at..].iter().take_while(|name| **name != "..").count();
-            let run = fitting(&names[at..at + run]);
-            let (reached, count, status) = self.lookup(here, &names[at..at + run]).await?;
-            if status == Status::Ok {
-                let is_last = at + run == names.len();
-                // What is followed by `..` must be a directory: links there are followed.
-                here = if follow || !is_last {
-                    self.follow(here, &names[at..at + run], reached, whole, links).await?
-                } else {
-                    reached
-                };
-                at += run;
-                continue;
-            }
-            if status != Status::Symlink || count == 0 {
-                return Err(failed(whole, status));
-            }
-            // A link in the middle: `count` names led to it.
-            let before = &names[at..at + count - 1];
-            let base = self.lookup_all(here, before, whole).await?;
-            here = self.through(base, reached, whole, links).await?;
-            at += count;
-        }
-        Ok(here)
-    }
-
-    /// Follows the object at the end of a run of names if it is a link.
-    async fn follow(
-        &self,
-        start: FileHandle,
-        names: &[&str],
-        object: FileHandle,
-        whole: &OsStr,
-        links: &mut u32,
-    ) -> Result<FileHandle> {
-        let kind = self.kind_of(object, whole).await?;
-        if kind != ObjectType::SymbolicLink {
-            return Ok(object);
-        }
-        let (_, before) = names.split_last().unwrap_or((&"", &[]));
-        let base = self.lookup_all(start, before, whole).await?;
-        self.through(base, object, whole, links).await
-    }
-
-    /// Goes where a link points; `base` is the directory it is in.
-    fn through<'a>(
-        &'a self,
-        base: FileHandle,
-        link: FileHandle,
-        whole: &'a OsStr,
-        links: &'a mut u32,
-    ) -> Pin<Box<dyn Future<Output = Result<FileHandle>> + 'a>> {
-        // It walks, which goes through links: such a future has no size.
-        Box::pin(async move {
-            *links += 1;
-            if *links > LINKS_MAX {
-                return Err(too_many_links(whole));
-            }
-            let text = self.read_link_async(link, whole).await?;
-            self.walk(base, &to_wire(&text), whole, true, links).await
-        })
-    }
-
-    async fn lookup_all(
-        &self,
-        start: FileHandle,
-        names: &[&str],
-        whole: &OsStr,
-    ) -> Result<FileHandle> {
-        if names.is_empty() {
-            return Ok(start);
-        }
-        match self.lookup(start, names).await? {
-            (handle, _, Status::Ok) => Ok(handle),
-            (_, _, status) => Err(failed(whole, status)),
-        }
-    }
-
-    /// LOOKUP: the object reached, how many names led to it, and why no further.
-    async fn lookup(
-        &self,
-        directory: FileHandle,
-        names: &[&str],
-    ) -> Result<(FileHandle, usize, Status)> {
-        let request = Request::Lookup(Lookup { directory, path: Path::new(names) });
-        let asked = self.ask(&request, |status, response| {
-            Ok(match response {
-                Response::Lookup(found) => (found.file, found.component_count as usize, status),
-                _ => (directory, 0, status),
-            })
-        });
-        asked.await
-    }
-
-    async fn parent(&self, directory: FileHandle, whole: &OsStr) -> Result<FileHandle> {
-        let request = Request::LookupP(OneHandle { file: directory });
-        let asked = self.ask(&request, |status, response| match response {
-            Response::LookupP(parent) if status == Status::Ok => Ok(parent.file),
-            // The root is its own parent.
-            _ if status == Status::NoEnt => Ok(self.root),
-            _ => Err(failed(whole, status)),
-        });
-        asked.await
-    }
-
-    async fn kind_of(&self, file: FileHandle, whole: &OsStr) -> Result<ObjectType> {
-        let wanted = bits::OBJECT_TYPE;
-        let request = Request::GetAttrInline(GetAttributes { file, wanted });
-        let asked = self.ask(&request, |status, response| match response {
-            Response::GetAttrInline(result) if status == Status::Ok => {
-                Ok(result.attributes.file().object_type)
-            }
-            _ => Err(failed(whole, status)),
-        });
-        asked.await?.ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
-    }
 }
 
 /// A name or a path in the form that it has on the wire.
@@ -254,74 +70,4 @@ pub(crate) fn beside(directory: &OsStr, link: Vec<u8>) -> OsString {
 #[cold]
 pub(crate) fn too_many_links(path: &OsStr) -> ClientError {
     ClientError::TooManyLinks(label(path).into_owned())
-}
-
-/// So many of these names go into one LOOKUP: at least one, which always fits.
-fn fitting(names: &[&str]) -> usize {
-    let mut octets = 0;
-    let fits = names.iter().take(COMPONENTS_PER_LOOKUP).take_while(|name| {
-        octets += (4 + name.len()).next_multiple_of(8);
-        octets <= NAMES_BYTES_PER_LOOKUP
-    });
-    fits.count().max(1)
-}
-
-const LINKS_MAX: u32 = 40;
-/// Names sent in one LOOKUP, so that the request fits.
-const COMPONENTS_PER_LOOKUP: usize = 12;
-/// What they take in it, as far as there are several.
-const NAMES_BYTES_PER_LOOKUP: usize = limits::REQUEST_BYTES_MIN - 256;
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use dafs_types::names::length_of_wire;
-    use dafs_types::{Random, SequenceNumber, StreamId};
-    use dafs_wire::{ByteOrder, RequestHeader, decode_request, encode_request};
-
-    use super::*;
-
-    /// Names of any bytes, in the form that the wire has: short ones, the longest, some that take
-    /// three times their length.
-    pub(crate) fn names(random: &mut Random, count_max: usize) -> Vec<String> {
-        let count = 1 + random.below(count_max);
-        let mut name = || {
-            let length = match random.below(4) {
-                0 => 1 + random.below(8),
-                1 => limits::NAME_BYTES_MAX - random.below(2),
-                _ => 1 + random.below(limits::NAME_BYTES_MAX),
-            };
-            let octets = match random.below(3) {
-                0 => vec![0xff; length],
-                1 => vec![b'n'; length],
-                _ => random.octets(length).iter().map(|octet| octet | 0x40).collect(),
-            };
-            to_wire(&octets).into_owned()
-        };
-        (0..count).map(|_| name()).collect()
-    }
-
-    #[test]
-    fn what_goes_into_one_lookup_fits_the_smallest_request_and_the_longest_path() {
-        for seed in 0..2000 {
-            let mut random = Random::new(seed);
-            let names = names(&mut random, 60);
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let mut at = 0;
-            while at < names.len() {
-                let run = &names[at..at + fitting(&names[at..])];
-                let lookup = Lookup { directory: FileHandle::NULL, path: Path::new(run) };
-                let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
-                let mut message = [0; limits::REQUEST_BYTES_MIN];
-                let request = Request::Lookup(lookup);
-                let length = encode_request(ByteOrder::NATIVE, &header, &request, &mut message);
-                let length = length.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-                // A server refuses what is longer than a path may be.
-                let decoded = decode_request(ByteOrder::NATIVE, &message[..length]);
-                assert!(decoded.is_ok(), "seed {seed}: {:?}", decoded.err());
-                let octets: usize = run.iter().map(|name| length_of_wire(name) + 1).sum();
-                assert!(octets <= limits::PATH_BYTES_MAX + 1, "seed {seed}");
-                at += run.len();
-            }
-        }
-    }
 }

@@ -50,8 +50,10 @@ fn class_of(length: usize) -> Option<usize> {
 }
 
 const CLASS_BYTES_MIN: usize = 4096;
+
 /// 4 KiB to 16 MiB.
 const CLASSES: usize = 13;
+
 const POOL_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]

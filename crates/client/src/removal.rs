@@ -14,8 +14,9 @@ use std::task::Poll;
 use dafs_types::{FileHandle, FsHandle, ObjectType, Status};
 
 use crate::error::{ClientError, Result};
-use crate::names::{DirectoryEntry, name_of};
+use crate::metadata::DirectoryEntry;
 use crate::path::label;
+use crate::refusal::name_of;
 use crate::session::Session;
 
 impl Session {

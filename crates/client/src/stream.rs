@@ -10,10 +10,10 @@ use std::io;
 use dafs_types::{Stability, Verifier};
 
 use crate::buffer::Buffer;
-use crate::core::{Completion, Transferred};
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::groups::Group;
+use crate::operation::{Completion, Transferred};
 
 /// Reads a file from its beginning, ahead of its user.
 pub struct ReadStream<'f> {
@@ -370,5 +370,6 @@ impl Drop for WriteStream<'_> {
 
 /// Blocks held for a commit, for each block under way.
 const HELD_PER_DEPTH: usize = 8;
+
 /// Times that everything is sent again before giving up.
 const RESENDS_MAX: usize = 5;

@@ -18,21 +18,22 @@ use dafs_types::{
     AccessMask, CookieVerifier, FileHandle, FileSystemAttributes, ObjectType, ReaddirCookie,
     RemoveMode, SetAttributes, StateId, Status,
 };
-use dafs_wire::attributes::{FileAttributeBlock, file_system};
+use dafs_wire::attributes::file_system;
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{
     Access, Close, Create, GetAttributes, Link, Lookup, NewObject, OneHandle, OpenTarget,
     ReadDirectory, ReadDirectoryResult, Remove, Rename, SetAttributesInline,
 };
-use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
+use dafs_wire::{Path, Procedure, Request, Response};
 
-use crate::call::Answer;
+use crate::answer::Answer;
 use crate::decode::decode_any;
-use crate::delegations::granted;
+use crate::delegated::granted;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
-use crate::names::{DirectoryEntry, METADATA, Metadata, name_of, to_metadata};
-use crate::path::{label, unwired, wire};
+use crate::metadata::{DirectoryEntry, METADATA, Metadata, to_metadata};
+use crate::path::{unwired, wire};
+use crate::refusal::{done, encode_set, failed, name_of};
 use crate::session::Session;
 
 /// A request on its way, and how its answer is read.
@@ -64,7 +65,7 @@ where
         Poll::Ready(match reply {
             Ok(reply) => {
                 let core = session.shared.borrow();
-                let address = &core.sessions[session.index].address;
+                let address = &core.sessions[session.key].address;
                 let decoded = decode_any(procedure, &reply, address);
                 drop(core);
                 decoded.and_then(|(header, response)| read(header.status, &response))
@@ -82,8 +83,15 @@ impl Session {
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
-        let answer = Answer::of(self, request);
+        let answer = self.answer_to(request);
         Typed { session: self, procedure: request.procedure(), answer, read: Some(read) }
+    }
+
+    /// Sends a request as whomever the session acts for. What closes a file is the client's
+    /// own: credentials may have been released since it was opened.
+    pub(crate) fn answer_to(&self, request: &Request<'_>) -> Result<Answer> {
+        let is_own = matches!(request, Request::Close(_));
+        Answer::to(&self.shared, self.key, self.acting.filter(|_| !is_own), request)
     }
 
     /// Sends a request that could be made, or ends at once.
@@ -548,28 +556,6 @@ fn page_request(
         result_bytes_max: LISTING_BYTES,
         wanted: METADATA,
     })
-}
-
-/// Encodes what is to be set.
-pub(crate) fn encode_set<'b>(
-    wanted: &SetAttributes,
-    buffer: &'b mut [u8],
-    path: &OsStr,
-) -> Result<FileAttributeBlock<'b>> {
-    FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)
-        .map_err(|error| failed(path, error.status()))
-}
-
-pub(crate) fn done(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> Result<()> {
-    if status == Status::Ok { Ok(()) } else { Err(failed(path, status)) }
-}
-
-pub(crate) fn failed(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> ClientError {
-    match status {
-        // The answer had the form of another procedure, which decoding does not allow.
-        Status::Ok => failed(path, Status::ServerFault),
-        status => ClientError::Status { what: label(path.as_ref()).into_owned(), status },
-    }
 }
 
 /// Octets asked for in one page of a listing; the session's response size bounds it.

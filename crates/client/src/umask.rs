@@ -3,8 +3,6 @@
 //! Invariant: a mode that a file, a directory or a pipe is made with has none of the bits that are
 //! taken away; a mode that is set afterwards is set as it is.
 
-use crate::session::Session;
-
 /// What a session takes away from the modes of what it makes.
 ///
 /// A program that acts for others, such as a mount, is given modes that are right already. One
@@ -22,20 +20,13 @@ pub enum Umask {
 }
 
 impl Umask {
-    fn bits(self) -> u32 {
+    /// The bits of the moment.
+    pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Nothing => 0,
             Self::Bits(bits) => bits,
             Self::OfProcess => process_umask(),
         }
-    }
-}
-
-impl Session {
-    /// The mode that something is made with which is to have `mode`.
-    pub(crate) fn masked(&self, mode: u32) -> u32 {
-        let umask = self.shared.borrow().sessions[self.index].options.umask;
-        mode & !umask.bits()
     }
 }
 

@@ -1,24 +1,22 @@
 //! Results that exactly one caller or one future waits for.
 //!
-//! Invariant: a ticket names one place until its result is taken or nobody wants it any
-//! more; a place is used again only after its result has come.
+//! Invariant: a ticket names one result until that is taken or nobody wants it any more, and
+//! nothing after that.
 
 use std::task::Waker;
 
-/// A place a result will come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u32);
+use dafs_base::{Key, Slab};
 
-/// Places for results of one kind. No hashing: a ticket is an index.
+/// A place that a result will come to.
+pub(crate) type Ticket<T> = Key<Waiter<T>>;
+
+/// Places for results of one kind. There are no more than requests under way and results that
+/// nobody has looked at yet.
 #[derive(Debug)]
-pub(crate) struct Waiters<T> {
-    places: Vec<Place<T>>,
-    free: Vec<u32>,
-}
+pub(crate) struct Waiters<T>(Slab<Waiter<T>>);
 
 #[derive(Debug)]
-enum Place<T> {
-    Free,
+pub(crate) enum Waiter<T> {
     Waiting(Option<Waker>),
     There(T),
     /// Nobody will ask.
@@ -27,52 +25,42 @@ enum Place<T> {
 
 impl<T> Default for Waiters<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+        Self(Slab::new())
     }
 }
 
 impl<T> Waiters<T> {
     #[inline]
-    pub fn make(&mut self) -> Ticket {
-        if let Some(index) = self.free.pop() {
-            self.places[index as usize] = Place::Waiting(None);
-            return Ticket(index);
-        }
-        self.places.push(Place::Waiting(None));
-        Ticket(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
+    pub fn make(&mut self) -> Ticket<T> {
+        self.0.insert(Waiter::Waiting(None))
     }
 
     /// The result came.
     #[inline]
-    pub fn put(&mut self, ticket: Ticket, result: T) {
-        let place = &mut self.places[ticket.0 as usize];
-        match std::mem::replace(place, Place::There(result)) {
-            Place::Waiting(Some(waker)) => waker.wake(),
-            Place::Waiting(None) => {}
-            Place::Free | Place::There(_) | Place::Abandoned => {
-                *place = Place::Free;
-                self.free.push(ticket.0);
-            }
+    pub fn put(&mut self, ticket: Ticket<T>, result: T) {
+        let Some(place) = self.0.get_mut(ticket) else { return };
+        match std::mem::replace(place, Waiter::There(result)) {
+            Waiter::Waiting(Some(waker)) => waker.wake(),
+            Waiter::Waiting(None) => {}
+            Waiter::There(_) | Waiter::Abandoned => drop(self.0.remove(ticket)),
         }
     }
 
     /// The result, if it is there; the ticket is used up then.
     #[inline]
-    pub fn take(&mut self, ticket: Ticket) -> Option<T> {
-        let place = &mut self.places[ticket.0 as usize];
-        if !matches!(place, Place::There(_)) {
+    pub fn take(&mut self, ticket: Ticket<T>) -> Option<T> {
+        if !matches!(self.0.get(ticket), Some(Waiter::There(_))) {
             return None;
         }
-        self.free.push(ticket.0);
-        match std::mem::replace(place, Place::Free) {
-            Place::There(result) => Some(result),
-            Place::Free | Place::Waiting(_) | Place::Abandoned => None,
+        match self.0.remove(ticket) {
+            Some(Waiter::There(result)) => Some(result),
+            Some(Waiter::Waiting(_) | Waiter::Abandoned) | None => None,
         }
     }
 
     /// Whom to wake when the result comes.
-    pub fn wake_with(&mut self, ticket: Ticket, waker: &Waker) {
-        if let Place::Waiting(known) = &mut self.places[ticket.0 as usize] {
+    pub fn wake_with(&mut self, ticket: Ticket<T>, waker: &Waker) {
+        if let Some(Waiter::Waiting(known)) = self.0.get_mut(ticket) {
             match known {
                 Some(known) => known.clone_from(waker),
                 None => *known = Some(waker.clone()),
@@ -81,16 +69,17 @@ impl<T> Waiters<T> {
     }
 
     /// Nobody wants the result any more.
-    pub fn abandon(&mut self, ticket: Ticket) {
-        let place = &mut self.places[ticket.0 as usize];
-        match place {
-            Place::Waiting(_) => *place = Place::Abandoned,
-            Place::There(_) => {
-                *place = Place::Free;
-                self.free.push(ticket.0);
-            }
-            Place::Free | Place::Abandoned => {}
+    pub fn abandon(&mut self, ticket: Ticket<T>) {
+        match self.0.get_mut(ticket) {
+            Some(place @ Waiter::Waiting(_)) => *place = Waiter::Abandoned,
+            Some(Waiter::There(_)) => drop(self.0.remove(ticket)),
+            Some(Waiter::Abandoned) | None => {}
         }
+    }
+
+    /// What the result would have come of was never begun: nothing will come.
+    pub fn withdraw(&mut self, ticket: Ticket<T>) {
+        self.0.remove(ticket);
     }
 }
 
@@ -105,8 +94,9 @@ mod tests {
         assert_eq!(waiters.take(ticket), None);
         waiters.put(ticket, 7);
         assert_eq!(waiters.take(ticket), Some(7));
-        assert_eq!(waiters.make(), ticket);
-        assert_eq!(waiters.take(ticket), None);
+        let next = waiters.make();
+        waiters.put(next, 8);
+        assert_eq!((waiters.take(ticket), waiters.take(next)), (None, Some(8)));
     }
 
     #[test]
@@ -114,11 +104,21 @@ mod tests {
         let mut waiters = Waiters::default();
         let (early, late) = (waiters.make(), waiters.make());
         waiters.abandon(early);
-        assert!(waiters.make() != early);
+        assert_ne!(waiters.make().index(), early.index());
         waiters.put(early, 1);
-        assert_eq!(waiters.make(), early);
+        assert_eq!(waiters.make().index(), early.index());
         waiters.put(late, 2);
         waiters.abandon(late);
-        assert_eq!(waiters.make(), late);
+        assert_eq!(waiters.make().index(), late.index());
+    }
+
+    #[test]
+    fn what_was_withdrawn_is_free_at_once() {
+        let mut waiters = Waiters::<u8>::default();
+        let ticket = waiters.make();
+        waiters.withdraw(ticket);
+        assert_eq!(waiters.make().index(), ticket.index());
+        waiters.put(ticket, 1);
+        assert_eq!(waiters.take(ticket), None);
     }
 }

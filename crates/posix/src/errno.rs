@@ -3,7 +3,7 @@
 //! Invariant: a program is told of the file, not of the connection: it sees EIO where a local
 //! disk would have failed, and never a number that no file call has, such as ECONNRESET.
 
-use dafs_client::{ClientError, Status};
+use dafs_client::{ClientError, Status, SystemCause};
 
 /// The number a program sees for a failed call.
 #[must_use]
@@ -23,8 +23,19 @@ pub fn errno(error: &ClientError) -> i32 {
         | ClientError::OutcomeUnknown { .. }
         | ClientError::Protocol { .. }
         | ClientError::DataLost { .. }
-        | ClientError::OutOfReach { .. }
-        | ClientError::System { .. } => EIO,
+        | ClientError::OutOfReach { .. } => EIO,
+        ClientError::System { source, .. } => of_system(source),
+    }
+}
+
+/// The number for what this machine has refused: only what it has run out of is a program's
+/// business.
+fn of_system(source: &SystemCause) -> i32 {
+    match source.errno() {
+        errno @ (ENFILE | EMFILE | ENOMEM) => errno,
+        // A table of the library's is full.
+        ENOBUFS => ENOMEM,
+        _ => EIO,
     }
 }
 
@@ -53,11 +64,15 @@ pub fn of_status(status: Status) -> i32 {
 
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
 const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 const ENOLCK: i32 = 37;
 const ELOOP: i32 = 40;
+const ENOBUFS: i32 = 105;
 const ETIMEDOUT: i32 = 110;
 const EUCLEAN: i32 = 117;
 

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dafs_client::{
-    ClientConfig, ClientError, Location, Login, Recovery, RecoveryOptions, SessionOptions, Tickets,
-    TlsClient, TlsClientFiles, TransportChoice, Umask,
+    ClientConfig, ClientError, Location, Login, Recovery, RecoveryOptions, SessionOptions,
+    SystemCause, Tickets, TlsClient, TlsClientFiles, TransportChoice, Umask,
 };
 use dafs_share::SharedClient;
 use pyo3::exceptions::PyValueError;
@@ -145,10 +145,7 @@ fn establish(
         let _ = sender.send(attempt());
     });
     spawned.map_err(|error| {
-        Failure::Client(ClientError::System {
-            what: "starting a thread",
-            reason: error.to_string(),
-        })
+        Failure::Client(ClientError::System { what: "starting a thread", source: error.into() })
     })?;
     let receiver = Mutex::new(receiver);
     let listen = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SLICE);
@@ -159,7 +156,7 @@ fn establish(
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Failure::Client(ClientError::System {
                     what: "connecting",
-                    reason: "the connecting thread has ended".into(),
+                    source: SystemCause::new(EIO, "the connecting thread has ended"),
                 })
                 .into());
             }
@@ -167,5 +164,7 @@ fn establish(
     }
 }
 
+/// No number says more than that it failed.
+const EIO: i32 = 5;
 /// Longest wait before signals are looked for.
 const SLICE: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dafs_client::{Buffer, ClientError, File, RegionPath, Session};
+use dafs_client::{Buffer, ClientError, File, RegionPath, Session, SystemCause};
 use dafs_share::{Held, SharedClient};
 use slab::Slab;
 
@@ -303,8 +303,9 @@ impl State {
         if self.buffers.borrow().len() >= BUFFERS_MAX {
             return Err(Failure::Client(ClientError::System {
                 what: "registering memory",
-                reason: format!(
-                    "{BUFFERS_MAX} pieces are registered already; take fewer, larger ones"
+                source: SystemCause::new(
+                    ENOBUFS,
+                    format!("{BUFFERS_MAX} pieces are registered already; take fewer, larger ones"),
                 ),
             }));
         }
@@ -347,5 +348,7 @@ const CALLS_MAX: usize = 64;
 const BATCHES_MAX: usize = 2;
 /// Pieces of memory that a program has registered.
 const BUFFERS_MAX: usize = 512;
+/// There is no room for more.
+const ENOBUFS: i32 = 105;
 /// Octets of the memory that tells how others are reached.
 const PROBE_BYTES: usize = 4096;

@@ -103,7 +103,7 @@ impl Failure {
         match self {
             Self::Client(ClientError::Status { status, .. })
             | Self::About(ClientError::Status { status, .. }, _) => status.text().to_owned(),
-            Self::Client(error) | Self::About(error, _) => error.to_string(),
+            Self::Client(error) | Self::About(error, _) => error.in_full(),
             Self::Forked => Forked.to_string(),
             Self::Closed => "the file is closed".to_owned(),
             Self::NoSession => "the session is closed".to_owned(),

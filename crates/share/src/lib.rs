@@ -94,7 +94,10 @@ impl SharedClient {
     /// [`ClientError::System`] if the system has no descriptor left.
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let system = |what| {
-            move |error: rustix::io::Errno| ClientError::System { what, reason: error.to_string() }
+            move |error: rustix::io::Errno| {
+                let source = std::io::Error::from(error).into();
+                ClientError::System { what, source }
+            }
         };
         let client = Client::new(config)?;
         let copied = client.with_fd(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));

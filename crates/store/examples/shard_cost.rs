@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use dafs_memory::{Memory, Pages};
-use dafs_store::cache::{
-    BLOCK_BYTES, Cache, CacheConfig, CachedFile, Pieces, Pin, Planned, Read,
-};
+use dafs_store::cache::{BLOCK_BYTES, Cache, CacheConfig, CachedFile, Pieces, Pin, Planned, Read};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{AttributeChanges, Credentials, Store};
 use dafs_types::{CacheHint, CreateMode, ShareAccess};
@@ -262,10 +260,8 @@ struct Draw(u64);
 
 impl Draw {
     fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % (FILE_BYTES / BLOCK_BYTES as u64) * BLOCK_BYTES as u64
     }
 }

@@ -10,44 +10,46 @@
 
 use std::ops::Range;
 
-use super::plan::Part;
-use crate::core::{Core, QueuedCall};
+use crate::batch::plan::split_batch;
+use crate::batch::table::{BatchKey, Part};
+use crate::core::Core;
 use crate::error::ClientError;
-use crate::recovery::{Stranded, Work};
+use crate::ids::SessionKey;
+use crate::recovery::stranded::Stranded;
+use crate::work::{QueuedCall, Work};
 
 impl Core {
     /// What was submitted is not asked for before its ends can be told.
-    pub fn set_submitted_aside(&mut self, index: usize, stranded: &mut Vec<Stranded>) {
-        let submitted = self.batches.submitted(index);
-        for &(batch, serial) in &submitted {
-            if let Some(state) = self.batches.get_mut(batch, serial) {
+    pub fn set_submitted_aside(&mut self, key: SessionKey, stranded: &mut Vec<Stranded>) {
+        let submitted = self.batches.submitted(key);
+        for &batch in &submitted {
+            if let Some(state) = self.batches.get_mut(batch) {
                 state.refused.clear();
             }
         }
         let is_submitted = |call: &QueuedCall| {
-            let part = call.part.as_ref().map(|part| (part.batch, part.serial));
-            part.is_some_and(|part| submitted.contains(&part))
+            call.part.as_ref().is_some_and(|part| submitted.contains(&part.batch))
         };
         let is_other = |work: &Work| match work {
             Work::Call(call) => !is_submitted(call),
             Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => true,
         };
         stranded.retain(|stranded| stranded.work.as_ref().is_none_or(is_other));
-        let session = &mut self.sessions[index];
-        session.calls.retain(|call| !is_submitted(call));
-        if let Some(keeper) = &mut session.keeper {
-            keeper.delayed.retain(|delayed| is_other(&delayed.work));
+        let session = &mut self.sessions[key];
+        session.under_way.retain_calls(|call| !is_submitted(call));
+        if let Some(machine) = &mut session.recovery {
+            drop(machine.extract_delayed(|work| !is_other(work)));
         }
     }
 
     /// Asks for what is left of submitted batches.
-    pub fn submit_again(&mut self, index: usize) {
-        for (batch, serial) in self.batches.submitted(index) {
-            self.end_cancelled(batch, serial);
-            let Some(state) = self.batches.get(batch, serial) else { continue };
+    pub fn submit_again(&mut self, key: SessionKey) {
+        for batch in self.batches.submitted(key) {
+            self.end_cancelled(batch);
+            let Some(state) = self.batches.get(batch) else { continue };
             let mut parts = Vec::new();
             for run in runs_of(state.results.iter().map(Option::is_none)) {
-                match self.split_batch(index, &state.requests[run.clone()]) {
+                match split_batch(&self.sessions[key].terms, &state.requests[run.clone()]) {
                     Ok(ranges) => {
                         let moved =
                             |part: Range<usize>| part.start + run.start..part.end + run.start;
@@ -58,9 +60,9 @@ impl Core {
             }
             for part in parts {
                 match part {
-                    Ok(requests) => self.send_part(index, Part { batch, serial, requests }),
+                    Ok(requests) => self.send_part(key, Part { batch, requests }),
                     Err((requests, error)) => {
-                        self.fail_part(&Part { batch, serial, requests }, &error);
+                        self.batches.fail_part(&Part { batch, requests }, &error);
                     }
                 }
             }
@@ -68,11 +70,11 @@ impl Core {
     }
 
     /// What nobody wants any more need not be asked for: its memory is free.
-    fn end_cancelled(&mut self, batch: u32, serial: u32) {
-        let Some(state) = self.batches.get(batch, serial) else { return };
+    fn end_cancelled(&mut self, batch: BatchKey) {
+        let Some(state) = self.batches.get(batch) else { return };
         let places = state.cancelled.iter().enumerate().filter(|(_, is_cancelled)| **is_cancelled);
         for place in places.map(|(place, _)| place).collect::<Vec<_>>() {
-            self.batches.end(batch, serial, place, Err(ClientError::Cancelled));
+            self.batches.end(batch, place, Err(ClientError::Cancelled));
         }
     }
 }

@@ -12,7 +12,8 @@
 //! waits for it; what may be under way when its session ends is never used again.
 
 mod again;
-pub(crate) mod plan;
+mod answers;
+mod plan;
 pub(crate) mod table;
 mod under_way;
 
@@ -22,12 +23,12 @@ use dafs_types::CacheHint;
 use dafs_wire::messages::{FileChunk, TransferDirection};
 use smallvec::smallvec;
 
+use crate::batch::table::{Asked, Few};
 use crate::buffer::Slice;
 use crate::device::Span;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::session::Session;
-use table::{Asked, Few};
 
 pub use under_way::Batched;
 

@@ -5,39 +5,26 @@
 
 use std::ops::Range;
 
-use dafs_dat::{EndpointId, Interface};
-use dafs_types::{RequestId, RmrContext, RmrTarget, SequenceNumber, Status, StreamId};
+use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::limits::BATCH_REQUESTS_MAX;
 use dafs_wire::messages::{BatchRequest, BatchSubmit, TransferDirection};
 use dafs_wire::{
-    Array, ByteOrder, Checksum, DirectBuffer, DirectBuffers, DirectChecksum, HEADER_BYTES, Request,
-    RequestHeader, encode_request,
+    Array, ByteOrder, Checksum, DirectBuffer, DirectBuffers, HEADER_BYTES, Request, RequestHeader,
+    encode_request,
 };
 use smallvec::smallvec;
 
-use super::again::runs_of;
-use super::table::{Asked, BatchState, Few};
-use super::{Batch, Batched};
-use crate::core::{Core, OperationId, QueuedCall};
+use crate::batch::Batch;
+use crate::batch::again::runs_of;
+use crate::batch::table::{Asked, BatchState, Few, Manner, Part, REQUESTS_MAX, name_of};
+use crate::batch::under_way::Batched;
+use crate::core::Core;
 use crate::error::{ClientError, Result};
-use crate::recovery::{Delay, Delayed, Work};
-
-/// What goes with the requests of every message of a batch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
-    window_us: u32,
-    completion_count: u32,
-    pub synchronous: bool,
-}
-
-/// Some requests of a batch, which go in one message.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    /// The place of the batch, and its serial number.
-    pub batch: u32,
-    pub serial: u32,
-    pub requests: Range<usize>,
-}
+use crate::ids::SessionKey;
+use crate::operation::OperationId;
+use crate::recovery::delay::Delay;
+use crate::state::Terms;
+use crate::work::{Delayed, QueuedCall, Work};
 
 impl Batch<'_> {
     pub(super) fn send(mut self, synchronous: bool) -> Result<Batched> {
@@ -47,62 +34,35 @@ impl Batch<'_> {
         let count = self.completion_count.unwrap_or(self.requests.len() as u32);
         let window = u32::try_from(self.window.as_micros()).unwrap_or(u32::MAX);
         let manner = Manner { window_us: window, completion_count: count, synchronous };
-        let (shared, index) = (self.session.shared.clone(), self.session.index);
+        let (shared, key) = (self.session.shared.clone(), self.session.key);
         let mut core = shared.borrow_mut();
-        core.check_open(index)?;
-        core.note_changes(index);
-        let ranges = core.split_batch(index, &self.requests)?;
-        let state = BatchState::new(index, manner, self.requests);
-        let (batch, serial) = core.batches.insert(state);
+        let session = core.sessions.open_mut(key)?;
+        session.note_changes();
+        let ranges = split_batch(&session.terms, &self.requests)?;
+        let state = BatchState::new(key, manner, self.requests);
+        let batch = core.batches.insert(state).ok_or_else(|| ClientError::Status {
+            what: "beginning a batch: too many are under way".into(),
+            status: Status::Resource,
+        })?;
         for requests in ranges {
-            core.send_part(index, Part { batch, serial, requests });
+            core.send_part(key, Part { batch, requests });
         }
         drop(core);
-        Ok(Batched::new(shared, index, batch, serial))
+        Ok(Batched::new(shared, key, batch))
     }
 }
 
 impl Core {
-    /// Which requests go in one message.
-    pub(super) fn split_batch(
-        &self,
-        index: usize,
-        requests: &[Asked],
-    ) -> Result<Vec<Range<usize>>> {
-        let session = &self.sessions[index];
-        let bytes_max = session.request_bytes_max as usize;
-        let answer_room = (session.response_bytes_max as usize).saturating_sub(ANSWER_HEAD_BYTES);
-        let count_max = (answer_room / COMPLETION_BYTES).clamp(1, BATCH_REQUESTS_MAX);
-        let mut ranges = Vec::new();
-        let (mut start, mut bytes) = (0, REQUEST_HEAD_BYTES);
-        for (place, request) in requests.iter().enumerate() {
-            let own = request.wire_bytes();
-            if REQUEST_HEAD_BYTES + own > bytes_max || place >= REQUESTS_MAX {
-                let what = format!("request {place} of a batch fits no message");
-                return Err(ClientError::Status { what, status: Status::Inval });
-            }
-            if bytes + own > bytes_max || place - start == count_max {
-                ranges.push(start..place);
-                (start, bytes) = (place, REQUEST_HEAD_BYTES);
-            }
-            bytes += own;
-        }
-        if start < requests.len() {
-            ranges.push(start..requests.len());
-        }
-        Ok(ranges)
-    }
-
     /// Sends some requests of a batch, now or when there is a credit.
-    pub(super) fn send_part(&mut self, index: usize, part: Part) {
-        let Some(state) = self.batches.get(part.batch, part.serial) else { return };
-        if !state.manner.synchronous && !self.listens(index) {
+    pub(super) fn send_part(&mut self, key: SessionKey, part: Part) {
+        let Some(state) = self.batches.get(part.batch) else { return };
+        if !state.manner.synchronous && !self.backs.listens(key) {
             // The connection was lost over what went before: all of it goes when it is back.
             return;
         }
-        let (id, mut delay) = (self.next_id(), None);
-        for call in self.part_calls(index, part, id, &mut delay) {
-            self.queue_call(index, call);
+        let (id, mut delay) = (self.ends.next_id(), None);
+        for call in self.part_calls(key, part, id, &mut delay) {
+            self.queue_call(key, call);
         }
     }
 
@@ -110,19 +70,19 @@ impl Core {
     /// that cannot be asked for end.
     fn part_calls(
         &mut self,
-        index: usize,
+        key: SessionKey,
         part: Part,
         id: OperationId,
         delay: &mut Option<Box<Delay>>,
     ) -> Few<QueuedCall> {
         let mut calls = Few::new();
-        for part in self.within_reach(index, part) {
-            match self.encode_part(index, &part) {
+        for part in self.within_reach(key, part) {
+            match self.encode_part(key, &part) {
                 Some(Ok(message)) => {
                     let delay = delay.take();
                     calls.push(QueuedCall { id, ticket: None, part: Some(part), message, delay });
                 }
-                Some(Err(error)) => self.fail_part(&part, &error),
+                Some(Err(error)) => self.batches.fail_part(&part, &error),
                 None => {}
             }
         }
@@ -130,8 +90,8 @@ impl Core {
     }
 
     /// Ends the requests of a part whose device memory is out of reach. What is left.
-    fn within_reach(&mut self, index: usize, part: Part) -> Few<Part> {
-        let Some(state) = self.batches.get(part.batch, part.serial) else { return Few::new() };
+    fn within_reach(&mut self, key: SessionKey, part: Part) -> Few<Part> {
+        let Some(state) = self.batches.get(part.batch) else { return Few::new() };
         let requests = part.requests.clone().zip(&state.requests[part.requests.clone()]);
         let slices =
             requests.flat_map(|(place, asked)| asked.slices.iter().map(move |s| (place, s)));
@@ -143,9 +103,9 @@ impl Core {
         }
         let mut is_in = vec![true; part.requests.len()];
         for (place, memory) in devices {
-            if let Err(error) = self.reach(index, Some(&memory)) {
+            if let Err(error) = self.reach(key, Some(&memory)) {
                 is_in[place - part.requests.start] = false;
-                self.batches.end(part.batch, part.serial, place, Err(error));
+                self.batches.end(part.batch, place, Err(error));
             }
         }
         let start = part.requests.start;
@@ -156,44 +116,45 @@ impl Core {
 
     /// A session is back: what waits of batches names memory as the connection does that is
     /// there now, and what the connection cannot reach ends.
-    pub fn rename_parts(&mut self, index: usize) {
-        for call in std::mem::take(&mut self.sessions[index].calls) {
-            let calls = self.renamed(index, call);
-            self.sessions[index].calls.extend(calls);
+    pub fn rename_parts(&mut self, key: SessionKey) {
+        for call in self.sessions[key].under_way.take_calls() {
+            for call in self.renamed(key, call) {
+                self.sessions[key].under_way.push_call(call);
+            }
         }
-        let Some(keeper) = &mut self.sessions[index].keeper else { return };
-        for Delayed { due, work } in std::mem::take(&mut keeper.delayed) {
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        for Delayed { due, work } in machine.take_delayed() {
             let works: Vec<Work> = match work {
-                Work::Call(call) => self.renamed(index, call).into_iter().map(Work::Call).collect(),
+                Work::Call(call) => self.renamed(key, call).into_iter().map(Work::Call).collect(),
                 Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => vec![work],
             };
-            if let Some(keeper) = &mut self.sessions[index].keeper {
-                keeper.delayed.extend(works.into_iter().map(|work| Delayed { due, work }));
+            if let Some(machine) = &mut self.sessions[key].recovery {
+                works.into_iter().for_each(|work| machine.put_off(Delayed { due, work }));
             }
         }
     }
 
-    fn renamed(&mut self, index: usize, mut call: QueuedCall) -> Few<QueuedCall> {
+    fn renamed(&mut self, key: SessionKey, mut call: QueuedCall) -> Few<QueuedCall> {
         match call.part.take() {
-            Some(part) => self.part_calls(index, part, call.id, &mut call.delay),
+            Some(part) => self.part_calls(key, part, call.id, &mut call.delay),
             None => smallvec![call],
         }
     }
 
     /// Some requests of a batch as a message; `None` if the batch is over.
-    fn encode_part(&mut self, index: usize, part: &Part) -> Option<Result<Vec<u8>>> {
-        let state = self.batches.get(part.batch, part.serial)?;
-        let session = &self.sessions[index];
-        let has_checksums = session.checksums;
+    fn encode_part(&mut self, key: SessionKey, part: &Part) -> Option<Result<Vec<u8>>> {
+        let state = self.batches.get(part.batch)?;
+        let session = &self.sessions[key];
+        let has_checksums = session.terms.checksums;
         let requests = &state.requests[part.requests.clone()];
-        let (interface, endpoint) = (&mut self.interface, session.endpoint);
+        let (interface, endpoint) = (self.transport.interface_mut(), session.endpoint);
         let buffers: Vec<Few<DirectBuffer>> =
             requests.iter().map(|asked| asked.direct(interface, endpoint)).collect();
         let named = (part.requests.start..).zip(requests).zip(&buffers);
         let wire: Vec<BatchRequest<'_>> = named
             .map(|((place, asked), buffers)| BatchRequest {
                 file: asked.file,
-                request: name_of(part.batch, part.serial, place),
+                request: name_of(part.batch, place),
                 state: asked.state,
                 direction: asked.direction,
                 chunks: Array::from(asked.chunks.as_slice()),
@@ -215,17 +176,15 @@ impl Core {
         let bytes: usize = requests.iter().map(Asked::wire_bytes).sum();
         let mut message = vec![0; REQUEST_HEAD_BYTES + bytes];
         let header = RequestHeader {
-            desired_credits: session.wish,
+            desired_credits: session.terms.wish,
             analyzer: session.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         Some(match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
             Ok(length) => {
                 message.truncate(length);
-                if let Some(keeper) = &self.sessions[index].keeper {
-                    // A file may have been added before a restart.
-                    keeper.opens.restate(&mut message);
-                }
+                // A file may have been added before a restart.
+                session.restate(&mut message);
                 Ok(message)
             }
             Err(error) => {
@@ -236,67 +195,35 @@ impl Core {
     }
 }
 
-impl Asked {
-    /// Octets it takes in a message.
-    fn wire_bytes(&self) -> usize {
-        let lists = self.chunks.len() + self.slices.len();
-        WIRE_REQUEST_BYTES + 2 * LIST_HEAD_BYTES + lists * LIST_ELEMENT_BYTES
-    }
-
-    /// Octets it moves.
-    pub fn length(&self) -> u32 {
-        self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
-    }
-
-    /// How its memory is named over an endpoint.
-    fn direct(&self, interface: &mut Interface, endpoint: EndpointId) -> Few<DirectBuffer> {
-        let direct = self.slices.iter().map(|slice| {
-            let (offset, length) = (slice.offset as u64, slice.length);
-            let remote = interface.remote(endpoint, &slice.buffer.region, offset, length);
-            let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-            DirectBuffer { target, length: slice.length, context }
-        });
-        direct.collect()
-    }
-
-    /// The checksum of its first `length` octets as they are in memory.
-    pub fn checksum(&self, length: u32) -> Checksum {
-        let (mut sums, mut left) = (DirectChecksum::new(), length);
-        for slice in &self.slices {
-            let count = slice.length.min(left);
-            left -= count;
-            if slice.buffer.memory.contains(slice.offset, count as usize) {
-                sums.update(&slice.buffer.memory.to_vec(slice.offset, count as usize));
-            }
+/// Which requests go in one message.
+pub(super) fn split_batch(terms: &Terms, requests: &[Asked]) -> Result<Vec<Range<usize>>> {
+    let bytes_max = terms.request_bytes_max as usize;
+    let answer_room = (terms.response_bytes_max as usize).saturating_sub(ANSWER_HEAD_BYTES);
+    let count_max = (answer_room / COMPLETION_BYTES).clamp(1, BATCH_REQUESTS_MAX);
+    let mut ranges = Vec::new();
+    let (mut start, mut bytes) = (0, REQUEST_HEAD_BYTES);
+    for (place, request) in requests.iter().enumerate() {
+        let own = request.wire_bytes();
+        if REQUEST_HEAD_BYTES + own > bytes_max || place >= REQUESTS_MAX {
+            let what = format!("request {place} of a batch fits no message");
+            return Err(ClientError::Status { what, status: Status::Inval });
         }
-        sums.finish()
+        if bytes + own > bytes_max || place - start == count_max {
+            ranges.push(start..place);
+            (start, bytes) = (place, REQUEST_HEAD_BYTES);
+        }
+        bytes += own;
     }
+    if start < requests.len() {
+        ranges.push(start..requests.len());
+    }
+    Ok(ranges)
 }
 
-/// What a request of a batch is called, in all sessions of a client.
-fn name_of(batch: u32, serial: u32, place: usize) -> RequestId {
-    RequestId(u64::from(serial) << 32 | u64::from(batch) << PLACE_BITS | place as u64)
-}
-
-/// The batch, its serial number and the place of a request that is called so.
-pub(super) fn place_of(name: RequestId) -> (u32, u32, usize) {
-    let low = name.0 as u32;
-    (low >> PLACE_BITS, (name.0 >> 32) as u32, (low as usize) % REQUESTS_MAX)
-}
-
-/// The name of a request, for HURRY_UP.
-pub(super) fn request_name(batch: u32, serial: u32, place: usize) -> RequestId {
-    name_of(batch, serial, place)
-}
-
-const PLACE_BITS: u32 = 12;
-/// Most requests in one batch of this library's.
-const REQUESTS_MAX: usize = 1 << PLACE_BITS;
 /// Header and arguments of BATCH_SUBMIT, and the head of its array.
 const REQUEST_HEAD_BYTES: usize = HEADER_BYTES + 16 + 8;
+
 /// Header, results and the head of their array.
 const ANSWER_HEAD_BYTES: usize = HEADER_BYTES + 8 + 8;
+
 const COMPLETION_BYTES: usize = 24;
-const WIRE_REQUEST_BYTES: usize = 96;
-const LIST_HEAD_BYTES: usize = 8;
-const LIST_ELEMENT_BYTES: usize = 16;

@@ -3,18 +3,20 @@
 //! Invariant: each request ends once; the name of one that has ended is nobody's any more. A
 //! batch keeps its place until all of its requests have ended and nobody looks at it.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::Waker;
 
-use dafs_types::{FileHandle, StateId, Status};
-use dafs_wire::messages::{Completion, FileChunk, TransferDirection};
-use dafs_wire::{Array, ByteOrder, Procedure, Response, ResponseHeader, decode_results};
+use dafs_base::{Key, Slab};
+use dafs_dat::{EndpointId, Interface};
+use dafs_types::{FileHandle, RequestId, RmrContext, RmrTarget, StateId};
+use dafs_wire::messages::{FileChunk, TransferDirection};
+use dafs_wire::{Checksum, DirectBuffer, DirectChecksum};
 use smallvec::SmallVec;
 
-use super::plan::{Manner, Part, place_of};
-use crate::buffer::{Registered, Slice};
-use crate::core::Core;
+use crate::buffer::{RegisteredMemory, Slice};
 use crate::error::{ClientError, Result};
+use crate::ids::SessionKey;
 
 /// What one request asks for.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(crate) type Few<T> = SmallVec<[T; 1]>;
 /// A batch under way.
 #[derive(Debug)]
 pub(crate) struct BatchState {
-    pub session: usize,
+    pub session: SessionKey,
     pub manner: Manner,
     pub requests: Vec<Asked>,
     /// How requests have ended.
@@ -47,7 +49,7 @@ pub(crate) struct BatchState {
 }
 
 impl BatchState {
-    pub fn new(session: usize, manner: Manner, requests: Vec<Asked>) -> Self {
+    pub fn new(session: SessionKey, manner: Manner, requests: Vec<Asked>) -> Self {
         let count = requests.len();
         Self {
             session,
@@ -83,219 +85,244 @@ impl BatchState {
     }
 }
 
-/// All batches of a client.
-#[derive(Debug, Default)]
+/// A batch of a client's table.
+pub(crate) type BatchKey = Key<BatchState>;
+
+/// All batches of a client, [`BATCHES_MAX`] at most.
+#[derive(Debug)]
 pub(crate) struct BatchTable {
-    slots: Vec<Option<(u32, BatchState)>>,
-    free: Vec<u32>,
-    last_serial: u32,
+    all: Slab<BatchState>,
     /// Memory that a server may still read, until the session ends that it is of.
-    limbo: Vec<(usize, Rc<Registered>)>,
+    limbo: Vec<(SessionKey, Rc<RegisteredMemory>)>,
+}
+
+impl Default for BatchTable {
+    fn default() -> Self {
+        Self { all: Slab::bounded(BATCHES_MAX), limbo: Vec::new() }
+    }
 }
 
 impl BatchTable {
-    /// Gives a batch its place and its serial number.
-    pub fn insert(&mut self, state: BatchState) -> (u32, u32) {
-        self.last_serial = self.last_serial.wrapping_add(1);
-        let serial = self.last_serial;
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            (self.slots.len() - 1) as u32
-        });
-        self.slots[index as usize] = Some((serial, state));
-        (index, serial)
+    /// Takes a batch in; `None` if there are too many.
+    pub fn insert(&mut self, state: BatchState) -> Option<BatchKey> {
+        self.all.try_insert(state).ok()
     }
 
-    pub fn get(&self, batch: u32, serial: u32) -> Option<&BatchState> {
-        let (number, state) = self.slots.get(batch as usize)?.as_ref()?;
-        (*number == serial).then_some(state)
+    pub fn get(&self, batch: BatchKey) -> Option<&BatchState> {
+        self.all.get(batch)
     }
 
-    pub fn get_mut(&mut self, batch: u32, serial: u32) -> Option<&mut BatchState> {
-        let (number, state) = self.slots.get_mut(batch as usize)?.as_mut()?;
-        (*number == serial).then_some(state)
+    pub fn get_mut(&mut self, batch: BatchKey) -> Option<&mut BatchState> {
+        self.all.get_mut(batch)
     }
 
     /// The results of a batch that is over; it is gone then.
-    pub fn take(&mut self, batch: u32, serial: u32) -> Option<Vec<Result<u32>>> {
-        self.get(batch, serial).filter(|state| state.left == 0)?;
-        let (_, state) = self.slots[batch as usize].take()?;
-        self.free.push(batch);
+    pub fn take(&mut self, batch: BatchKey) -> Option<Vec<Result<u32>>> {
+        self.get(batch).filter(|state| state.left == 0)?;
+        let state = self.all.remove(batch)?;
         Some(state.results.into_iter().flatten().collect())
     }
 
     /// Nobody looks at a batch any more.
-    pub fn abandon(&mut self, batch: u32, serial: u32) {
-        if let Some(state) = self.get_mut(batch, serial) {
+    pub fn abandon(&mut self, batch: BatchKey) {
+        if let Some(state) = self.get_mut(batch) {
             state.is_abandoned = true;
-            self.forget_if_over(batch, serial);
+            self.forget_if_over(batch);
         }
     }
 
-    fn forget_if_over(&mut self, batch: u32, serial: u32) {
+    fn forget_if_over(&mut self, batch: BatchKey) {
         let is_over = |state: &BatchState| state.is_abandoned && state.left == 0;
-        if self.get(batch, serial).is_some_and(is_over) {
-            self.slots[batch as usize] = None;
-            self.free.push(batch);
+        if self.get(batch).is_some_and(is_over) {
+            self.all.remove(batch);
         }
     }
 
-    pub(super) fn end(&mut self, batch: u32, serial: u32, place: usize, result: Result<u32>) {
-        if let Some(state) = self.get_mut(batch, serial) {
+    pub(super) fn end(&mut self, batch: BatchKey, place: usize, result: Result<u32>) {
+        if let Some(state) = self.get_mut(batch) {
             state.end(place, result);
             if state.left == 0 {
-                self.forget_if_over(batch, serial);
+                self.forget_if_over(batch);
             }
         }
     }
 
-    /// Fails what batches of a session have under way: all of it with the session, or what was
-    /// to be told over a channel that is gone.
-    pub fn fail_all(&mut self, session: usize, error: &ClientError, has_ended: bool) {
-        let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let (serial, state) = slot.as_ref()?;
-            let is_meant = state.session == session && (has_ended || !state.manner.synchronous);
-            is_meant.then_some((index as u32, *serial))
-        });
-        for (batch, serial) in slots.collect::<Vec<_>>() {
-            let Some(state) = self.get_mut(batch, serial) else { continue };
-            let mut buffers = Vec::new();
+    /// Ends the requests of a part with an error.
+    pub fn fail_part(&mut self, part: &Part, error: &ClientError) {
+        for place in part.requests.clone() {
+            self.end(part.batch, place, Err(error.clone()));
+        }
+    }
+
+    /// A session has ended: fails all that batches of it have under way.
+    pub fn fail_all(&mut self, session: SessionKey, error: &ClientError) {
+        self.fail(session, error, |_| true);
+        self.limbo.retain(|(other, _)| *other != session);
+    }
+
+    /// The channel of a session is gone: fails what was to be told over it.
+    pub fn fail_submitted(&mut self, session: SessionKey, error: &ClientError) {
+        self.fail(session, error, |state| !state.manner.synchronous);
+    }
+
+    fn fail(
+        &mut self,
+        session: SessionKey,
+        error: &ClientError,
+        is_meant: impl Fn(&BatchState) -> bool,
+    ) {
+        let meant =
+            self.all.iter().filter(|(_, state)| state.session == session && is_meant(state));
+        for batch in meant.map(|(batch, _)| batch).collect::<Vec<_>>() {
+            let Some(state) = self.all.get_mut(batch) else { continue };
             for place in 0..state.requests.len() {
                 if state.results[place].is_none() {
-                    let slices = &state.requests[place].slices;
-                    buffers.extend(slices.iter().map(|slice| slice.buffer.clone()));
+                    for slice in &state.requests[place].slices {
+                        slice.buffer.note_exposed();
+                        self.limbo.push((session, slice.buffer.clone()));
+                    }
                     state.end(place, Err(error.clone()));
                 }
             }
-            for buffer in buffers {
-                buffer.note_exposed();
-                self.limbo.push((session, buffer));
-            }
-            self.forget_if_over(batch, serial);
-        }
-        if has_ended {
-            self.limbo.retain(|(other, _)| *other != session);
+            self.forget_if_over(batch);
         }
     }
 
-    /// The submitted batches of a session that are not over: their places and serial numbers.
-    pub fn submitted(&self, session: usize) -> Vec<(u32, u32)> {
-        let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let (serial, state) = slot.as_ref()?;
-            let is_meant = state.session == session && !state.manner.synchronous && state.left > 0;
-            is_meant.then_some((index as u32, *serial))
-        });
-        slots.collect()
+    /// The submitted batches of a session that are not over.
+    pub fn submitted(&self, session: SessionKey) -> Vec<BatchKey> {
+        let is_meant = |state: &BatchState| {
+            state.session == session && !state.manner.synchronous && state.left > 0
+        };
+        let meant = self.all.iter().filter(|(_, state)| is_meant(state));
+        meant.map(|(batch, _)| batch).collect()
     }
 
     /// Parts of a session that are to be sent again.
-    fn take_refused(&mut self, session: usize) -> Vec<Part> {
-        let states = self.slots.iter_mut().flatten().map(|(_, state)| state);
-        let of_session = states.filter(|state| state.session == session);
+    pub(super) fn take_refused(&mut self, session: SessionKey) -> Vec<Part> {
+        let of_session = self.all.values_mut().filter(|state| state.session == session);
         of_session.flat_map(|state| std::mem::take(&mut state.refused)).collect()
     }
 
     /// Whether the server has requests of a session's whose ends it will tell.
-    fn expects_completions(&self, session: usize) -> bool {
-        let mut states = self.slots.iter().flatten().map(|(_, state)| state);
-        states.any(|state| {
+    pub(super) fn expects_completions(&self, session: SessionKey) -> bool {
+        self.all.values().any(|state| {
             let refused: usize = state.refused.iter().map(|part| part.requests.len()).sum();
             state.session == session && !state.manner.synchronous && state.left > refused
         })
     }
 }
 
-impl Core {
-    /// The answer to some requests of a batch.
-    pub fn on_batch_answer(
-        &mut self,
-        index: usize,
-        part: &Part,
-        header: &ResponseHeader,
-        message: &[u8],
-    ) {
-        let procedure = Procedure::BatchSubmit;
-        let response = match decode_results(ByteOrder::NATIVE, procedure, header, message) {
-            Ok(response) => response,
-            Err(error) => {
-                let error = self.batch_protocol_error(index, &error.to_string());
-                return self.fail_part(part, &error);
+/// What a server takes at least for a request of a batch, and for its octets.
+const REQUEST_NS: u64 = 500;
+
+const OCTETS_PER_NS: u64 = 10;
+
+/// A wait of this length costs less asleep.
+const LASTING_NS: u64 = 16_000;
+
+/// What goes with the requests of every message of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub window_us: u32,
+    pub completion_count: u32,
+    pub synchronous: bool,
+}
+
+/// Some requests of a batch, which go in one message.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub batch: BatchKey,
+    pub requests: Range<usize>,
+}
+
+/// What a request of a batch is called, in all sessions of a client: by the generation of the
+/// batch's key, its place, and the request's place in it.
+pub(super) fn name_of(batch: BatchKey, place: usize) -> RequestId {
+    let bits = batch.to_bits();
+    RequestId(bits >> 32 << 32 | u64::from(batch.index()) << PLACE_BITS | place as u64)
+}
+
+/// The batch and the place of a request that is called so.
+pub(super) fn place_of(name: RequestId) -> (BatchKey, usize) {
+    let low = name.0 as u32;
+    let batch = Key::from_bits(name.0 >> 32 << 32 | u64::from(low >> PLACE_BITS));
+    (batch, (low as usize) % REQUESTS_MAX)
+}
+
+impl Asked {
+    /// Octets it takes in a message.
+    pub(super) fn wire_bytes(&self) -> usize {
+        let lists = self.chunks.len() + self.slices.len();
+        WIRE_REQUEST_BYTES + 2 * LIST_HEAD_BYTES + lists * LIST_ELEMENT_BYTES
+    }
+
+    /// Octets it moves.
+    pub fn length(&self) -> u32 {
+        self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
+    }
+
+    /// How its memory is named over an endpoint.
+    pub(super) fn direct(
+        &self,
+        interface: &mut Interface,
+        endpoint: EndpointId,
+    ) -> Few<DirectBuffer> {
+        let direct = self.slices.iter().map(|slice| {
+            let (offset, length) = (slice.offset as u64, slice.length);
+            let remote = interface.remote(endpoint, &slice.buffer.region, offset, length);
+            let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
+            DirectBuffer { target, length: slice.length, context }
+        });
+        direct.collect()
+    }
+
+    /// The checksum of its first `length` octets as they are in memory.
+    pub fn checksum(&self, length: u32) -> Checksum {
+        let (mut sums, mut left) = (DirectChecksum::new(), length);
+        for slice in &self.slices {
+            let count = slice.length.min(left);
+            left -= count;
+            if slice.buffer.memory.contains(slice.offset, count as usize) {
+                sums.update(&slice.buffer.memory.to_vec(slice.offset, count as usize));
             }
-        };
-        let Some(state) = self.batches.get_mut(part.batch, part.serial) else { return };
-        let synchronous = state.manner.synchronous;
-        if header.status == Status::WhoaCowboy && !synchronous {
-            state.refused.push(part.clone());
-            if !self.batches.expects_completions(index) {
-                // They have all been told meanwhile.
-                self.send_refused(index);
-            }
-            return;
         }
-        if header.status != Status::Ok {
-            let what = procedure.name().to_owned();
-            let error = ClientError::Status { what, status: header.status };
-            return self.fail_part(part, &error);
-        }
-        let Response::BatchSubmit(done) = response else { return };
-        if synchronous {
-            if done.completions.len() != part.requests.len() {
-                let error = self.batch_protocol_error(index, "not as many completions as requests");
-                return self.fail_part(part, &error);
-            }
-            self.take_completions(index, &done.completions);
-        }
-    }
-
-    /// Requests of batches have ended.
-    pub fn take_completions(&mut self, index: usize, completions: &Array<'_, Completion>) {
-        let has_checksums = self.sessions[index].checksums;
-        for completion in completions.iter() {
-            let (batch, serial, place) = place_of(completion.request);
-            let state = self.batches.get(batch, serial);
-            let state = state.filter(|state| state.session == index);
-            let Some(asked) = state.and_then(|state| state.requests.get(place)) else {
-                continue;
-            };
-            let result = if completion.status != Status::Ok {
-                let what = format!("request {place} of a batch");
-                Err(ClientError::Status { what, status: completion.status })
-            } else if completion.length > asked.length() {
-                Err(self.batch_protocol_error(index, "more octets than were asked for"))
-            } else if has_checksums
-                && asked.direction == TransferDirection::Read
-                && completion.length > 0
-                && asked.checksum(completion.length) != completion.checksum
-            {
-                Err(self.batch_protocol_error(index, "the data does not match its checksum"))
-            } else {
-                Ok(completion.length)
-            };
-            self.batches.end(batch, serial, place, result);
-        }
-    }
-
-    /// Sends again what the server was too busy for.
-    pub fn send_refused(&mut self, index: usize) {
-        for part in self.batches.take_refused(index) {
-            self.send_part(index, part);
-        }
-    }
-
-    pub fn fail_part(&mut self, part: &Part, error: &ClientError) {
-        for place in part.requests.clone() {
-            self.batches.end(part.batch, part.serial, place, Err(error.clone()));
-        }
-    }
-
-    fn batch_protocol_error(&self, index: usize, what: &str) -> ClientError {
-        let address = self.sessions[index].address.clone();
-        ClientError::Protocol { address, what: format!("BATCH_SUBMIT: {what}") }
+        sums.finish()
     }
 }
 
-/// What a server takes at least for a request of a batch, and for its octets.
-const REQUEST_NS: u64 = 500;
-const OCTETS_PER_NS: u64 = 10;
-/// A wait of this length costs less asleep.
-const LASTING_NS: u64 = 16_000;
+const WIRE_REQUEST_BYTES: usize = 96;
+
+const LIST_HEAD_BYTES: usize = 8;
+
+const LIST_ELEMENT_BYTES: usize = 16;
+
+const PLACE_BITS: u32 = 12;
+
+/// Most requests in one batch of this library's.
+pub(super) const REQUESTS_MAX: usize = 1 << PLACE_BITS;
+
+/// Most batches under way in one client: their places have the rest of a word of a name.
+const BATCHES_MAX: u32 = 1 << (u32::BITS - PLACE_BITS);
+
+#[cfg(test)]
+mod tests {
+    use dafs_base::Slab;
+
+    use super::*;
+
+    #[test]
+    fn a_name_leads_back_to_its_batch_and_place() {
+        let mut batches: Slab<BatchState> = Slab::bounded(BATCHES_MAX);
+        let manner = Manner { window_us: 0, completion_count: 0, synchronous: true };
+        let state = || BatchState::new(SessionKey::NULL, manner, Vec::new());
+        let (first, second) = (batches.insert(state()), batches.insert(state()));
+        batches.remove(first);
+        let third = batches.insert(state());
+        for batch in [first, second, third] {
+            for place in [0, 1, REQUESTS_MAX - 1] {
+                assert_eq!(place_of(name_of(batch, place)), (batch, place));
+            }
+        }
+        assert_ne!(name_of(first, 0), name_of(third, 0));
+    }
+}

@@ -11,27 +11,27 @@ use dafs_types::Status;
 use dafs_wire::Request;
 use dafs_wire::messages::HurryUp;
 
-use super::plan::request_name;
-use crate::call::Answer;
+use crate::answer::Answer;
+use crate::batch::table::{BatchKey, name_of};
 use crate::client::Shared;
 use crate::decode::decode_any;
+use crate::driving::run;
 use crate::error::{ClientError, Result};
-use crate::future::run;
+use crate::ids::SessionKey;
 
 /// A batch under way. Whoever polls it must also turn the client. It is ready when every request
 /// has ended: then the slices it was given are free, and it yields how each ended.
 #[must_use = "without it nobody learns how the batch ended"]
 pub struct Batched {
     shared: Rc<Shared>,
-    session: usize,
-    batch: u32,
-    serial: u32,
+    session: SessionKey,
+    batch: BatchKey,
     is_over: bool,
 }
 
 impl Batched {
-    pub(super) fn new(shared: Rc<Shared>, session: usize, batch: u32, serial: u32) -> Self {
-        Self { shared, session, batch, serial, is_over: false }
+    pub(super) fn new(shared: Rc<Shared>, session: SessionKey, batch: BatchKey) -> Self {
+        Self { shared, session, batch, is_over: false }
     }
 
     /// Waits for the end.
@@ -44,14 +44,14 @@ impl Batched {
     /// Requests that have not ended, as far as this client has heard.
     #[must_use]
     pub fn left(&self) -> usize {
-        self.shared.borrow().batches.get(self.batch, self.serial).map_or(0, |state| state.left)
+        self.shared.borrow().batches.get(self.batch).map_or(0, |state| state.left)
     }
 
     /// How a request ended, if it has.
     #[must_use]
     pub fn outcome(&self, request: usize) -> Option<Result<u32>> {
         let core = self.shared.borrow();
-        core.batches.get(self.batch, self.serial)?.results.get(request)?.clone()
+        core.batches.get(self.batch)?.results.get(request)?.clone()
     }
 
     /// Asks the server to go on with a request of a submitted batch at once, and to tell of it;
@@ -62,11 +62,11 @@ impl Batched {
     /// # Errors
     /// If the session has ended, or as the server says.
     pub fn hurry_up(&self, request: usize) -> Result<bool> {
-        let name = request_name(self.batch, self.serial, request);
+        let name = name_of(self.batch, request);
         let hurry = Request::HurryUp(HurryUp { request: name });
-        let reply =
-            run(&self.shared, self.session, Answer::to(&self.shared, self.session, &hurry)?)?;
-        let address = self.shared.borrow().sessions[self.session].address.clone();
+        let address = self.shared.borrow().sessions.open(self.session)?.address.clone();
+        let answer = Answer::to(&self.shared, self.session, None, &hurry)?;
+        let reply = run(&self.shared, self.session, answer)?;
         let (header, _) = decode_any(hurry.procedure(), &reply, &address)?;
         match header.status {
             Status::Ok => Ok(true),
@@ -81,13 +81,13 @@ impl Batched {
     #[must_use]
     pub fn cancel(&self, request: usize) -> bool {
         let mut core = self.shared.borrow_mut();
-        let Some(state) = core.batches.get_mut(self.batch, self.serial) else { return false };
+        let Some(state) = core.batches.get_mut(self.batch) else { return false };
         if !state.results.get(request).is_some_and(Option::is_none) {
             return false;
         }
         state.cancelled[request] = true;
         if !state.manner.synchronous {
-            let name = request_name(self.batch, self.serial, request);
+            let name = name_of(self.batch, request);
             // Whether it is found or not: it will end.
             let _ = core.cast(self.session, &Request::HurryUp(HurryUp { request: name }));
         }
@@ -99,18 +99,18 @@ impl Future for Batched {
     type Output = Vec<Result<u32>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (batch, serial) = (self.batch, self.serial);
+        let batch = self.batch;
         let mut core = self.shared.borrow_mut();
-        if let Some(results) = core.batches.take(batch, serial) {
+        if let Some(results) = core.batches.take(batch) {
             drop(core);
             self.is_over = true;
             return Poll::Ready(results);
         }
-        match core.batches.get_mut(batch, serial) {
+        match core.batches.get_mut(batch) {
             Some(state) => {
                 state.waker = Some(context.waker().clone());
                 if state.lasts() {
-                    core.interface.be_patient();
+                    core.transport.interface_mut().be_patient();
                 }
                 Poll::Pending
             }
@@ -123,7 +123,7 @@ impl Future for Batched {
 impl Drop for Batched {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.borrow_mut().batches.abandon(self.batch, self.serial);
+            self.shared.borrow_mut().batches.abandon(self.batch);
         }
     }
 }

@@ -10,11 +10,12 @@ use dafs_types::{FileHandle, Status};
 use dafs_wire::messages::GetAttributes;
 use dafs_wire::{ByteOrder, Request, decode_request, decode_response};
 
-use super::outcome::{ChainFailure, Outcome};
-use super::send::{ChainWork, SharedChain};
-use crate::core::{Core, SessionState};
+use crate::chain::outcome::{ChainFailure, Outcome};
+use crate::chain::work::{ChainWork, SharedChain};
+use crate::core::Core;
 use crate::error::{ClientError, Result};
 use crate::session::Session;
+use crate::state::SessionState;
 
 /// A chain under way. Whoever polls it must also turn the client. It is ready when every
 /// member has its answer, so that slices it was given are free then.
@@ -43,7 +44,7 @@ impl<'s> Chained<'s> {
     /// Reads the answers of a chain that is over.
     fn read(&self, core: &Core, chain: &ChainWork) -> Brought {
         let mut done = Vec::with_capacity(chain.members.len());
-        let session = &core.sessions[self.session.index];
+        let session = &core.sessions[self.session.key];
         for number in 0..chain.members.len() {
             match chain.outcome(number, session) {
                 Ok(outcome) => done.push(outcome),
@@ -83,7 +84,7 @@ impl ChainWork {
             return Err(ClientError::Status { what, status: header.status });
         }
         let named = || self.object_named(number);
-        let outcome = asked.outcome(response, named, session.checksums);
+        let outcome = asked.outcome(response, named, session.terms.checksums);
         outcome.map_err(|what| broken(what.to_owned()))
     }
 

@@ -33,10 +33,12 @@
 //! building, and is named when the chain is run.
 
 mod chained;
+mod draft;
 mod outcome;
 mod plan;
-pub(crate) mod send;
+mod send;
 mod whole;
+pub(crate) mod work;
 
 use std::ffi::OsStr;
 
@@ -57,16 +59,18 @@ use dafs_wire::{
     Procedure, Request,
 };
 
+use crate::buffer::Slice;
+use crate::chain::draft::Draft;
+use crate::chain::plan::Names;
+use crate::chain::work::SharedChain;
+use crate::file::{File, OpenOptions};
+use crate::metadata::METADATA;
+use crate::path::{label, wire};
+use crate::refusal::encode_set;
+use crate::session::Session;
+
 pub use self::chained::Chained;
 pub use self::outcome::{ChainFailure, Outcome};
-use self::plan::{Draft, Names};
-use self::send::SharedChain;
-use crate::buffer::Slice;
-use crate::file::{File, OpenOptions};
-use crate::names::METADATA;
-use crate::path::{label, wire};
-use crate::session::Session;
-use crate::typed::encode_set;
 
 /// A chain that is being put together.
 #[must_use = "a chain does nothing before it is run"]
@@ -82,15 +86,15 @@ impl Session {
     pub fn chain(&self) -> Chain<'_> {
         let mut core = self.shared.borrow_mut();
         let work = core.new_chain();
-        let state = &core.sessions[self.index];
+        let state = &core.sessions[self.key];
         work.borrow_mut().draft = Draft {
             file: Some(self.root),
             state: Some(StateId::ANONYMOUS),
             has_fetched: false,
-            request_bytes_max: state.request_bytes_max as usize,
-            has_checksums: state.checksums,
-            writes_inline: state.writes_inline,
-            wish: state.wish,
+            request_bytes_max: state.terms.request_bytes_max as usize,
+            has_checksums: state.terms.checksums,
+            writes_inline: state.terms.writes_inline,
+            wish: state.terms.wish,
             acting: self.acting,
             label: state.label,
             refused: None,

@@ -10,9 +10,9 @@ use dafs_wire::messages::InlineData;
 use dafs_wire::{Checksum, DirectChecksum, Response};
 
 use crate::buffer::Slice;
-use crate::core::Transferred;
 use crate::error::ClientError;
-use crate::names::{Metadata, to_metadata};
+use crate::metadata::{Metadata, to_metadata};
+use crate::operation::Transferred;
 
 /// What a member of a chain has brought.
 #[derive(Clone, Debug, PartialEq, Eq)]

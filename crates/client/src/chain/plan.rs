@@ -14,37 +14,16 @@ use dafs_wire::{
     ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Path, Procedure, Request,
     RequestHeader, encode_request,
 };
-
-use super::Chain;
 use smallvec::SmallVec;
 
-use super::chained::Chained;
-use super::outcome::{Asked, ChainFailure};
-use super::send::{ChainMember, ChainWork};
-use crate::acting::{Registered, label};
+use crate::acting::acting_bits;
 use crate::buffer::Slice;
+use crate::chain::Chain;
+use crate::chain::chained::Chained;
+use crate::chain::draft::Draft;
+use crate::chain::outcome::{Asked, ChainFailure};
+use crate::chain::work::{ChainMember, ChainWork};
 use crate::error::{ClientError, Result};
-
-/// What is known of the next member of a chain that is being put together.
-#[derive(Default)]
-pub(crate) struct Draft {
-    /// The object of the next member; `None` for what the members before have left.
-    pub file: Option<FileHandle>,
-    /// The open that the next member uses; `None` for what the members before have left.
-    pub state: Option<StateId>,
-    pub has_fetched: bool,
-    pub request_bytes_max: usize,
-    pub has_checksums: bool,
-    pub writes_inline: bool,
-    /// Credits to wish for.
-    pub wish: u16,
-    /// For whom the session acts.
-    pub acting: Option<Registered>,
-    /// What its members bear for whoever watches the server.
-    pub label: u64,
-    /// The member that cannot be sent.
-    pub refused: Option<Box<ChainFailure>>,
-}
 
 impl<'s> Chain<'s> {
     pub(super) fn submit(self) -> std::result::Result<Chained<'s>, ChainFailure> {
@@ -67,7 +46,7 @@ impl<'s> Chain<'s> {
         chain.save_what_others_rest_on();
         let name = chain.members.first().map_or("", |member| member.procedure.name());
         drop(chain);
-        let started = session.shared.borrow_mut().start_chain(session.index, &work);
+        let started = session.shared.borrow_mut().start_chain(session.key, &work);
         match started {
             Ok(()) => Ok(Chained::under_way(session, work)),
             Err(error) => Err(ChainFailure { member: 0, name, error, done: Vec::new() }),
@@ -145,65 +124,6 @@ impl<'s> Chain<'s> {
     }
 }
 
-impl Draft {
-    pub fn stand_on(&mut self, file: FileHandle, state: StateId) {
-        (self.file, self.state) = (Some(file), Some(state));
-    }
-
-    /// The object and the open of the next member.
-    pub fn place(&self) -> (Option<FileHandle>, Option<StateId>) {
-        (self.file, self.state)
-    }
-
-    pub fn return_to(&mut self, place: (Option<FileHandle>, Option<StateId>)) {
-        (self.file, self.state) = place;
-    }
-
-    fn flags_of(&self, procedure: Procedure, is_first: bool) -> ChainFlags {
-        let mut flags = ChainFlags::default();
-        if !is_first {
-            flags = flags.with(ChainFlags::BACK);
-        }
-        if self.file.is_none() && procedure.chained_handle_at().is_some() {
-            flags = flags.with(ChainFlags::FILE_HANDLE);
-        }
-        if self.state.is_none() && procedure.chained_state_at().is_some() {
-            flags = flags.with(ChainFlags::STATE_ID);
-        }
-        flags
-    }
-
-    /// What is wrong with a procedure in this place, if anything is.
-    fn misplaced(&self, procedure: Procedure) -> Option<String> {
-        let name = procedure.name();
-        match procedure.chain_class() {
-            ChainClass::Special | ChainClass::BackControl => {
-                Some(format!("{name} cannot be in a chain (draft 4.3.1)"))
-            }
-            ChainClass::ModifiesFiles if self.has_fetched && procedure != Procedure::Close => {
-                Some(format!("{name} cannot stand behind a member that fetches (draft 4.3.1)"))
-            }
-            ChainClass::ModifiesFiles
-            | ChainClass::BulkFetch
-            | ChainClass::Simple
-            | ChainClass::ModifiesLocks => None,
-        }
-    }
-
-    /// What a member leaves for the next one.
-    fn note_left_behind(&mut self, procedure: Procedure) {
-        self.has_fetched |= procedure.chain_class() == ChainClass::BulkFetch;
-        if procedure == Procedure::Open {
-            (self.file, self.state) = (None, None);
-        } else if procedure.finds() {
-            // Another object, which nobody has opened here.
-            (self.file, self.state) = (None, Some(StateId::ANONYMOUS));
-        } else if procedure.chained_handle_at().is_some() {
-            self.file = None;
-        }
-    }
-}
-
 impl ChainWork {
     /// Puts a member behind those that are there, unless one before it was refused.
     fn push(
@@ -250,11 +170,11 @@ impl ChainWork {
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
         let Self { octets, filled, draft, .. } = self;
         let start = *filled;
-        // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
+        // As in [`Session::answer_to`]: what closes a file is the client's own.
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: draft.wish,
-            analyzer: label(draft.acting.filter(|_| !is_own)) | draft.label,
+            analyzer: acting_bits(draft.acting.filter(|_| !is_own)) | draft.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);
@@ -337,6 +257,7 @@ impl<'p> Names<'p> {
 
 /// Octets that most requests fit in.
 const USUAL_BYTES: usize = 512;
+
 /// Header and arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: usize = 136;
 
@@ -347,7 +268,7 @@ mod tests {
     use dafs_wire::messages::{GetAttributes, Lookup};
 
     use super::*;
-    use crate::names::METADATA;
+    use crate::metadata::METADATA;
 
     /// One whose paths are too long never reaches the server in part: its caller goes step by step.
     #[test]
@@ -362,7 +283,7 @@ mod tests {
             work.draft = Draft { file, request_bytes_max: bytes_max, ..Draft::default() };
             let mut pushed = 0;
             for _ in 0..1 + random.below(4) {
-                let text = crate::path::tests::names(&mut random, 12).join("/");
+                let text = crate::walk::tests::names(&mut random, 12).join("/");
                 let names = Names::of(&text);
                 let lookup = Lookup { directory: FileHandle::NULL, path: names.path().unwrap() };
                 work.push(&Request::Lookup(lookup), Some(OsStr::new(&text)), None, 0);

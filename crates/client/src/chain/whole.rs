@@ -6,11 +6,11 @@ use std::ffi::OsStr;
 
 use dafs_types::{ShareAccess, Status, limits};
 
-use super::{ChainFailure, Outcome};
 use crate::buffer::Slice;
-use crate::core::Transferred;
+use crate::chain::outcome::{ChainFailure, Outcome};
 use crate::error::Result;
 use crate::file::OpenOptions;
+use crate::operation::Transferred;
 use crate::session::Session;
 
 impl Session {

@@ -10,8 +10,8 @@ use dafs_gss::{Context, Credential, GssError, Initiator, Library, ServiceName, S
 use dafs_types::{ClientId, SessionId, Status};
 use dafs_wire::messages::{AuthRequest, AuthResult, GssProcedure, GssService};
 
-use super::Tickets;
 use crate::error::ClientError;
+use crate::login::identity::Tickets;
 
 /// Whose tickets prove a client, and to whom.
 #[derive(Clone, Debug)]
@@ -168,8 +168,11 @@ fn refusal(status: Status, major: u32) -> &'static str {
 
 /// GSS_S_UNAUTHORIZED.
 const UNAUTHORIZED: u32 = 15 << 16;
+
 /// Octets of a request besides its token: header, fixed section, count.
 pub(crate) const TOKEN_ROOM: usize = 128;
+
 /// Channels as a binding has them.
 pub(crate) const OPERATION_CHANNEL: u8 = 0;
+
 pub(crate) const BACK_CONTROL_CHANNEL: u8 = 1;

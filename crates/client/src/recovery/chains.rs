@@ -18,17 +18,18 @@ use dafs_wire::{
     decode_response, encode_request,
 };
 
-use super::delay::Delayed;
-use super::is_put_off;
-use super::stranded::{Work, answer};
-use crate::chain::send::{ChainMember, ChainWork, SharedChain};
+use crate::chain::work::{ChainMember, ChainWork, SharedChain};
 use crate::core::Core;
+use crate::ids::SessionKey;
 use crate::opens::Opens;
+use crate::recovery::delay::is_put_off;
+use crate::recovery::stranded::answer;
+use crate::work::{Delayed, Work};
 
 impl Core {
     /// Keeps a chain for later whose first failure is that the server puts it off. False if
     /// there is none, or it has waited long enough.
-    pub fn put_off_chain(&mut self, index: usize, shared: &SharedChain) -> bool {
+    pub fn put_off_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
         let mut chain = shared.borrow_mut();
         let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
         let Some(first) = chain.members.iter().position(|member| !is_done(member)) else {
@@ -37,63 +38,63 @@ impl Core {
         if !chain.members[first].status.is_some_and(is_put_off) {
             return false;
         }
-        let Some(due) = self.next_try(index, &mut chain.delay) else { return false };
+        let Some(due) = self.next_try(key, &mut chain.delay) else { return false };
         for number in (first..chain.members.len()).rev() {
             chain.forget_answer(number);
         }
-        if let Some(keeper) = &mut self.sessions[index].keeper {
-            chain.note(&mut keeper.opens);
+        if let Some(machine) = &mut self.sessions[key].recovery {
+            chain.note(&mut machine.opens);
         }
         drop(chain);
-        self.put_off(index, Delayed { due, work: Work::Chain(shared.clone()) });
+        self.put_off(key, Delayed { due, work: Work::Chain(shared.clone()) });
         true
     }
 
     /// Takes note of what chains that were cut off have opened, so that it is taken back.
-    pub(super) fn note_chains(&mut self, index: usize) {
-        let Some(keeper) = &mut self.sessions[index].keeper else { return };
-        let Some(rescue) = &keeper.rescue else { return };
+    pub(super) fn note_chains(&mut self, key: SessionKey) {
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        let Some(rescue) = &machine.rescue else { return };
         for chain in &rescue.chains {
-            chain.borrow_mut().note(&mut keeper.opens);
+            chain.borrow_mut().note(&mut machine.opens);
         }
     }
 
     /// Puts chains that were cut off before those that wait. How many requests are asked anew.
     pub(super) fn take_chains_up(
         &mut self,
-        index: usize,
+        key: SessionKey,
         chains: Vec<SharedChain>,
         server_restarted: bool,
     ) -> u32 {
         if server_restarted {
-            self.write_waiting_anew(index);
+            self.write_waiting_anew(key);
         }
         let mut count = 0;
         for shared in chains.into_iter().rev() {
-            if let Some(keeper) = &mut self.sessions[index].keeper {
+            if let Some(machine) = &mut self.sessions[key].recovery {
                 let mut chain = shared.borrow_mut();
-                chain.note(&mut keeper.opens);
-                chain.take_up(server_restarted, &mut keeper.opens);
+                chain.note(&mut machine.opens);
+                chain.take_up(server_restarted, &mut machine.opens);
             }
             let missing = shared.borrow().missing();
             if missing == 0 {
-                self.end_chain(index, &shared);
+                self.end_chain(key, &shared);
                 continue;
             }
             count += u32::try_from(missing).unwrap_or(u32::MAX);
-            self.sessions[index].chains.push_front(shared);
+            self.sessions[key].under_way.chains.push_front(shared);
         }
         count
     }
 
     /// Chains that wait may have been carried out in part before.
-    fn write_waiting_anew(&mut self, index: usize) {
-        let session = &mut self.sessions[index];
-        let Some(keeper) = &mut session.keeper else { return };
-        for chain in session.chains.iter() {
-            chain.borrow_mut().take_up(true, &mut keeper.opens);
+    fn write_waiting_anew(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        let Some(machine) = &mut session.recovery else { return };
+        for chain in session.under_way.chains.iter() {
+            chain.borrow_mut().take_up(true, &mut machine.opens);
         }
-        for delayed in &keeper.delayed {
+        for delayed in &machine.delayed {
             if let Work::Chain(chain) = &delayed.work {
                 chain.borrow_mut().write_anew();
             }

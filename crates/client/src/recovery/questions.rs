@@ -3,75 +3,112 @@
 //! Invariant: a question is put when those before it in its step have been put, and a step
 //! begins when everything of the one before is answered.
 
-use dafs_dat::coarse_now;
+use dafs_dat::{Gather, coarse_now};
 use dafs_gss::Initiator;
 use dafs_types::{ClientId, SessionId, Status, StreamId};
 use dafs_wire::messages::{CachedResponse, ClientAuth, GssProcedure, SessionOptions};
 use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_results};
 
-use super::rescue::{Outcome, Question, Rescue, Step};
-use crate::core::{Core, Pending};
-use crate::login::{OPERATION_CHANNEL, Outlook, token_request};
+use crate::acting::Registered;
+use crate::core::Core;
+use crate::ids::SessionKey;
+use crate::login::tokens::{OPERATION_CHANNEL, Outlook, token_request};
+use crate::opens::Opened;
+use crate::recovery::delay::is_put_off;
+use crate::recovery::question::Question;
+use crate::recovery::rescue::{ClaimOutcome, Rescue, Step};
+use crate::work::Pending;
 
 impl Core {
-    pub(super) fn rescue(&mut self, index: usize) -> Option<&mut Rescue> {
-        self.sessions[index].keeper.as_mut()?.rescue.as_deref_mut()
+    pub(super) fn rescue(&mut self, key: SessionKey) -> Option<&mut Rescue> {
+        self.sessions[key].recovery.as_mut()?.rescue.as_deref_mut()
     }
 
     /// Sends a request of the recovery's own. False if there is no credit just now, or the
     /// attempt has failed over it.
-    pub(super) fn ask(&mut self, index: usize, question: Question, request: &Request<'_>) -> bool {
-        let Ok(mut message) = self.encode_call(index, request) else { return false };
-        let session = &mut self.sessions[index];
-        let Some((stream, sequence)) = session.credits.take_held() else { return false };
+    pub(super) fn ask(
+        &mut self,
+        key: SessionKey,
+        question: Question,
+        request: &Request<'_>,
+    ) -> bool {
+        self.ask_for(key, None, question, request)
+    }
+
+    /// As [`Core::ask`], in the name of somebody the client acts for.
+    fn ask_for(
+        &mut self,
+        key: SessionKey,
+        acting: Option<Registered>,
+        question: Question,
+        request: &Request<'_>,
+    ) -> bool {
+        let bytes_max = self.sessions[key].terms.request_bytes_max;
+        self.ask_within(key, bytes_max, acting, question, request)
+    }
+
+    /// As [`Core::ask_for`], by a request of so many octets at most.
+    fn ask_within(
+        &mut self,
+        key: SessionKey,
+        bytes_max: u32,
+        acting: Option<Registered>,
+        question: Question,
+        request: &Request<'_>,
+    ) -> bool {
+        let session = &mut self.sessions[key];
+        let Ok(mut message) = session.encode_call(bytes_max, acting, request) else {
+            return false;
+        };
+        let Some((stream, sequence)) = session.under_way.credits.take_held() else { return false };
         session.stamp(&mut message, stream, sequence);
-        if let Some(rescue) = self.rescue(index) {
+        if let Some(rescue) = self.rescue(key) {
             rescue.asked += 1;
         }
-        self.post(index, stream, Pending::Rescue(question), &[dafs_dat::Gather::Bytes(&message)]);
-        self.interface.flush();
-        self.rescue(index).is_some_and(|rescue| rescue.step != Step::Pausing)
+        self.post(key, stream, Pending::Rescue(question), &[Gather::Bytes(&message)]);
+        self.transport.flush();
+        self.rescue(key).is_some_and(|rescue| rescue.step != Step::Pausing)
     }
 
     /// A question of the recovery's was answered.
     pub fn on_rescued(
         &mut self,
-        index: usize,
+        key: SessionKey,
         question: Question,
         header: &ResponseHeader,
         message: &[u8],
     ) {
-        let Some(keeper) = &mut self.sessions[index].keeper else { return };
-        let due = coarse_now() + keeper.recovery.attempt_timeout;
-        let Some(rescue) = &mut keeper.rescue else { return };
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        let due = coarse_now() + machine.limits.attempt_timeout;
+        let Some(rescue) = &mut machine.rescue else { return };
         rescue.asked = rescue.asked.saturating_sub(1);
         rescue.due = due;
         match question {
-            Question::Greet => return self.on_greeted(index, header, message),
-            Question::Meet => return self.on_met(index, header, message),
-            Question::Prove => return self.on_proved(index, header, message),
-            Question::Part if super::is_put_off(header.status) => {
-                return self.attempt_failed(index, format!("it answered {}", header.status));
+            Question::Greet => return self.on_greeted(key, header, message),
+            Question::Meet => return self.on_met(key, header, message),
+            Question::Prove => return self.on_proved(key, header, message),
+            Question::Part if is_put_off(header.status) => {
+                return self.attempt_failed(key, format!("it answered {}", header.status));
             }
             Question::Part | Question::Tidy => {}
-            Question::Check(number) => self.on_checked(index, number, header.status),
-            Question::Fetch(number) => self.on_fetched(index, number, header, message),
-            Question::Enlist(place) => self.on_enlisted(index, place, header, message),
-            Question::Reclaim(number, how) => self.on_claimed(index, number, how, header, message),
-            Question::Relock(number, _) => self.on_relocked(index, number, header.status),
+            Question::Check(number) => self.on_checked(key, number, header.status),
+            Question::Fetch(number) => self.on_fetched(key, number, header, message),
+            Question::Enlist(place) => self.on_enlisted(key, place, header, message),
+            Question::Reclaim(number, how) => self.on_claimed(key, number, how, header, message),
+            Question::Relock(number, _) => self.on_relocked(key, number, header.status),
         }
-        self.go_on(index);
+        self.go_on(key);
     }
 
     /// Asks what is to be asked, as far as there are credits; then the next step.
-    pub(super) fn go_on(&mut self, index: usize) {
+    pub(super) fn go_on(&mut self, key: SessionKey) {
         loop {
-            let Some(rescue) = self.rescue(index) else { return };
+            let Some(rescue) = self.rescue(key) else { return };
             if let Some(question) = rescue.to_ask.front().copied() {
-                if !self.put(index, question) {
+                if !self.put(key, question) {
                     return;
                 }
-                if let Some(rescue) = self.rescue(index) {
+                if let Some(rescue) = self.rescue(key) {
                     rescue.to_ask.pop_front();
                 }
             } else if rescue.asked > 0 || rescue.must_wait() {
@@ -79,10 +116,10 @@ impl Core {
             } else {
                 let step = rescue.step;
                 match step {
-                    Step::Asking => self.begin_enlisting(index),
-                    Step::Enlisting => self.begin_reclaiming(index),
+                    Step::Asking => self.begin_enlisting(key),
+                    Step::Enlisting => self.begin_reclaiming(key),
                     Step::Reclaiming if rescue.turn_to_names() => {}
-                    Step::Reclaiming => return self.finish(index),
+                    Step::Reclaiming => return self.finish(key),
                     Step::Pausing | Step::Connecting | Step::Greeting => return,
                 }
             }
@@ -90,9 +127,11 @@ impl Core {
     }
 
     /// Puts one question. False if that cannot be done now.
-    fn put(&mut self, index: usize, question: Question) -> bool {
-        let Some(keeper) = &self.sessions[index].keeper else { return false };
-        let (Some(session), Some(rescue)) = (keeper.session, &keeper.rescue) else { return false };
+    fn put(&mut self, key: SessionKey, question: Question) -> bool {
+        let Some(machine) = &self.sessions[key].recovery else { return false };
+        let (Some(session), Some(rescue)) = (machine.session, &machine.rescue) else {
+            return false;
+        };
         match question {
             Question::Fetch(number) | Question::Check(number) => {
                 let Some(stranded) = rescue.stranded.get(number) else { return true };
@@ -106,7 +145,7 @@ impl Core {
                     Question::Check(_) => Request::CheckResponse(about),
                     _ => Request::FetchResponse(about),
                 };
-                self.ask(index, question, &request)
+                self.ask(key, question, &request)
             }
             Question::Part => {
                 let about = CachedResponse {
@@ -115,23 +154,23 @@ impl Core {
                     sequence: dafs_types::SequenceNumber(0),
                     procedure: Procedure::Null.number(),
                 };
-                self.ask(index, question, &Request::CheckResponse(about))
+                self.ask(key, question, &Request::CheckResponse(about))
             }
             Question::Enlist(place) => {
-                let registered = std::mem::take(&mut self.sessions[index].registered);
-                let asked = registered.ask_for(place, |request| self.ask(index, question, request));
-                self.sessions[index].registered = registered;
+                let registered = std::mem::take(&mut self.sessions[key].standing.registered);
+                let asked = registered.ask_for(place, |request| self.ask(key, question, request));
+                self.sessions[key].standing.registered = registered;
                 asked.unwrap_or(true)
             }
             Question::Reclaim(number, how) => {
                 let Some(claim) = rescue.claims.get(number) else { return true };
                 let opened = claim.opened.clone();
                 // As whom it was opened.
-                self.acting = opened.acting();
-                let asked = opened.reclaim(how, |request| self.ask(index, question, request));
-                self.acting = None;
+                let acting = opened.acting();
+                let ask = |request: &Request<'_>| self.ask_for(key, acting, question, request);
+                let asked = opened.reclaim(how, ask);
                 if asked.is_none() {
-                    self.settle(index, number, Outcome::Gone);
+                    self.settle(key, number, ClaimOutcome::Gone);
                 }
                 asked.unwrap_or(true)
             }
@@ -140,128 +179,126 @@ impl Core {
                 let Some(claim) = claim else { return true };
                 let Some(state) = claim.state else { return true };
                 let request = Request::Lock(lock.reclaim(claim.opened.handle, state));
-                self.acting = claim.opened.acting();
-                let asked = self.ask(index, question, &request);
-                self.acting = None;
-                asked
+                let acting = claim.opened.acting();
+                self.ask_for(key, acting, question, &request)
             }
             Question::Greet | Question::Meet | Question::Prove | Question::Tidy => true,
         }
     }
 
-    fn on_greeted(&mut self, index: usize, header: &ResponseHeader, message: &[u8]) {
+    fn on_greeted(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let procedure = Procedure::ClientConnectAuth;
         let result = decode_results(ByteOrder::NATIVE, procedure, header, message);
         let result = match (header.status, result) {
             (Status::Ok, Ok(Response::ClientConnectAuth(result))) => result,
             (Status::Ok, _) => {
-                return self.attempt_failed(index, "an answer that makes no sense".into());
+                return self.attempt_failed(key, "an answer that makes no sense".into());
             }
-            (status, _) => return self.on_turned_away(index, status),
+            (status, _) => return self.on_turned_away(key, status),
         };
-        if let Some(identity) = &mut self.sessions[index].identity {
+        if let Some(identity) = &mut self.sessions[key].standing.identity {
             identity.trusted = result.trusted;
         }
-        if self.enter(index, &result.options, result.session, result.client) {
-            self.begin_asking(index);
+        if self.enter(key, &result.options, result.session, result.client) {
+            self.begin_asking(key);
         }
     }
 
     /// The server has a session for the client, which has yet to prove itself.
-    fn on_met(&mut self, index: usize, header: &ResponseHeader, message: &[u8]) {
+    fn on_met(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let result = decode_results(ByteOrder::NATIVE, Procedure::ClientConnect, header, message);
         let result = match (header.status, result) {
             (Status::Ok, Ok(Response::ClientConnect(result))) => result,
             (Status::Ok, _) => {
-                return self.attempt_failed(index, "an answer that makes no sense".into());
+                return self.attempt_failed(key, "an answer that makes no sense".into());
             }
-            (status, _) => return self.on_turned_away(index, status),
+            (status, _) => return self.on_turned_away(key, status),
         };
-        let session = &self.sessions[index];
-        let Some(prover) = session.prover.clone() else { return };
-        if !self.enter(index, &result.options, result.session, result.client) {
+        let session = &self.sessions[key];
+        let Some(prover) = session.standing.prover.clone() else { return };
+        if !self.enter(key, &result.options, result.session, result.client) {
             return;
         }
-        match prover.begin(self.sessions[index].binding(OPERATION_CHANNEL)) {
-            Ok((party, token)) => self.prove(index, GssProcedure::Init, party, &token),
-            Err(unproved) => self.attempt_failed(index, unproved.reason),
+        match prover.begin(self.sessions[key].binding(OPERATION_CHANNEL)) {
+            Ok((party, token)) => self.prove(key, GssProcedure::Init, party, &token),
+            Err(unproved) => self.attempt_failed(key, unproved.reason),
         }
     }
 
     /// Sends a token.
-    fn prove(&mut self, index: usize, procedure: GssProcedure, party: Initiator, token: &[u8]) {
-        let room = self.sessions[index].token_bytes_max;
+    fn prove(&mut self, key: SessionKey, procedure: GssProcedure, party: Initiator, token: &[u8]) {
+        let room = self.sessions[key].terms.token_bytes_max;
         let authentication = match token_request(procedure, token, room) {
             Ok(authentication) => authentication,
-            Err(unproved) => return self.attempt_failed(index, unproved.reason),
+            Err(unproved) => return self.attempt_failed(key, unproved.reason),
         };
-        let Some(rescue) = self.rescue(index) else { return };
+        let Some(rescue) = self.rescue(key) else { return };
         rescue.party = Some(party);
         // For this request alone: the receives of all others are small.
-        let usual = std::mem::replace(&mut self.sessions[index].request_bytes_max, room);
-        self.ask(index, Question::Prove, &Request::ClientAuth(ClientAuth { authentication }));
-        self.sessions[index].request_bytes_max = usual;
+        let request = Request::ClientAuth(ClientAuth { authentication });
+        self.ask_within(key, room, None, Question::Prove, &request);
     }
 
     /// The server has looked at the token. Whatever is wrong with it, a fresh ticket may mend.
-    fn on_proved(&mut self, index: usize, header: &ResponseHeader, message: &[u8]) {
+    fn on_proved(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let results = decode_results(ByteOrder::NATIVE, Procedure::ClientAuth, header, message);
         let result = match &results {
             Ok(Response::ClientAuth(result)) => Some(result),
             _ => None,
         };
-        let party = self.rescue(index).and_then(|rescue| rescue.party.take());
-        let prover = self.sessions[index].prover.clone();
+        let party = self.rescue(key).and_then(|rescue| rescue.party.take());
+        let prover = self.sessions[key].standing.prover.clone();
         let (Some(party), Some(prover)) = (party, prover) else { return };
         let theirs = result.map(|result| &result.authentication);
         match prover.go_on(party, header.status, theirs) {
             Ok(Outlook::Token(party, token)) => {
-                self.prove(index, GssProcedure::Continue, party, &token);
+                self.prove(key, GssProcedure::Continue, party, &token);
             }
             Ok(Outlook::Proved(context)) => {
                 let trusted = result.is_some_and(|result| result.trusted);
-                self.sessions[index].note_proof(&context, trusted);
-                self.begin_asking(index);
+                self.sessions[key].note_proof(&context, trusted);
+                self.begin_asking(key);
             }
-            Err(unproved) => self.attempt_failed(index, unproved.reason),
+            Err(unproved) => self.attempt_failed(key, unproved.reason),
         }
     }
 
     /// The server has made a session. False if it is of no use.
     fn enter(
         &mut self,
-        index: usize,
+        key: SessionKey,
         granted: &SessionOptions,
         id: SessionId,
         client: ClientId,
     ) -> bool {
-        let session = &mut self.sessions[index];
-        (session.id, session.client) = (id, client);
-        if let Err(error) = self.apply(index, granted) {
-            self.attempt_failed(index, error.to_string());
+        let session = &mut self.sessions[key];
+        (session.standing.session, session.standing.client) = (id, client);
+        if let Err(error) = self.apply(key, granted) {
+            self.attempt_failed(key, error.to_string());
             return false;
         }
         if !granted.response_cache {
             // What is still to be asked has no answer there.
-            self.end_recovery(index, "the server keeps no results any more");
+            self.end_recovery(key, "the server keeps no results any more");
             return false;
         }
         true
     }
 
     /// The server has let the client in.
-    fn begin_asking(&mut self, index: usize) {
-        let (id, client) = (self.sessions[index].id, self.sessions[index].client);
-        let Some(keeper) = &mut self.sessions[index].keeper else { return };
-        let is_restarted = keeper.client != client;
-        let Some(rescue) = &mut keeper.rescue else { return };
+    fn begin_asking(&mut self, key: SessionKey) {
+        let (id, client) =
+            (self.sessions[key].standing.session, self.sessions[key].standing.client);
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        let is_restarted = machine.client != client;
+        let Some(rescue) = &mut machine.rescue else { return };
         (rescue.session, rescue.client) = (Some(id), client);
-        rescue.begin_step(Step::Asking, keeper.recovery.attempt_timeout);
+        rescue.begin_step(Step::Asking, machine.limits.attempt_timeout);
         if is_restarted {
-            keeper.opens.all().for_each(crate::opens::Opened::note_restart);
-            self.conclude_closes(index);
+            machine.opens.all().for_each(Opened::note_restart);
+            self.conclude_closes(key);
         }
-        if let Some(rescue) = self.rescue(index) {
+        if let Some(rescue) = self.rescue(key) {
             let open =
                 (0..rescue.stranded.len()).filter(|&number| rescue.stranded[number].is_open());
             rescue.to_ask = open.map(Question::Fetch).collect();
@@ -269,26 +306,26 @@ impl Core {
                 rescue.to_ask.push_back(Question::Part);
             }
         }
-        self.go_on(index);
+        self.go_on(key);
     }
 
     /// The server lets the client in no more, or not now.
-    fn on_turned_away(&mut self, index: usize, status: Status) {
+    fn on_turned_away(&mut self, key: SessionKey, status: Status) {
         let reason = format!("the server refused this client: {status}");
         match status {
             Status::Access | Status::Perm | Status::NotAuthorized | Status::WrongSec => {
-                self.end_recovery(index, &reason);
+                self.end_recovery(key, &reason);
             }
-            _ => self.attempt_failed(index, reason),
+            _ => self.attempt_failed(key, reason),
         }
     }
 
-    fn end_recovery(&mut self, index: usize, reason: &str) {
-        self.cut(index);
-        let reason = match self.rescue(index) {
+    fn end_recovery(&mut self, key: SessionKey, reason: &str) {
+        self.transport.close(self.sessions[key].endpoint);
+        let reason = match self.rescue(key) {
             Some(rescue) => format!("{}; then {reason}", rescue.reason),
             None => reason.to_owned(),
         };
-        self.give_up_for_good(index, reason);
+        self.give_up_for_good(key, reason);
     }
 }

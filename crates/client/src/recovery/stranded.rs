@@ -6,28 +6,13 @@
 use std::borrow::Cow;
 
 use dafs_types::{SequenceNumber, Status, StreamId};
-use dafs_wire::attributes::file::bits;
-use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{
-    ByteOrder, ChainFlags, HEADER_BYTES, Procedure, ReplayClass, Request, RequestHeader, Response,
-    ResponseHeader, decode_request, encode_response,
+    ByteOrder, ChainFlags, HEADER_BYTES, Procedure, RequestHeader, Response, ResponseHeader,
+    decode_request, encode_response,
 };
 
-use crate::chain::send::{Member, SharedChain};
-use crate::core::{OperationId, Pending, QueuedCall};
-use crate::data::Transfer;
-use crate::opens::procedure_of;
-use crate::path::unwired;
-
-/// What is to be done, with all that is needed to ask for it.
-pub(crate) enum Work {
-    Call(QueuedCall),
-    Transfer(Transfer),
-    /// Part of a chain that was cut off.
-    Member(Member),
-    /// What is left of a chain.
-    Chain(SharedChain),
-}
+use crate::requests::{describe, is_kept, is_repeatable, procedure_of};
+use crate::work::{Pending, Work};
 
 /// A request whose answer did not come.
 pub(crate) struct Stranded {
@@ -106,75 +91,6 @@ impl Stranded {
             }
             Work::Transfer(_) | Work::Chain(_) => None,
         }
-    }
-}
-
-impl Work {
-    /// In this order the requests were made.
-    pub fn id(&self) -> OperationId {
-        match self {
-            Self::Call(call) => call.id,
-            Self::Transfer(transfer) => transfer.id,
-            Self::Member(member) => member.chain.borrow().id,
-            Self::Chain(chain) => chain.borrow().id,
-        }
-    }
-}
-
-/// Whether the server keeps the result of a request.
-fn is_kept(procedure: Procedure) -> bool {
-    match procedure.replay_class() {
-        ReplayClass::Always | ReplayClass::WhenComplete => true,
-        ReplayClass::Never | ReplayClass::OnRequest => false,
-    }
-}
-
-/// Whether a request that may have been carried out can be made once more, and nobody is
-/// the worse for it.
-fn is_repeatable(request: &Request<'_>) -> bool {
-    match request {
-        Request::Open(open) => is_repeatable_open(open),
-        // The size may have been another's business since.
-        Request::SetAttrInline(set) => !set.attributes.included().contains(bits::OBJECT_SIZE),
-        Request::SetAttrDirect(_)
-        | Request::Create(_)
-        | Request::Link(_)
-        | Request::Remove(_)
-        | Request::Rename(_)
-        | Request::AppendInline(_)
-        | Request::AppendDirect(_) => false,
-        // The rest only looks, says the same of the same place, or is about opens and locks
-        // that end up as they were asked for.
-        _ => true,
-    }
-}
-
-fn is_repeatable_open(open: &Open<'_>) -> bool {
-    match open.creation {
-        OpenCreation::NoCreate | OpenCreation::Exclusive(_) => true,
-        OpenCreation::Unchecked(attributes) => {
-            let truncates = attributes.included().contains(bits::OBJECT_SIZE);
-            !truncates || matches!(open.target, OpenTarget::CreateUnlinked { .. })
-        }
-        OpenCreation::Guarded(_) => matches!(open.target, OpenTarget::CreateUnlinked { .. }),
-    }
-}
-
-fn describe(request: &Request<'_>) -> String {
-    let procedure = request.procedure().name();
-    match request {
-        Request::Create(create) => format!("{procedure} of {:?}", unwired(create.name)),
-        Request::Remove(remove) => format!("{procedure} of {:?}", unwired(remove.name)),
-        Request::Link(link) => format!("{procedure} of {:?}", unwired(link.name)),
-        Request::Rename(rename) => {
-            let (old, new) = (unwired(rename.old_name), unwired(rename.new_name));
-            format!("{procedure} of {old:?} to {new:?}")
-        }
-        Request::Open(Open { target: OpenTarget::Null { path, .. }, .. }) => {
-            let names: Vec<&str> = path.iter().collect();
-            format!("{procedure} of {:?}", unwired(&names.join("/")))
-        }
-        _ => procedure.to_owned(),
     }
 }
 

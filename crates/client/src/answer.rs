@@ -1,0 +1,96 @@
+//! The answer to one request, as octets, for one future.
+//!
+//! Invariant: an answer is taken once; one that nobody waits for any more is dropped when it
+//! comes.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use dafs_wire::Request;
+
+use crate::acting::Registered;
+use crate::client::Shared;
+use crate::core::Core;
+use crate::ends::ReplyTicket;
+use crate::error::{ClientError, Result};
+use crate::ids::SessionKey;
+use crate::state::Phase;
+
+/// An answer to come, as octets.
+pub(crate) struct Answer {
+    shared: Rc<Shared>,
+    /// `None` once it was taken.
+    ticket: Option<ReplyTicket>,
+}
+
+impl Answer {
+    /// Sends a request, which is carried out for `acting` or for the client.
+    pub fn to(
+        shared: &Rc<Shared>,
+        key: SessionKey,
+        acting: Option<Registered>,
+        request: &Request<'_>,
+    ) -> Result<Self> {
+        let ticket = shared.borrow_mut().start_call(key, acting, request)?;
+        Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
+    }
+
+    /// As [`Answer::to`], by a request of the client's own of so many octets at most.
+    pub fn within(
+        shared: &Rc<Shared>,
+        key: SessionKey,
+        bytes_max: u32,
+        request: &Request<'_>,
+    ) -> Result<Self> {
+        let ticket = shared.borrow_mut().start_call_within(key, bytes_max, None, request)?;
+        Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
+    }
+
+    /// Comes, empty, when the connection stands.
+    pub fn to_connect(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
+        let mut core = shared.borrow_mut();
+        let Core { sessions, ends, .. } = &mut *core;
+        let session = sessions.open_mut(key)?;
+        let ticket = ends.replies.make();
+        match session.phase {
+            Phase::Connecting => session.greeting = Some(ticket),
+            Phase::Open | Phase::Recovering | Phase::Ended(_) => {
+                ends.replies.put(ticket, Ok(Vec::new()));
+            }
+        }
+        drop(core);
+        Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+impl Future for Answer {
+    type Output = Result<Vec<u8>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Polled after its end, which a caller must not do.
+        let Some(ticket) = self.ticket else { return Poll::Ready(Err(ClientError::Cancelled)) };
+        let mut core = self.shared.borrow_mut();
+        let Some(result) = core.ends.replies.take(ticket) else {
+            core.ends.replies.wake_with(ticket, context.waker());
+            return Poll::Pending;
+        };
+        drop(core);
+        self.ticket = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.shared.borrow_mut().ends.replies.abandon(ticket);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Requests without bulk data: encoded, sent when there is a credit, and their answers.
+//!
+//! Invariant: the message of a request is kept until its answer is there, since it may have to be
+//! sent again.
+
+use dafs_dat::Gather;
+use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_wire::messages::Empty;
+use dafs_wire::{
+    ByteOrder, EncodeError, HEADER_BYTES, Request, RequestHeader, ResponseHeader, encode_request,
+    seal,
+};
+
+use crate::acting::{Registered, acting_bits};
+use crate::core::Core;
+use crate::ends::ReplyTicket;
+use crate::error::{ClientError, Result};
+use crate::ids::SessionKey;
+use crate::recovery::delay::is_put_off;
+use crate::requests::is_quick;
+use crate::state::SessionState;
+use crate::work::{Pending, QueuedCall};
+
+impl Core {
+    /// Takes a request without bulk data in, which is carried out for `acting` or for the client;
+    /// its answer comes under the ticket.
+    pub fn start_call(
+        &mut self,
+        key: SessionKey,
+        acting: Option<Registered>,
+        request: &Request<'_>,
+    ) -> Result<ReplyTicket> {
+        let bytes_max = self.sessions.open(key)?.terms.request_bytes_max;
+        self.start_call_within(key, bytes_max, acting, request)
+    }
+
+    /// As [`Core::start_call`], by a request of so many octets at most.
+    pub fn start_call_within(
+        &mut self,
+        key: SessionKey,
+        bytes_max: u32,
+        acting: Option<Registered>,
+        request: &Request<'_>,
+    ) -> Result<ReplyTicket> {
+        let session = self.sessions.open_mut(key)?;
+        session.note_request(request);
+        let mut message = session.encode_call(bytes_max, acting, request)?;
+        // The caller may know an open by a state id from before a restart.
+        session.restate(&mut message);
+        let (id, ticket) = (self.ends.next_id(), self.ends.replies.make());
+        self.queue_call(key, QueuedCall { ticket: Some(ticket), ..QueuedCall::new(id, message) });
+        if self.sessions[key].under_way.credits.outstanding() == 1 {
+            self.transport.interface_mut().await_alone(is_quick(request));
+        }
+        Ok(ticket)
+    }
+
+    /// Sends a request whose answer nobody waits for.
+    pub fn cast(&mut self, key: SessionKey, request: &Request<'_>) -> Result<()> {
+        let session = self.sessions.open_mut(key)?;
+        session.note_request(request);
+        let message = session.encode_call(session.terms.request_bytes_max, None, request)?;
+        let id = self.ends.next_id();
+        self.queue_call(key, QueuedCall::new(id, message));
+        self.transport.flush();
+        Ok(())
+    }
+
+    /// Sends an encoded request, now or when there is a credit.
+    pub fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
+        let under_way = &mut self.sessions[key].under_way;
+        match under_way.credits.take() {
+            Some((stream, sequence)) => self.send_call(key, stream, sequence, call),
+            None => under_way.push_call(call),
+        }
+    }
+
+    pub fn send_call(
+        &mut self,
+        key: SessionKey,
+        stream: StreamId,
+        sequence: SequenceNumber,
+        mut call: QueuedCall,
+    ) {
+        let session = &self.sessions[key];
+        session.stamp(&mut call.message, stream, sequence);
+        let posted = self.transport.post(session.endpoint, &[Gather::Bytes(&call.message)]);
+        self.note_posted(key, stream, Pending::Call(call), posted);
+    }
+
+    /// Tells the server that this client has seen its lower target.
+    pub fn send_null(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        if !session.is_open() {
+            return;
+        }
+        let Some((stream, sequence)) = session.under_way.credits.take() else { return };
+        let header = RequestHeader {
+            desired_credits: 1,
+            analyzer: session.label,
+            ..RequestHeader::new(stream, sequence)
+        };
+        let mut message = [0; HEADER_BYTES];
+        let request = Request::Null(Empty);
+        let Ok(length) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {
+            return;
+        };
+        if session.terms.checksums {
+            seal(&mut message[..length], &[]);
+        }
+        self.post(key, stream, Pending::Silent, &[Gather::Bytes(&message[..length])]);
+    }
+
+    /// The answer to a request without bulk data came.
+    pub fn on_called(
+        &mut self,
+        key: SessionKey,
+        mut call: QueuedCall,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        if is_put_off(header.status) {
+            call = match self.put_off_call(key, call) {
+                Some(call) => call,
+                None => return,
+            };
+        }
+        let session = &mut self.sessions[key];
+        session.note_progress();
+        if let Some(machine) = &mut session.recovery {
+            machine.opens_mut().note_answer(&call.message, message, header.status);
+        }
+        if let Some(part) = &call.part {
+            self.on_batch_answer(key, part, header, message);
+        }
+        if let Some(ticket) = call.ticket {
+            self.ends.replies.put(ticket, Ok(message.to_vec()));
+        }
+    }
+}
+
+impl SessionState {
+    /// A request as it goes to the session's server, but for its place among others, in so many
+    /// octets at most.
+    pub fn encode_call(
+        &self,
+        bytes_max: u32,
+        acting: Option<Registered>,
+        request: &Request<'_>,
+    ) -> Result<Vec<u8>> {
+        let mut message = vec![0; bytes_max as usize];
+        let header = RequestHeader {
+            desired_credits: self.terms.wish,
+            analyzer: acting_bits(acting) | self.label,
+            ..RequestHeader::new(StreamId(0), SequenceNumber(0))
+        };
+        let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut message);
+        let length = encoded.map_err(|error| ClientError::Status {
+            what: format!("{}: {error}", request.procedure().name()),
+            status: match error {
+                // Names are all that is long in these requests.
+                EncodeError::TooMany { .. } | EncodeError::Space => Status::NameTooLong,
+                other => other.status(),
+            },
+        })?;
+        message.truncate(length);
+        Ok(message)
+    }
+}

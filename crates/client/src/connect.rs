@@ -1,0 +1,351 @@
+//! Finding a server, connecting to it and logging in, at first and once more.
+//!
+//! Invariant: whatever goes wrong while a session is made ends it.
+
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::rc::Rc;
+
+use dafs_dat::{Address, EndpointId, RegionPath, Rights};
+use dafs_memory::{Memory, Pages};
+use dafs_types::{ClientId, FileHandle, SessionId, Verifier, limits};
+use dafs_wire::messages::{Empty, SessionOptions as WireOptions};
+use dafs_wire::{ChannelType, ConnectData, Procedure, Request, Response};
+
+use crate::answer::Answer;
+use crate::client::{Client, Shared};
+use crate::core::Core;
+use crate::decode::{decode, unexpected};
+use crate::driving::run;
+use crate::error::{ClientError, Result, system};
+use crate::greeting::Greeting;
+use crate::ids::SessionKey;
+use crate::login::establish::log_in;
+use crate::login::identity::{Identity, Login, message_bytes_max};
+use crate::options::{SessionOptions, TransportChoice, random};
+use crate::reasons::TLS_REQUIRED_ADVICE;
+use crate::recovery::machine::RecoveryMachine;
+use crate::recovery::places::{Place, Places};
+use crate::session::{Anchor, Session};
+use crate::sizes::DOMAIN;
+use crate::state::SessionState;
+use crate::transport::{NotOpened, Opening, Owner, Transport};
+use crate::url::{Location, ServerName, local_socket_candidates};
+
+impl Client {
+    /// Connects to the server of a location. The location's user, if any, counts for
+    /// more than `options.login`.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] with every address tried and why it failed;
+    /// [`ClientError::Login`] if the server refuses the identity.
+    pub fn connect(&self, location: &Location, options: &SessionOptions) -> Result<Session> {
+        let mut options = options.clone();
+        if let Some((user, password)) = &location.user {
+            let password = password.clone().or_else(|| match &options.login {
+                Login::Password { password, .. } => Some(password.clone()),
+                Login::None | Login::Kerberos(_) | Login::Automatic => None,
+            });
+            options.login =
+                Login::Password { user: user.clone(), password: password.unwrap_or_default() };
+        }
+        if let (true, ServerName::Host { host, .. } | ServerName::Verbs { host, .. }) =
+            (options.host.is_empty(), &location.server)
+        {
+            options.host.clone_from(host);
+        }
+        let places = places(&location.server, options.transport)?;
+        let found = places.now();
+        let is_tls = fit_tls(&location.server, &mut options)?;
+        let mut reasons = Vec::new();
+        for place in &found {
+            let connecting = self.start_connect(place, &options, places.clone());
+            let connected = connecting.and_then(|(key, future)| run(&self.0, key, future));
+            match connected {
+                Ok(session) => return Ok(session),
+                // The only address says no more than the server's name.
+                Err(ClientError::Connect { reason, .. }) if found.len() == 1 => {
+                    reasons.push(reason);
+                }
+                Err(ClientError::Connect { reason, .. }) => {
+                    reasons.push(format!("{}: {reason}", place.address));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        reasons.extend(places.passed_over());
+        let mut reason = reasons.join("; ");
+        // By TLS it has mostly answered, and what it said tells more.
+        if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
+            reason.push_str("; is `dafs serve` running there?");
+        }
+        Err(ClientError::Connect { address: location.server.to_string(), reason })
+    }
+
+    /// Connects to one transport address.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
+        let places = Places::one(address.clone());
+        let place = Place::named(address.clone());
+        let (key, establishing) = self.start_connect(&place, options, places)?;
+        run(&self.0, key, establishing)
+    }
+
+    /// Connects to one transport address while the thread does other things; it is under
+    /// way at once. Whoever polls it must also turn the client.
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; what cannot even begin fails here.
+    pub fn connect_async(
+        &self,
+        address: &Address,
+        options: &SessionOptions,
+    ) -> Result<impl Future<Output = Result<Session>> + use<>> {
+        let place = Place::named(address.clone());
+        Ok(self.start_connect(&place, options, Places::one(address.clone()))?.1)
+    }
+
+    /// Begins to connect; the future goes on with the exchange that makes a session.
+    fn start_connect(
+        &self,
+        place: &Place,
+        options: &SessionOptions,
+        places: Places,
+    ) -> Result<(SessionKey, impl Future<Output = Result<Session>> + use<>)> {
+        let key = self.begin(place, options, places)?;
+        // From here on whatever goes wrong ends the session by dropping this.
+        let (shared, options) = (self.0.clone(), options.clone());
+        let anchor = Anchor::new(self.0.clone(), key);
+        Ok((key, async move {
+            let root = establish(&shared, key, &options).await?;
+            Ok(Session::new(shared, key, root, anchor))
+        }))
+    }
+
+    /// Starts the transport connection and posts the receives.
+    fn begin(&self, place: &Place, options: &SessionOptions, places: Places) -> Result<SessionKey> {
+        let options = Rc::new(options.clone());
+        let Core { sessions, transport, .. } = &mut *self.0.borrow_mut();
+        let added = sessions.add(|key| {
+            let endpoint = open_endpoint(transport, key, place, &options)?;
+            let recovery = RecoveryMachine::new(&options, places).map(Box::new);
+            Ok(SessionState::begun(endpoint, place, options.clone(), recovery))
+        });
+        added.map_err(|failure: NotOpened| failure.at(&place.address))
+    }
+}
+
+/// Starts the transport connection of a session.
+fn open_endpoint(
+    transport: &mut Transport,
+    key: SessionKey,
+    place: &Place,
+    options: &SessionOptions,
+) -> std::result::Result<EndpointId, NotOpened> {
+    transport.open(&Opening {
+        owner: Owner::Session(key),
+        place,
+        options,
+        message_bytes_max: message_bytes_max(&place.address, &options.login),
+        receives: options.slots(),
+        data: ConnectData {
+            client_instance: std::process::id(),
+            client_session: random() as u32,
+            channel: ChannelType::Operation,
+        },
+    })
+}
+
+impl Core {
+    /// Begins to connect a session once more. It has nothing under way.
+    pub fn connect_again(
+        &mut self,
+        key: SessionKey,
+        place: &Place,
+    ) -> std::result::Result<(), String> {
+        let session = &mut self.sessions[key];
+        let opened = open_endpoint(&mut self.transport, key, place, &session.options);
+        session.endpoint = opened.map_err(|failure| failure.reason)?;
+        session.place = place.clone();
+        session.address = place.address.to_string();
+        session.terms.request_bytes_max = limits::CONNECT_MESSAGE_BYTES as u32;
+        session.terms.checksums = false;
+        Ok(())
+    }
+
+    /// The server has let the client in for the first time.
+    pub fn on_connected(
+        &mut self,
+        key: SessionKey,
+        granted: &WireOptions,
+        id: SessionId,
+        client: ClientId,
+    ) -> Result<()> {
+        self.apply(key, granted)?;
+        let session = &mut self.sessions[key];
+        (session.standing.session, session.standing.client) = (id, client);
+        if !granted.response_cache {
+            // Without kept results nobody could say what became of a request; and without
+            // questions for them the server does not part the old connection, which might
+            // go on to write into memory that a new one uses.
+            session.recovery = None;
+        }
+        Ok(())
+    }
+
+    /// The client has proved itself: from now on the session comes back by itself.
+    fn note_identity(&mut self, key: SessionKey, identity: Identity) {
+        let session = &mut self.sessions[key];
+        session.standing.identity = Some(identity);
+        if let Some(machine) = &mut session.recovery {
+            machine.note_established(session.standing.session, session.standing.client);
+        }
+    }
+
+    /// From now on the session is as the server granted.
+    pub fn apply(&mut self, key: SessionKey, granted: &WireOptions) -> Result<()> {
+        let session = &mut self.sessions[key];
+        let token_bytes = session.token_request_bytes();
+        session.terms.agree(granted, token_bytes);
+        if session.terms.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
+            return Err(ClientError::Protocol {
+                address: session.address.clone(),
+                what: format!("requests of {} octets at most", session.terms.request_bytes_max),
+            });
+        }
+        // One small region tells how bytes get to memory that the library allocates.
+        let probe = Memory::shared(4096, Pages::Small)
+            .map_err(|error| system("allocating memory", error))?;
+        let interface = self.transport.interface_mut();
+        if let Some(region) = interface.register(&probe, DOMAIN, Rights::LOCAL) {
+            let path = interface.region_path(session.endpoint, region.key);
+            session.terms.choose_write_form(path.unwrap_or(RegionPath::Network));
+            interface.deregister(region.key);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the connection, authenticates, and asks for the root.
+async fn establish(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    options: &SessionOptions,
+) -> Result<FileHandle> {
+    Answer::to_connect(shared, key)?.await?;
+    let address = shared.borrow().sessions[key].address.clone();
+    let (name, verifier) = match &shared.borrow().sessions[key].recovery {
+        Some(machine) => {
+            let (name, verifier) = machine.name();
+            (name.to_owned(), verifier)
+        }
+        None => (options.name(), Verifier(random().to_ne_bytes())),
+    };
+    let greeting = Greeting { options, name: &name, verifier };
+    let identity = log_in(shared, key, &greeting).await?;
+    shared.borrow_mut().note_identity(key, identity);
+    let reply = Answer::to(shared, key, None, &Request::GetRootHandle(Empty))?.await?;
+    let what = || format!("asking {address} for its root");
+    match decode(Procedure::GetRootHandle, &reply, &address, what)? {
+        (_, Response::GetRootHandle(root)) => Ok(root.file),
+        _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
+    }
+}
+
+/// Fits the options to whether a server's name asks for TLS. Whether it does.
+fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
+    let ServerName::Host { host, tls: true, .. } = server else {
+        options.tls = None;
+        return Ok(false);
+    };
+    if options.tls.is_none() {
+        return Err(ClientError::Connect {
+            address: server.to_string(),
+            reason: "TLS needs the authorities that vouch for servers; \
+                     give --tls-ca FILE or DAFS_TLS_CA"
+                .into(),
+        });
+    }
+    options.tls_name.get_or_insert_with(|| host.clone());
+    Ok(true)
+}
+
+/// Where a server may be found, now and later.
+fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
+    let (host, port) = match server {
+        ServerName::Socket(_) if choice == TransportChoice::Tcp => {
+            return Err(ClientError::Connect {
+                address: server.to_string(),
+                reason: "a socket path leads over shared memory, not TCP; \
+                         name the server with dafs://host[:port]/path"
+                    .into(),
+            });
+        }
+        ServerName::Socket(path) => return Ok(Places::one(Address::Shm(path.clone()))),
+        ServerName::Verbs { host, port } => return places_by_verbs(server, host, *port, choice),
+        ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
+            return Err(ClientError::Connect {
+                address: server.to_string(),
+                reason: "TLS goes over TCP, not over shared memory; write dafs://".into(),
+            });
+        }
+        ServerName::Host { host, port, .. } => (host, *port),
+    };
+    // Whoever asks for TLS wants that server proved, on whatever host it is.
+    let is_tls = matches!(server, ServerName::Host { tls: true, .. });
+    let choice = if is_tls { TransportChoice::Tcp } else { choice };
+    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    let sockets: Vec<_> = (host.as_str(), port)
+        .to_socket_addrs()
+        .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
+        .collect();
+    let is_local = sockets.iter().any(|address| is_own(address.ip()));
+    let local = match choice != TransportChoice::Tcp && is_local {
+        true => local_socket_candidates(port),
+        false => Vec::new(),
+    };
+    let fixed = match choice {
+        TransportChoice::SharedMemory => Vec::new(),
+        TransportChoice::Automatic | TransportChoice::Tcp => {
+            sockets.into_iter().map(Address::Tcp).collect()
+        }
+    };
+    let places = Places::new(local, fixed);
+    if places.now().is_empty() {
+        let mut reason = "no server on this host offers shared memory at the usual places; \
+                          name its socket with dafs+shm:///path/to/socket!/path"
+            .to_owned();
+        for passed_over in places.passed_over() {
+            reason.push_str(&format!("; {passed_over}"));
+        }
+        return Err(failed(reason));
+    }
+    Ok(places)
+}
+
+/// Through RDMA devices; a session that has lost its own, and finds no other, comes back over
+/// TCP.
+fn places_by_verbs(
+    server: &ServerName,
+    host: &str,
+    port: u16,
+    choice: TransportChoice,
+) -> Result<Places> {
+    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    if choice != TransportChoice::Automatic {
+        return Err(failed("dafs+verbs:// names the transport already".into()));
+    }
+    let sockets: Vec<_> = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
+        .collect();
+    let spare = sockets.iter().copied().map(Address::Tcp).collect();
+    let fixed = sockets.into_iter().map(Address::Verbs).collect();
+    Ok(Places::new(Vec::new(), fixed).with_spare(spare))
+}
+
+/// Whether an address is one of this host's: only those can be bound.
+fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+}

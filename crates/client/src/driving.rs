@@ -1,0 +1,62 @@
+//! Futures, run on the thread that calls.
+//!
+//! Invariant: a server that is silent for its session's limit is given up, which makes whatever
+//! waits for it ready.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use dafs_base::{Waiting, drive};
+
+use crate::client::{Client, Shared};
+use crate::ids::SessionKey;
+
+/// Waits for one session.
+struct ForSession<'s> {
+    shared: &'s Shared,
+    session: SessionKey,
+    heard: Option<Duration>,
+}
+
+/// Waits for all sessions of a client.
+struct ForAll<'c> {
+    client: &'c Client,
+    heard: Option<Duration>,
+}
+
+impl Waiting for ForSession<'_> {
+    type Stopped = Infallible;
+
+    fn wait(&mut self) -> ControlFlow<Infallible> {
+        self.shared.borrow_mut().turn_patiently(self.session, &mut self.heard);
+        self.shared.tell();
+        ControlFlow::Continue(())
+    }
+}
+
+impl Waiting for ForAll<'_> {
+    type Stopped = Infallible;
+
+    fn wait(&mut self) -> ControlFlow<Infallible> {
+        self.client.0.borrow_mut().turn_patiently_for_all(&mut self.heard);
+        self.client.0.tell();
+        ControlFlow::Continue(())
+    }
+}
+
+/// Runs a future that waits for one session on this thread. A server that is silent for
+/// the session's limit is given up, which makes the future ready too.
+pub(crate) fn run<F: Future>(shared: &Shared, session: SessionKey, future: F) -> F::Output {
+    let Ok(output) = drive(future, &mut ForSession { shared, session, heard: None });
+    output
+}
+
+/// Runs a future on this thread, turning the client while it waits. A session that owes an
+/// answer is given up when nothing at all has come for its
+/// [`answer_timeout`](crate::SessionOptions::answer_timeout).
+pub fn block_on<F: Future>(client: &Client, future: F) -> F::Output {
+    let Ok(output) = drive(future, &mut ForAll { client, heard: None });
+    output
+}

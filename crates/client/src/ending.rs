@@ -1,0 +1,118 @@
+//! Ends: of sessions, and of requests before their answers.
+//!
+//! Invariant: a session that ends ends everything it has to do, each once; memory that its server
+//! may still be at work on is not used again.
+
+use std::time::Duration;
+
+use dafs_dat::coarse_now;
+use dafs_wire::Request;
+use dafs_wire::messages::Empty;
+
+use crate::core::Core;
+use crate::error::ClientError;
+use crate::ids::SessionKey;
+use crate::operation::OperationId;
+use crate::state::Phase;
+use crate::work::{QueuedCall, Work};
+
+impl Core {
+    /// Nobody holds a session any more: it ends, and its key names nothing from now on.
+    pub fn leave(&mut self, key: SessionKey) {
+        self.take_leave(key);
+        self.end_session(key, "nobody uses it any more".into());
+        self.sessions.remove(key);
+    }
+
+    /// A server that keeps results keeps them, and what is open, for a session that was
+    /// lost: it must hear that this one leaves in order.
+    fn take_leave(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        // From here on it ends with its connection.
+        let was_established = session.recovery.as_mut().is_some_and(|machine| machine.leave());
+        if !session.is_open() || !was_established || std::thread::panicking() {
+            return;
+        }
+        let Ok(ticket) = self.start_call(key, None, &Request::Disconnect(Empty)) else { return };
+        let until = coarse_now() + LEAVE_MAX;
+        while self.ends.replies.take(ticket).is_none() {
+            let left = until.saturating_sub(coarse_now());
+            if left.is_zero() {
+                return self.ends.replies.abandon(ticket);
+            }
+            self.turn(1, Some(left));
+        }
+    }
+
+    /// Ends a session, its connection and everything it has outstanding.
+    pub fn end_session(&mut self, key: SessionKey, reason: String) {
+        let session = &mut self.sessions[key];
+        let address = session.address.clone();
+        let error = match session.phase {
+            Phase::Ended(_) => return,
+            Phase::Connecting => ClientError::Connect { address, reason },
+            Phase::Open | Phase::Recovering => ClientError::SessionEnded { address, reason },
+        };
+        session.phase = Phase::Ended(error.clone());
+        let (mut under_way, mut to_come) = session.under_way.end();
+        if let Some(machine) = session.recovery.take() {
+            let (listener, stranded, delayed) = machine.end();
+            self.news.retire(listener);
+            under_way.extend(stranded);
+            to_come.splice(0..0, delayed);
+        }
+        let endpoint = session.endpoint;
+        if let Some(ticket) = session.greeting.take() {
+            self.ends.replies.put(ticket, Err(error.clone()));
+        }
+        self.end_back_of(key, &error);
+        for work in under_way {
+            if let Work::Transfer(transfer) = &work {
+                transfer.note_exposed();
+            }
+            self.fail(work, &error);
+        }
+        for work in to_come {
+            self.fail(work, &error);
+        }
+        self.transport.close(endpoint);
+    }
+
+    /// Ends a request with an error.
+    pub fn fail(&mut self, work: Work, error: &ClientError) {
+        match work {
+            Work::Transfer(transfer) => self.complete(&transfer, Err(error.clone())),
+            Work::Call(QueuedCall { ticket: Some(ticket), .. }) => {
+                self.ends.replies.put(ticket, Err(error.clone()));
+            }
+            Work::Call(QueuedCall { part: Some(part), .. }) => self.batches.fail_part(&part, error),
+            Work::Call(_) => {}
+            Work::Member(member) => {
+                let failed = Err(error.clone());
+                member.chain.borrow_mut().note_answer(member.number, None, failed);
+            }
+            Work::Chain(chain) => chain.borrow_mut().fail(error),
+        }
+    }
+
+    /// Cancels a transfer that waits for a credit; one under way is marked. False if it has ended.
+    pub fn cancel(&mut self, operation: OperationId) -> bool {
+        for key in self.sessions.keys() {
+            let session = &mut self.sessions[key];
+            if let Some(transfer) = session.under_way.take_transfer(operation) {
+                self.complete(&transfer, Err(ClientError::Cancelled));
+                return true;
+            }
+            let pending = session.under_way.pending_transfers_mut();
+            let kept = session.recovery.iter_mut().flat_map(|machine| machine.transfers());
+            if let Some(transfer) = pending.chain(kept).find(|t| t.id == operation) {
+                transfer.is_cancelled = true;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Longest wait for the server to hear that a session leaves.
+const LEAVE_MAX: Duration = Duration::from_millis(200);

@@ -1,0 +1,329 @@
+//! The exchange that proves a client to its server, and anew before the proof runs out.
+//!
+//! Invariant: a session whose exchange fails is as it was, or ends.
+
+use std::rc::Rc;
+
+use dafs_gss::{Context, KERBEROS_OID, ServiceName};
+use dafs_types::{AuthType, Status};
+use dafs_wire::messages::{AuthMethod, AuthRequest, ClientAuth, Empty, GssProcedure};
+use dafs_wire::{Procedure, Request, Response};
+
+use crate::answer::Answer;
+use crate::client::Shared;
+use crate::decode::{decode, decode_any, unexpected};
+use crate::error::{ClientError, Result};
+use crate::greeting::{Greeting, connect_request, plain_connect_request};
+use crate::ids::SessionKey;
+use crate::login::identity::{Identity, Login, Tickets, expiry};
+use crate::login::tokens::{OPERATION_CHANNEL, Outlook, Prover, Unproved, token_request};
+use crate::options::SessionOptions;
+use crate::requests::procedure_of;
+use crate::session::Session;
+use crate::state::{Phase, SessionState, Standing};
+use crate::work::Pending;
+
+/// Makes a session and authenticates.
+pub(crate) async fn log_in(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    greeting: &Greeting<'_>,
+) -> Result<Identity> {
+    let options = greeting.options;
+    match &options.login {
+        Login::None | Login::Password { .. } => at_once(shared, key, greeting).await,
+        Login::Kerberos(tickets) => {
+            let credentials_max = connect(shared, key, greeting).await?;
+            by_kerberos(shared, key, options, tickets, credentials_max).await
+        }
+        Login::Automatic => {
+            let credentials_max = connect(shared, key, greeting).await?;
+            automatically(shared, key, options, credentials_max).await
+        }
+    }
+}
+
+/// CLIENT_CONNECT_AUTH: one exchange for what needs no session to be bound to.
+async fn at_once(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    greeting: &Greeting<'_>,
+) -> Result<Identity> {
+    let Greeting { options, name, verifier } = *greeting;
+    let address = address_of(shared, key);
+    let wish = shared.borrow().sessions[key].terms.wish;
+    let request = connect_request(options, name, verifier, wish);
+    let method = match &options.login {
+        Login::Password { .. } => AuthType::Text,
+        Login::None | Login::Kerberos(_) | Login::Automatic => AuthType::None,
+    };
+    let reply = Answer::to(shared, key, None, &request)?.await?;
+    let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
+    if header.status != Status::Ok {
+        return Err(refused(address, options, header.status));
+    }
+    let Response::ClientConnectAuth(result) = response else {
+        return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
+    };
+    shared.borrow_mut().on_connected(key, &result.options, result.session, result.client)?;
+    Ok(Identity {
+        trusted: result.trusted,
+        credentials_max: result.options.credentials_max,
+        ..Identity::of(method)
+    })
+}
+
+/// CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
+/// may need (draft 6.2.1). How many credentials may be registered, if the client is trusted.
+async fn connect(shared: &Rc<Shared>, key: SessionKey, greeting: &Greeting<'_>) -> Result<u32> {
+    let Greeting { options, name, verifier } = *greeting;
+    let address = address_of(shared, key);
+    let wish = shared.borrow().sessions[key].terms.wish;
+    let room = shared.borrow().sessions[key].token_request_bytes();
+    let request = plain_connect_request(options, name, verifier, wish, room);
+    let reply = Answer::to(shared, key, None, &request)?.await?;
+    let what = || format!("making a session with {address}");
+    let (_, response) = decode(Procedure::ClientConnect, &reply, &address, what)?;
+    let Response::ClientConnect(result) = response else {
+        return Err(unexpected(&address, "CLIENT_CONNECT"));
+    };
+    shared.borrow_mut().on_connected(key, &result.options, result.session, result.client)?;
+    Ok(result.options.credentials_max)
+}
+
+/// Takes the best of what the server offers.
+async fn automatically(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    options: &SessionOptions,
+    credentials_max: u32,
+) -> Result<Identity> {
+    let offered = offered(shared, key).await?;
+    let has = |method| offered.contains(&method);
+    let mut passed_over = Vec::new();
+    let is_vouched_for = is_local(shared, key) && has(AuthType::None);
+    if !is_vouched_for && has(AuthType::Gss) {
+        match by_kerberos(shared, key, options, &Tickets::default(), credentials_max).await {
+            Ok(identity) => return Ok(Identity { offered, ..identity }),
+            // No token has gone out: the session is as it was.
+            Err(error @ ClientError::Kerberos { status: None, .. }) => {
+                passed_over.push(format!("kerberos: {}", reason_of(error)));
+            }
+            Err(error) => return Err(error),
+        }
+    } else if !is_vouched_for {
+        passed_over.push("kerberos: the server does not offer it (it has no keytab)".into());
+    }
+    if has(AuthType::Text) {
+        passed_over.push("password: no user was named; write dafs://USER@HOST/".into());
+    }
+    if !has(AuthType::None) {
+        passed_over.push("none: the server does not let clients in without a proof".into());
+        let address = address_of(shared, key);
+        return Err(ClientError::NoLogin { address, reasons: passed_over });
+    }
+    let identity = without_proof(shared, key, options, credentials_max).await?;
+    Ok(Identity { offered, passed_over, ..identity })
+}
+
+/// What the server would take, as far as this client has it.
+async fn offered(shared: &Rc<Shared>, key: SessionKey) -> Result<Vec<AuthType>> {
+    let address = address_of(shared, key);
+    let reply = Answer::to(shared, key, None, &Request::SecInfo(Empty))?.await?;
+    let what = || format!("asking {address} for its methods of authentication");
+    let (_, response) = decode(Procedure::SecInfo, &reply, &address, what)?;
+    let Response::SecInfo(methods) = response else {
+        return Err(unexpected(&address, "SECINFO"));
+    };
+    let known = |method| match method {
+        AuthMethod::None => Some(AuthType::None),
+        AuthMethod::Text => Some(AuthType::Text),
+        AuthMethod::Default => Some(AuthType::Default),
+        AuthMethod::Gss { oid, .. } => (oid == KERBEROS_OID).then_some(AuthType::Gss),
+    };
+    Ok(methods.methods.iter().filter_map(known).collect())
+}
+
+/// CLIENT_AUTH without anything to show.
+async fn without_proof(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    options: &SessionOptions,
+    credentials_max: u32,
+) -> Result<Identity> {
+    let address = address_of(shared, key);
+    let authentication = AuthRequest::None;
+    let request = Request::ClientAuth(ClientAuth { authentication });
+    let reply = Answer::to(shared, key, None, &request)?.await?;
+    let (header, response) = decode_any(Procedure::ClientAuth, &reply, &address)?;
+    if header.status != Status::Ok {
+        return Err(refused(address, options, header.status));
+    }
+    let Response::ClientAuth(result) = response else {
+        return Err(unexpected(&address, "CLIENT_AUTH"));
+    };
+    let trusted = result.trusted;
+    let credentials_max = if trusted { credentials_max } else { 0 };
+    Ok(Identity { trusted, credentials_max, ..Identity::of(AuthType::None) })
+}
+
+/// CLIENT_AUTH with tokens, bound to the session they are made for.
+async fn by_kerberos(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    options: &SessionOptions,
+    tickets: &Tickets,
+    credentials_max: u32,
+) -> Result<Identity> {
+    let service = match &tickets.service {
+        Some(service) => service.clone(),
+        None => ServiceName::of_host(&host_name(&options.host))
+            .map_err(|error| Unproved::here(error.to_string()).at(&address_of(shared, key)))?,
+    };
+    let prover = Rc::new(Prover { tickets: tickets.clone(), service });
+    let (context, trusted) = exchange(shared, key, &prover).await?;
+    // From now on it proves every channel, and every session that takes this one's place.
+    shared.borrow_mut().sessions[key].standing.prover = Some(prover);
+    Ok(Identity {
+        trusted,
+        credentials_max: if trusted { credentials_max } else { 0 },
+        server: Some(context.peer().to_string()),
+        expires: expiry(&context),
+        ..Identity::of(AuthType::Gss)
+    })
+}
+
+/// Exchanges tokens until both sides are proved. Whether the client is trusted.
+async fn exchange(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    prover: &Prover,
+) -> Result<(Context, bool)> {
+    let address = address_of(shared, key);
+    let failed = |unproved: Unproved| unproved.at(&address);
+    let binding = shared.borrow().sessions[key].binding(OPERATION_CHANNEL);
+    let (mut party, mut token) = prover.begin(binding).map_err(failed)?;
+    let mut procedure = GssProcedure::Init;
+    loop {
+        let answer = send_token(shared, key, procedure, &token)?.await?;
+        let (header, response) = decode_any(Procedure::ClientAuth, &answer, &address)?;
+        let result = match &response {
+            Response::ClientAuth(result) => Some(result),
+            _ => None,
+        };
+        let theirs = result.map(|result| &result.authentication);
+        match prover.go_on(party, header.status, theirs).map_err(failed)? {
+            Outlook::Token(next, more) => (party, token) = (next, more),
+            Outlook::Proved(context) => {
+                return Ok((context, result.is_some_and(|result| result.trusted)));
+            }
+        }
+        procedure = GssProcedure::Continue;
+    }
+}
+
+fn send_token(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    procedure: GssProcedure,
+    token: &[u8],
+) -> Result<Answer> {
+    let room = shared.borrow().sessions[key].terms.token_bytes_max;
+    let authentication = token_request(procedure, token, room)
+        .map_err(|unproved| unproved.at(&address_of(shared, key)))?;
+    let request = Request::ClientAuth(ClientAuth { authentication });
+    // For this request alone: the receives of all others are small.
+    Answer::within(shared, key, room, &request)
+}
+
+impl Session {
+    /// As what the session was established, or has come back.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.shared.borrow().sessions[self.key].standing.identity.clone()
+    }
+
+    /// Proves the client's identity anew, as one whose proof expires ([`Identity::expires`])
+    /// may before that. Does nothing for others. Blocks as connecting does.
+    ///
+    /// Past it the server answers all else with NOT_AUTHENTICATED, and gives the session up
+    /// after a lease. A session with [`crate::Recovery::On`] then comes back as after a loss,
+    /// with what tickets there are by then, so that only a pause is noticed.
+    ///
+    /// # Errors
+    /// [`ClientError::Kerberos`]: without a fresh ticket, or as the server says; the session
+    /// goes on until the old proof's time.
+    pub fn renew(&self) -> Result<()> {
+        let state = |standing: &Standing| (standing.prover.clone(), standing.session);
+        let (prover, before) = state(&self.shared.borrow().sessions[self.key].standing);
+        let Some(prover) = prover else { return Ok(()) };
+        let exchanged = self.run(exchange(&self.shared, self.key, &prover));
+        let (context, trusted) = match exchanged {
+            Ok(proved) => proved,
+            // A token for the session that was lost is worth nothing in the one after it.
+            Err(_) if state(&self.shared.borrow().sessions[self.key].standing).1 != before => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.shared.borrow_mut().sessions[self.key].note_proof(&context, trusted);
+        Ok(())
+    }
+}
+
+impl SessionState {
+    /// A proof was given anew.
+    pub fn note_proof(&mut self, context: &Context, trusted: bool) {
+        if let Some(identity) = &mut self.standing.identity {
+            (identity.expires, identity.trusted) = (expiry(context), trusted);
+        }
+    }
+
+    /// Whether the server answers a request so because the client's proof has run out, and the
+    /// session can come back with a fresh one.
+    #[cold]
+    pub fn has_lapsed(&self, pending: &Pending) -> bool {
+        let is_asked_for = match pending {
+            Pending::Call(call) => procedure_of(&call.message) != Some(Procedure::ClientAuth),
+            Pending::Transfer(_) | Pending::Member(_) => true,
+            Pending::Rescue(_) | Pending::Silent => false,
+        };
+        let is_open = matches!(self.phase, Phase::Open);
+        is_asked_for && is_open && self.standing.prover.is_some() && self.recovery.is_some()
+    }
+}
+
+/// The name a server's host has in Kerberos. This host's own names say nothing to others.
+fn host_name(named: &str) -> String {
+    let is_own = named.is_empty()
+        || named == "localhost"
+        || named.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    if !is_own {
+        return named.to_owned();
+    }
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn is_local(shared: &Rc<Shared>, key: SessionKey) -> bool {
+    shared.borrow().sessions[key].address.starts_with("shm:")
+}
+
+fn address_of(shared: &Rc<Shared>, key: SessionKey) -> String {
+    shared.borrow().sessions[key].address.clone()
+}
+
+/// Why it did not come to an answer.
+fn reason_of(error: ClientError) -> String {
+    match error {
+        ClientError::Kerberos { reason, .. } => reason,
+        other => other.to_string(),
+    }
+}
+
+fn refused(address: String, options: &SessionOptions, status: Status) -> ClientError {
+    let user = match &options.login {
+        Login::Password { user, .. } => Some(user.clone()),
+        Login::None | Login::Kerberos(_) | Login::Automatic => None,
+    };
+    ClientError::Login { address, user, status }
+}

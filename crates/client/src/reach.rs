@@ -1,0 +1,130 @@
+//! Device memory, made known to the RDMA device that a request goes through.
+//!
+//! Invariant: whatever names device memory to a server goes through [`Core::reach`] first, over
+//! the connection that it is sent over.
+
+use std::error::Error;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use dafs_dat::{DmabufError, DmabufRange, Rights};
+
+use crate::buffer::RegisteredMemory;
+use crate::core::Core;
+use crate::device::DeviceMemory;
+use crate::error::{ClientError, Result, SystemCause};
+use crate::ids::SessionKey;
+use crate::session::Session;
+use crate::state::SessionState;
+
+impl Session {
+    /// Registers `length` octets of a dmabuf, from `offset` on, with the RDMA device of this
+    /// session. Waits for the session's connection if that is lost just now.
+    ///
+    /// The descriptor may be borrowed or given; the client has one of its own from here on, by
+    /// which the memory is registered again when it is used through another device: in another
+    /// session, or after this one has lost its own.
+    ///
+    /// # Errors
+    /// [`ClientError::OutOfReach`] where there is no RDMA device, or the one there is does not
+    /// take the dmabuf, and in a session with checksums; [`ClientError::System`] if there is no
+    /// room for another region or descriptor. If the session has ended.
+    pub fn register_dmabuf(
+        &self,
+        dmabuf: impl AsFd,
+        offset: u64,
+        length: usize,
+    ) -> Result<DeviceMemory> {
+        let range = DmabufRange { fd: dmabuf.as_fd(), offset, length: length as u64 };
+        let region = self.shared.turn_until(self.key, |core| {
+            let session = match core.sessions.open(self.key) {
+                Ok(session) => session,
+                Err(error) => return Some(Err(error)),
+            };
+            if !session.is_open() {
+                return None;
+            }
+            if let Err(error) = session.check_checksums() {
+                return Some(Err(error));
+            }
+            let interface = core.transport.interface_mut();
+            match interface.register_dmabuf(session.endpoint, range, Rights::REMOTE) {
+                // An event that says so is on its way.
+                Err(DmabufError::NotConnected) => None,
+                registered => Some(registered.map_err(|error| session.refused(&error))),
+            }
+        })?;
+        Ok(DeviceMemory(Rc::new(RegisteredMemory::device(region, length, &self.shared))))
+    }
+}
+
+impl Core {
+    /// Sees to it that the device of a session's connection knows the memory of a request that
+    /// is about to be sent, if that is a device's.
+    #[inline]
+    pub fn reach(&mut self, key: SessionKey, memory: Option<&RegisteredMemory>) -> Result<()> {
+        match memory {
+            Some(memory) if memory.is_device => self.reach_device(key, memory),
+            _ => Ok(()),
+        }
+    }
+
+    fn reach_device(&mut self, key: SessionKey, memory: &RegisteredMemory) -> Result<()> {
+        let session = &self.sessions[key];
+        session.check_checksums()?;
+        if !session.is_open() {
+            // It is looked at once more when there is a connection.
+            return Ok(());
+        }
+        match self.transport.interface_mut().reach_dmabuf(session.endpoint, memory.region.key) {
+            // What is sent comes to nothing, and is sent again when the session is back.
+            Ok(()) | Err(DmabufError::NotConnected) => Ok(()),
+            Err(error) => Err(session.refused(&error)),
+        }
+    }
+}
+
+impl SessionState {
+    fn check_checksums(&self) -> Result<()> {
+        if !self.terms.checksums {
+            return Ok(());
+        }
+        Err(ClientError::OutOfReach {
+            address: self.address.clone(),
+            reason: "this session has checksums of all data, which the processor would have to \
+                     compute; connect without (SessionOptions::checksums)"
+                .into(),
+        })
+    }
+
+    fn refused(&self, error: &DmabufError) -> ClientError {
+        let address = self.address.clone();
+        let cause = error.source().map(|cause| format!(" ({cause})")).unwrap_or_default();
+        match error {
+            DmabufError::Transport => ClientError::OutOfReach { address, reason: NO_DEVICE.into() },
+            DmabufError::Device { .. } => {
+                ClientError::OutOfReach { address, reason: format!("{error}{cause}; {OTHERWISE}") }
+            }
+            DmabufError::TableFull => {
+                not_registered(SystemCause::no_room("too many regions; drop some buffers"))
+            }
+            DmabufError::Descriptor { .. }
+            | DmabufError::NotConnected
+            | DmabufError::NoSuchRegion => {
+                not_registered(SystemCause::after(error, format!("{error}{cause}")))
+            }
+        }
+    }
+}
+
+fn not_registered(source: SystemCause) -> ClientError {
+    ClientError::System { what: "registering device memory", source }
+}
+
+const NO_DEVICE: &str = "this connection goes through no RDMA device (one that is lost may have \
+                         been replaced by another transport), and without one the processor would \
+                         have to move the octets; connect by dafs+verbs://HOST/ where both hosts \
+                         have a device (`dafs doctor` tells), or go through a buffer \
+                         (Client::allocate) and copy";
+
+const OTHERWISE: &str = "or go through a buffer (Client::allocate) and copy";

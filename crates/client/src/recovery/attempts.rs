@@ -1,0 +1,143 @@
+//! The way back, attempt by attempt.
+//!
+//! Invariant: while a session recovers, nothing is sent over its connection but what
+//! `questions.rs` asks; requests of the application wait in the session's queues.
+
+use std::time::Duration;
+
+use crate::chain::work::SharedChain;
+use crate::core::Core;
+use crate::greeting::{connect_request, plain_connect_request};
+use crate::ids::SessionKey;
+use crate::recovery::chains::includes;
+use crate::recovery::machine::Attempt;
+use crate::recovery::options::SessionEvent;
+use crate::recovery::question::Question;
+use crate::recovery::rescue::Step;
+use crate::recovery::stranded::Stranded;
+use crate::state::{Phase, SessionState};
+use crate::work::{Pending, Work};
+
+impl Core {
+    /// The connection of a session is gone. The session recovers if it can, and ends if not.
+    pub fn lose(&mut self, key: SessionKey, reason: String) {
+        let session = &mut self.sessions[key];
+        match session.phase {
+            Phase::Ended(_) => return,
+            Phase::Recovering => return self.attempt_failed(key, reason),
+            Phase::Connecting | Phase::Open => {}
+        }
+        if session.recovery.as_ref().is_none_or(|machine| !machine.is_established()) {
+            return self.end_session(key, reason);
+        }
+        self.transport.close(session.endpoint);
+        let (mut stranded, chains) = strand(session);
+        self.part_back_of(key);
+        self.set_submitted_aside(key, &mut stranded);
+        self.sessions[key].phase = Phase::Recovering;
+        self.announce(key, SessionEvent::Lost { reason: reason.clone() });
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        let obituary = machine.begin(stranded, chains, reason);
+        self.sessions.note_timer();
+        self.note_chains(key);
+        if let Some(reason) = obituary {
+            self.give_up_for_good(key, reason);
+        }
+    }
+
+    pub(super) fn give_up_for_good(&mut self, key: SessionKey, reason: String) {
+        self.announce(key, SessionEvent::GaveUp { reason: reason.clone() });
+        self.end_session(key, reason);
+    }
+
+    /// Sees to a session whose time has come. Called in every turn while one recovers.
+    pub fn mind_rescue(&mut self, key: SessionKey, now: Duration) {
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        let limit = machine.attempt_timeout();
+        let Some(rescue) = &mut machine.rescue else { return };
+        if now < rescue.due {
+            return;
+        }
+        match rescue.step {
+            Step::Pausing => self.attempt(key),
+            Step::Reclaiming if rescue.asked == 0 => {
+                rescue.take_up_claims(now);
+                rescue.begin_step(Step::Reclaiming, limit);
+                self.go_on(key);
+            }
+            Step::Connecting
+            | Step::Greeting
+            | Step::Asking
+            | Step::Enlisting
+            | Step::Reclaiming => {
+                self.attempt_failed(key, "the server was silent for too long".into());
+            }
+        }
+    }
+
+    fn attempt(&mut self, key: SessionKey) {
+        let machine = self.sessions[key].recovery.as_mut();
+        let Some(Attempt { number, place }) = machine.and_then(|machine| machine.next_attempt())
+        else {
+            return;
+        };
+        self.announce(key, SessionEvent::Reconnecting { attempt: number });
+        let Some(place) = place else {
+            return self.attempt_failed(key, "the server's socket is not there".into());
+        };
+        if let Err(reason) = self.connect_again(key, &place) {
+            self.attempt_failed(key, reason);
+        }
+    }
+
+    /// The connection stands: the client says who it is, as it did before.
+    pub fn on_reconnected(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        let (wish, options) = (session.terms.wish, session.options.clone());
+        let room = session.token_request_bytes();
+        let Some(machine) = &mut session.recovery else { return };
+        let limit = machine.attempt_timeout();
+        if let Some(rescue) = &mut machine.rescue {
+            rescue.begin_step(Step::Greeting, limit);
+        }
+        let (name, verifier) = machine.name();
+        let name = name.to_owned();
+        if session.standing.prover.is_none() {
+            let request = connect_request(&options, &name, verifier, wish);
+            self.ask(key, Question::Greet, &request);
+        } else {
+            let request = plain_connect_request(&options, &name, verifier, wish, room);
+            self.ask(key, Question::Meet, &request);
+        }
+    }
+
+    /// An attempt came to nothing: the next follows after a pause, or none.
+    pub fn attempt_failed(&mut self, key: SessionKey, failure: String) {
+        let session = &mut self.sessions[key];
+        self.transport.close(session.endpoint);
+        session.under_way.begin_again(session.terms.wish);
+        let Some(machine) = &mut session.recovery else { return };
+        if let Some(reason) = machine.fail_attempt(failure) {
+            self.give_up_for_good(key, reason);
+        }
+    }
+}
+
+/// Takes up what waited for an answer, in the order it was asked for.
+fn strand(session: &mut SessionState) -> (Vec<Stranded>, Vec<SharedChain>) {
+    let (cut_off, open) = session.under_way.cut_off(session.terms.wish);
+    let (mut stranded, mut chains) = (Vec::new(), Vec::new());
+    for (stream, sequence, pending) in cut_off {
+        if let Pending::Member(member) = &pending
+            && !includes(&chains, &member.chain)
+        {
+            chains.push(member.chain.clone());
+        }
+        stranded.extend(Stranded::new(stream, sequence, pending));
+    }
+    // Sent in part, it has nothing on its way, or it is among them.
+    chains.extend(open.filter(|open| !includes(&chains, open)));
+    chains.sort_by_key(|chain| chain.borrow().id);
+    stranded.sort_by_key(|stranded| stranded.work.as_ref().map(Work::id));
+    (stranded, chains)
+}

@@ -1,0 +1,79 @@
+//! What a server has put off, asked for anew.
+//!
+//! Invariant: what was put off was not carried out; it is asked anew after a pause, until
+//! the session's limit, and then the application has the server's answer.
+
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::error::ClientError;
+use crate::ids::SessionKey;
+use crate::recovery::delay::Delay;
+use crate::transfer::Transfer;
+use crate::work::{Delayed, QueuedCall, Work};
+
+impl Core {
+    /// Keeps a transfer for later; gives it back if it has waited long enough.
+    #[cold]
+    pub fn put_off_transfer(
+        &mut self,
+        key: SessionKey,
+        mut transfer: Transfer,
+    ) -> Option<Transfer> {
+        match self.next_try(key, &mut transfer.delay) {
+            Some(due) => self.put_off(key, Delayed { due, work: Work::Transfer(transfer) }),
+            None => return Some(transfer),
+        }
+        None
+    }
+
+    /// As [`Core::put_off_transfer`].
+    #[cold]
+    pub fn put_off_call(&mut self, key: SessionKey, mut call: QueuedCall) -> Option<QueuedCall> {
+        match self.next_try(key, &mut call.delay) {
+            Some(due) => self.put_off(key, Delayed { due, work: Work::Call(call) }),
+            None => return Some(call),
+        }
+        None
+    }
+
+    /// When to ask anew; `None` without recovery, or if the limit is over.
+    pub(super) fn next_try(
+        &self,
+        key: SessionKey,
+        delay: &mut Option<Box<Delay>>,
+    ) -> Option<Duration> {
+        self.sessions[key].recovery.as_ref()?.next_try(delay)
+    }
+
+    pub(super) fn put_off(&mut self, key: SessionKey, delayed: Delayed) {
+        if let Some(machine) = &mut self.sessions[key].recovery {
+            machine.put_off(delayed);
+            self.sessions.note_timer();
+        }
+    }
+
+    /// Asks anew for what is due.
+    pub fn take_up_delayed(&mut self, key: SessionKey, now: Duration) {
+        let session = &mut self.sessions[key];
+        let Some(machine) = &mut session.recovery else { return };
+        let mut cancelled = Vec::new();
+        for work in machine.take_due(now) {
+            match work {
+                Work::Call(call) => session.under_way.push_call(call),
+                Work::Chain(chain) => {
+                    chain.borrow_mut().take_up(false, machine.opens_mut());
+                    session.under_way.chains.push_back(chain);
+                }
+                // A member is put off with its chain.
+                Work::Member(_) => {}
+                Work::Transfer(transfer) if transfer.is_cancelled => cancelled.push(transfer),
+                Work::Transfer(transfer) => session.under_way.push_transfer(transfer),
+            }
+        }
+        for transfer in cancelled {
+            self.complete(&transfer, Err(ClientError::Cancelled));
+        }
+        self.pump(key);
+    }
+}

@@ -1,0 +1,44 @@
+//! What a server's refusal is called, and what is refused here in the same words.
+//!
+//! Invariant: every refusal names what was asked for.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use dafs_types::{SetAttributes, Status};
+use dafs_wire::ByteOrder;
+use dafs_wire::attributes::FileAttributeBlock;
+
+use crate::error::{ClientError, Result};
+use crate::path::{label, wire};
+
+/// Encodes what is to be set.
+pub(crate) fn encode_set<'b>(
+    wanted: &SetAttributes,
+    buffer: &'b mut [u8],
+    path: &OsStr,
+) -> Result<FileAttributeBlock<'b>> {
+    FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)
+        .map_err(|error| failed(path, error.status()))
+}
+
+pub(crate) fn done(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> Result<()> {
+    if status == Status::Ok { Ok(()) } else { Err(failed(path, status)) }
+}
+
+pub(crate) fn failed(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> ClientError {
+    match status {
+        // The answer had the form of another procedure, which decoding does not allow.
+        Status::Ok => failed(path, Status::ServerFault),
+        status => ClientError::Status { what: label(path.as_ref()).into_owned(), status },
+    }
+}
+
+/// The last name of a path as it goes on the wire. The root does not have one.
+pub(crate) fn name_of<'n>(name: &'n OsStr, path: &OsStr) -> Result<Cow<'n, str>> {
+    match name.as_bytes() {
+        b"" | b"." | b".." => Err(failed(path, Status::Inval)),
+        _ => Ok(wire(name)),
+    }
+}

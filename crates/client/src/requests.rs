@@ -1,0 +1,153 @@
+//! What is to be known of a request by what it says alone.
+//!
+//! Invariant: a request that is not named here is taken for the more dangerous kind.
+
+use dafs_types::{CreateMode, FileHandle};
+use dafs_wire::attributes::file::bits;
+use dafs_wire::messages::{LockType, Open, OpenCreation, OpenTarget};
+use dafs_wire::{ByteOrder, Procedure, ReplayClass, Request, RequestHeader};
+
+use crate::path::unwired;
+
+/// Whether an answer comes sooner than it takes to sleep: the server need not wait for a disk,
+/// or for somebody else.
+pub(crate) fn is_quick(request: &Request<'_>) -> bool {
+    match request {
+        Request::Open(open) => open.creation.mode() == CreateMode::NoCreate,
+        Request::Create(_)
+        | Request::Link(_)
+        | Request::Remove(_)
+        | Request::Rename(_)
+        | Request::SetAttrInline(_)
+        | Request::SetAttrDirect(_)
+        | Request::AppendInline(_)
+        | Request::AppendDirect(_)
+        | Request::Commit(_)
+        | Request::Lock(_)
+        | Request::BatchSubmit(_)
+        | Request::SetFencingList(_)
+        | Request::Disconnect(_)
+        | Request::ClientConnect(_)
+        | Request::ClientConnectAuth(_)
+        | Request::ClientAuth(_)
+        | Request::ServerAuth(_) => false,
+        _ => true,
+    }
+}
+
+/// What a request may change of what is kept.
+pub(crate) enum Changed<'r> {
+    Nothing,
+    File(&'r FileHandle),
+    Anything,
+}
+
+pub(crate) fn changed_by<'r>(request: &'r Request<'_>) -> Changed<'r> {
+    match request {
+        Request::SetAttrInline(r) => Changed::File(&r.file),
+        Request::SetAttrDirect(r) => Changed::File(&r.file),
+        Request::AppendInline(r) => Changed::File(&r.file),
+        Request::AppendDirect(r) => Changed::File(&r.file),
+        Request::WriteInline(r) => Changed::File(&r.file),
+        Request::WriteDirect(r) => Changed::File(&r.file),
+        Request::Link(r) => Changed::File(&r.source),
+        Request::Open(r) if r.creation.mode() == CreateMode::NoCreate => Changed::Nothing,
+        Request::Lock(r) if r.lock_type != LockType::Abort => Changed::Nothing,
+        request if is_harmless(request.procedure()) => Changed::Nothing,
+        _ => Changed::Anything,
+    }
+}
+
+/// Whether a request changes neither data nor attributes of any file, whatever it says. An
+/// OPEN that creates may cut a file, and LOCK that aborts undoes what was written.
+pub(crate) fn is_harmless(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::Null
+            | Procedure::Access
+            | Procedure::CacheHint
+            | Procedure::Close
+            | Procedure::Commit
+            | Procedure::DelegReturn
+            | Procedure::DelegPurge
+            | Procedure::GetAttrInline
+            | Procedure::GetAttrDirect
+            | Procedure::GetFsAttr
+            | Procedure::GetRootHandle
+            | Procedure::LockT
+            | Procedure::LockU
+            | Procedure::Lookup
+            | Procedure::LookupP
+            | Procedure::ReadInline
+            | Procedure::ReadDirect
+            | Procedure::ReadDirInline
+            | Procedure::ReadDirDirect
+            | Procedure::ReadLinkInline
+            | Procedure::ReadLinkDirect
+            | Procedure::Verify
+            | Procedure::NVerify
+    )
+}
+
+/// Whether the server keeps the result of a request.
+pub(crate) fn is_kept(procedure: Procedure) -> bool {
+    match procedure.replay_class() {
+        ReplayClass::Always | ReplayClass::WhenComplete => true,
+        ReplayClass::Never | ReplayClass::OnRequest => false,
+    }
+}
+
+/// Whether a request that may have been carried out can be made once more, and nobody is
+/// the worse for it.
+pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
+    match request {
+        Request::Open(open) => is_repeatable_open(open),
+        // The size may have been another's business since.
+        Request::SetAttrInline(set) => !set.attributes.included().contains(bits::OBJECT_SIZE),
+        Request::SetAttrDirect(_)
+        | Request::Create(_)
+        | Request::Link(_)
+        | Request::Remove(_)
+        | Request::Rename(_)
+        | Request::AppendInline(_)
+        | Request::AppendDirect(_) => false,
+        // The rest only looks, says the same of the same place, or is about opens and locks
+        // that end up as they were asked for.
+        _ => true,
+    }
+}
+
+pub(crate) fn is_repeatable_open(open: &Open<'_>) -> bool {
+    match open.creation {
+        OpenCreation::NoCreate | OpenCreation::Exclusive(_) => true,
+        OpenCreation::Unchecked(attributes) => {
+            let truncates = attributes.included().contains(bits::OBJECT_SIZE);
+            !truncates || matches!(open.target, OpenTarget::CreateUnlinked { .. })
+        }
+        OpenCreation::Guarded(_) => matches!(open.target, OpenTarget::CreateUnlinked { .. }),
+    }
+}
+
+pub(crate) fn describe(request: &Request<'_>) -> String {
+    let procedure = request.procedure().name();
+    match request {
+        Request::Create(create) => format!("{procedure} of {:?}", unwired(create.name)),
+        Request::Remove(remove) => format!("{procedure} of {:?}", unwired(remove.name)),
+        Request::Link(link) => format!("{procedure} of {:?}", unwired(link.name)),
+        Request::Rename(rename) => {
+            let (old, new) = (unwired(rename.old_name), unwired(rename.new_name));
+            format!("{procedure} of {old:?} to {new:?}")
+        }
+        Request::Open(Open { target: OpenTarget::Null { path, .. }, .. }) => {
+            let names: Vec<&str> = path.iter().collect();
+            format!("{procedure} of {:?}", unwired(&names.join("/")))
+        }
+        _ => procedure.to_owned(),
+    }
+}
+
+/// The procedure of an encoded request.
+pub(crate) fn procedure_of(message: &[u8]) -> Option<Procedure> {
+    let header = RequestHeader::decode(ByteOrder::NATIVE, message).ok()?;
+    Procedure::from_number(header.procedure)
+}
