@@ -2,6 +2,7 @@
 //! live, how long a file may get. `ARCHITECTURE.md` says why.
 
 mod corpora;
+mod knots;
 mod shown;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,273 @@
+//! How far the parts of a crate are from each other: circles of modules that import each other,
+//! and structs that everything hangs on.
+//!
+//! A module is a file. It imports another if it names something of it by a path from `crate`,
+//! `super` or `self`, be it in a `use` or in the middle of its code; tests and comments do not
+//! count. A module that only re-exports what is in its folder is no part of a circle as long as
+//! those in the folder name each other and not it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::{root, walk};
+
+/// The most modules that import each other in a circle, and the most fields of a struct, in each
+/// crate that is watched: by its folder. Where a crate has more than five and twenty, that is about
+/// what it had when it was first counted, and may only become less: a module that is taken apart
+/// counts for each of its parts, until they let go of each other.
+const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 55, 53)];
+
+type Module = Vec<String>;
+
+#[test]
+fn modules_import_each_other_in_small_circles_only() {
+    for &(folder, limit, _) in LIMITS {
+        let circle = longest_circle(&modules_of(folder));
+        let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+        let count = names.len();
+        assert!(count <= limit, "{count} modules of {folder} import each other: {names:?}");
+    }
+}
+
+#[test]
+fn no_struct_has_more_fields_than_a_reader_can_hold() {
+    for &(folder, _, limit) in LIMITS {
+        for (module, text) in modules_of(folder) {
+            for (name, count) in fields_in(&text) {
+                let place = module.join("::");
+                assert!(count <= limit, "{folder}::{place}::{name} has {count} fields");
+            }
+        }
+    }
+}
+
+/// The code of each module of a crate, without comments and tests.
+fn modules_of(folder: &str) -> BTreeMap<Module, String> {
+    let source = root().join("crates").join(folder).join("src");
+    let mut files = Vec::new();
+    walk(&source, &mut files);
+    assert!(files.len() > 5, "the files of {folder} were not found");
+    let module = |path: &Path| {
+        let inside = path.strip_prefix(&source).unwrap().with_extension("");
+        let mut names: Module =
+            inside.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        if names.last().is_some_and(|last| last == "mod") || matches!(&names[..], [n] if n == "lib")
+        {
+            names.pop();
+        }
+        names
+    };
+    files.iter().map(|path| (module(path), code_of(path))).collect()
+}
+
+fn code_of(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    // No string of ours has two slashes and a brace behind them.
+    code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// The largest set of modules of which each leads to each.
+fn longest_circle(modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
+    let imports: BTreeMap<&Module, BTreeSet<Module>> =
+        modules.iter().map(|(module, code)| (module, imports_of(module, code, modules))).collect();
+    let reached: BTreeMap<&Module, BTreeSet<Module>> =
+        modules.keys().map(|module| (module, reach(module, &imports))).collect();
+    let circle = |module: &Module| -> BTreeSet<Module> {
+        let back = |other: &&Module| reached[*other].contains(module);
+        reached[module].iter().filter(back).cloned().collect()
+    };
+    modules.keys().map(circle).max_by_key(BTreeSet::len).unwrap_or_default()
+}
+
+/// All modules that one leads to, itself only by a circle.
+fn reach(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<Module> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<&Module> = vec![from];
+    while let Some(module) = open.pop() {
+        for next in &imports[module] {
+            if found.insert(next.clone()) {
+                open.push(imports.keys().find(|known| **known == next).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// The modules whose names stand in another's code.
+fn imports_of(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
+    let mut found = BTreeSet::new();
+    for path in paths_in(code) {
+        let mut segments = path.iter().map(String::as_str).peekable();
+        let mut here = match segments.peek() {
+            Some(&"crate") => {
+                segments.next();
+                Module::new()
+            }
+            Some(&("self" | "super")) => {
+                let mut here = module.clone();
+                while let Some(up) = segments.next_if(|s| matches!(*s, "self" | "super")) {
+                    if up == "super" {
+                        here.pop();
+                    }
+                }
+                here
+            }
+            // A module in this one's folder.
+            _ => module.clone(),
+        };
+        for segment in segments {
+            let mut inside = here.clone();
+            inside.push(segment.to_owned());
+            if !modules.contains_key(&inside) {
+                break;
+            }
+            here = inside;
+        }
+        // What everybody imports of the crate's root is no module of its own.
+        if here != *module && !here.is_empty() {
+            found.insert(here);
+        }
+    }
+    found
+}
+
+/// Every path in a piece of code, those of nested `use`s one by one.
+fn paths_in(code: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("::") {
+        let start = rest[..at].rfind(|c: char| !is_of_name(c)).map_or(0, |place| place + 1);
+        let (path, behind) = read_path(&rest[start..]);
+        let is_group = behind.starts_with("::{");
+        if is_group {
+            let end = matching(&behind[2..]).map_or(behind.len(), |end| end + 3);
+            for part in parts_of(&behind[3..end - 1]) {
+                for mut inner in paths_in_part(part) {
+                    let mut whole = path.clone();
+                    whole.append(&mut inner);
+                    paths.push(whole);
+                }
+            }
+            rest = &behind[end..];
+        } else {
+            paths.push(path);
+            rest = behind.strip_prefix("::").unwrap_or(behind);
+        }
+    }
+    paths
+}
+
+/// The paths of one part of a group, which may be a group itself.
+fn paths_in_part(part: &str) -> Vec<Vec<String>> {
+    let part = part.trim();
+    if part.contains("::") {
+        return paths_in(part);
+    }
+    vec![read_path(part).0]
+}
+
+/// A path from the beginning of a text, and what is behind it.
+fn read_path(text: &str) -> (Vec<String>, &str) {
+    let mut path = Vec::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
+        path.push(rest[..end].to_owned());
+        rest = &rest[end..];
+        match rest.strip_prefix("::") {
+            Some(next) if next.starts_with(is_of_name) => rest = next,
+            _ => return (path, rest),
+        }
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Where the brace closes that a text begins with.
+fn matching(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// What commas part that stand in no bracket.
+fn parts_of(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0_i32, 0_usize);
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' | '(' | '[' | '<' => depth += 1,
+            // The arrow of a function's type is no bracket.
+            '>' if before == '-' || before == '=' => {}
+            '}' | ')' | ']' | '>' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    parts.push(&text[start..]);
+    parts.retain(|part| !part.trim().is_empty());
+    parts
+}
+
+/// The structs with named fields in a piece of code, and how many each has.
+fn fields_in(code: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("struct ") {
+        let is_word = code[..at].chars().next_back().is_none_or(|before| !is_of_name(before));
+        let rest = &code[at + "struct ".len()..];
+        let name: String = rest.chars().take_while(|c| is_of_name(*c)).collect();
+        let Some(head) = rest.find(['{', ';', '(']) else { continue };
+        if !is_word || name.is_empty() || !rest[head..].starts_with('{') {
+            continue;
+        }
+        let Some(end) = matching(&rest[head..]) else { continue };
+        let body: Vec<&str> = rest[head + 1..head + end].lines().collect();
+        let is_attribute = |line: &&str| line.trim().starts_with("#[");
+        let body: Vec<&str> = body.into_iter().filter(|line| !is_attribute(line)).collect();
+        found.push((name, parts_of(&body.join("\n")).len()));
+    }
+    found
+}
+
+#[test]
+fn a_circle_is_found_however_its_modules_name_each_other() {
+    let code = [
+        ("a", "use crate::b::{self, Thing, c::{Deep, Deeper}};"),
+        ("b", "fn f() { super::d::act(); }"),
+        ("b::c", "use super::Thing;"),
+        ("d", "pub(crate) fn act() -> crate::a::Answer { std::mem::take(x) }"),
+        ("e", "use crate::a::Answer;"),
+    ];
+    let modules = code.map(|(name, code)| {
+        (name.split("::").map(str::to_owned).collect::<Module>(), code.to_owned())
+    });
+    let circle = longest_circle(&modules.into_iter().collect());
+    let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+    assert_eq!(names, ["a", "b", "b::c", "d"]);
+}
+
+#[test]
+fn fields_are_counted_whatever_their_types() {
+    let code = "pub struct A<T> { a: u8, b: Vec<(u8, T)>, c: Box<dyn Fn(u8) -> [u8; 2]>, }
+                struct B(u8, u8); struct C; struct D {} struct E {
+                #[serde(default, skip)]
+                a: u8 }";
+    let expected = [("A", 3), ("D", 0), ("E", 1)];
+    assert_eq!(fields_in(code), expected.map(|(name, count)| (name.to_owned(), count)));
+}
