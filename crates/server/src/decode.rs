@@ -3,13 +3,10 @@
 
 use std::borrow::Cow;
 
-use dafs_store::AttributeChanges;
 use dafs_types::names::from_wire;
 use dafs_types::{SetAttributes, Status, limits};
 use dafs_wire::{FileAttributeBlock, Path};
 use smallvec::SmallVec;
-
-use crate::files::attributes::changes_in;
 
 /// The name that a string of a message stands for (`docs/spec/names.md`).
 pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
@@ -49,9 +46,4 @@ pub(crate) fn components<'a>(path: &Path<'a>) -> Result<Components<'a>, Status> 
 /// Attributes that are to be set.
 pub(crate) fn settings_of(attributes: &FileAttributeBlock<'_>) -> Result<SetAttributes, Status> {
     attributes.set().map_err(|error| error.status())
-}
-
-/// The same, as the store takes them, without what it has calls of its own for.
-pub(crate) fn changes_of(attributes: &FileAttributeBlock<'_>) -> Result<AttributeChanges, Status> {
-    Ok(changes_in(&settings_of(attributes)?)?.0)
 }

@@ -1,13 +1,13 @@
 //! Delegations: granting, calling back, and requests that wait for that (draft 6.5.10,
 //! 6.5.11, 6.5.24, 6.6.3, 6.6.4).
 //!
-//! A request that touches a delegated file asks by [`crate::files::Files::touch`] right before it has its
-//! effect, and before its intent goes into the journal. If it must wait it ends with
-//! [`NotDone::Recalls`] or [`NotDone::Asks`], and whoever carried it out hands its message to
-//! [`crate::reactor::Reactor::refuse`], which sets it aside instead of replying. It is carried out from its start
-//! when the delegation is back, was revoked, or its holder has told what was asked. While nothing
-//! is delegated all of that is one comparison; reads and writes under the state id of an open
-//! have none.
+//! A request that touches a delegated file asks by [`crate::files::Files::touch`] right before it
+//! has its effect, and before its intent goes into the journal. If it must wait it ends with
+//! [`NotDone::Recalls`] or [`NotDone::Asks`], and whoever carried it out hands what it asks for to
+//! [`crate::reactor::Reactor::refuse`], which sets it aside instead of replying. It is carried out
+//! from its start when the delegation is back, was revoked, or its holder has told what was asked.
+//! While nothing is delegated all of that is one comparison; reads and writes under the state id
+//! of an open have none.
 //!
 //! Nothing is granted while a write or a change of size is under way, or may yet be undone:
 //! what a holder reads stays what it is until it has heard of a recall.
@@ -30,6 +30,7 @@ use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, Stat
 
 use crate::outcome::{NotDone, Question};
 use crate::reply_to::ReplyTo;
+use crate::set_aside::SetAside;
 
 /// What the server keeps beside the filer's table.
 #[derive(Default)]
@@ -44,7 +45,7 @@ pub(crate) struct Delegations {
 /// A request that waits.
 struct Held {
     to: ReplyTo,
-    message: Box<[u8]>,
+    kept: SetAside,
     /// It waits for an answer to BC_GETATTR, until then.
     asks_until: Option<Moment>,
 }

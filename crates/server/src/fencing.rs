@@ -37,9 +37,9 @@ use dafs_filer::{FenceRequest, OperationId};
 use dafs_journal::RecordNumber;
 use dafs_types::{FileHandle, Moment};
 use dafs_wire::Request;
-use dafs_wire::messages::OpenTarget;
 
 use crate::config::{Defect, ServerConfig};
+use crate::handles;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Work, WriteSource};
 use crate::transfer::LoanId;
@@ -92,73 +92,14 @@ fn passes_again(work: &Work) -> bool {
     }
 }
 
-/// The handles a request names and touches. What it leads to by name is not among them.
+/// The handles a request names and touches. What it leads to by name is not among them; each
+/// transfer of a batch passes by itself.
 pub(crate) fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
-    let file = match request {
-        Request::Access(r) => &r.file,
-        Request::AppendDirect(r) => &r.file,
-        Request::AppendInline(r) => &r.file,
-        Request::CacheHint(r) => &r.file,
-        Request::Close(r) => &r.file,
-        Request::Commit(r) => &r.file,
-        Request::Create(r) => &r.directory,
-        Request::GetAttrDirect(r) => &r.file,
-        Request::GetAttrInline(r) | Request::GetFsAttr(r) => &r.file,
-        Request::Link(r) => return [Some(&r.source), Some(&r.directory)],
-        Request::Lock(r) => &r.file,
-        Request::LockT(r) => &r.file,
-        Request::LockU(r) => &r.file,
-        Request::Lookup(r) => &r.directory,
-        Request::LookupP(r) | Request::OpenAttr(r) | Request::ReadLinkInline(r) => &r.file,
-        Request::Verify(r) | Request::NVerify(r) => &r.file,
-        Request::Open(r) => match &r.target {
-            OpenTarget::Null { directory, .. }
-            | OpenTarget::DelegateCurrent { directory, .. }
-            | OpenTarget::DelegatePrevious { directory, .. }
-            | OpenTarget::CreateUnlinked { directory } => directory,
-            OpenTarget::Previous { file, .. } => file,
-        },
-        Request::OpenDowngrade(r) => &r.file,
-        Request::ReadDirDirect(r) => &r.directory,
-        Request::ReadDirInline(r) => &r.directory,
-        Request::ReadDirect(r) => &r.file,
-        Request::ReadInline(r) => &r.file,
-        Request::ReadLinkDirect(r) => &r.file,
-        Request::Remove(r) => &r.directory,
-        Request::Rename(r) => return [Some(&r.source), Some(&r.target)],
-        Request::SetAttrDirect(r) => &r.file,
-        Request::SetAttrInline(r) => &r.file,
-        Request::WriteDirect(r) => &r.file,
-        Request::WriteInline(r) => &r.file,
-        // Whoever is fenced out must reach the root to be let in again (`gaps.md`).
-        Request::GetRootHandle(_) | Request::GetFencingList(_) | Request::SetFencingList(_) => {
-            return [None; 2];
-        }
-        // Each transfer passes by itself.
-        Request::BatchSubmit(_) | Request::HurryUp(_) => return [None; 2],
-        Request::ClientAuth(_)
-        | Request::ClientConnect(_)
-        | Request::ClientConnectAuth(_)
-        | Request::ConnectBind(_)
-        | Request::Disconnect(_)
-        | Request::RegisterCred(_)
-        | Request::ReleaseCred(_)
-        | Request::SecInfo(_)
-        | Request::ServerAuth(_)
-        | Request::CheckResponse(_)
-        | Request::FetchResponse(_)
-        | Request::DiscardResponses(_)
-        // It names a state alone, and gives up what the server would take.
-        | Request::DelegReturn(_)
-        | Request::DelegPurge(_)
-        | Request::Null(_)
-        | Request::BcGetAttr(_)
-        | Request::BcNull(_)
-        | Request::BcRecall(_)
-        | Request::BcLockReady(_)
-        | Request::BcBatchCompletion(_) => return [None; 2],
-    };
-    [Some(file), None]
+    match request {
+        // Whoever is fenced out must be able to be let in again (`gaps.md`).
+        Request::GetFencingList(_) | Request::SetFencingList(_) => [None; 2],
+        request => handles::named(request),
+    }
 }
 
 /// A parked request, as an operation.

@@ -40,7 +40,7 @@ pub(crate) fn renew(store: &dyn Store, handle: &mut FileHandle) {
 
 #[inline(never)]
 fn renew_all(store: &dyn Store, request: &mut Request<'_>) {
-    named(request).into_iter().flatten().for_each(|handle| renew(store, handle));
+    named_mut(request).into_iter().flatten().for_each(|handle| renew(store, handle));
 }
 
 /// Whether the store must be asked. A server that stands alone gives out handles of node 0.
@@ -49,69 +49,82 @@ fn is_unusual(handle: &FileHandle) -> bool {
     handle.birth_node() != 0
 }
 
-/// The handles among a request's arguments, but those of a batch's transfers.
-pub(crate) fn named<'r>(request: &'r mut Request<'_>) -> [Option<&'r mut FileHandle>; 2] {
-    let file = match request {
-        Request::Access(r) => &mut r.file,
-        Request::AppendDirect(r) => &mut r.file,
-        Request::AppendInline(r) => &mut r.file,
-        Request::CacheHint(r) => &mut r.file,
-        Request::Close(r) => &mut r.file,
-        Request::Commit(r) => &mut r.file,
-        Request::Create(r) => &mut r.directory,
-        Request::GetAttrDirect(r) => &mut r.file,
-        Request::GetAttrInline(r) | Request::GetFsAttr(r) => &mut r.file,
-        Request::Link(r) => return [Some(&mut r.source), Some(&mut r.directory)],
-        Request::Lock(r) => &mut r.file,
-        Request::LockT(r) => &mut r.file,
-        Request::LockU(r) => &mut r.file,
-        Request::Lookup(r) => &mut r.directory,
-        Request::LookupP(r) | Request::OpenAttr(r) | Request::ReadLinkInline(r) => &mut r.file,
-        Request::Verify(r) | Request::NVerify(r) => &mut r.file,
-        Request::Open(r) => match &mut r.target {
-            OpenTarget::Null { directory, .. }
-            | OpenTarget::DelegateCurrent { directory, .. }
-            | OpenTarget::DelegatePrevious { directory, .. }
-            | OpenTarget::CreateUnlinked { directory } => directory,
-            OpenTarget::Previous { file, .. } => file,
-        },
-        Request::OpenDowngrade(r) => &mut r.file,
-        Request::ReadDirDirect(r) => &mut r.directory,
-        Request::ReadDirInline(r) => &mut r.directory,
-        Request::ReadDirect(r) => &mut r.file,
-        Request::ReadInline(r) => &mut r.file,
-        Request::ReadLinkDirect(r) => &mut r.file,
-        Request::Remove(r) => &mut r.directory,
-        Request::Rename(r) => return [Some(&mut r.source), Some(&mut r.target)],
-        Request::SetAttrDirect(r) => &mut r.file,
-        Request::SetAttrInline(r) => &mut r.file,
-        Request::WriteDirect(r) => &mut r.file,
-        Request::WriteInline(r) => &mut r.file,
-        Request::GetFencingList(r) => &mut r.file,
-        Request::SetFencingList(r) => &mut r.file,
-        Request::GetRootHandle(_)
-        | Request::BatchSubmit(_)
-        | Request::HurryUp(_)
-        | Request::ClientAuth(_)
-        | Request::ClientConnect(_)
-        | Request::ClientConnectAuth(_)
-        | Request::ConnectBind(_)
-        | Request::Disconnect(_)
-        | Request::RegisterCred(_)
-        | Request::ReleaseCred(_)
-        | Request::SecInfo(_)
-        | Request::ServerAuth(_)
-        | Request::CheckResponse(_)
-        | Request::FetchResponse(_)
-        | Request::DiscardResponses(_)
-        | Request::DelegReturn(_)
-        | Request::DelegPurge(_)
-        | Request::Null(_)
-        | Request::BcGetAttr(_)
-        | Request::BcNull(_)
-        | Request::BcRecall(_)
-        | Request::BcLockReady(_)
-        | Request::BcBatchCompletion(_) => return [None, None],
-    };
-    [Some(file), None]
+/// The one table of the handles among a request's arguments, but those of a batch's transfers;
+/// `$to` is what leads to each of them.
+macro_rules! named_in {
+    ($request:expr, $($to:tt)+) => {{
+        let file = match $request {
+            Request::Access(r) => $($to)+ r.file,
+            Request::AppendDirect(r) => $($to)+ r.file,
+            Request::AppendInline(r) => $($to)+ r.file,
+            Request::CacheHint(r) => $($to)+ r.file,
+            Request::Close(r) => $($to)+ r.file,
+            Request::Commit(r) => $($to)+ r.file,
+            Request::Create(r) => $($to)+ r.directory,
+            Request::GetAttrDirect(r) => $($to)+ r.file,
+            Request::GetAttrInline(r) | Request::GetFsAttr(r) => $($to)+ r.file,
+            Request::Link(r) => return [Some($($to)+ r.source), Some($($to)+ r.directory)],
+            Request::Lock(r) => $($to)+ r.file,
+            Request::LockT(r) => $($to)+ r.file,
+            Request::LockU(r) => $($to)+ r.file,
+            Request::Lookup(r) => $($to)+ r.directory,
+            Request::LookupP(r) => $($to)+ r.file,
+            Request::OpenAttr(r) | Request::ReadLinkInline(r) => $($to)+ r.file,
+            Request::Verify(r) | Request::NVerify(r) => $($to)+ r.file,
+            Request::Open(r) => match $($to)+ r.target {
+                OpenTarget::Null { directory, .. }
+                | OpenTarget::DelegateCurrent { directory, .. }
+                | OpenTarget::DelegatePrevious { directory, .. }
+                | OpenTarget::CreateUnlinked { directory } => directory,
+                OpenTarget::Previous { file, .. } => file,
+            },
+            Request::OpenDowngrade(r) => $($to)+ r.file,
+            Request::ReadDirDirect(r) => $($to)+ r.directory,
+            Request::ReadDirInline(r) => $($to)+ r.directory,
+            Request::ReadDirect(r) => $($to)+ r.file,
+            Request::ReadInline(r) => $($to)+ r.file,
+            Request::ReadLinkDirect(r) => $($to)+ r.file,
+            Request::Remove(r) => $($to)+ r.directory,
+            Request::Rename(r) => return [Some($($to)+ r.source), Some($($to)+ r.target)],
+            Request::SetAttrDirect(r) => $($to)+ r.file,
+            Request::SetAttrInline(r) => $($to)+ r.file,
+            Request::WriteDirect(r) => $($to)+ r.file,
+            Request::WriteInline(r) => $($to)+ r.file,
+            Request::GetFencingList(r) => $($to)+ r.file,
+            Request::SetFencingList(r) => $($to)+ r.file,
+            Request::GetRootHandle(_)
+            | Request::BatchSubmit(_)
+            | Request::HurryUp(_)
+            | Request::ClientAuth(_)
+            | Request::ClientConnect(_)
+            | Request::ClientConnectAuth(_)
+            | Request::ConnectBind(_)
+            | Request::Disconnect(_)
+            | Request::RegisterCred(_)
+            | Request::ReleaseCred(_)
+            | Request::SecInfo(_)
+            | Request::ServerAuth(_)
+            | Request::CheckResponse(_)
+            | Request::FetchResponse(_)
+            | Request::DiscardResponses(_)
+            | Request::DelegReturn(_)
+            | Request::DelegPurge(_)
+            | Request::Null(_)
+            | Request::BcGetAttr(_)
+            | Request::BcNull(_)
+            | Request::BcRecall(_)
+            | Request::BcLockReady(_)
+            | Request::BcBatchCompletion(_) => return [None, None],
+        };
+        [Some(file), None]
+    }};
+}
+
+/// The handles that a request names.
+pub(crate) fn named<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
+    named_in!(request, &)
+}
+
+fn named_mut<'r>(request: &'r mut Request<'_>) -> [Option<&'r mut FileHandle>; 2] {
+    named_in!(request, &mut)
 }

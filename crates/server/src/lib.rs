@@ -62,6 +62,7 @@ mod searching;
 mod serve;
 mod server;
 mod session;
+mod set_aside;
 mod sizes;
 mod stalls;
 mod stats;

@@ -13,6 +13,7 @@ use dafs_store::Store;
 use dafs_types::FileHandle;
 
 use crate::reply_to::ReplyTo;
+use crate::set_aside::SetAside;
 
 /// What waits for searches.
 #[derive(Default)]
@@ -31,7 +32,7 @@ pub(crate) struct Searching {
 /// A request that waits.
 struct Waiting {
     answer: ReplyTo,
-    message: Box<[u8]>,
+    kept: SetAside,
     handles: Handles,
 }
 

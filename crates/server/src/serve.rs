@@ -14,10 +14,13 @@ use dafs_wire::{
 };
 
 use crate::delegations::Told;
+use crate::fencing::touched;
 use crate::handles;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::set_aside::Asked;
+use crate::translate;
 
 impl Reactor {
     /// A message is in a slot of its channel's inbox, and is read where it lies.
@@ -147,13 +150,14 @@ impl Reactor {
                     self.filer.begin_request(kept, name_of(header));
                 }
                 if !is_plain
-                    && (self.awaits_search(answer, request, message)
-                        || self.is_gated(answer, request, message))
+                    && (translate::is_operation(request)
+                        && self.carry_as_operation(answer, request)
+                        || self.awaits_search(answer, Asked::Message(message), touched(request)))
                 {
                     return;
                 }
                 if let Err(why) = self.dispatch(answer, header, request) {
-                    self.refuse(answer, why, message);
+                    self.refuse(answer, why, Asked::Message(message));
                 }
             }
             Err(error) => {

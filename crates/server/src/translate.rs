@@ -29,7 +29,21 @@ use crate::respond::blank_header;
 /// Names as the file system has them, for as long as an operation needs them.
 pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;
 
-/// The operation that a request asks for, if it is one that may change names or attributes.
+/// Whether a request is one of those that [`operation`] knows.
+#[inline]
+pub(crate) fn is_operation(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Create(_)
+            | Request::Link(_)
+            | Request::Remove(_)
+            | Request::Rename(_)
+            | Request::SetAttrInline(_)
+            | Request::Open(_)
+    )
+}
+
+/// The operation that a request asks for, if it may change names or attributes, or opens a file.
 ///
 /// # Errors
 /// INVAL for a name that is none, NAMETOOLONG for a path, and what is said of attributes that

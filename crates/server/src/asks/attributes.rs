@@ -1,22 +1,23 @@
 //! Attributes in the forms in which DAFS asks for them: inline, in the client's memory, and to be
 //! compared.
 
-use dafs_ops::SetAttributes;
+use dafs_ops::{Operation, SetAttributes};
 use dafs_store::ExtrasWanted;
 use dafs_types::{AccessMask, FileAttributes, Status, limits};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::messages::{
     Access, AccessResult, DirectResult, Empty, FileAttributesResult, FsAttributesResult,
-    GetAttributes, GetAttributesDirect, SetAttributesDirect, SetAttributesInline, Verify,
+    GetAttributes, GetAttributesDirect, SetAttributesDirect, Verify,
 };
 use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock, FsAttributeBlock, Response};
 
 use crate::data::Step;
 use crate::decode::settings_of;
 use crate::delegations::Told;
-use crate::outcome::{NotDone, Now, Outcome};
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::set_aside::Asked;
 use crate::task::FetchTask;
 
 impl Reactor {
@@ -129,26 +130,6 @@ impl Reactor {
         }
     }
 
-    pub(super) fn ask_to_set_attributes(
-        &mut self,
-        to: ReplyTo,
-        request: &SetAttributesInline<'_>,
-    ) -> Result<(), NotDone> {
-        let now = self.set_attributes(to, request)?;
-        self.follow(to, now)
-    }
-
-    fn set_attributes(
-        &mut self,
-        to: ReplyTo,
-        request: &SetAttributesInline<'_>,
-    ) -> Result<Now<Outcome>, NotDone> {
-        let by = self.caller(to)?;
-        let (file, state) = (request.file, request.state);
-        let attributes = settings_of(&request.attributes)?;
-        self.files().set_attributes(&by, &SetAttributes { file, state, attributes })
-    }
-
     /// Attributes that are to be set are here: from here on it is as if they had come inline.
     pub(crate) fn set_fetched_attributes(
         &mut self,
@@ -158,17 +139,17 @@ impl Reactor {
     ) -> Result<Step, Status> {
         let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
         let block = FileAttributeBlock::parse(order, bytes).map_err(|error| error.status())?;
-        let request =
-            SetAttributesInline { file: task.handle, state: task.state, attributes: block };
-        if self.is_gated_as_inline(to, &request) {
+        let (file, state, attributes) = (task.handle, task.state, settings_of(&block)?);
+        let asked = SetAttributes { file, state, attributes };
+        let operation = Operation::SetAttributes(asked.clone());
+        if !to.logged && self.is_gated(to, &operation) {
             return Ok(Step::Silent);
         }
-        match self.set_attributes(to, &request) {
+        match self.set_attributes(to, &asked) {
             Ok(now) => Ok(now.into()),
             Err(NotDone::Failed(status)) => Err(status),
             Err(why) => {
-                let message = self.as_inline(to, &request).unwrap_or_default();
-                self.refuse(to, why, &message);
+                self.refuse(to, why, Asked::Operation(&operation));
                 Ok(Step::Silent)
             }
         }

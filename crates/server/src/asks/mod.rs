@@ -5,29 +5,27 @@
 //! parked, or refused with an error that the caller of [`Reactor::ask`] replies with.
 
 mod attributes;
+pub(crate) mod changes;
 mod listings;
 
 use dafs_ops::{
-    Claim, Close, Commit, Downgrade, Fence, Hint, Lock, LockClaim, LockMode, LockSpan, Names,
-    TestLock,
+    Close, Commit, Downgrade, Fence, Hint, Lock, LockClaim, LockMode, LockSpan, Names, TestLock,
 };
 use dafs_types::Status;
 use dafs_wire::messages::{
-    CacheHintRequest, Create, CreateResult, DirectoryChanged, Empty, FencingList, GetFencingList,
-    Link, Lock as WireLock, LockOptions, LockResult, LockTest, LockType, Lookup, LookupResult,
-    NewObject, OneHandle, Open as WireOpen, Remove, Rename, RenameResult, SetFencingList, Unlock,
+    CacheHintRequest, Empty, FencingList, GetFencingList, Lock as WireLock, LockOptions,
+    LockResult, LockTest, LockType, Lookup, LookupResult, OneHandle, SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 
-use crate::answers::{opened_response, refusal_response};
-use crate::decode::{components, name_of, settings_of};
+use crate::answers::refusal_response;
+use crate::decode::components;
 use crate::delegations::Told;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
 use crate::task::Task;
-use crate::translate::{self, Scratch};
 
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
@@ -68,14 +66,16 @@ impl Reactor {
             Request::Commit(r) => self.ask_to_commit(to, r),
             Request::CacheHint(r) => self.give_hint(to, r),
             // Names.
+            Request::Create(_)
+            | Request::Link(_)
+            | Request::Remove(_)
+            | Request::Rename(_)
+            | Request::SetAttrInline(_)
+            | Request::Open(_) => self.ask_to_change(to, request),
             Request::GetRootHandle(_) => self.ask_for_root(to),
             Request::Lookup(r) => self.ask_for_object(to, r),
             Request::LookupP(r) => self.ask_for_parent(to, r),
             Request::OpenAttr(r) => self.ask_for_named_attributes(to, r),
-            Request::Create(r) => self.ask_to_create(to, r),
-            Request::Link(r) => self.ask_to_link(to, r),
-            Request::Remove(r) => self.ask_to_remove(to, r),
-            Request::Rename(r) => self.ask_to_rename(to, r),
             Request::ReadDirInline(r) => self.list(to, r),
             Request::ReadDirDirect(r) => self.list_direct(to, r),
             Request::ReadLinkInline(r) => self.read_link(to, r),
@@ -85,12 +85,10 @@ impl Reactor {
             Request::GetAttrInline(r) => self.ask_for_attributes(to, r, told),
             Request::GetAttrDirect(r) => self.ask_for_attributes_direct(to, r, told),
             Request::GetFsAttr(r) => self.ask_for_fs_attributes(to, r),
-            Request::SetAttrInline(r) => self.ask_to_set_attributes(to, r),
             Request::SetAttrDirect(r) => self.fetch_attributes(to, r),
             Request::Verify(r) => self.compare_attributes(to, r, true, told),
             Request::NVerify(r) => self.compare_attributes(to, r, false, told),
             // Opens and locks.
-            Request::Open(r) => self.ask_to_open(to, r),
             Request::OpenDowngrade(r) => {
                 let (file, state, key) = (r.file, r.state, r.key);
                 let ask = Downgrade { file, state, access: r.access, deny: r.deny, key };
@@ -214,71 +212,7 @@ impl Reactor {
         self.answer(to, &Response::OpenAttr(OneHandle { file }))
     }
 
-    fn ask_to_create(&mut self, to: ReplyTo, request: &Create<'_>) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let node = match &request.object {
-            NewObject::Directory => dafs_store::NewNode::Directory,
-            NewObject::SymbolicLink(text) => dafs_store::NewNode::SymbolicLink(text),
-            NewObject::Fifo => dafs_store::NewNode::Fifo,
-            NewObject::Socket => dafs_store::NewNode::Socket,
-            NewObject::BlockDevice(device) => dafs_store::NewNode::BlockDevice(*device),
-            NewObject::CharacterDevice(device) => dafs_store::NewNode::CharacterDevice(*device),
-        };
-        let settings = settings_of(&request.attributes)?;
-        let place = (&request.directory, &*name_of(request.name)?);
-        let created = self.files().create_node(&by, place, node, &settings)?;
-        let result = CreateResult { file: created.object.handle, directory: created.change };
-        self.answer(to, &Response::Create(result))
-    }
-
-    fn ask_to_link(&mut self, to: ReplyTo, request: &Link<'_>) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let place = (&request.directory, &*name_of(request.name)?);
-        let directory = self.files().link(&by, &request.source, place)?;
-        self.answer(to, &Response::Link(DirectoryChanged { directory }))
-    }
-
-    fn ask_to_remove(&mut self, to: ReplyTo, request: &Remove<'_>) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let place = (&request.directory, &*name_of(request.name)?);
-        let removed = self.files().remove(&by, place, request.mode)?;
-        if let Some(held) = removed.held {
-            self.afterwards.close_removed(held);
-        }
-        let directory = removed.directory;
-        self.answer(to, &Response::Remove(DirectoryChanged { directory }))
-    }
-
-    fn ask_to_rename(&mut self, to: ReplyTo, request: &Rename<'_>) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let (old, new) = (&*name_of(request.old_name)?, &*name_of(request.new_name)?);
-        let (from, place) = ((&request.source, old), (&request.target, new));
-        let renamed = self.files().rename(&by, from, place)?;
-        let result = RenameResult { source: renamed.source, target: renamed.target };
-        self.answer(to, &Response::Rename(result))
-    }
-
     // ---- opens and locks ------------------------------------------------------------
-
-    fn ask_to_open(&mut self, to: ReplyTo, request: &WireOpen<'_>) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let mut scratch = Scratch::new();
-        let ask = translate::open(request, &mut scratch)?;
-        let can_recall = match ask.claim {
-            Claim::Null { .. } => {
-                self.filer.config().delegations.enabled && self.has_back_channel(to.endpoint)
-            }
-            Claim::DelegatePrevious { .. } => self.has_back_channel(to.endpoint),
-            Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => false,
-        };
-        match self.files().open(&by, can_recall, &ask)? {
-            Now::Done((opened, after)) => {
-                self.respond(to, ReplyStatus::ok_after(after), &opened_response(&opened));
-            }
-            Now::Later(work) => self.start(Task::new(to, *work)),
-        }
-        Ok(())
-    }
 
     fn ask_to_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
         let by = self.channel_of(to)?;

@@ -3,34 +3,46 @@
 use dafs_dat::EndpointId;
 use dafs_filer::{DelegationAction, FileKey, RecallAnswer, WaiterId};
 use dafs_types::{ClientId, FileAttributes, StateId, Status};
-use dafs_wire::RequestHeader;
+use dafs_wire::Response;
 
 use super::{ASK_PATIENCE, Held, Told};
+use crate::answers::refusal_response;
+use crate::asks::changes::procedure_of;
 use crate::back::BackRequest;
-use crate::handles;
 use crate::outcome::{NotDone, Question};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::respond::ReplyStatus;
+use crate::set_aside::Asked;
 
 impl Reactor {
     // ---- in the way -----------------------------------------------------------------
 
     /// A request could not be carried out: it is answered, or waits.
     #[cold]
-    pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, message: &[u8]) {
+    pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>) {
         let to = self.keep_begun(to);
         match why {
-            NotDone::Failed(Status::Delay) if self.awaits_search_after_all(to, message) => {}
+            NotDone::Failed(Status::Delay) if self.awaits_search_after_all(to, asked) => {}
             NotDone::Failed(status) => self.fail(to, status),
-            NotDone::Partly(refusal) => self.fail(to, refusal.fault.into()),
+            NotDone::Partly(refusal) => {
+                let told = ReplyStatus::now(refusal.fault.into());
+                let response = match asked {
+                    Asked::Operation(operation) => {
+                        refusal_response(procedure_of(operation), &refusal)
+                    }
+                    Asked::Message(_) => Response::Failed,
+                };
+                self.respond(to, told, &response);
+            }
             NotDone::Recalls(waiter) => {
-                let held = Held { to, message: message.into(), asks_until: None };
+                let held = Held { to, kept: asked.set_aside(), asks_until: None };
                 self.delegations.held.insert(waiter, held);
             }
             NotDone::Asks(question) => {
                 let Question { client, file, waiter } = *question;
                 let asks_until = Some(self.now.after(ASK_PATIENCE));
-                let held = Held { to, message: message.into(), asks_until };
+                let held = Held { to, kept: asked.set_aside(), asks_until };
                 self.delegations.held.insert(waiter, held);
                 if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
                     self.on_told(waiter, None);
@@ -94,22 +106,16 @@ impl Reactor {
 
     /// Carries out a request that waited.
     fn go_on_with(&mut self, waiter: WaiterId, told: Option<Told>) {
-        let Some(Held { to, message, .. }) = self.delegations.held.remove(&waiter) else {
+        let Some(Held { to, kept, .. }) = self.delegations.held.remove(&waiter) else {
             return;
         };
-        let Some(order) = self.order_of(to.endpoint) else {
+        if self.order_of(to.endpoint).is_none() {
             self.abandon(to);
             return;
-        };
-        // They were decoded before.
-        let Ok(header) = RequestHeader::decode(order, &message) else { return };
-        let store = &*self.whole_store;
-        let Ok(request) = handles::decode(store, order, &header, &message) else { return };
+        }
         self.settle();
-        if (to.logged || !self.is_gated(to, &request, &message))
-            && let Err(why) = self.dispatch_told(to, &header, &request, told)
-        {
-            self.refuse(to, why, &message);
+        if let Err(why) = self.carry_again(to, &kept, told) {
+            self.refuse_again(to, why, &kept);
         }
         self.settle();
     }

@@ -77,7 +77,19 @@ impl Reactor {
     /// ACCES if its session is fenced out.
     #[cold]
     pub(crate) fn pass(&mut self, answer: ReplyTo, request: &Request<'_>) -> Result<(), Status> {
-        touched(request).into_iter().flatten().try_for_each(|file| self.pass_file(answer, file))
+        self.pass_all(answer, touched(request))
+    }
+
+    /// The same for a request that touches these objects.
+    ///
+    /// # Errors
+    /// As [`Reactor::pass`].
+    pub(crate) fn pass_all(
+        &mut self,
+        answer: ReplyTo,
+        touched: [Option<&FileHandle>; 2],
+    ) -> Result<(), Status> {
+        touched.into_iter().flatten().try_for_each(|file| self.pass_file(answer, file))
     }
 
     /// Whether a request may touch an object that it has found.

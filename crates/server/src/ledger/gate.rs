@@ -7,13 +7,11 @@
 use dafs_filer::Touch;
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
-use dafs_ops::{Append, Operation, encode_outcome};
+use dafs_ops::{Append, Claim, Creation, Open, Operation, encode_outcome};
 use dafs_store::StoreError;
-use dafs_types::{CreateMode, FileHandle, ObjectType, Status};
-use dafs_wire::messages::{Open, OpenTarget, SetAttributesInline};
-use dafs_wire::{
-    ByteOrder, HEADER_BYTES, Request, RequestHeader, Response, encode_request, encode_response,
-};
+use dafs_types::{FileHandle, ObjectType, Status};
+use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
+use smallvec::SmallVec;
 
 use super::record::Reply;
 use super::{
@@ -21,16 +19,16 @@ use super::{
     Record, RequestKey, Running, Touched, Unsynced, is_failure,
 };
 use crate::caller::Caller;
-use crate::decode::{changes_of, components, name_of};
 use crate::fencing::operation_of_intent;
 use crate::files::Files;
-use crate::handles;
+use crate::files::attributes::changes_in;
 use crate::jobs::Job;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::respond::{ReplyStatus, blank};
-use crate::translate::{self, Scratch, outcome_of};
+use crate::set_aside::{Asked, SetAside, octets_of};
+use crate::translate::outcome_of;
 
 /// What a request is about to do, if it must be written down first.
 struct Plan {
@@ -42,110 +40,109 @@ struct Plan {
 impl Reactor {
     /// Sees to a request that may have to go through the journal. False if it may be
     /// carried out at once.
-    pub(crate) fn is_gated(
-        &mut self,
-        answer: ReplyTo,
-        request: &Request<'_>,
-        message: &[u8],
-    ) -> bool {
-        if self.ledger.is_none() || !changes_names(request) {
+    pub(crate) fn is_gated(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
+        if self.ledger.is_none() || !operation.changes_names() {
             return false;
         }
         if self.filer.has_fences()
-            && let Err(status) = self.pass(answer, request)
+            && let Err(status) = self.pass_all(answer, operation.touched())
         {
             self.fail(answer, status);
             return true;
         }
-        let plan = match self.plan(answer, request) {
+        let plan = match self.plan(answer, operation) {
             Ok(Some(plan)) => plan,
             Ok(None) => return false,
             Err(why) => {
-                self.refuse(answer, why, message);
+                self.refuse(answer, why, Asked::Operation(operation));
                 return true;
             }
         };
         let Some(ledger) = &mut self.ledger else { return false };
         if ledger.is_busy(&plan.places) {
-            ledger.held.push(Held { answer, message: message.into() });
+            ledger.held.push(Held { answer, operation: octets_of(operation) });
             return true;
         }
         if !answer.kept().is_some() {
             return false;
         }
-        // Carrying it out will say what cannot be asked for.
-        let Ok(operation) = operation_of(request) else { return false };
-        self.intend(answer, plan, operation, message);
+        self.intend(answer, plan, octets_of(operation));
         true
     }
 
     /// Looks at the names a request is about.
-    fn plan(&mut self, answer: ReplyTo, request: &Request<'_>) -> Result<Option<Plan>, NotDone> {
+    fn plan(
+        &mut self,
+        answer: ReplyTo,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Plan>, NotDone> {
         let by = self.caller(answer)?;
-        if matches!(request, Request::Remove(_) | Request::Rename(_) | Request::Open(_)) {
+        if matches!(operation, Operation::Remove(_) | Operation::Rename(_) | Operation::Open(_)) {
             self.filer.may_take(by.channel)?;
         }
         let mut files = self.files();
-        let lookup = |directory: &FileHandle, name: &str| match by.store().lookup(
-            &by,
-            directory,
-            &name_of(name)?,
-        ) {
-            Ok(object) => Ok(Some(object)),
-            Err(StoreError::NotFound) => Ok(None),
-            Err(error) => Err(Status::from(error)),
-        };
-        let plan = match request {
-            Request::Create(r) => match lookup(&r.directory, r.name)? {
-                Some(_) => return Err(Status::Exist.into()),
-                None => Plan::new(Facts::NameFree, [place(&r.directory, r.name)?], [r.directory]),
-            },
-            Request::Link(r) => match lookup(&r.directory, r.name)? {
+        let lookup =
+            |directory: &FileHandle, name: &[u8]| match by.store().lookup(&by, directory, name) {
+                Ok(object) => Ok(Some(object)),
+                Err(StoreError::NotFound) => Ok(None),
+                Err(error) => Err(Status::from(error)),
+            };
+        let plan = match operation {
+            Operation::CreateNode(asked) => match lookup(&asked.directory, asked.name)? {
                 Some(_) => return Err(Status::Exist.into()),
                 None => {
-                    files.touch(&by, &r.source, Touch::Link)?;
-                    let touched = [r.directory, r.source];
-                    Plan::new(Facts::NameFree, [place(&r.directory, r.name)?], touched)
+                    let places = [place(&asked.directory, asked.name)];
+                    Plan::new(Facts::NameFree, places, [asked.directory])
                 }
             },
-            Request::Remove(r) => {
-                let object = lookup(&r.directory, r.name)?.ok_or(Status::NoEnt)?;
+            Operation::Link(asked) => match lookup(&asked.directory, asked.name)? {
+                Some(_) => return Err(Status::Exist.into()),
+                None => {
+                    files.touch(&by, &asked.source, Touch::Link)?;
+                    let touched = [asked.directory, asked.source];
+                    Plan::new(Facts::NameFree, [place(&asked.directory, asked.name)], touched)
+                }
+            },
+            Operation::Remove(asked) => {
+                let object = lookup(&asked.directory, asked.name)?.ok_or(Status::NoEnt)?;
                 files.touch(&by, &object.handle, Touch::Remove)?;
                 let facts = Facts::Victim(object.handle);
-                Plan::new(facts, [place(&r.directory, r.name)?], [r.directory])
+                Plan::new(facts, [place(&asked.directory, asked.name)], [asked.directory])
             }
-            Request::Rename(r) => {
-                let object = lookup(&r.source, r.old_name)?.ok_or(Status::NoEnt)?.handle;
-                let replaced = lookup(&r.target, r.new_name)?.map(|object| object.handle);
+            Operation::Rename(asked) => {
+                let object = lookup(&asked.source, asked.old_name)?.ok_or(Status::NoEnt)?.handle;
+                let replaced = lookup(&asked.target, asked.new_name)?.map(|object| object.handle);
                 files.touch(&by, &object, Touch::Rename)?;
                 if let Some(replaced) = &replaced {
                     files.touch(&by, replaced, Touch::Remove)?;
                 }
-                let places = [place(&r.source, r.old_name)?, place(&r.target, r.new_name)?];
-                Plan::new(Facts::Renames { object, replaced }, places, [r.source, r.target])
+                let places =
+                    [place(&asked.source, asked.old_name), place(&asked.target, asked.new_name)];
+                let touched = [asked.source, asked.target];
+                Plan::new(Facts::Renames { object, replaced }, places, touched)
             }
-            Request::SetAttrInline(r) => {
-                let truncate = changes_of(&r.attributes)?.size == Some(0);
-                files.touch(&by, &r.file, Touch::SetAttributes { truncate })?;
-                Plan::new(Facts::Attributes, [itself(&r.file)], [r.file])
+            Operation::SetAttributes(asked) => {
+                let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
+                files.touch(&by, &asked.file, Touch::SetAttributes { truncate })?;
+                Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file])
             }
-            Request::Open(r) => return files.plan_open(&by, r),
+            Operation::Open(asked) => return files.plan_open(&by, asked),
             _ => return Ok(None),
         };
         Ok(Some(plan))
     }
 
     /// Writes the intent down; the request goes on once it is durable.
-    fn intend(&mut self, answer: ReplyTo, plan: Plan, operation: Vec<u8>, message: &[u8]) {
+    fn intend(&mut self, answer: ReplyTo, plan: Plan, operation: Box<[u8]>) {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
         };
         let Plan { facts, places, touched } = plan;
         let who = self.who(answer).credentials.clone();
-        let intent = Intent { key, who, facts, operation: operation.into() };
+        let intent = Intent { key, who, facts, operation: operation.clone() };
         let mut answer = answer;
         answer.logged = true;
-        let request = Intended::Request { answer, message: message.into() };
+        let request = Intended::Request { answer, operation };
         self.write_intent(answer, order, intent, places, touched, request);
     }
 
@@ -185,9 +182,8 @@ impl Reactor {
         let Some((key, order)) = self.request_key(answer) else { return };
         let who = self.who(answer).credentials.clone();
         let facts = Facts::Appends { file: asked.file, offset, length: asked.length };
-        let mut operation = Vec::new();
-        Operation::Append(asked).encode(&mut operation);
-        let intent = Intent { key, who, facts, operation: operation.into() };
+        let operation = octets_of(&Operation::Append(asked));
+        let intent = Intent { key, who, facts, operation };
         let (places, touched) = (Places::new(), Touched::new());
         self.write_intent(answer, order, intent, places, touched, Intended::Task(id));
     }
@@ -251,7 +247,7 @@ impl Reactor {
         while let Some(intended) = self.next_intended(durable) {
             match intended {
                 Intended::Task(id) => self.resume(id, None),
-                Intended::Request { answer, message } => self.carry_out(answer, &message),
+                Intended::Request { answer, operation } => self.carry_on(answer, operation),
             }
         }
     }
@@ -268,40 +264,24 @@ impl Reactor {
         intended.pop_front().map(|(_, intended)| intended)
     }
 
-    fn carry_out(&mut self, answer: ReplyTo, message: &[u8]) {
-        let Some(order) = self.order_of(answer.endpoint) else {
+    /// Carries a request out whose intent is durable.
+    fn carry_on(&mut self, answer: ReplyTo, operation: Box<[u8]>) {
+        if self.order_of(answer.endpoint).is_none() {
             // Whoever asked is gone, and with it in whose name this would be done.
             self.abandon(answer);
             return;
-        };
-        let decoded = RequestHeader::decode(order, message).and_then(|header| {
-            let request = handles::decode(&*self.whole_store, order, &header, message)?;
-            Ok((header, request))
-        });
-        // It was decoded before.
-        let Ok((header, request)) = decoded else { return self.fail(answer, Status::ServerFault) };
-        if let Err(why) = self.dispatch(answer, &header, &request) {
-            self.refuse(answer, why, message);
+        }
+        let kept = SetAside::Operation(operation);
+        if let Err(why) = self.carry_again(answer, &kept, None) {
+            self.refuse_again(answer, why, &kept);
         }
     }
 
     /// Serves again what waited for names that are free now.
     fn serve_held(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
-        for Held { answer, message } in std::mem::take(&mut ledger.held) {
-            let Some(order) = self.order_of(answer.endpoint) else {
-                self.abandon(answer);
-                continue;
-            };
-            let Ok(header) = RequestHeader::decode(order, &message) else { continue };
-            let store = &*self.whole_store;
-            let Ok(request) = handles::decode(store, order, &header, &message) else { continue };
-            if self.is_gated(answer, &request, &message) {
-                continue;
-            }
-            if let Err(why) = self.dispatch(answer, &header, &request) {
-                self.refuse(answer, why, &message);
-            }
+        for Held { answer, operation } in std::mem::take(&mut ledger.held) {
+            self.carry_on(answer, operation);
         }
     }
 
@@ -463,49 +443,18 @@ impl Reactor {
             }
         }
     }
-
-    /// SETATTR_DIRECT has its attributes: from here on it is as if they had come inline.
-    /// False if it may be carried out at once.
-    pub(crate) fn is_gated_as_inline(
-        &mut self,
-        answer: ReplyTo,
-        request: &SetAttributesInline<'_>,
-    ) -> bool {
-        if self.ledger.is_none() || answer.logged {
-            return false;
-        }
-        let Some(message) = self.as_inline(answer, request) else { return false };
-        self.is_gated(answer, &Request::SetAttrInline(*request), &message)
-    }
-
-    /// The message that would have brought the attributes.
-    pub(crate) fn as_inline(
-        &self,
-        answer: ReplyTo,
-        request: &SetAttributesInline<'_>,
-    ) -> Option<Vec<u8>> {
-        let order = self.order_of(answer.endpoint)?;
-        let header = RequestHeader::new(answer.stream, answer.sequence);
-        let mut message = vec![0; dafs_types::limits::REQUEST_BYTES_MAX];
-        let request = Request::SetAttrInline(*request);
-        let length = encode_request(order, &header, &request, &mut message).ok()?;
-        message.truncate(length);
-        Some(message)
-    }
 }
 
 impl Files<'_> {
     /// An OPEN is written down if it makes or truncates a file.
-    fn plan_open(&mut self, by: &Caller, request: &Open<'_>) -> Result<Option<Plan>, NotDone> {
-        let OpenTarget::Null { directory, path } = &request.target else { return Ok(None) };
-        let mode = request.creation.mode();
-        let names = components(path)?;
-        let names = names.list();
+    fn plan_open(&mut self, by: &Caller, asked: &Open<'_>) -> Result<Option<Plan>, NotDone> {
+        let Claim::Null { path } = &asked.claim else { return Ok(None) };
+        let names: SmallVec<[&[u8]; 8]> = path.iter().collect();
         let Some((last, way)) = names.split_last() else { return Ok(None) };
-        if mode == CreateMode::NoCreate {
+        if !asked.creation.is_any() {
             return Ok(None);
         }
-        let walked = self.walk(by, directory, way);
+        let walked = self.walk(by, &asked.from, way);
         if walked.error.is_some() {
             // Carrying it out will say how far it got.
             return Ok(None);
@@ -516,13 +465,13 @@ impl Files<'_> {
                 Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
             }
             Ok(object) => {
-                let changes = request.creation.attributes().map(changes_of).transpose()?;
-                let truncates = changes.is_some_and(|changes| changes.size == Some(0))
-                    && mode == CreateMode::Unchecked
+                let changes = asked.creation.attributes().map(changes_in).transpose()?;
+                let truncates = changes.is_some_and(|(changes, _)| changes.size == Some(0))
+                    && matches!(asked.creation, Creation::Unchecked { .. })
                     && object.attributes.kind == ObjectType::Regular;
                 let handle = object.handle;
                 if truncates {
-                    let (access, deny) = (request.access, request.deny);
+                    let (access, deny) = (asked.access, asked.deny);
                     self.touch(by, &handle, Touch::Open { access, deny, truncate: true })?;
                 }
                 let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
@@ -565,34 +514,12 @@ impl Plan {
     }
 }
 
-/// A name of a message in its directory.
-fn place(directory: &FileHandle, name: &str) -> Result<Place, Status> {
-    Ok((*directory, name_of(name)?.into()))
+/// A name in its directory.
+fn place(directory: &FileHandle, name: &[u8]) -> Place {
+    (*directory, name.into())
 }
 
 /// An object, under whatever name.
 fn itself(object: &FileHandle) -> Place {
     (*object, Box::default())
-}
-
-/// What a request asks for, as it is written down.
-fn operation_of(request: &Request<'_>) -> Result<Vec<u8>, NotDone> {
-    let mut scratch = Scratch::new();
-    let operation = translate::operation(request, &mut scratch)?;
-    let mut encoded = Vec::new();
-    operation.ok_or(Status::ServerFault)?.encode(&mut encoded);
-    Ok(encoded)
-}
-
-/// Whether a request may change names or attributes.
-fn changes_names(request: &Request<'_>) -> bool {
-    match request {
-        Request::Create(_)
-        | Request::Link(_)
-        | Request::Remove(_)
-        | Request::Rename(_)
-        | Request::SetAttrInline(_) => true,
-        Request::Open(open) => open.creation.mode() != CreateMode::NoCreate,
-        _ => false,
-    }
 }

@@ -60,8 +60,8 @@ pub(crate) type Touched = ArrayVec<FileHandle, 2>;
 
 /// What waits for its intent to be durable.
 enum Intended {
-    /// A request, to be carried out then.
-    Request { answer: ReplyTo, message: Box<[u8]> },
+    /// A request, to be carried out then: the operation that it asks for.
+    Request { answer: ReplyTo, operation: Box<[u8]> },
     /// A task, to be stepped then.
     Task(TaskId),
 }
@@ -111,7 +111,8 @@ struct Unsynced {
 /// A request that waits for others to be done with a name.
 struct Held {
     answer: ReplyTo,
-    message: Box<[u8]>,
+    /// What it asks for, as an operation encodes itself.
+    operation: Box<[u8]>,
 }
 
 pub(crate) struct Ledger {

@@ -1,15 +1,15 @@
 //! Requests that wait for searches.
 
 use dafs_types::{FileHandle, Status};
-use dafs_wire::{Request, RequestHeader};
+use dafs_wire::RequestHeader;
 
 use super::{Handles, SearchJob, WAITING_COUNT_MAX, WAITING_PER_CHANNEL_MAX, Waiting};
-use crate::fencing::touched;
 use crate::handles;
 use crate::jobs::Job;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::set_aside::Asked;
 
 impl Reactor {
     /// Whether a request waits until an object that it names has been looked for. It must not
@@ -18,41 +18,48 @@ impl Reactor {
     pub(crate) fn awaits_search(
         &mut self,
         answer: ReplyTo,
-        request: &Request<'_>,
-        message: &[u8],
+        asked: Asked<'_>,
+        named: [Option<&FileHandle>; 2],
     ) -> bool {
         if !self.searching.is_possible {
             return false;
         }
         let store = &self.whole_store;
-        let named = touched(request).into_iter().flatten().copied();
+        let named = named.into_iter().flatten().copied();
         let handles: Handles = named.filter(|handle| store.must_search(handle)).collect();
-        !handles.is_empty() && self.wait_for_search(answer, message, handles)
+        !handles.is_empty() && self.wait_for_search(answer, asked, handles)
     }
 
-    /// The same of a request that has failed with DELAY, by its message.
+    /// The same of a request that has failed with DELAY.
     #[cold]
-    pub(crate) fn awaits_search_after_all(&mut self, answer: ReplyTo, message: &[u8]) -> bool {
+    pub(crate) fn awaits_search_after_all(&mut self, answer: ReplyTo, asked: Asked<'_>) -> bool {
         if !self.searching.is_possible {
             return false;
         }
+        let message = match asked {
+            Asked::Operation(operation) => {
+                return self.awaits_search(answer, asked, operation.named());
+            }
+            Asked::Message(message) => message,
+        };
         let Some(order) = self.order_of(answer.endpoint) else { return false };
         let Ok(header) = RequestHeader::decode(order, message) else { return false };
-        let store = &*self.whole_store;
-        let Ok(mut request) = handles::decode(store, order, &header, message) else { return false };
-        let named = handles::named(&mut request).into_iter().flatten().map(|handle| *handle);
-        let handles: Handles = named.filter(|handle| store.must_search(handle)).collect();
-        !handles.is_empty() && self.wait_for_search(answer, message, handles)
+        let store = self.whole_store.clone();
+        match handles::decode(&*store, order, &header, message) {
+            Ok(request) => self.awaits_search(answer, asked, handles::named(&request)),
+            Err(_) => false,
+        }
     }
 
     #[cold]
-    fn wait_for_search(&mut self, answer: ReplyTo, message: &[u8], handles: Handles) -> bool {
+    fn wait_for_search(&mut self, answer: ReplyTo, asked: Asked<'_>, handles: Handles) -> bool {
         let waiting = &self.searching.waiting;
         let of_it = waiting.iter().filter(|it| it.answer.endpoint == answer.endpoint).count();
         if waiting.len() >= WAITING_COUNT_MAX || of_it >= WAITING_PER_CHANNEL_MAX {
             return false;
         }
-        self.searching.waiting.push(Waiting { answer, message: message.into(), handles });
+        let kept = asked.set_aside();
+        self.searching.waiting.push(Waiting { answer, kept, handles });
         self.start_search();
         true
     }
@@ -89,22 +96,16 @@ impl Reactor {
     /// DELAY where they would have to wait once more.
     pub(crate) fn on_searched(&mut self) {
         self.searching.is_under_way = false;
-        for Waiting { answer, message, .. } in std::mem::take(&mut self.searching.current) {
-            let Some(order) = self.order_of(answer.endpoint) else {
+        for Waiting { answer, kept, .. } in std::mem::take(&mut self.searching.current) {
+            if self.order_of(answer.endpoint).is_none() {
                 self.abandon(answer);
                 continue;
-            };
-            // They were decoded before.
-            let Ok(header) = RequestHeader::decode(order, &message) else { continue };
-            let store = self.whole_store.clone();
-            let Ok(request) = handles::decode(&*store, order, &header, &message) else { continue };
+            }
             self.settle();
-            if answer.logged || !self.is_gated(answer, &request, &message) {
-                match self.dispatch(answer, &header, &request) {
-                    Err(NotDone::Failed(Status::Delay)) => self.fail(answer, Status::Delay),
-                    Err(why) => self.refuse(answer, why, &message),
-                    Ok(()) => {}
-                }
+            match self.carry_again(answer, &kept, None) {
+                Err(NotDone::Failed(Status::Delay)) => self.fail(answer, Status::Delay),
+                Err(why) => self.refuse_again(answer, why, &kept),
+                Ok(()) => {}
             }
             self.settle();
         }
