@@ -121,8 +121,8 @@ pub struct Arguments {
     /// restart of the server to take back what they held. Default: 90.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: Option<u64>,
-    /// Seconds that a client's transfer may take while others wait for what it holds, besides
-    /// what its octets need at 512 KiB a second; then the client is disconnected. Default: 10.
+    /// Seconds that a client's transfers may keep others waiting for what they hold, besides
+    /// what their octets need at 512 KiB a second; then the client is disconnected. Default: 10.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub transfer_patience: Option<u64>,
     /// CRC on every iWARP frame; not over TLS, which needs none.

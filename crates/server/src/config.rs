@@ -44,8 +44,8 @@ pub struct ServerConfig {
     /// How long a change of a fencing list waits for transfers of a client that is fenced
     /// out; then its connection is broken.
     pub fence_patience: Duration,
-    /// How long the oldest transfer of a connection may take while others wait for what it
-    /// holds, besides what its octets need at 512 KiB a second; then its connection is broken.
+    /// How late a connection may be with its transfers while others wait for what they hold,
+    /// besides what its octets need at 512 KiB a second; then it is broken.
     pub transfer_patience: Duration,
     /// Whether requests are counted and timed. Only measurements of what that costs go without.
     pub metrics: bool,

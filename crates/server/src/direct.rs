@@ -42,7 +42,8 @@ impl Reactor {
         }
         let staging = self.stage(bytes.into())?;
         let loan = Loan::Staging(staging.region.key);
-        let cookie = self.loans.insert(answer.endpoint, loan);
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let cookie = self.loans.insert(answer.endpoint, loan, length);
         let mut done = 0;
         for buffer in buffers {
             let left = bytes.len() - done;

@@ -46,10 +46,10 @@ use crate::opened::Opened;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
 use crate::searching::Searching;
-use crate::stalls::Stalls;
+use crate::stalls::{Direction, Stalls};
 use crate::stats::ServerStats;
 use crate::task::Tasks;
-use crate::transfer::{Cookie, Loan, Loans};
+use crate::transfer::{Cookie, Lent, Loan, Loans};
 use crate::users::Users;
 
 pub(crate) struct Reactor {
@@ -371,15 +371,19 @@ impl Reactor {
     #[inline]
     pub(crate) fn on_loan_done(&mut self, cookie: Cookie) {
         let Cookie::Loan(index) = cookie else { return };
-        match self.loans.take(index) {
-            Some(Loan::Pin(pin)) => self.cache.unpin(pin),
-            Some(Loan::Pins(pins)) => {
-                for pin in pins {
-                    self.cache.unpin(pin);
-                }
+        if let Some(Lent { endpoint, loan, length, .. }) = self.loans.take(index) {
+            if self.stalls.is_watching() {
+                self.stalls.note_moved((endpoint, Direction::Out), length);
             }
-            Some(Loan::Staging(key)) => self.interface.deregister(key),
-            None => {}
+            match loan {
+                Loan::Pin(pin) => self.cache.unpin(pin),
+                Loan::Pins(pins) => {
+                    for pin in pins {
+                        self.cache.unpin(pin);
+                    }
+                }
+                Loan::Staging(key) => self.interface.deregister(key),
+            }
         }
         self.filer.leave_fence(operation_of_loan(index));
     }

@@ -211,8 +211,7 @@ impl Reactor {
                     { dafs_store::cache::PIECE_COUNT_MAX },
                 > = pieces.iter().map(|p| self.arena.local(p.offset, p.length)).collect();
                 let length: u32 = pieces.iter().map(|piece| piece.length).sum();
-                let cookie =
-                    Loan::of(pieces).map_or(Cookie::Silent, |loan| self.lend(answer, loan));
+                let cookie = self.lend(answer, pieces, length);
                 let data = InlineData::Follows { length };
                 let result = ReadInlineResult { end_of_file: is_end, data };
                 let response = Response::ReadInline(result);
@@ -235,7 +234,7 @@ impl Reactor {
         let start = task.done - length;
         let spans: arrayvec::ArrayVec<Span, { dafs_store::cache::PIECE_COUNT_MAX }> =
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
-        let cookie = Loan::of(pieces).map_or(Cookie::Silent, |loan| self.lend(answer, loan));
+        let cookie = self.lend(answer, pieces, length);
         let mut cut = Cut::new(&spans, buffers.as_slice(), start, length);
         while let Some((local, remote)) = cut.next(&self.arena) {
             if !self.post_write(answer.endpoint, &local, remote, cookie, cut.is_empty()) {
@@ -244,10 +243,11 @@ impl Reactor {
         }
     }
 
-    /// Lends pieces to the connection an answer goes over.
+    /// Lends pieces, which are `length` octets, to the connection an answer goes over.
     #[inline]
-    fn lend(&mut self, answer: ReplyTo, loan: Loan) -> Cookie {
-        self.loans.insert(answer.endpoint, loan)
+    fn lend(&mut self, answer: ReplyTo, pieces: &mut Pieces, length: u32) -> Cookie {
+        let Some(loan) = Loan::of(pieces) else { return Cookie::Silent };
+        self.loans.insert(answer.endpoint, loan, length)
     }
 
     pub(crate) fn unpin_all(&mut self, pieces: &mut Pieces) {

@@ -70,22 +70,42 @@ impl Loan {
         }
         Some(Loan::Pins(pieces.drain(..).map(|piece| piece.pin).collect()))
     }
+
+    /// One of the pins, if there are any: all are of one file.
+    pub fn first_pin(&self) -> Option<&Pin> {
+        match self {
+            Loan::Pin(pin) => Some(pin),
+            Loan::Pins(pins) => pins.first(),
+            Loan::Staging(_) => None,
+        }
+    }
+}
+
+/// What is lent to a connection.
+#[derive(Debug)]
+pub struct Lent {
+    pub endpoint: EndpointId,
+    pub loan: Loan,
+    /// Octets.
+    pub length: u32,
+    /// Higher than those of loans made before.
+    pub number: u64,
 }
 
 /// All loans.
 #[derive(Debug, Default)]
 pub struct Loans {
-    all: Slab<(EndpointId, Loan, u64), Loan>,
+    all: Slab<Lent, Loan>,
     /// Loans so far: which is older.
     count: u64,
 }
 
 impl Loans {
-    /// Keeps what is lent to a connection and names it.
+    /// Keeps what is lent to a connection, so many octets, and names it.
     #[inline]
-    pub fn insert(&mut self, endpoint: EndpointId, loan: Loan) -> Cookie {
+    pub fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {
         self.count += 1;
-        Cookie::Loan(self.all.insert((endpoint, loan, self.count)))
+        Cookie::Loan(self.all.insert(Lent { endpoint, loan, length, number: self.count }))
     }
 
     /// Loans now.
@@ -93,26 +113,20 @@ impl Loans {
         self.all.len()
     }
 
-    /// Every loan: its name, to whom it is lent, and what.
-    pub fn iter(&self) -> impl Iterator<Item = (LoanId, EndpointId, &Loan)> {
-        self.all.iter().map(|(id, (endpoint, loan, _))| (id, *endpoint, loan))
-    }
-
-    /// Every loan: a number that is higher than those of loans made before, to whom it is lent,
-    /// and what.
-    pub fn by_age(&self) -> impl Iterator<Item = (u64, EndpointId, &Loan)> {
-        self.all.values().map(|(endpoint, loan, number)| (*number, *endpoint, loan))
+    /// Every loan, with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (LoanId, &Lent)> {
+        self.all.iter()
     }
 
     /// Who has a loan.
     pub fn holder(&self, id: LoanId) -> Option<EndpointId> {
-        self.all.get(id).map(|(endpoint, ..)| *endpoint)
+        self.all.get(id).map(|lent| lent.endpoint)
     }
 
     /// Ends a loan.
     #[inline]
-    pub fn take(&mut self, id: LoanId) -> Option<Loan> {
-        self.all.remove(id).map(|(_, loan, _)| loan)
+    pub fn take(&mut self, id: LoanId) -> Option<Lent> {
+        self.all.remove(id)
     }
 }
 

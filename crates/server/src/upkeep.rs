@@ -8,6 +8,8 @@ use dafs_store::cache::Progress;
 
 use crate::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
+use crate::reply_to::TaskId;
+use crate::stalls::in_turns;
 
 impl Reactor {
     /// Takes in what the pool has done.
@@ -52,13 +54,25 @@ impl Reactor {
 
     fn pass_on(&mut self, progress: Progress) {
         let [for_file, for_room] = self.tasks.woken_by(progress.file);
-        for id in for_file {
+        for id in self.clients_in_turns(for_file) {
             self.resume(id, progress.error);
         }
         // They may be of other files, and have nothing to do with its errors.
-        for id in for_room {
+        for id in self.clients_in_turns(for_room) {
             self.resume(id, None);
         }
+    }
+
+    /// What waits for the same, such that no client's many requests keep another's few waiting:
+    /// neither sessions nor those whom limits are counted for.
+    fn clients_in_turns(&self, waiting: Vec<TaskId>) -> Vec<TaskId> {
+        let endpoint_of = |id| self.tasks.get(id).map(|task| task.reply_to.endpoint);
+        let first = waiting.first().and_then(|id| endpoint_of(*id));
+        if waiting.iter().all(|id| endpoint_of(*id) == first) {
+            return waiting;
+        }
+        let sessions = in_turns(waiting, endpoint_of);
+        in_turns(sessions, |id| endpoint_of(id).map(|endpoint| self.holder_of(endpoint)))
     }
 
     /// Runs a job here if it is likely to be quick, or gives it to the pool. Returns

@@ -216,7 +216,7 @@ impl Rogue {
 
     /// Asks in good order on stream 0. `None` if the connection ended instead.
     pub fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
-        self.sequence += 1;
+        self.sequence = self.sequence.wrapping_add(1);
         self.request(0, self.sequence, request);
         self.answer()
     }
@@ -228,7 +228,7 @@ impl Rogue {
 
     /// The same with a message made by hand, for a stream and a number.
     pub fn outcome_of(&mut self, make: impl FnOnce(u16, u16) -> Vec<u8>) -> Option<Status> {
-        self.sequence += 1;
+        self.sequence = self.sequence.wrapping_add(1);
         self.send(&make(0, self.sequence));
         self.status()
     }

@@ -39,6 +39,8 @@ pub struct Strand {
     /// All that can be read is posted.
     is_whole: bool,
     pub transfers_left: u32,
+    /// Octets that it reads and has posted, and that are not let go yet.
+    posted: u32,
     pub transfer_failed: bool,
     /// What is read from.
     pins: Vec<Pin>,
@@ -60,6 +62,11 @@ impl Strand {
     /// Whether it reads, so that others may read meanwhile.
     pub fn is_read(&self) -> bool {
         self.kind == IoKind::Read
+    }
+
+    /// Octets of the transfers that it waits for.
+    pub fn octets_moving(&self) -> u32 {
+        self.token.as_ref().map_or(self.posted, |token| token.length())
     }
 
     fn place(&self) -> u64 {

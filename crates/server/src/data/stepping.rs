@@ -212,6 +212,7 @@ impl Reactor {
             _ => return,
         };
         if left == 0 {
+            self.note_transfers(id);
             self.resume(id, None);
         }
     }

@@ -17,7 +17,7 @@ use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Work, WriteSource, WriteTask};
-use crate::transfer::{Loan, LoanId};
+use crate::transfer::LoanId;
 
 impl Reactor {
     /// Begins a change of a list; whoever asked is told under `ticket` when it holds.
@@ -140,15 +140,11 @@ impl Reactor {
                 running.push(RunningRequest { operation, channel, file });
             }
         }
-        for (id, endpoint, loan) in self.loans.iter() {
-            let pin = match loan {
-                Loan::Pin(pin) => Some(pin),
-                Loan::Pins(pins) => pins.first(),
-                // What was gathered before shows nothing that comes after.
-                Loan::Staging(_) => None,
-            };
+        for (id, lent) in self.loans.iter() {
+            // What was gathered before shows nothing that comes after.
+            let pin = lent.loan.first_pin();
             if let Some(file) = pin.and_then(|pin| self.cache.pinned_file(pin)) {
-                let (operation, channel) = (operation_of_loan(id), channel_of(endpoint));
+                let (operation, channel) = (operation_of_loan(id), channel_of(lent.endpoint));
                 running.push(RunningRequest { operation, channel, file });
             }
         }

@@ -277,7 +277,7 @@ impl Reactor {
         };
         let (endpoint, local, remote) = (hit.answer.endpoint, hit.local, hit.remote);
         if let Hold::Read { pin, .. } = std::mem::replace(&mut hit.hold, Hold::Lent { is_end }) {
-            let cookie = self.loans.insert(endpoint, Loan::Pin(pin));
+            let cookie = self.loans.insert(endpoint, Loan::Pin(pin), local.length);
             self.post_write(endpoint, &[local], remote, cookie, true);
         }
         true

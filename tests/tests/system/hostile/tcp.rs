@@ -110,6 +110,23 @@ impl Wire {
         self.send(&frame);
     }
 
+    /// Delivers what the server has asked for, in a segment that is no answer.
+    pub fn deliver(&mut self, asked: &[u8], octets: &[u8]) {
+        assert_eq!(asked[1] & 0xf, 1, "the server asks for something");
+        let sink = &asked[UNTAGGED_HEADER..];
+        let stag = u32::from_be_bytes(sink[..4].try_into().unwrap());
+        let offset = u64::from_be_bytes(sink[4..12].try_into().unwrap());
+        self.segment(&tagged(0xc1, 0x42, stag, offset, octets));
+    }
+
+    /// Whether the server has said anything that was not listened to yet, or has ended the stream.
+    pub fn has_heard(&self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        let peeked = self.socket.peek(&mut [0]);
+        self.socket.set_nonblocking(false).unwrap();
+        !peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// Waits for the end of the connection; the Terminate that came before it, if one
     /// did: layer, type and code.
     pub fn ends(mut self) -> Option<(u8, u8, u8)> {

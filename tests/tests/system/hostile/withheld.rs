@@ -1,22 +1,27 @@
 //! Transfers that a client does not let come to their end: whoever needs what they hold goes on
 //! after a while, and the client is parted.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dafs_client::OpenOptions;
-use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId};
-use dafs_wire::messages::{AppendDirect, SessionOptions, WriteDirect};
+use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId, Status};
+use dafs_wire::messages::{
+    AppendDirect, AppendInline, Empty, InlineData, Placement, SessionOptions, WriteDirect,
+};
 use dafs_wire::{Checksum, DirectBuffer, DirectBuffers, Request};
 
 use super::shm::{Rings, expose};
 use super::tcp::Wire;
-use crate::fixture::{Fixture, Transport, pattern, transports};
+use crate::fixture::{Ending, Fixture, HANG, Transport, pattern, transports};
 use crate::rogue::{Rogue, encoded, login_as};
 
 const LENGTH: u32 = 64 << 10;
 /// A region that the server may read, if only its owner answered.
 const STAG: u32 = 256;
 const ADDRESS: u64 = 0x10000;
+/// What a client that takes its time appends at once.
+const DROP: &[u8] = b"drop";
 
 fn fixture() -> Fixture {
     Fixture::with(|config| config.transfer_patience = Duration::from_millis(200))
@@ -27,12 +32,15 @@ fn buffer() -> DirectBuffer {
 }
 
 fn appending(file: FileHandle) -> Vec<u8> {
+    appending_on((0, 1), file, LENGTH)
+}
+
+/// An append on a stream, with its number there.
+fn appending_on((stream, number): (u16, u16), file: FileHandle, length: u32) -> Vec<u8> {
     let (stability, checksum) = (Stability::DataSync, Checksum::NONE);
-    let state = StateId::ANONYMOUS;
-    let buffer = buffer();
-    let (length, hint) = (LENGTH, CacheHint::default());
+    let (state, buffer, hint) = (StateId::ANONYMOUS, buffer(), CacheHint::default());
     let request = AppendDirect { file, state, length, stability, hint, checksum, buffer };
-    encoded(0, 1, &Request::AppendDirect(request))
+    encoded(stream, number, &Request::AppendDirect(request))
 }
 
 fn writing(file: FileHandle) -> Vec<u8> {
@@ -102,6 +110,78 @@ fn an_append_that_is_never_delivered_lets_others_append() {
         parted();
         assert_eq!(std::fs::read(fixture.local("log")).unwrap(), [&data[..], b"more"].concat());
     }
+}
+
+#[test]
+fn drop_by_drop_a_client_does_not_keep_others_from_appending() {
+    let fixture = Fixture::with(|config| config.transfer_patience = Duration::from_secs(1));
+    std::fs::write(fixture.local("log"), b"").unwrap();
+    let mut rogue = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let handle = rogue.lookup("log");
+    let mut wire = Wire::logged_in(&fixture.address(Transport::Tcp), false);
+    for stream in 1..16 {
+        wire.message(&appending_on((stream, 1), handle, DROP.len() as u32));
+    }
+    let is_parted = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Ends with this, even if that is a panic.
+        let ending = Ending(&is_parted);
+        scope.spawn(|| {
+            let (_client, session) = fixture.connect(Transport::Shm);
+            let file = session.open("/log", &OpenOptions::write()).unwrap();
+            while !is_parted.load(Ordering::Acquire) {
+                file.append(b"more").unwrap();
+            }
+        });
+        let mut drops = 0;
+        while let Some((segment, _)) = wire.frame() {
+            if segment[1] & 0xf == 1 {
+                drops += 1;
+                assert!(drops < 15, "each drop has bought it the whole patience");
+                // It takes its time.
+                std::thread::park_timeout(Duration::from_millis(400));
+                wire.deliver(&segment, DROP);
+            }
+        }
+        drop(ending);
+    });
+}
+
+#[test]
+fn appends_of_one_client_take_turns_with_those_of_others() {
+    let fixture = Fixture::with(|config| config.transfer_patience = 10 * HANG);
+    std::fs::write(fixture.local("log"), b"").unwrap();
+    let mut other = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let handle = other.lookup("log");
+    let mut wire = Wire::logged_in(&fixture.address(Transport::Tcp), false);
+    for stream in 1..8 {
+        wire.message(&appending_on((stream, 1), handle, DROP.len() as u32));
+    }
+    let (first, _) = wire.frame().expect("the server asks");
+    other.request(
+        1,
+        1,
+        &Request::AppendInline(AppendInline {
+            file: handle,
+            state: StateId::ANONYMOUS,
+            stability: Stability::DataSync,
+            hint: CacheHint::default(),
+            placement: Placement::Packed,
+            data: InlineData::Here(b"more"),
+        }),
+    );
+    assert_eq!(other.outcome(&Request::Null(Empty)), Some(Status::Ok), "it waits behind others");
+    wire.deliver(&first, DROP);
+    let second = loop {
+        let (segment, _) = wire.frame().expect("the server asks again");
+        if segment[1] & 0xf == 1 {
+            break segment;
+        }
+    };
+    wire.deliver(&second, DROP);
+    assert_eq!(other.status(), Some(Status::Ok), "its turn comes before the third");
+    drop(wire);
+    assert_eq!(std::fs::read(fixture.local("log")).unwrap(), [DROP, DROP, b"more"].concat());
 }
 
 #[test]

@@ -92,6 +92,7 @@ impl Reactor {
             done: 0,
             is_whole: false,
             transfers_left: 0,
+            posted: 0,
             transfer_failed: false,
             pins: Vec::new(),
             staged: Vec::new(),
@@ -277,11 +278,13 @@ impl Reactor {
             return false;
         }
         strand.transfers_left += 1;
+        strand.posted += remote.length;
         true
     }
 
     /// Nothing of what a strand has shown is being read any more.
     fn let_go(&mut self, strand: &mut Strand) {
+        strand.posted = 0;
         for pin in strand.pins.drain(..) {
             self.cache.unpin(pin);
         }
