@@ -7,8 +7,13 @@
 //! and holder together after a few, so that nobody locks a user out from elsewhere, and by holder
 //! alone after more, whatever names were tried.
 //!
+//! Many people may share an address, and one of them may guess. So a user who has come in from a
+//! holder within [`PROVEN_FOR`] is proven there: only failures with that very name delay them, and
+//! where a holder's checks find no more room, theirs take the place of one that is not proven.
+//!
 //! Invariant: every job that is taken in is given to the pool once, or its connection is gone, or
-//! it is refused for one with a better claim; what is remembered of failures has a bound.
+//! it is refused for one with a better claim; what is remembered of failures and of who is proven
+//! has a bound.
 
 mod checks;
 
@@ -64,11 +69,11 @@ enum Placed {
 impl Logins {
     fn place(&mut self, holder: Holder, waiting: Waiting) -> Placed {
         let own = self.waiting.get(&holder).map_or(0, VecDeque::len);
-        if own >= HOLDER_WAITING_MAX {
-            return Placed::Refused;
-        }
         let mut placed = Placed::Waits;
-        if self.count >= WAITING_MAX {
+        if own >= HOLDER_WAITING_MAX {
+            let Some(out) = self.put_out_for(holder, &waiting) else { return Placed::Refused };
+            placed = Placed::Instead(out);
+        } else if self.count >= WAITING_MAX {
             let largest = self.waiting.iter().max_by_key(|(_, queue)| queue.len());
             let Some((&largest, queue)) = largest.filter(|(_, queue)| queue.len() > own + 1) else {
                 return Placed::Refused;
@@ -85,6 +90,26 @@ impl Logins {
             self.turns.push_back(holder);
         }
         placed
+    }
+
+    /// Makes room among a holder's own checks for one of a user who is proven there: the youngest
+    /// goes that is not proven, or the youngest of the user who has the most.
+    fn put_out_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
+        let is_proven =
+            |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());
+        if !is_proven(waiting) {
+            return None;
+        }
+        let queue = self.waiting.get(&holder)?;
+        let place = queue.iter().rposition(|other| !is_proven(other)).or_else(|| {
+            let count_of =
+                |user: &Option<Box<str>>| queue.iter().filter(|w| w.user == *user).count();
+            let most = queue.iter().map(|other| count_of(&other.user)).max()?;
+            let has_most = |other: &Waiting| count_of(&other.user) == most;
+            let is_more = most > count_of(&waiting.user) + 1;
+            queue.iter().rposition(has_most).filter(|_| is_more)
+        })?;
+        self.take(holder, |queue| queue.remove(place)).map(|out| out.endpoint)
     }
 
     /// Takes something out of a holder's queue.
@@ -198,6 +223,8 @@ struct Told {
 struct Failures {
     pairs: BTreeMap<(Holder, Box<str>), Failed>,
     holders: BTreeMap<Holder, Failed>,
+    /// When a user came in from a holder last.
+    proven: BTreeMap<(Holder, Box<str>), Moment>,
     told: BTreeMap<(Line, Holder), Told>,
 }
 
@@ -209,6 +236,9 @@ impl Failures {
         }
         let pair = user.and_then(|user| self.pairs.get(&(holder, user.into())));
         let by_pair = pair.map_or(Moment(0), |pair| pair.due(PAIR_FREE, PAIR_DELAY_MAX));
+        if self.is_proven(holder, user) {
+            return by_pair;
+        }
         let by_holder = self.holders.get(&holder);
         by_pair.max(by_holder.map_or(Moment(0), |own| own.due(HOLDER_FREE, HOLDER_DELAY_MAX)))
     }
@@ -222,12 +252,19 @@ impl Failures {
         self.holders.entry(holder).or_default().note(now);
     }
 
-    /// A user has come in: what was mistyped before does not count. What the holder tried with
-    /// other names does.
-    fn forgive(&mut self, holder: Holder, user: Option<&str>) {
+    /// A user has come in: what was mistyped before does not count, and what others behind the same
+    /// holder try does not either from now on. What the holder tried with other names does.
+    fn forgive(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
         if let Some(user) = user {
             self.pairs.remove(&(holder, user.into()));
+            make_room(&mut self.proven, |came_in| *came_in);
+            self.proven.insert((holder, user.into()), now);
         }
+    }
+
+    /// Whether a user has lately come in from a holder.
+    fn is_proven(&self, holder: Holder, user: Option<&str>) -> bool {
+        user.is_some_and(|user| self.proven.contains_key(&(holder, user.into())))
     }
 
     /// Whether the log may have another line about a holder.
@@ -248,6 +285,7 @@ impl Failures {
         let is_late = |failed: &Failed| now.since(failed.last) < FORGOTTEN_AFTER;
         self.pairs.retain(|_, failed| is_late(failed));
         self.holders.retain(|_, failed| is_late(failed));
+        self.proven.retain(|_, came_in| now.since(*came_in) < PROVEN_FOR);
         let mut left_out = Vec::new();
         self.told.retain(|(_, holder), told| {
             let is_over = now.since(told.since) >= LINES_PERIOD;
@@ -286,7 +324,9 @@ const PAIR_DELAY_MAX: Duration = Duration::from_secs(8);
 const HOLDER_DELAY_MAX: Duration = Duration::from_secs(2);
 /// Failures count for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
-/// Entries of each table of failures.
+/// For so long after a login other users' failures do not delay the same user from the same place.
+const PROVEN_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Entries of each table of failures, and of that of users who are proven.
 const FAILURES_MAX: usize = 4096;
 /// Lines in the log about one holder in a period; the rest is told as a number.
 const LINES_MAX: u32 = 10;
@@ -319,7 +359,7 @@ mod tests {
         assert_eq!(failures.due(host(1), Some("ann")), at(100).after(PAIR_DELAY_MAX));
         assert!(failures.due(host(2), Some("ann")) <= at(0), "she comes from elsewhere");
         assert!(failures.due(host(1), Some("bob")) <= at(0), "a neighbour of the guesser");
-        failures.forgive(host(1), Some("ann"));
+        failures.forgive(host(1), Some("ann"), at(100));
         assert!(failures.due(host(1), Some("ann")) <= at(0), "she is herself");
     }
 
@@ -335,6 +375,28 @@ mod tests {
         assert_eq!(failures.due(Holder::User(0), Some("root")), Moment(0));
         failures.tick(at(50).after(FORGOTTEN_AFTER));
         assert_eq!(failures.due(host(1), Some("new")), Moment(0), "it is long ago");
+    }
+
+    #[test]
+    fn who_has_lately_come_in_is_delayed_by_failures_with_their_own_name_alone() {
+        let mut failures = Failures::default();
+        failures.forgive(host(1), Some("ann"), at(0));
+        for number in 0..100 {
+            failures.note(host(1), Some(&format!("user{number}")), at(50));
+        }
+        assert_eq!(failures.due(host(1), Some("ann")), Moment(0));
+        assert_eq!(failures.due(host(1), Some("bob")), at(50).after(HOLDER_DELAY_MAX));
+        assert!(!failures.is_proven(host(2), Some("ann")), "she was not seen there");
+        for _ in 0..10 {
+            failures.note(host(1), Some("ann"), at(60));
+        }
+        assert_eq!(failures.due(host(1), Some("ann")), at(60).after(PAIR_DELAY_MAX));
+        failures.tick(at(0).after(PROVEN_FOR));
+        assert!(!failures.is_proven(host(1), Some("ann")), "it is long ago");
+        for number in 0..2 * FAILURES_MAX as u64 {
+            failures.forgive(host(1), Some(&number.to_string()), at(number));
+        }
+        assert_eq!(failures.proven.len(), FAILURES_MAX);
     }
 
     #[test]

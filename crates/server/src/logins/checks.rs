@@ -52,7 +52,7 @@ impl Reactor {
         let failures = &mut self.logins.failures;
         let is_told = match failed {
             None => {
-                failures.forgive(holder, user.as_deref());
+                failures.forgive(holder, user.as_deref(), self.now);
                 false
             }
             // Our own fault says nothing of who asked.

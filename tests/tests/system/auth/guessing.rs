@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 
 use dafs_client::{Client, ClientConfig, Login, OpenOptions, SessionOptions};
+use dafs_server::ServerConfig;
 use dafs_types::{AuthType, Status};
 use dafs_wire::Request;
 use dafs_wire::messages::Empty;
 
 use super::{passwords, try_connect};
-use crate::fixture::{Fixture, Transport};
+use crate::fixture::{Fixture, HANG, Transport};
 use crate::hostile::tcp::Wire;
 use crate::rogue::{Rogue, encoded, login_by_password};
 
@@ -18,12 +19,20 @@ const DEAR: &str = "$argon2id$v=19$m=19456,t=300,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
 
 /// A server with users `ann` and `bob`, whose passwords are their names, and `slow`.
 fn fixture() -> Fixture {
+    fixture_with(|_| {})
+}
+
+/// The same with changes to its configuration.
+fn fixture_with(change: impl FnOnce(&mut ServerConfig)) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("passwords");
     passwords(&file, &[("ann", 0), ("bob", 0)]);
     let users = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{users}slow:1:1::{DEAR}\n")).unwrap();
-    Fixture::with(|config| config.password_file = Some(file))
+    Fixture::with(|config| {
+        config.password_file = Some(file);
+        change(config);
+    })
 }
 
 fn as_user(user: &str, password: &str) -> SessionOptions {
@@ -80,6 +89,30 @@ fn whoever_works_or_comes_from_elsewhere_waits_for_no_guesses() {
     elsewhere.ping().unwrap();
     let answered = guessers.iter_mut().filter_map(|rogue| rogue.has_answer().then_some(())).count();
     assert_eq!(answered, 0, "a guess was checked first: nothing is shown");
+}
+
+#[test]
+fn who_has_logged_in_from_a_place_does_not_wait_for_guesses_of_others_there() {
+    let fixture = fixture_with(|config| config.filer.authentication_timeout = HANG);
+    let address = fixture.address(Transport::Tcp);
+    let login = |user: &str, password: &str| encoded(0, 0, &login_by_password(user, password));
+    let ask =
+        |user: &str, password: &str| Wire::connect(&address, false).ask(&login(user, password));
+    assert_eq!(ask("ann", "ann"), Status::Ok);
+    for number in 0..22 {
+        assert_eq!(ask(&format!("user{number}"), "guess"), Status::NotAuthorized);
+    }
+    // More than wait from one address. By now each check waits for a second or two.
+    let guessers: Vec<_> = (0..80)
+        .map(|number| {
+            let mut wire = Wire::connect(&address, false);
+            wire.message(&login(&format!("other{number}"), "guess"));
+            wire
+        })
+        .collect();
+    assert_eq!(ask("ann", "ann"), Status::Ok);
+    let waiting = guessers.iter().filter(|wire| !wire.has_heard()).count();
+    assert!(waiting > 30, "she has waited for the guesses: {waiting} are left");
 }
 
 #[test]
