@@ -10,6 +10,7 @@ mod data;
 mod delegated;
 mod fences;
 mod locks;
+mod losses;
 mod names;
 mod notices;
 mod open;

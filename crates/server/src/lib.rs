@@ -46,6 +46,7 @@ mod jobs;
 mod ledger;
 mod lock_waits;
 mod logins;
+mod losses;
 mod meter;
 mod one_time;
 mod opened;

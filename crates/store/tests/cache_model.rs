@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dafs_memory::Memory;
 use dafs_store::cache::{
-    Cache, CacheConfig, CachedFile, CommitStep, FillDone, FlushDone, Pieces, Planned, Prepared,
-    Read, SizeStep, Spans,
+    Cache, CacheConfig, CachedFile, CommitStep, FillDone, FlushDone, Listener, Pieces, Planned,
+    Prepared, Read, SizeStep, Spans,
 };
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{
@@ -228,6 +228,9 @@ impl Rig {
                 }
                 Prepared::Fill => {}
                 Prepared::Wait | Prepared::Pressure => self.progress(),
+                Prepared::Lost(_) => {
+                    return Err(self.cache.take_loss(file, Listener::Anybody).unwrap());
+                }
                 Prepared::Failed(error) => return Err(error),
             }
         }
@@ -245,7 +248,7 @@ impl Rig {
 
     fn commit(&mut self, index: usize, stability: Stability) -> Result<(), StoreError> {
         let file = self.files[index].open;
-        let mut ticket = self.cache.commit_begin(file, 0, 0, stability);
+        let mut ticket = self.cache.commit_begin(file, 0, 0, stability, Listener::Anybody);
         for _ in 0..10_000 {
             match self.cache.commit_step(&mut ticket) {
                 CommitStep::Flush(job) => drop(self.cache.on_flushed(job.run())),
@@ -680,7 +683,7 @@ fn a_flush_of_all_that_is_cached_leaves_what_a_stranger_did_beside_it() {
     rig.set_size(1, 12_288);
     rig.write(1, 0, &[2; 4096]).unwrap();
     let file = rig.files[1].open;
-    let mut ticket = rig.cache.commit_begin(file, 0, 0, Stability::Unstable);
+    let mut ticket = rig.cache.commit_begin(file, 0, 0, Stability::Unstable, Listener::Anybody);
     let CommitStep::Flush(job) = rig.cache.commit_step(&mut ticket) else { panic!("all is new") };
     assert_eq!(rig.read(1, 4096, 4096).unwrap(), [0; 4096]);
     stranger(&rig, 1, 4096);

@@ -16,7 +16,7 @@ use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ShareAccess,
 };
 
-use crate::fixture::{Fixture, any, pattern};
+use crate::fixture::{Fixture, any, await_that, pattern};
 
 /// By then a search that does not end hangs.
 const HANG: Duration = Duration::from_secs(60);
@@ -320,6 +320,56 @@ fn a_job_that_panics_fails_its_request_and_the_server_goes_on_and_ends() {
     assert_eq!(std::fs::read(fixture.local("whole")).unwrap(), pattern(20_000, 7));
     file.close().unwrap();
     drop(session);
+    fixture.stop();
+}
+
+#[test]
+fn everybody_who_had_a_file_open_hears_once_that_its_data_was_lost() {
+    let (fixture, fate) = fragile();
+    let [(_first, writers), (_second, others), (_third, latecomers)] =
+        std::array::from_fn(|_| fixture.connect(any()));
+    for way in ["close", "commit", "append"] {
+        let path = format!("/{way}");
+        let writer = write_new(&writers, &path);
+        let open = || others.open(&path, &OpenOptions::write()).unwrap();
+        let (other, beside) = (open(), open());
+        fate.set(Breaks::Write);
+        assert_server_fault(other.commit());
+        fate.set(Breaks::Nothing);
+        // It has been told to one. Who opens the file now has lost nothing.
+        let late = latecomers.open(&path, &OpenOptions::write()).unwrap();
+        late.close().unwrap();
+        other.commit().unwrap();
+        other.write_at(b"text", 0).unwrap();
+        other.close().unwrap();
+        // Its session was told.
+        beside.close().unwrap();
+        match way {
+            "close" => assert_server_fault(writer.close()),
+            "commit" => assert_server_fault(writer.commit()),
+            _ => assert_server_fault(writer.append(b"more")),
+        }
+    }
+    drop((writers, others, latecomers));
+    fixture.stop();
+}
+
+#[test]
+fn a_write_that_is_told_of_a_loss_does_not_keep_it_from_who_has_lost_the_data() {
+    let (fixture, fate) = fragile();
+    let ((_client, writers), (_other_client, others)) =
+        (fixture.connect(any()), fixture.connect(any()));
+    let writer = write_new(&writers, "/file");
+    let other = others.open("/file", &OpenOptions::write()).unwrap();
+    let third = others.open("/file", &OpenOptions::write()).unwrap();
+    fate.set(Breaks::Write);
+    // By and by it is written back.
+    await_that("a write is told that data was lost", || other.write_at(b"text", 0).is_err());
+    fate.set(Breaks::Nothing);
+    third.write_at(b"text", 0).unwrap();
+    third.close().unwrap();
+    assert_server_fault(writer.close());
+    drop((writers, others));
     fixture.stop();
 }
 

@@ -156,6 +156,14 @@ impl Filer {
         record.is_some_and(|record| self.opens.is_open_by(client, &record.opens, file))
     }
 
+    /// The state ids under which the client of a channel has the file open.
+    #[must_use]
+    pub fn opens_by(&self, channel: ChannelId, file: FileKey) -> Vec<StateId> {
+        let Ok(client) = self.client_of(channel) else { return Vec::new() };
+        let record = self.clients.get(client);
+        record.map_or_else(Vec::new, |record| self.opens.opens_by(client, &record.opens, file))
+    }
+
     #[inline]
     pub(super) fn client_of(&self, channel: ChannelId) -> Result<ClientSlot, Status> {
         match self.hot.get(channel.index()) {

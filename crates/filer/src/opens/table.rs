@@ -324,6 +324,24 @@ impl OpenTable {
         })
     }
 
+    /// The state ids under which a client has the file open. Looks through the shorter of two
+    /// lists, as [`OpenTable::is_open_by`].
+    pub fn opens_by(&self, client: ClientSlot, opens: &ClientOpens, file: FileKey) -> Vec<StateId> {
+        let is_wanted = |index: &u32| {
+            let open = &self.hot[*index as usize];
+            open.client == client && open.file == file
+        };
+        let of_file = self.files.get(&file).map_or(0, |opens| opens.shares.opens);
+        let found: Vec<u32> = if of_file < opens.count {
+            self.opens_of(file).filter(is_wanted).collect()
+        } else {
+            let some = |index: u32| (index != NONE).then_some(index);
+            let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
+            std::iter::successors(some(opens.first), next).filter(is_wanted).collect()
+        };
+        found.into_iter().map(|index| self.state_id(index)).collect()
+    }
+
     fn opens_of(&self, file: FileKey) -> impl Iterator<Item = u32> + '_ {
         let some = |index: u32| (index != NONE).then_some(index);
         let first = self.files.get(&file).and_then(|opens| some(opens.first));

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use dafs_store::StoreError;
-use dafs_store::cache::CachedFile;
+use dafs_store::cache::{CachedFile, Listener};
 use dafs_types::Stability;
 
 use crate::reactor::Reactor;
@@ -60,7 +60,9 @@ impl Reactor {
             let first = sync.running.first().and_then(|id| self.tasks.get(*id));
             let Some(answer) = first.map(|task| task.reply_to) else { continue };
             let length = range.end - range.start;
-            let ticket = self.cache.commit_begin(file, range.start, length, Stability::DataSync);
+            // Each strand's session hears of what was lost before ([`Reactor::end_sync`]).
+            let (stability, listener) = (Stability::DataSync, Listener::Nobody);
+            let ticket = self.cache.commit_begin(file, range.start, length, stability, listener);
             self.batches.in_flight += 1;
             let commit = CommitTask { ticket, file, reply: CommitReply::Batches, borrowed: false };
             self.start(Task::new(answer, Work::Commit(commit)));
@@ -80,6 +82,11 @@ impl Reactor {
             self.batches.wake();
         }
         for id in ended {
+            let Some(endpoint) = self.tasks.get(id).map(|task| task.reply_to.endpoint) else {
+                continue;
+            };
+            let lost = self.take_loss(endpoint, file);
+            let result = result.and(lost.map_or(Ok(()), Err));
             let task = self.tasks.get_mut(id);
             if let Some(Work::Strand(strand)) = task.map(|task| &mut task.work) {
                 strand.note_stable(result);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dafs_filer::{IoKind, Touch};
 use dafs_ops::{AttributeSet, Partial, Set, SetAttributes};
-use dafs_store::cache::CachedFile;
+use dafs_store::cache::{CachedFile, Listener};
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
 };
@@ -185,7 +185,9 @@ impl Files<'_> {
         times: AttributeChanges,
         set: AttributeSet,
     ) -> Work {
-        let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable);
+        // Who asks about the data hears of what is lost.
+        let listener = Listener::Nobody;
+        let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable, listener);
         Work::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 

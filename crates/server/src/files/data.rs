@@ -32,8 +32,8 @@ impl Files<'_> {
             // Nothing of it is in the cache; what was written before is the kernel's.
             None => (self.borrow_file(by, &ask.file, ShareAccess::Write)?.file, true),
         };
-        let stable = Stability::FileSync;
-        let ticket = self.cache.commit_begin(file, ask.offset, ask.length, stable);
+        let (stable, listener) = (Stability::FileSync, self.listener(by.channel, file));
+        let ticket = self.cache.commit_begin(file, ask.offset, ask.length, stable, listener);
         let reply = CommitReply::Commit;
         Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed })))
     }

@@ -112,7 +112,8 @@ impl Files<'_> {
         ending: Ending,
     ) -> Result<Now<Outcome>, Status> {
         let Some(file) = self.cache.find(handle) else { return self.end_now(channel, &ending) };
-        let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync);
+        let listener = self.listener(channel, file);
+        let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync, listener);
         let reply = CommitReply::Ending(ending);
         Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed: false })))
     }

@@ -13,7 +13,7 @@ use dafs_ops::{
     AttributeSet, Claim, Close, Creation, Delegated, Delegation, Downgrade, Open, Opened, Partial,
     Walked,
 };
-use dafs_store::cache::CachedFile;
+use dafs_store::cache::{CachedFile, Listener};
 use dafs_store::{AttributeChanges, ExtraChanges, File, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, FileHandle, ObjectType, SetAttributes, SpaceLimit,
@@ -108,7 +108,8 @@ impl Files<'_> {
             // One CLOSE ends both; so does one open of the cache.
             self.cache.close(cached);
         } else {
-            let record = OpenRecord { handle, key: found.file.key(), file: cached };
+            let heard = self.cache.losses_before_open(cached);
+            let record = OpenRecord { handle, key: found.file.key(), file: cached, heard };
             self.opened.enter(opened.state_id, record, &found.file);
         }
         let delegation = match delegation {
@@ -324,7 +325,7 @@ impl Files<'_> {
         }
         let Some(record) = self.opened.record(ask.state) else { return Ok(None) };
         let key = dafs_filer::FileKey(record.key.0);
-        let is_plain = record.handle == ask.file && self.cache.is_written(record.file);
+        let is_plain = record.handle == ask.file && self.has_nothing_to_tell(record);
         Ok((is_plain && self.filer.closes_alone(channel, ask.state, key)?).then_some(key))
     }
 
@@ -339,13 +340,19 @@ impl Files<'_> {
         // Local processes see what was written once the close is answered, and the
         // client hears of errors; nobody needs the data of a file that goes away.
         let unlinked = closed.delete;
-        if unlinked || self.cache.is_written(record.file) {
+        if unlinked || self.has_nothing_to_tell(&record) {
             return Ok(Now::Done(self.finish_close(record.file, after, Ok(()))));
         }
-        let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable);
+        let listener = Listener::Who(record.heard);
+        let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable, listener);
         let reply = CommitReply::Close { after };
         let file = record.file;
         Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed: false })))
+    }
+
+    /// Whether all that was written is in the file, and an open has heard of what was lost.
+    fn has_nothing_to_tell(&self, record: &OpenRecord) -> bool {
+        self.cache.is_written(record.file) && self.cache.losses(record.file) == record.heard
     }
 
     /// What was written under an open that has ended is in the file, or is lost.

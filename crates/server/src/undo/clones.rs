@@ -18,7 +18,7 @@ use std::sync::Arc;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::undo::Cloned;
 use dafs_journal::{UndoError, UndoId};
-use dafs_store::cache::{CachedFile, CommitStep, CommitTicket};
+use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, Listener};
 use dafs_store::{File, StoreError};
 use dafs_types::{FileHandle, Stability};
 
@@ -235,8 +235,9 @@ impl Reactor {
             Stage::Quiet if self.has_older_change(cached, id, range) => (Stage::Quiet, false),
             Stage::Quiet => {
                 let length = range.end - range.start;
+                let (stability, listener) = (Stability::Unstable, Listener::Nobody);
                 let ticket =
-                    self.cache.commit_begin(cached, range.start, length, Stability::Unstable);
+                    self.cache.commit_begin(cached, range.start, length, stability, listener);
                 (Stage::Writing(ticket), true)
             }
             Stage::Writing(mut ticket) => match self.write_stretch(id, &mut ticket) {

@@ -19,7 +19,7 @@ use dafs_filer::locks::{ByteRange, LockMode, RollbackId};
 use dafs_journal::UndoError;
 use dafs_store::StoreError;
 use dafs_store::cache::{
-    CachedFile, CommitStep, CommitTicket, Prepared, Progress, SizeStep, Spans,
+    CachedFile, CommitStep, CommitTicket, Listener, Prepared, Progress, SizeStep, Spans,
 };
 use dafs_types::{Credentials, Moment, ShareAccess, Stability};
 
@@ -209,7 +209,8 @@ impl Reactor {
         if !is_known {
             let range = offsets(rollback.range);
             let length = range.end - range.start;
-            let ticket = self.cache.commit_begin(file, range.start, length, Stability::Unstable);
+            let (stability, listener) = (Stability::Unstable, Listener::Nobody);
+            let ticket = self.cache.commit_begin(file, range.start, length, stability, listener);
             rollback.stage = Stage::Writing(ticket);
         }
         Turn::On
@@ -253,7 +254,8 @@ impl Reactor {
     fn read_next_extent(&mut self, rollback: &mut Rollback) -> Turn {
         let Some(file) = rollback.file else { return Turn::Wait };
         let Some(Extent { id, .. }) = rollback.left.last().copied() else {
-            let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync);
+            let (stability, listener) = (Stability::FileSync, Listener::Nobody);
+            let ticket = self.cache.commit_begin(file, 0, 0, stability, listener);
             rollback.stage = Stage::Syncing(ticket);
             return Turn::On;
         };
@@ -351,7 +353,7 @@ impl Reactor {
     fn put_octets(&mut self, file: CachedFile, at: u64, octets: &[u8]) -> Result<usize, Turn> {
         let length = u32::try_from(octets.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-        match self.cache.prepare_write(file, at, length, &mut spans, &mut jobs) {
+        match self.cache.prepare_write_anyhow(file, at, length, &mut spans, &mut jobs) {
             Prepared::Ready(token) => {
                 let put = token.length() as usize;
                 self.copy_in(&octets[..put], &spans);
@@ -368,7 +370,7 @@ impl Reactor {
                 self.flush_due();
                 Err(Turn::Wait)
             }
-            Prepared::Failed(error) => Err(Turn::Failed(error.to_string())),
+            Prepared::Lost(error) | Prepared::Failed(error) => Err(Turn::Failed(error.to_string())),
         }
     }
 

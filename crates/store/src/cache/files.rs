@@ -56,7 +56,8 @@ pub(super) struct Entry {
     pub is_unsynced: bool,
     /// Lost data nobody was told of yet.
     pub error: Option<StoreError>,
-    /// Losses so far, and the last: a commit that spans one reports it.
+    /// Losses so far, and the last: a commit that spans one reports it, and so does one of somebody
+    /// who has heard of fewer.
     pub loss_count: u32,
     pub last_error: StoreError,
     /// When what the cache shows was changed last, by a write, a change of size or a loss.

@@ -13,7 +13,9 @@ use super::jobs::{
 use super::read::blocks;
 use super::segment::{SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits, for_runs};
 use super::space::for_contiguous;
-use super::{BLOCK_BYTES, Cache, CachedFile, CommitStep, CommitTicket, Progress, SizeStep};
+use super::{
+    BLOCK_BYTES, Cache, CachedFile, CommitStep, CommitTicket, Listener, Progress, SizeStep,
+};
 use crate::error::StoreError;
 use crate::file::FileVersion;
 
@@ -27,29 +29,60 @@ impl Cache {
         offset: u64,
         length: u64,
         stability: Stability,
+        listener: Listener,
     ) -> CommitTicket {
         let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
-        let loss_count = self.files.get(file).loss_count;
+        let loss_count = match listener {
+            Listener::Who(heard) => heard,
+            Listener::Anybody | Listener::Nobody => self.files.get(file).loss_count,
+        };
         CommitTicket {
             file,
             next: offset / SEGMENT_BYTES,
             end: end.div_ceil(SEGMENT_BYTES),
             stability,
+            listener,
             loss_count,
             synced_after: None,
         }
     }
 
-    /// Whether a commit that need not be stable would find nothing to do and nothing to tell.
+    /// Whether a commit that need not be stable would find nothing to do. What was lost before is
+    /// another matter ([`Cache::losses`]).
     pub fn is_written(&self, file: CachedFile) -> bool {
         let entry = self.files.get(file);
-        let is_at_work = entry.is_flushing || entry.is_sizing;
-        !is_at_work && entry.dirty.is_empty() && entry.error.is_none()
+        !entry.is_flushing && !entry.is_sizing && entry.dirty.is_empty()
     }
 
-    /// Has an error that a commit has brought told once more: by the next commit, close or write.
-    pub fn tell_again(&mut self, file: CachedFile, error: StoreError) {
-        self.files.get_mut(file).error.get_or_insert(error);
+    /// How often written data of a file was lost since the cache has known it. Whoever has heard of
+    /// another number hears of a loss next.
+    #[must_use]
+    pub fn losses(&self, file: CachedFile) -> u32 {
+        self.files.get(file).loss_count
+    }
+
+    /// What of it does not concern somebody who has just opened the file: all, unless nobody was
+    /// there to be told of the last.
+    #[must_use]
+    pub fn losses_before_open(&self, file: CachedFile) -> u32 {
+        let entry = self.files.get(file);
+        let is_alone_with_it = entry.open_count == 1 && entry.error.is_some();
+        entry.loss_count.wrapping_sub(u32::from(is_alone_with_it))
+    }
+
+    /// A loss that a listener has not heard of, who hears of it now.
+    pub fn take_loss(&mut self, file: CachedFile, listener: Listener) -> Option<StoreError> {
+        let entry = self.files.get_mut(file);
+        let is_new = match listener {
+            Listener::Who(heard) => heard != entry.loss_count,
+            Listener::Anybody => entry.error.is_some(),
+            Listener::Nobody => false,
+        };
+        if !is_new {
+            return None;
+        }
+        entry.error = None;
+        Some(entry.last_error)
     }
 
     /// What a commit needs next.
@@ -66,10 +99,10 @@ impl Cache {
             return CommitStep::Flush(job);
         }
         ticket.next = ticket.end;
-        let entry = self.files.get_mut(file);
-        if let Some(error) = entry.error.take() {
+        if let Some(error) = self.take_loss(file, ticket.listener) {
             return CommitStep::Done(Err(error));
         }
+        let entry = self.files.get_mut(file);
         if entry.loss_count != ticket.loss_count {
             return CommitStep::Done(Err(entry.last_error));
         }
@@ -328,7 +361,7 @@ impl Cache {
         // What was there before is there again.
         self.note_change(file);
         let entry = self.files.get_mut(file);
-        entry.loss_count += 1;
+        entry.loss_count = entry.loss_count.wrapping_add(1);
         entry.last_error = error;
         entry.error = Some(error);
     }

@@ -147,7 +147,10 @@ pub enum Prepared {
     /// Too much is dirty, or no memory can be freed: call [`Cache::poll_flush`], and try again
     /// on progress of any file.
     Pressure,
-    /// An earlier write of this file was lost, which is reported here once.
+    /// An earlier write of this file was lost, of which nobody has been told. Tell who writes, if
+    /// it concerns them ([`Cache::take_loss`]), or go on with [`Cache::prepare_write_anyhow`].
+    Lost(StoreError),
+    /// It cannot be written.
     Failed(StoreError),
 }
 
@@ -168,6 +171,19 @@ impl WriteToken {
     }
 }
 
+/// Whom a commit tells that written data was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// Somebody who has heard of so many of the file's losses ([`Cache::losses`]): of all later
+    /// ones.
+    Who(u32),
+    /// Somebody of whom nothing is known: of what nobody has been told yet.
+    Anybody,
+    /// Nobody who could tell a client: of what is lost while the commit runs, and clients hear of
+    /// that as well.
+    Nobody,
+}
+
 /// A commit under way. See [`Cache::commit_begin`].
 #[derive(Debug)]
 pub struct CommitTicket {
@@ -176,6 +192,8 @@ pub struct CommitTicket {
     next: u64,
     end: u64,
     stability: Stability,
+    listener: Listener,
+    /// Losses that are not to be told.
     loss_count: u32,
     /// Syncs of the file that were over when its own was begun.
     synced_after: Option<u32>,

@@ -25,11 +25,22 @@ impl Cache {
         out: &mut Spans,
         jobs: &mut Vec<FillJob>,
     ) -> Prepared {
-        let entry = self.files.get_mut(file);
-        if let Some(error) = entry.error.take() {
-            return Prepared::Failed(error);
+        match self.files.get(file).error {
+            Some(error) => Prepared::Lost(error),
+            None => self.prepare_write_anyhow(file, offset, length, out, jobs),
         }
-        if entry.is_sizing {
+    }
+
+    /// The same, whatever was lost before.
+    pub fn prepare_write_anyhow(
+        &mut self,
+        file: CachedFile,
+        offset: u64,
+        length: u32,
+        out: &mut Spans,
+        jobs: &mut Vec<FillJob>,
+    ) -> Prepared {
+        if self.files.get(file).is_sizing {
             return Prepared::Wait;
         }
         if offset > FILE_OFFSET_MAX || u64::from(length) > FILE_OFFSET_MAX - offset {

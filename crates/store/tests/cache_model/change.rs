@@ -72,7 +72,7 @@ impl Server {
     }
 
     fn commit(&mut self) {
-        let mut ticket = self.cache.commit_begin(self.open, 0, 0, Stability::Unstable);
+        let mut ticket = self.cache.commit_begin(self.open, 0, 0, Stability::Unstable, Listener::Anybody);
         loop {
             match self.cache.commit_step(&mut ticket) {
                 CommitStep::Flush(job) => drop(self.cache.on_flushed(job.run())),

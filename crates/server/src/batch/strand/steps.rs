@@ -320,7 +320,11 @@ impl Reactor {
                 }
             }
             let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-            let found = self.cache.prepare_write(strand.file, at, left, &mut spans, &mut jobs);
+            let mut found = self.cache.prepare_write(strand.file, at, left, &mut spans, &mut jobs);
+            if let Prepared::Lost(_) = found {
+                let place = (strand.file, at, left);
+                found = self.prepare_beside_loss(answer.endpoint, place, &mut spans, &mut jobs);
+            }
             let wait = match found {
                 Prepared::Ready(token) => {
                     self.bring(id, answer, strand, token, &spans);
@@ -332,7 +336,7 @@ impl Reactor {
                     self.flush_due();
                     Some(Wait::Room)
                 }
-                Prepared::Failed(error) => {
+                Prepared::Lost(error) | Prepared::Failed(error) => {
                     return self.end_strand(strand, PieceOutcome::Failed(error.into()));
                 }
             };

@@ -1,0 +1,49 @@
+//! Who hears that written data was lost.
+//!
+//! A write that was answered can be lost: what it left in the cache cannot be written to the file.
+//! Several clients may have the file open then, and the server does not know whose octets they
+//! were. So all of them hear of it: an open by its CLOSE, and a session, for all of its opens of
+//! the file, by a COMMIT, a stable WRITE, an APPEND or an entry of a batch, whichever comes first.
+//! An unstable WRITE tells it as well if nobody has been told yet. COMMIT names no open: a client
+//! with several programs passes the word on to each.
+//!
+//! Invariant: every open that was there when data of its file was lost hears of it once, unless it
+//! ends without a CLOSE; one that came later does not hear of it. Sessions that have no open of the
+//! file hear of what nobody was told; what else they have lost the write verifier tells them.
+
+use dafs_filer::ChannelId;
+use dafs_store::cache::{CachedFile, Listener};
+use dafs_types::StateId;
+
+use crate::files::Files;
+
+impl Files<'_> {
+    /// Whom a request of a client about a file tells.
+    pub fn listener(&self, channel: ChannelId, file: CachedFile) -> Listener {
+        let count = self.cache.losses(file);
+        if count == 0 {
+            // The usual case.
+            return Listener::Anybody;
+        }
+        let opens = self.own_opens(channel, file);
+        let records = opens.iter().filter_map(|state| self.opened.record(*state));
+        let mut heard = records.map(|record| record.heard);
+        let Some(first) = heard.next() else { return Listener::Anybody };
+        let unheard = std::iter::once(first).chain(heard).find(|heard| *heard != count);
+        Listener::Who(unheard.unwrap_or(count))
+    }
+
+    /// A client hears of all that was lost of a file so far.
+    pub fn note_heard(&mut self, channel: ChannelId, file: CachedFile) {
+        let count = self.cache.losses(file);
+        for state in self.own_opens(channel, file) {
+            self.opened.note_heard(state, count);
+        }
+    }
+
+    /// A client's opens of a file.
+    fn own_opens(&self, channel: ChannelId, file: CachedFile) -> Vec<StateId> {
+        let key = self.opened.key(&self.cache.handle(file));
+        key.map_or_else(Vec::new, |key| self.filer.opens_by(channel, key))
+    }
+}
