@@ -82,6 +82,9 @@ pub enum StoreError {
     /// Try again later.
     #[error("busy, try later")]
     Busy,
+    /// The object was looked for by a walk that could not see everything. Try again later.
+    #[error("not all directories could be looked through for it, try later")]
+    Unseen,
     /// Out of descriptors or memory.
     #[error("server out of resources")]
     Resource,
@@ -121,7 +124,7 @@ impl From<StoreError> for Status {
             StoreError::BadCookie => Self::BadCookie,
             StoreError::NotSupported => Self::NotSupp,
             StoreError::BadType => Self::BadType,
-            StoreError::Busy => Self::Delay,
+            StoreError::Busy | StoreError::Unseen => Self::Delay,
             StoreError::Resource => Self::Resource,
             StoreError::IsSymlink => Self::Symlink,
             StoreError::TooSmall => Self::TooSmall,

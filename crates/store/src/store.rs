@@ -299,7 +299,8 @@ pub trait Store: Send + Sync {
 
     /// Looks for the objects of these handles, all at once. Blocks for as long as it takes to read
     /// every directory there is. Calls with these handles need no search then, for a time:
-    /// either their objects are found or they are `Stale`.
+    /// either their objects are found, or they are `Stale`, or they are `Unseen` because not
+    /// everything could be looked through.
     fn search(&self, _handles: &[FileHandle]) {}
 
     /// Closes what removals have left open, so that nobody waited for it: the system frees what an

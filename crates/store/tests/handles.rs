@@ -2,10 +2,14 @@
 
 use std::hash::Hasher;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use dafs_store::local::{LocalConfig, LocalStore};
 use dafs_store::{Credentials, Store, StoreError};
-use dafs_types::{FileHandle, ShareAccess};
+use dafs_types::{FileHandle, ShareAccess, Status};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use siphasher::sip::SipHasher24;
 
 fn root() -> Credentials {
@@ -201,5 +205,53 @@ fn one_search_finds_many_and_forgets_nobody_in_use() {
         store.defer_searches();
         store.search(&handles);
         assert!(handles.iter().all(|handle| store.attributes(&root(), handle).is_ok()));
+    });
+}
+
+/// Says that a process has descriptors of its own to use up.
+const WITHIN: &str = "DAFS_TEST_HANDLES_WITHIN";
+/// By then an object that is searched for again hangs.
+const HANG: Duration = Duration::from_secs(60);
+
+/// All descriptors that a process may have, but for so many.
+fn use_up_descriptors(left: usize) -> Vec<std::os::fd::OwnedFd> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum: limit.maximum }).unwrap();
+    let open = || rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty());
+    let mut held: Vec<_> = std::iter::from_fn(|| open().ok()).collect();
+    held.truncate(held.len() - left);
+    held
+}
+
+#[test]
+fn a_search_that_cannot_see_everything_calls_nothing_absent() {
+    if std::env::var_os(WITHIN).is_none() {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again
+            .args(["--exact", "handles::a_search_that_cannot_see_everything_calls_nothing_absent"]);
+        let ended = again.arg("--nocapture").env(WITHIN, "1").status().unwrap();
+        assert!(ended.success(), "{ended}");
+        return;
+    }
+    over_each(|config, _| {
+        let file = walk(&restarted(config), &["d", "file"]);
+        let store = restarted(config);
+        store.defer_searches();
+        assert!(store.must_search(&file));
+        // Enough for the root, and not for what is in it.
+        let held = use_up_descriptors(1);
+        store.search(&[file]);
+        let refused = store.attributes(&root(), &file).err();
+        assert!(!store.must_search(&file), "not at once");
+        drop(held);
+        assert_eq!(refused, Some(StoreError::Unseen));
+        assert_eq!(Status::from(StoreError::Unseen), Status::Delay);
+        let begun = Instant::now();
+        while !store.must_search(&file) {
+            assert!(begun.elapsed() < HANG, "it is never searched for again");
+            std::thread::yield_now();
+        }
+        store.search(&[file]);
+        store.attributes(&root(), &file).unwrap();
     });
 }

@@ -15,6 +15,7 @@ mod verdict;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use dafs_dat::EndpointId;
@@ -176,8 +177,13 @@ impl LedgerJob {
 fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
     for handle in touched {
         let mut synced = store.sync(handle);
-        if synced == Err(StoreError::Busy) {
-            // This thread may wait.
+        for _ in 0..SEARCHES_MAX {
+            match synced {
+                // This thread may wait.
+                Err(StoreError::Busy) => {}
+                Err(StoreError::Unseen) => std::thread::sleep(SEARCH_PAUSE),
+                _ => break,
+            }
             store.search(&[*handle]);
             synced = store.sync(handle);
         }
@@ -325,3 +331,8 @@ fn chain_of(error: &dyn std::error::Error) -> String {
 fn is_failure(status: Status) -> bool {
     status != Status::Ok
 }
+
+/// Searches for an object that is to be synced, while they cannot see everything.
+const SEARCHES_MAX: u32 = 10;
+/// Before each but the first.
+const SEARCH_PAUSE: Duration = Duration::from_millis(200);

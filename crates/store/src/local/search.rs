@@ -3,6 +3,13 @@
 //! Invariant: a walk takes long, so whoever must not wait never makes one. It is told `Busy`,
 //! and has [`LocalStore::search_for`] called elsewhere. One walk looks for many objects. What
 //! it has not found is not looked for again for [`ABSENCE_AGE_MS`].
+//!
+//! Only a walk that has seen everything says that an object is not there. A directory that cannot
+//! be opened for want of descriptors or memory, or that cannot be read, may hold it: whoever asks
+//! is told `Unseen`, to ask again, and another walk is made after a pause that doubles each time.
+//! After [`MISSES_MAX`] such walks whoever asks is told why they fail. What a client may not see
+//! counts as absent, and so does what lies behind as many entries as
+//! [`LocalConfig`](super::LocalConfig) lets a walk look at.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -31,51 +38,79 @@ impl Searches {
     }
 }
 
-/// Objects that are not in the tree, with a bound.
+/// Objects that are not in the tree, or were not met there, with a bound.
 #[derive(Default)]
 pub(super) struct Absent {
-    /// Until when, by [`sys::millis`].
-    until: QuickMap<FileHandle, u64>,
+    known: QuickMap<FileHandle, Known>,
     order: VecDeque<FileHandle>,
 }
 
+/// What is known of an object that was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    /// Until then it is not looked for again, by [`sys::millis`].
+    until: u64,
+    /// Walks that have not seen everything, one after another, and why the last has not.
+    missed: Option<(u32, StoreError)>,
+}
+
 impl Absent {
-    fn has(&self, handle: &FileHandle) -> bool {
-        self.until.get(handle).is_some_and(|until| *until > sys::millis())
+    /// What whoever asks for an object is told without another walk, at such a time.
+    fn verdict(&self, handle: &FileHandle, now: u64) -> Option<StoreError> {
+        let known = self.known.get(handle).filter(|known| known.until > now)?;
+        Some(match known.missed {
+            None => StoreError::Stale,
+            Some((count, why)) if count > MISSES_MAX => why,
+            Some(_) => StoreError::Unseen,
+        })
     }
 
     /// Whether this store itself has removed it.
     pub fn is_removed(&self, handle: &FileHandle) -> bool {
-        self.until.get(handle) == Some(&FOR_EVER)
+        self.known.get(handle).is_some_and(|known| known.until == FOR_EVER)
     }
 
     /// An object has lost its last name: its handle never leads anywhere again.
     pub fn note_removed(&mut self, handle: FileHandle) {
-        self.insert(handle, FOR_EVER);
+        self.insert(handle, Known { until: FOR_EVER, missed: None });
     }
 
-    fn note_not_found(&mut self, handle: FileHandle) {
-        let until = sys::millis().saturating_add(ABSENCE_AGE_MS);
-        self.insert(handle, until);
+    fn note_not_found(&mut self, handle: FileHandle, now: u64) {
+        if !self.is_removed(&handle) {
+            let until = now.saturating_add(ABSENCE_AGE_MS);
+            self.insert(handle, Known { until, missed: None });
+        }
     }
 
-    fn insert(&mut self, handle: FileHandle, until: u64) {
-        if self.until.insert(handle, until).is_some() {
+    /// A walk has neither found an object nor seen everything.
+    fn note_unseen(&mut self, handle: FileHandle, why: StoreError, now: u64) {
+        if self.is_removed(&handle) {
+            return;
+        }
+        let before = self.known.get(&handle).and_then(|known| known.missed);
+        let count = before.map_or(0, |(count, _)| count).saturating_add(1);
+        let pause = MISSED_PAUSE_MS << (count - 1).min(MISSED_DOUBLINGS_MAX);
+        let until = now.saturating_add(pause);
+        self.insert(handle, Known { until, missed: Some((count, why)) });
+    }
+
+    fn insert(&mut self, handle: FileHandle, known: Known) {
+        if self.known.insert(handle, known).is_some() {
             return;
         }
         self.order.push_back(handle);
         if self.order.len() > ABSENT_COUNT_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.until.remove(&oldest);
+            self.known.remove(&oldest);
         }
     }
 
     /// Somebody has met it.
     pub fn note_present(&mut self, handle: &FileHandle) {
         // Its place in the order stays until it is old, and takes nothing along then.
-        if let Some(until) = self.until.get_mut(handle) {
-            *until = 0;
+        if let Some(known) = self.known.get_mut(handle) {
+            *known = Known { until: 0, missed: None };
         }
     }
 }
@@ -99,11 +134,14 @@ impl LocalStore {
             return Ok(node);
         }
         if self.searches.is_deferred.load(Ordering::Relaxed) {
-            let is_absent = self.searches.absent().has(handle);
-            return Err(if is_absent { StoreError::Stale } else { StoreError::Busy });
+            let verdict = self.searches.absent().verdict(handle, sys::millis());
+            return Err(verdict.unwrap_or(StoreError::Busy));
         }
-        let found = self.search_for(&[*handle]);
-        found.into_iter().find(|node| node.handle == *handle).ok_or(StoreError::Stale)
+        let found = self.search_for(&[*handle]).into_iter().find(|node| node.handle == *handle);
+        found.ok_or_else(|| {
+            let verdict = self.searches.absent().verdict(handle, sys::millis());
+            verdict.unwrap_or(StoreError::Stale)
+        })
     }
 
     fn find_where_seen(&self, export: usize, handle: &FileHandle) -> Option<Arc<Node>> {
@@ -150,6 +188,8 @@ struct Walk<'s> {
     waiting: VecDeque<Vec<u8>>,
     /// Entries that may still be looked at.
     budget: usize,
+    /// Why something was not looked at that may hold what is looked for.
+    missed: Option<StoreError>,
 }
 
 impl<'s> Walk<'s> {
@@ -161,6 +201,7 @@ impl<'s> Walk<'s> {
             found: Vec::new(),
             waiting: VecDeque::from([Vec::new()]),
             budget: store.search_entry_count_max,
+            missed: None,
         }
     }
 
@@ -195,15 +236,37 @@ impl<'s> Walk<'s> {
             && self.budget > 0
             && let Some(path) = self.waiting.pop_front()
         {
-            // A directory that went away or may not be read has nothing for us.
-            let _ = self.look_through(&path);
+            if let Err(error) = self.look_through(&path) {
+                self.note_missed(error);
+            }
         }
-        let mut absent = self.store.searches.absent();
+        let (mut absent, now) = (self.store.searches.absent(), sys::millis());
         for handle in self.wanted.into_values().flatten() {
-            absent.note_not_found(handle);
+            match self.missed {
+                Some(why) => absent.note_unseen(handle, why, now),
+                None => absent.note_not_found(handle, now),
+            }
         }
         drop(absent);
         self.found
+    }
+
+    /// Something could not be looked at.
+    fn note_missed(&mut self, error: StoreError) {
+        // What went away or may not be seen has nothing for us.
+        let is_seen = matches!(
+            error,
+            StoreError::NotFound
+                | StoreError::NotDirectory
+                | StoreError::NotPermitted
+                | StoreError::Access
+                | StoreError::CrossDevice
+                | StoreError::IsSymlink
+                | StoreError::Stale
+        );
+        if !is_seen {
+            self.missed = Some(error);
+        }
     }
 
     /// Looks one directory through. It is not remembered: others are in use.
@@ -257,7 +320,10 @@ impl<'s> Walk<'s> {
 
     /// Whether an entry with the right number is what is looked for.
     fn try_entry(&mut self, directory: &Node, name: &[u8], number: u64) {
-        let Ok((node, _)) = self.store.child(directory, name) else { return };
+        let node = match self.store.child(directory, name) {
+            Ok((node, _)) => node,
+            Err(error) => return self.note_missed(error),
+        };
         let Some(same) = self.wanted.get_mut(&number) else { return };
         let Some(place) = same.iter().position(|handle| *handle == node.handle) else { return };
         self.store.remember(&node, directory, name);
@@ -273,7 +339,45 @@ const SEARCH_BUFFER_BYTES: usize = 16 << 10;
 /// Milliseconds for which what a walk has not found is not looked for again. A local process
 /// may have moved it out of the export, and may move it back.
 const ABSENCE_AGE_MS: u64 = 10_000;
+/// Walks that may miss something, one after another, until whoever asks is told why.
+const MISSES_MAX: u32 = 8;
+/// Milliseconds until the second walk; later ones wait twice as long each, up to a bound.
+const MISSED_PAUSE_MS: u64 = 250;
+const MISSED_DOUBLINGS_MAX: u32 = 6;
 /// Of an object that was removed.
 const FOR_EVER: u64 = u64::MAX;
 /// Objects known not to be there.
 const ABSENT_COUNT_MAX: usize = 32_768;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(number: u8) -> FileHandle {
+        FileHandle([number; 64])
+    }
+
+    #[test]
+    fn what_was_not_seen_is_looked_for_again_ever_later_and_never_called_absent() {
+        let (mut absent, mut now) = (Absent::default(), 1000);
+        for count in 1..=MISSES_MAX + 3 {
+            assert_eq!(absent.verdict(&handle(1), now), None, "it is looked for");
+            absent.note_unseen(handle(1), StoreError::Resource, now);
+            let told = if count > MISSES_MAX { StoreError::Resource } else { StoreError::Unseen };
+            let pause = MISSED_PAUSE_MS << (count - 1).min(MISSED_DOUBLINGS_MAX);
+            assert_eq!(absent.verdict(&handle(1), now), Some(told));
+            assert_eq!(absent.verdict(&handle(1), now + pause - 1), Some(told));
+            now += pause;
+        }
+        absent.note_not_found(handle(1), now);
+        assert_eq!(absent.verdict(&handle(1), now), Some(StoreError::Stale), "all was seen");
+        now += ABSENCE_AGE_MS;
+        absent.note_unseen(handle(1), StoreError::Io, now);
+        assert_eq!(absent.verdict(&handle(1), now), Some(StoreError::Unseen), "a first time again");
+        absent.note_present(&handle(1));
+        assert_eq!(absent.verdict(&handle(1), now), None);
+        absent.note_removed(handle(1));
+        absent.note_unseen(handle(1), StoreError::Io, now);
+        assert!(absent.is_removed(&handle(1)), "for good");
+    }
+}
