@@ -2,13 +2,14 @@
 //!
 //! Invariant: the reactor never looks itself. One search is under way at a time, on the pool, and
 //! looks for all that was asked for when it began, so that nobody waits for longer than two of
-//! them take, whatever others ask for.
+//! them take, whatever others ask for. A batch waits as a whole, before any of it is accepted, and
+//! batches of its session that come meanwhile wait behind it: they are accepted in the order in
+//! which they came.
 
 mod waiting;
 
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use dafs_store::Store;
 use dafs_types::FileHandle;
 
@@ -34,9 +35,11 @@ struct Waiting {
     answer: ReplyTo,
     kept: SetAside,
     handles: Handles,
+    is_batch: bool,
 }
 
-type Handles = ArrayVec<FileHandle, 2>;
+/// Mostly none, which takes no memory; of a batch as many as a message has room for.
+type Handles = Vec<FileHandle>;
 
 /// A search.
 pub struct SearchJob {

@@ -152,7 +152,8 @@ impl Reactor {
                 if !is_plain
                     && (translate::is_operation(request)
                         && self.carry_as_operation(answer, request)
-                        || self.awaits_search(answer, Asked::Message(message), touched(request)))
+                        || self.awaits_search(answer, Asked::Message(message), touched(request))
+                        || self.batch_awaits_search(answer, request, message))
                 {
                     return;
                 }

@@ -14,8 +14,12 @@ use dafs_store::{
 };
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ShareAccess,
+    StateId,
 };
+use dafs_wire::Request;
+use dafs_wire::messages::Empty;
 
+use crate::batch::messages::{Batcher, One, PLACE, READ, SYNCHRONOUS, completions_of};
 use crate::fixture::{Fixture, any, await_that, pattern};
 
 /// By then a search that does not end hangs.
@@ -428,6 +432,30 @@ fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
     assert!(lost.with(|lost| lost.search_count) <= 2);
     drop(session);
     fixture.stop();
+}
+
+#[test]
+fn a_batch_waits_for_a_search_and_later_ones_of_its_session_wait_behind_it() {
+    let (fixture, _, lost) = fragile_with_lost();
+    let data = pattern(2 * PLACE, 3);
+    std::fs::write(fixture.local("file"), &data).unwrap();
+    let mut batcher = Batcher::connect(&fixture, any(), b"batcher");
+    let state = std::mem::replace(&mut batcher.state, StateId::ANONYMOUS);
+    lost.with(|lost| lost.handle = Some(batcher.file));
+    batcher.send(1, &[One(0, READ, 0, PLACE as u32)], SYNCHRONOUS);
+    lost.wait_until(|lost| lost.search_count > 0);
+    // What is open needs no search.
+    batcher.state = state;
+    batcher.send(2, &[One(1, READ, PLACE as u64, PLACE as u32)], SYNCHRONOUS);
+    assert_eq!(batcher.rogue.outcome(&Request::Null(Empty)), Some(Status::Ok));
+    assert!(!batcher.rogue.has_answer(), "a batch was answered before the search was over");
+    lost.with(|lost| lost.may_end = true);
+    for name in 0..2 {
+        let done = completions_of(&batcher.rogue.answer().unwrap());
+        let done: Vec<_> = done.iter().map(|done| (done.request.0, done.status)).collect();
+        assert_eq!(done, [(name, Status::Ok)]);
+    }
+    assert_eq!(batcher.octets(0, data.len()), data);
 }
 
 /// A handle that only [`FragileStore::renewed`] understands.

@@ -1,7 +1,7 @@
 //! Requests that wait for searches.
 
-use dafs_types::{FileHandle, Status};
-use dafs_wire::RequestHeader;
+use dafs_types::{FileHandle, StateId, Status};
+use dafs_wire::{Request, RequestHeader};
 
 use super::{Handles, SearchJob, WAITING_COUNT_MAX, WAITING_PER_CHANNEL_MAX, Waiting};
 use crate::handles;
@@ -27,7 +27,32 @@ impl Reactor {
         let store = &self.whole_store;
         let named = named.into_iter().flatten().copied();
         let handles: Handles = named.filter(|handle| store.must_search(handle)).collect();
-        !handles.is_empty() && self.wait_for_search(answer, asked, handles)
+        !handles.is_empty() && self.wait_for_search(answer, asked, handles, false)
+    }
+
+    /// The same of a batch, whose transfers under an open need no search. False of what is none.
+    pub(crate) fn batch_awaits_search(
+        &mut self,
+        answer: ReplyTo,
+        request: &Request<'_>,
+        message: &[u8],
+    ) -> bool {
+        let Request::BatchSubmit(batch) = request else { return false };
+        if !self.searching.is_possible {
+            return false;
+        }
+        let store = &*self.whole_store;
+        let named = batch.requests.iter().filter(|request| request.state == StateId::ANONYMOUS);
+        let present = named.map(|request| {
+            let mut handle = request.file;
+            handles::renew(store, &mut handle);
+            handle
+        });
+        let handles: Handles = present.filter(|handle| store.must_search(handle)).collect();
+        let mut waiting = self.searching.current.iter().chain(&self.searching.waiting);
+        let is_behind = waiting.any(|it| it.is_batch && it.answer.endpoint == answer.endpoint);
+        let asked = Asked::Message(message);
+        (is_behind || !handles.is_empty()) && self.wait_for_search(answer, asked, handles, true)
     }
 
     /// The same of a request that has failed with DELAY.
@@ -52,14 +77,20 @@ impl Reactor {
     }
 
     #[cold]
-    fn wait_for_search(&mut self, answer: ReplyTo, asked: Asked<'_>, handles: Handles) -> bool {
+    fn wait_for_search(
+        &mut self,
+        answer: ReplyTo,
+        asked: Asked<'_>,
+        handles: Handles,
+        is_batch: bool,
+    ) -> bool {
         let waiting = &self.searching.waiting;
         let of_it = waiting.iter().filter(|it| it.answer.endpoint == answer.endpoint).count();
         if waiting.len() >= WAITING_COUNT_MAX || of_it >= WAITING_PER_CHANNEL_MAX {
             return false;
         }
         let kept = asked.set_aside();
-        self.searching.waiting.push(Waiting { answer, kept, handles });
+        self.searching.waiting.push(Waiting { answer, kept, handles, is_batch });
         self.start_search();
         true
     }

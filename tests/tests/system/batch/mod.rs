@@ -6,7 +6,7 @@ mod barred;
 mod client;
 mod ends;
 mod lost;
-mod messages;
+pub mod messages;
 mod random;
 mod undone;
 mod withheld;
