@@ -13,6 +13,11 @@
 //! - Numbers shown before a change lie below the time of that change: they are either the
 //!   time of the look or a settled number, which is shown only when the clock has passed it.
 //! - Numbers shown after a change at time T lie above T: its stamp is at most one tick old.
+//!
+//! What a server has taken in and not yet written to the file is shown by a settled number one
+//! less: the least that its stamp can come to, whether the file has it already or gets it later,
+//! and never the number of what the file had before in that tick, should the server die. So the
+//! number rises once when the file is written, to the one that it keeps.
 
 use std::sync::LazyLock;
 
@@ -49,6 +54,23 @@ fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
     let is_foreign = changed > clocks.exact.saturating_add(FOREIGN_NS);
     let is_over = clocks.coarse > changed && clocks.exact >= settled;
     if is_foreign || is_over { settled } else { clocks.exact }
+}
+
+/// That of an object whose last change, at this time by the clock of stamps, is not yet known to
+/// be in the file, which was stamped last at `on_disk`.
+pub(crate) fn shown_unwritten(changed: Timestamp, on_disk: Timestamp, clocks: Clocks) -> u64 {
+    unwritten_after_tick(nanoseconds_of(changed), nanoseconds_of(on_disk), clocks, *TICK_NS)
+}
+
+fn unwritten_after_tick(changed: u64, on_disk: u64, clocks: Clocks, tick: u64) -> u64 {
+    let stamp = changed.max(on_disk);
+    if clocks.coarse <= stamp || clocks.exact < stamp.wrapping_add(tick) {
+        return clocks.exact;
+    }
+    // Between stamps to the nanosecond there may be no room: what the file has is another content.
+    let before = on_disk.wrapping_add(tick);
+    let settled = stamp.wrapping_add(tick - 1);
+    if changed > on_disk && settled == before { before + 1 } else { settled }
 }
 
 /// What a clock says.

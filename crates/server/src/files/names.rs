@@ -4,7 +4,9 @@
 //! hold open has a say.
 
 use dafs_filer::{RemoveDecision, Touch};
-use dafs_store::{Created, ExtraChanges, ExtrasWanted, ListEntry, NewNode, Renamed, StoreError};
+use dafs_store::{
+    Created, ExtraChanges, ExtrasWanted, FileVersion, ListEntry, NewNode, Renamed, StoreError,
+};
 use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttributes, Status};
 
 use crate::caller::Caller;
@@ -156,6 +158,7 @@ impl Files<'_> {
         };
         let mut attributes = object.attributes;
         if let Some(file) = self.cache.find(&object.handle) {
+            self.cache.revalidate(file, FileVersion::from(&attributes));
             self.cache.overlay(file, &mut attributes);
         }
         let mut full = attributes.to_file_attributes(object.handle);

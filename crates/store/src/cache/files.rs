@@ -62,8 +62,13 @@ pub(super) struct Entry {
     pub last_error: StoreError,
     /// When what the cache shows was changed last, by a write, a change of size or a loss.
     pub changed_at: Timestamp,
+    /// The same by the clock that file systems stamp changes with: a file that is written later has
+    /// no earlier stamp.
+    pub stamp: Timestamp,
     /// Whether the change attribute was shown since: the next change must be told from it.
     pub is_shown: bool,
+    /// It was shown while the size of the file was ahead of what is cached of it.
+    pub is_shown_ahead: bool,
     /// Its last name is gone.
     pub is_unlinked: bool,
 }
@@ -101,7 +106,9 @@ impl Entry {
             loss_count: 0,
             last_error: StoreError::Io,
             changed_at: Timestamp::default(),
+            stamp: Timestamp::default(),
             is_shown: false,
+            is_shown_ahead: false,
             is_unlinked: false,
         }
     }

@@ -323,7 +323,7 @@ impl Cache {
         }
         self.files.get_mut(file).is_unsynced = true;
         if let Err(error) = done.result {
-            self.note_loss(file, error, lost);
+            self.note_loss(file, error, lost, done.after);
         }
         let entry = self.files.get(file);
         let has_known_size = done.after.is_some_and(|after| after.size == entry.size);
@@ -355,11 +355,20 @@ impl Cache {
         self.drop_entry_if_unused(file.index);
     }
 
-    fn note_loss(&mut self, file: CachedFile, error: StoreError, bytes: u64) {
+    fn note_loss(
+        &mut self,
+        file: CachedFile,
+        error: StoreError,
+        bytes: u64,
+        after: Option<FileVersion>,
+    ) {
         self.stats.lost_bytes += bytes;
         self.loss_count += 1;
-        // What was there before is there again.
-        self.note_change(file);
+        // What was there before is there again. Mostly the file has been stamped for that.
+        let stamp = self.files.get(file).stamp;
+        if after.is_none_or(|after| after.time_metadata < stamp) {
+            self.note_change(file);
+        }
         let entry = self.files.get_mut(file);
         entry.loss_count = entry.loss_count.wrapping_add(1);
         entry.last_error = error;
@@ -417,7 +426,7 @@ impl Cache {
             // What the kernel could not write is gone from its cache too: all that was
             // not committed may be lost.
             self.files.get_mut(file).is_unsynced = true;
-            self.note_loss(file, error, 0);
+            self.note_loss(file, error, 0, None);
             self.drop_clean(file.index);
         }
         self.drop_entry_if_unused(file.index);
@@ -432,7 +441,7 @@ impl Cache {
             return SizeStep::Wait;
         }
         let Some(handle) = entry.file.clone() else { return SizeStep::Wait };
-        entry.is_sizing = true;
+        (entry.is_sizing, entry.is_shown_ahead) = (true, false);
         SizeStep::Job(SizeJob { owner: file, file: handle, size })
     }
 
@@ -441,7 +450,13 @@ impl Cache {
         let file = done.owner;
         if done.result.is_ok() {
             // Until now the cache has shown what is cut off, though the file has changed already.
-            self.note_change(file);
+            // If nobody has looked meanwhile, the file's own stamp is that of the change.
+            let is_stamped = done.before.zip(done.after).is_some_and(|(before, after)| {
+                before.time_metadata < after.time_metadata || before.size != after.size
+            });
+            if self.files.get(file).is_shown_ahead || !is_stamped {
+                self.note_change(file);
+            }
             let entry = self.files.get_mut(file);
             entry.is_unsynced = true;
             let old = std::mem::replace(&mut entry.size, done.size);

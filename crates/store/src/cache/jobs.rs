@@ -130,6 +130,10 @@ impl FlushJob {
             pause();
             self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
         });
+        if result.is_err() {
+            // The file may have any part of what was written: another content than those before.
+            self.file.mark_changed();
+        }
         let after = self.file.version().ok();
         FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
     }

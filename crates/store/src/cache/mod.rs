@@ -461,15 +461,21 @@ impl Cache {
         let entry = self.files.get_mut(file);
         entry.is_shown = true;
         let clocks = Clocks::read();
-        if entry.is_sizing || FileVersion::from(&*attributes) != entry.version {
+        let is_unwritten = !entry.dirty.is_empty() || entry.is_flushing;
+        let is_known = FileVersion::from(&*attributes) == entry.version || entry.is_flushing;
+        if entry.is_sizing || !is_known {
             // The file is ahead of what is cached of it: its number is not yet that of what a
             // READ shows.
             attributes.change = clocks.exact;
-        } else if attributes.time_metadata < entry.changed_at {
-            let shown = change::shown(entry.changed_at, clocks);
+            entry.is_shown_ahead |= entry.is_sizing;
+        } else if is_unwritten {
+            let on_disk = attributes.time_metadata;
+            attributes.change = change::shown_unwritten(entry.stamp, on_disk, clocks);
+        } else if attributes.time_metadata < entry.stamp {
+            let shown = change::shown(entry.stamp, clocks);
             attributes.change = attributes.change.max(shown);
         }
-        if !entry.dirty.is_empty() || entry.is_flushing {
+        if is_unwritten {
             attributes.size = attributes.size.max(entry.size);
             attributes.space_used = attributes.space_used.max(entry.size);
             attributes.time_modify = attributes.time_modify.max(entry.changed_at);

@@ -302,12 +302,14 @@ impl Cache {
 
     /// What the cache shows of a file is another content from now on.
     pub(super) fn note_change(&mut self, file: CachedFile) {
-        let mut changed_at = self.calendar();
+        let mut stamp = self.calendar();
         let entry = self.files.get_mut(file);
-        if std::mem::take(&mut entry.is_shown) {
-            // The calendar may be of before that look.
-            changed_at = time_of(ClockId::RealtimeCoarse);
+        if std::mem::take(&mut entry.is_shown) || stamp <= entry.version.time_metadata {
+            // The calendar may be of before that look, or of before the file was opened.
+            stamp = time_of(ClockId::RealtimeCoarse);
         }
+        entry.stamp = stamp.max(entry.stamp);
+        let mut changed_at = stamp;
         if changed_at <= entry.version.time_metadata {
             // The kernel has told the file's time more exactly (since Linux 6.13); what comes
             // later must be seen to.
