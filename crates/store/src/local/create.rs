@@ -352,6 +352,12 @@ impl LocalStore {
             mode &= !0o2000;
         }
         let may_give = self.effective_uid == 0;
+        if !may_give && !is_directory {
+            // What cannot be given to the asker stays the server's own user's, and would run as that
+            // user with whatever the asker writes into it.
+            mode &= if made.uid == uid { !0 } else { !SET_USER };
+            mode &= if made.gid == gid { !0 } else { !SET_GROUP };
+        }
         let is_link = made.kind == ObjectType::SymbolicLink;
         let is_given = !may_give || made.uid == uid && made.gid == gid;
         let is_as_made = is_given && changes.mode.is_some() && made.mode == mode;
@@ -448,6 +454,9 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     (half(&verifier.0[..4]), half(&verifier.0[4..]))
 }
 
+/// Programs that run as their file's user, or with its group.
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
 /// Modes where none is asked for.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;

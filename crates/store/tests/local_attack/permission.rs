@@ -346,3 +346,36 @@ fn a_server_that_is_not_root_writes_to_anothers_set_id_file_as_the_kernel_lets_i
     assert_eq!(std::fs::read(&path).unwrap(), b"bob'");
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o775);
 }
+
+#[test]
+fn what_a_server_that_is_not_root_cannot_give_to_its_maker_runs_as_nobody_else() {
+    if !is_privileged() {
+        return;
+    }
+    let place = place();
+    let open_to = |path: &std::path::Path, uid, mode| {
+        chown(path, Some(uid), Some(uid)).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    open_to(place.tree.parent().unwrap(), ANN, 0o755);
+    std::fs::create_dir(&place.state).unwrap();
+    open_to(&place.state, ANN, 0o700);
+    open_to(&place.tree, ANN, 0o777);
+    std::thread::scope(|scope| {
+        let anns = || {
+            become_user(ANN);
+            let store = start(&place, true);
+            let make = |who, name: &[u8]| {
+                let (at, how) = (super::top(&store), CreateMode::Unchecked);
+                store.create_file(&user(who), &at, name, how, &mode(0o6777), ShareAccess::Both)
+            };
+            // It stays hers, whoever has made it and fills it.
+            let (made, _) = make(BOB, b"bobs").unwrap();
+            assert_eq!((made.object.attributes.uid, made.object.attributes.mode), (ANN, 0o777));
+            make(ANN, b"anns").unwrap();
+        };
+        scope.spawn(anns).join().unwrap();
+    });
+    let mode_of = |name| std::fs::metadata(place.tree.join(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode_of("bobs"), mode_of("anns")), (0o777, 0o6777));
+}
