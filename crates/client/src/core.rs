@@ -91,7 +91,7 @@ impl Core {
             },
             Event::Rejected { endpoint, .. } => {
                 let reason = "the server refused the connection: it is full, or its rules keep \
-                              this host out; its log says which";
+                              this host or user out; its log says which";
                 self.end_connection(endpoint, reason.into());
             }
             Event::Broken { endpoint, reason } => self.end_connection(endpoint, describe(&reason)),

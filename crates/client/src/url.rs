@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dafs_types::names::{from_wire, shown, to_wire};
 use dafs_wire::DEFAULT_TCP_PORT;
@@ -179,6 +179,12 @@ pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     candidates
 }
 
+/// Whom a usual place for sockets in /tmp is named after, if a socket's path leads to one.
+pub(crate) fn user_of_socket(path: &Path) -> Option<u32> {
+    let name = path.parent()?.strip_prefix("/tmp").ok()?.to_str()?;
+    name.strip_prefix("dafs-")?.parse().ok()
+}
+
 /// The same text without the passwords of URLs in it, for messages and lists: the URL of a mount,
 /// say, which every user can read. It need be no right URL, and may be part of a sentence.
 #[must_use]
@@ -349,6 +355,21 @@ mod tests {
         assert_eq!(location.server, ServerName::Socket("/run/dafs/a.sock".into()));
         assert_eq!(location.path, "/data/x");
         assert_eq!(Location::parse("dafs+shm:///run/a.sock").unwrap().path, "/");
+    }
+
+    #[test]
+    fn places_in_tmp_say_whose_they_are() {
+        let user = |path: &str| user_of_socket(Path::new(path));
+        assert_eq!(user("/tmp/dafs-1000/2050.sock"), Some(1000));
+        for path in ["/tmp/dafs-1000", "/tmp/dafs-ann/a", "/run/dafs-7/a", "/tmp/dafs-7/a/b", "/"] {
+            assert_eq!(user(path), None, "{path}");
+        }
+        // Where a server binds is where a client looks.
+        let own = rustix::process::getuid().as_raw();
+        assert_eq!(
+            local_socket_candidates(7).last().and_then(|path| user_of_socket(path)),
+            Some(own)
+        );
     }
 
     #[test]

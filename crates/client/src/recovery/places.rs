@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use dafs_dat::Address;
 use dafs_dat::shm::{FoundSocket, SocketTrust};
 
+use crate::url::user_of_socket;
+
 /// Where a server may be, and how much it is trusted to be the one that is meant.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -17,9 +19,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// One that the caller has named.
+    /// One that the caller has named. A directory in /tmp that is called after a user must be
+    /// that user's: while the user has none there, anybody can make it.
     pub fn named(address: Address) -> Self {
-        Self { address, trust: SocketTrust::Named }
+        let user = match &address {
+            Address::Shm(socket) => user_of_socket(socket),
+            Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => None,
+        };
+        Self { address, trust: user.map_or(SocketTrust::Named, SocketTrust::OfUser) }
     }
 
     fn found(socket: PathBuf) -> Self {

@@ -1,8 +1,9 @@
 //! Sockets at well-known places, and whose server there can be believed.
 //!
 //! Invariant: whoever may make names in the place's directory, and whoever answers, is root, this
-//! process's own user, or whom root has given the directory to. What was looked at is what is
-//! connected to: from the look on, the directory is a descriptor.
+//! process's own user, or whom root has given the directory to; at a place that is named after a
+//! user it is root or that one. What was looked at is what is connected to: from the look on, the
+//! directory is a descriptor.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,6 +21,9 @@ pub enum SocketTrust {
     /// Root's, this user's, or that of whom root gave the socket's directory to: the socket was
     /// found at a place where anybody may look, and others may have put theirs there.
     Found,
+    /// Root's or this user's: the socket was named, and its directory is called after the user, in a
+    /// place where anybody may make such a directory while the user has none.
+    OfUser(u32),
 }
 
 /// A socket that was found, and can be believed.
@@ -78,6 +82,7 @@ pub enum Distrust {
 /// Who may stand behind a name.
 #[derive(Clone, Copy, Debug)]
 struct Owners {
+    /// This process's user, or whom the place is named after.
     own: u32,
     /// Whom root has given the directory to, as service managers do in `/run`.
     chosen_by_root: Option<u32>,
@@ -95,6 +100,19 @@ impl FoundSocket {
     /// # Errors
     /// [`Distrust`] if what is there may be another user's.
     pub fn look(path: &Path) -> Result<Option<Self>, Distrust> {
+        Self::look_for(path, None)
+    }
+
+    /// Looks at a place of this user's. `None` if nothing is there.
+    ///
+    /// # Errors
+    /// [`Distrust`] if what is there is neither root's nor that user's.
+    pub fn look_at_place_of(path: &Path, user: u32) -> Result<Option<Self>, Distrust> {
+        Self::look_for(path, Some(user))
+    }
+
+    /// Looks at a place of this user's, or else at a usual one.
+    fn look_for(path: &Path, user: Option<u32>) -> Result<Option<Self>, Distrust> {
         let failed = |source: Errno| Distrust::System { path: path.into(), source: source.into() };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(failed(Errno::INVAL));
@@ -108,13 +126,14 @@ impl FoundSocket {
             Err(error) => return Err(failed(error)),
         };
         let seen = rustix::fs::fstat(&directory).map_err(failed)?;
-        let own = rustix::process::geteuid().as_raw();
         let above = rustix::fs::statat(&directory, "..", AtFlags::empty()).map_err(failed)?;
-        let is_roots_choice = above.st_uid == 0 && !others_may_write(&above);
+        let is_roots_choice = user.is_none() && above.st_uid == 0 && !others_may_write(&above);
+        let own = user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
         let owners = Owners { own, chosen_by_root: is_roots_choice.then_some(seen.st_uid) };
         let socket = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(socket) => socket,
-            Err(Errno::NOENT | Errno::ACCESS) => return Ok(None),
+            Err(Errno::ACCESS) if user.is_none() => return Ok(None),
+            Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         if !owners.has(seen.st_uid) {

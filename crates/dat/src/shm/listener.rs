@@ -74,10 +74,12 @@ impl Drop for Listener {
 
 /// A control socket that is connected to whom that trust allows.
 pub fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
-    if trust == SocketTrust::Named {
-        return Ok(connect(path)?);
-    }
-    let found = FoundSocket::look(path)?.ok_or(rustix::io::Errno::NOENT)?;
+    let found = match trust {
+        SocketTrust::Named => return Ok(connect(path)?),
+        SocketTrust::Found => FoundSocket::look(path)?,
+        SocketTrust::OfUser(user) => FoundSocket::look_at_place_of(path, user)?,
+    };
+    let found = found.ok_or(rustix::io::Errno::NOENT)?;
     let socket = connect(&found.path())?;
     found.judge(&socket, path)?;
     Ok(socket)
