@@ -20,6 +20,7 @@ use dafs_types::Credentials;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::neighbours;
 use crate::serve::Arguments;
 
 /// A rule: whom it speaks of, and what it says. Each list that is there must have a match; a
@@ -163,7 +164,8 @@ fn place_of(arguments: &Arguments) -> String {
 }
 
 fn all_rules(arguments: &Arguments) -> Result<AccessRules> {
-    let mut rules = AccessRules::default();
+    let mut rules =
+        AccessRules { connect: neighbours::rules(arguments)?, ..AccessRules::default() };
     if !arguments.allow_from.is_empty() {
         let from = parsed(&arguments.allow_from, "allow-from")?;
         let peers = Peers { from, ..Peers::default() };

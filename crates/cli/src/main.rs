@@ -33,6 +33,7 @@ mod help;
 mod ignored;
 mod lock;
 mod mount;
+mod neighbours;
 mod passwd;
 mod place;
 mod postmark;

@@ -2,8 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use serde::Deserialize;
 use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::exports;
+use crate::neighbours;
 use crate::place::DEFAULT_PORT;
 use crate::status;
 use crate::strangers;
@@ -37,8 +37,9 @@ pub struct Arguments {
     #[arg(long)]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// TCP address to listen on; port 0 lets the system choose. Default 127.0.0.1:2050:
-    /// other hosts are served only if you say so.
+    /// TCP address to listen on; port 0 lets the system choose. Default: 127.0.0.1:2050 if somebody
+    /// could log in there (--password-file, --keytab, --anonymous), and none if not. Other hosts are
+    /// served only if you say so.
     #[arg(long)]
     pub tcp: Option<SocketAddr>,
     /// Do not listen on TCP.
@@ -80,6 +81,11 @@ pub struct Arguments {
     /// Default: only who has a password, a ticket, or the kernel's word by the Unix socket gets in.
     #[arg(long, value_name = "WHOM")]
     pub anonymous: Option<String>,
+    /// Let these users of this host in by the Unix socket, by name or number, and nobody else but
+    /// root and the server's own user. They come as themselves: the files' permissions hold for
+    /// them. The socket is where they can reach it, then: in /run/dafs or /tmp/dafs-UID.
+    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    pub allow_user: Vec<String>,
     /// Keytab with the key of dafs/HOST: clients may authenticate by Kerberos.
     #[arg(long, value_name = "FILE")]
     pub keytab: Option<PathBuf>,
@@ -178,9 +184,15 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Where to listen on TCP, if at all.
+    /// Where to listen on TCP, if at all. The usual socket is named after its port.
     pub fn tcp_address(&self) -> SocketAddr {
         self.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))
+    }
+
+    /// Whether to listen on TCP: not unasked where nobody could log in.
+    pub fn listens_on_tcp(&self) -> bool {
+        let is_asked_for = self.tcp.is_some() || self.tls_cert.is_some();
+        !self.no_tcp && (is_asked_for || strangers::can_log_in(self))
     }
 }
 
@@ -194,14 +206,12 @@ pub fn run(flags: Arguments) -> Result<()> {
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
     }
-    if !arguments.one_time_password {
-        open_sockets_to_all(server.addresses());
-    }
+    neighbours::open_sockets(&arguments, server.addresses());
     status::offer(server.addresses(), &server.inspector());
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
     tell_risks(&arguments)?;
-    announce(server.addresses(), &config, page.as_ref());
+    announce(&arguments, server.addresses(), &config, page.as_ref());
     let ended = server.run();
     if let Some(traces) = traces {
         traces.finish(TRACES_PATIENCE);
@@ -288,33 +298,21 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Says that the server is ready, to people and to systemd.
-fn announce(addresses: &[Address], config: &ServerConfig, page: Option<&Page>) {
+fn announce(
+    arguments: &Arguments,
+    addresses: &[Address],
+    config: &ServerConfig,
+    page: Option<&Page>,
+) {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let mut text =
-        format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses, config));
+    let url = example(arguments, addresses, config);
+    let mut text = format!("ready: {}\ntry:   dafs ls {url}\n", list.join(" "));
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
     }
     // A server goes on serving when nobody listens to it, or there is no systemd.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
-}
-
-/// A server that acts for everybody lets everybody connect: the kernel says who it is.
-/// One that has a single user's rights, or is there for the program that started it, keeps its
-/// socket to that user: sockets begin as their owner's alone, whatever the umask is.
-fn open_sockets_to_all(addresses: &[Address]) {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    for address in addresses {
-        if let Address::Shm(path) = address
-            && let Err(error) =
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
-        {
-            tracing::warn!(path = %path.display(), %error, "only root can connect");
-        }
-    }
 }
 
 /// What the file says, changed by what the flags say.
@@ -344,6 +342,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         password_file: flags.password_file.or(file.password_file),
         no_anonymous: flags.no_anonymous || file.no_anonymous,
         anonymous: flags.anonymous.or(file.anonymous),
+        allow_user: if flags.allow_user.is_empty() { file.allow_user } else { flags.allow_user },
         keytab: flags.keytab.or(file.keytab),
         allow_from: if flags.allow_from.is_empty() { file.allow_from } else { flags.allow_from },
         trust: if flags.trust.is_empty() { file.trust } else { flags.trust },
@@ -409,21 +408,25 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
 fn config(arguments: &Arguments) -> Result<ServerConfig> {
     let tcp = arguments.tcp_address();
     let mut config = ServerConfig::default();
-    if !arguments.no_tcp {
+    if arguments.listens_on_tcp() {
         config.listen.push(Address::Tcp(tcp));
     }
     if let Some(verbs) = arguments.verbs {
         config.listen.push(Address::Verbs(verbs));
     }
     if !arguments.no_socket {
-        let socket = arguments.socket.clone().or_else(|| usable_socket(tcp.port()));
-        match socket {
+        let usual = || neighbours::usual_socket(arguments);
+        match arguments.socket.clone().map_or_else(usual, |path| Ok(Some(path)))? {
             Some(socket) => config.listen.push(Address::Shm(socket)),
             None => tracing::warn!("no place for the shared-memory socket; give --socket PATH"),
         }
     }
     if config.listen.is_empty() {
-        bail!("nothing to listen on: both --no-tcp and --no-socket are given, without --verbs");
+        bail!(
+            "nothing to listen on: there is no socket, and no address at which somebody could log \
+             in; give --socket PATH, or --password-file FILE or --keytab FILE, or an address by \
+             --tcp or --verbs"
+        );
     }
     if let Some(size) = &arguments.cache {
         config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
@@ -483,26 +486,6 @@ pub fn octets(text: &str) -> Result<u64> {
     number.checked_mul(factor).with_context(|| format!("{text:?} is too large"))
 }
 
-fn usable_socket(port: u16) -> Option<PathBuf> {
-    let mut candidates = local_socket_candidates(port).into_iter();
-    candidates.find(|path| path.parent().is_some_and(is_usable))
-}
-
-/// Whether a directory can be made, or is there and is this user's own: whoever owns it
-/// could put another socket in the place of ours.
-fn is_usable(directory: &Path) -> bool {
-    let own = rustix::process::geteuid();
-    let mode = if own.is_root() { 0o755 } else { 0o700 };
-    let _ = std::fs::DirBuilder::new().mode(mode).create(directory);
-    // Clients believe no socket in a directory that others may write to.
-    let is_own = |metadata: std::fs::Metadata| {
-        let is_closed = metadata.mode() & 0o022 == 0;
-        metadata.is_dir() && is_closed && [0, own.as_raw()].contains(&metadata.uid())
-    };
-    std::fs::symlink_metadata(directory).is_ok_and(is_own)
-        && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
-}
-
 /// Where the key of file handles and the journal are.
 pub fn state_directory(arguments: &Arguments) -> PathBuf {
     arguments.state.clone().unwrap_or_else(default_state)
@@ -519,26 +502,40 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-/// A URL that leads here.
-fn example(addresses: &[Address], config: &ServerConfig) -> String {
+/// A URL that leads here, for whom the server is for. Shells would take `!/` for something else.
+fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) -> String {
     let url = |address: &Address| match address {
         Address::Tcp(socket) if config.tls.is_some() => Some(format!("dafs+tls://{socket}/")),
         Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
         Address::Verbs(socket) => Some(format!("dafs+verbs://{socket}/")),
-        Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
+        Address::Shm(path) => Some(format!("dafs+shm://{}", path.display())),
         Address::Sim(_) => None,
     };
-    let socket = addresses.iter().find(|address| matches!(address, Address::Shm(_)));
+    let socket = addresses.iter().find_map(|address| match address {
+        Address::Shm(path) => Some(path),
+        Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => None,
+    });
     // Who proves nothing gets in by the socket alone; whoever names the port looks for it at the
-    // usual places.
-    let leads_to_socket = |address: &Address| match (address, socket) {
-        (Address::Tcp(tcp), Some(Address::Shm(path))) => {
-            config.tls.is_none() && local_socket_candidates(tcp.port()).contains(path)
+    // usual places, which are not the same for every user.
+    let is_ours_alone = arguments.allow_user.is_empty() && config.tls.is_none();
+    let tcp = addresses.iter().find_map(|address| match address {
+        Address::Tcp(tcp) => Some(*tcp),
+        Address::Shm(_) | Address::Verbs(_) | Address::Sim(_) => None,
+    });
+    let port = tcp.unwrap_or_else(|| arguments.tcp_address()).port();
+    if let Some(path) = socket.filter(|_| is_ours_alone && config.filer.anonymous.is_none()) {
+        let mut before = local_socket_candidates(port).into_iter();
+        if before.find(|candidate| candidate == path || candidate.exists()).as_ref() == Some(path) {
+            return match port {
+                DEFAULT_PORT => "dafs://localhost/".to_owned(),
+                port => format!("dafs://localhost:{port}/"),
+            };
         }
-        _ => false,
-    };
-    let is_open = |address: &&Address| config.filer.anonymous.is_some() || leads_to_socket(address);
-    let best = addresses.iter().find(is_open).or(socket).or(addresses.first());
+    }
+    let is_open =
+        |_: &&Address| config.filer.anonymous.is_some() && arguments.allow_user.is_empty();
+    let by_socket = socket.map(|path| Address::Shm(path.clone()));
+    let best = addresses.iter().find(is_open).or(by_socket.as_ref()).or(addresses.first());
     best.and_then(url).unwrap_or_default()
 }
 

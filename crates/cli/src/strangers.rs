@@ -69,12 +69,17 @@ pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
 
 /// Whether somebody listens on the network whom nobody can prove anything to.
 pub fn is_closed(arguments: &Arguments) -> bool {
+    !can_log_in(arguments) && !open_addresses(arguments).is_empty()
+}
+
+/// Whether somebody could log in who comes over the network.
+pub fn can_log_in(arguments: &Arguments) -> bool {
     let has_proofs = arguments.password_file.is_some()
         || arguments.one_time_password
         || arguments.keytab.is_some()
         || arguments.kerberos.is_some();
     let is_anonymous = arguments.anonymous.is_some() && !arguments.no_anonymous;
-    !has_proofs && !is_anonymous && !open_addresses(arguments).is_empty()
+    has_proofs || is_anonymous
 }
 
 /// Where peers that have shown nothing can get as far as a login.
@@ -82,7 +87,7 @@ fn open_addresses(arguments: &Arguments) -> Vec<String> {
     let wants_certificates =
         arguments.tls_only && arguments.tls_client_ca.is_some() && !arguments.tls_client_optional;
     let tcp = arguments.tcp_address();
-    let tcp = (!arguments.no_tcp && !wants_certificates).then(|| format!("TCP {tcp}"));
+    let tcp = (arguments.listens_on_tcp() && !wants_certificates).then(|| format!("TCP {tcp}"));
     let verbs = arguments.verbs.map(|address| format!("RDMA {address}"));
     tcp.into_iter().chain(verbs).collect()
 }

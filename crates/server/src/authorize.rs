@@ -176,7 +176,7 @@ impl AccessRules {
     /// Whether somebody on this connection could be let in, whoever it turns out to be.
     pub(crate) fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
         for (place, rule) in self.connect.iter().enumerate() {
-            if !rule.peers.is_place_of(peer) {
+            if !rule.peers.is_place_of(peer) || !rule.peers.may_be(peer) {
                 continue;
             }
             if rule.allow {
@@ -264,6 +264,11 @@ impl Peers {
             && (self.transports.is_empty() || self.transports.iter().any(is_it))
     }
 
+    /// Whether somebody on this connection could turn out to be one of these principals.
+    fn may_be(&self, peer: &PeerFacts) -> bool {
+        self.principals.is_empty() || self.principals.iter().any(|pattern| pattern.may_be(peer))
+    }
+
     fn is_about_identity(&self) -> bool {
         !self.authentication.is_empty() || !self.principals.is_empty()
     }
@@ -292,6 +297,15 @@ impl Origin {
 }
 
 impl PrincipalPattern {
+    /// Whether somebody on this connection could turn out to be such a principal. A user of this
+    /// host is known from the start, by the kernel's word.
+    fn may_be(&self, peer: &PeerFacts) -> bool {
+        match self {
+            Self::Uid(uid) => peer.uid == Some(*uid),
+            Self::Anonymous | Self::User(_) | Self::Kerberos(_) | Self::Certificate(_) => true,
+        }
+    }
+
     fn matches(&self, peer: &PeerFacts, who: &Principal) -> bool {
         match (self, who) {
             (Self::Certificate(pattern), _) => {
@@ -623,6 +637,22 @@ mod tests {
         assert_eq!(judge(&kerberos("ada@EXAMPLE"), AuthType::Gss), Ok(()));
         let refusal = judge(&Principal::Anonymous, AuthType::None);
         assert_eq!(refusal, Err(Refused::NoRule { count: 3 }));
+    }
+
+    #[test]
+    fn a_user_of_this_host_whom_no_rule_names_is_kept_out_before_a_word_is_said() {
+        let rule = |allow, peers| ConnectRule { allow, peers };
+        let here =
+            |principals: &[&str]| Peers { from: vec![Origin::Local], ..named_so(principals) };
+        let connect = vec![rule(true, here(&["uid:7"])), rule(false, here(&[]))];
+        let rules = AccessRules { connect, ..AccessRules::default() };
+        let of = |uid| PeerFacts { uid: Some(uid), ..local() };
+        assert_eq!(rules.may_come(&of(7)), Ok(()));
+        assert!(matches!(rules.may_come(&of(8)), Err(Refused::Rule { number: 2, .. })));
+        // Who may yet prove to be somebody else is heard.
+        let connect = vec![rule(true, here(&["uid:7", "user:ann"]))];
+        let rules = AccessRules { connect, ..AccessRules::default() };
+        assert_eq!(rules.may_come(&of(8)), Ok(()));
     }
 
     #[test]

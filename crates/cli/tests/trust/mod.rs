@@ -2,6 +2,7 @@
 //! did, as that user; it needs root to be several users.
 
 mod exports;
+mod neighbours;
 mod people;
 mod printed;
 mod secrets;
