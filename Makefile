@@ -2,13 +2,13 @@
 CARGO ?= cargo
 
 .PHONY: run quick test test-posix test-postgres test-interop test-python test-python-torch bench bench-python check fuzz soak \
-  install-c install-preload fio-engine deb test-packages
+  install-c install-preload fio-engine deb test-packages test-newcomer
 
 # Serves a directory (DIR=..., by default the Rust toolchain's libraries), copies it whole over
 # shared memory and TCP, verifies every byte and prints the speeds. The whole toolchain, 52,000 small
 # files, takes minutes: make run DIR=$$(rustc --print sysroot)
 run:
-	$(CARGO) run --release --quiet --bin dafs -- demo $(DIR)
+	$(CARGO) run --release --bin dafs -- demo $(DIR)
 
 # Every test, and a tiny run of every benchmark and fuzz body. Says at the end where the time went.
 test:
@@ -108,9 +108,15 @@ fio-engine:
 # Debian packages in target/debian: server and command, C library, Python (docs/operating/install.md).
 # What is not built is built as a release; python3-dafs needs maturin, which pip fetches.
 deb:
+	@dist/debian/build --check
 	$(CARGO) build --release --quiet -p dafs-cli -p dafs-capi -p dafs-preload
 	wheel=$$(crates/python/run wheel) || [ $$? = 77 ]; DAFS_WHEEL=$$wheel dist/debian/build
 
 # The packages in a clean Debian with its own systemd: installed, used, upgraded, removed. As root.
 test-packages:
 	@dist/test-packages || [ $$? = 77 ]
+
+# The README's own commands, typed into clean Debian systems with a clock: a clone and `make run`, then
+# the packages and a directory that one user serves to another. As root; builds a release.
+test-newcomer:
+	@tests/newcomer/run || [ $$? = 77 ]
