@@ -131,6 +131,10 @@ pub struct Arguments {
     /// what their octets need at 512 KiB a second; then the client is disconnected. Default: 10.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub transfer_patience: Option<u64>,
+    /// Whether clients of this host that hold a delegation may read the file itself. Default:
+    /// true.
+    #[arg(long, value_name = "true|false")]
+    pub direct_reads: Option<bool>,
     /// CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
@@ -356,6 +360,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         exactly_once: flags.exactly_once.or(file.exactly_once),
         lease: flags.lease.or(file.lease),
         transfer_patience: flags.transfer_patience.or(file.transfer_patience),
+        direct_reads: flags.direct_reads.or(file.direct_reads),
         crc: flags.crc || file.crc,
         tls_cert: flags.tls_cert.or(file.tls_cert),
         tls_key: flags.tls_key.or(file.tls_key),
@@ -439,6 +444,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     if let Some(seconds) = arguments.transfer_patience {
         config.transfer_patience = Duration::from_secs(seconds.clamp(1, 3600));
     }
+    config.direct_reads = arguments.direct_reads.unwrap_or(true);
     config.password_file = arguments.password_file.clone();
     config.metrics = !arguments.no_metrics;
     config.crc = arguments.crc;

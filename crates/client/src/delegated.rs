@@ -10,11 +10,15 @@
 //! A server keeps delegations of a client it cannot reach for a whole lease, so whatever
 //! happens to the connections, nobody else has changed the file by then.
 //!
+//! On the server's host the file itself may be had, and is read instead (`direct_reads.rs`).
+//!
 //! Invariants: nothing is kept of a file whose delegation is not held; nothing is kept that was
 //! asked for while this session had a change under way, or before one that began since; what is
 //! kept is within [`BYTES_MAX`]; a delegation that is not kept is given back at once.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::coarse_now;
@@ -24,6 +28,7 @@ use dafs_wire::{
     ByteOrder, EncodeError, FileAttributeBlock, Response, ResponseHeader, encode_response,
 };
 
+use crate::direct::{Direct, FILES_HELD_MAX};
 use crate::metadata::Metadata;
 
 /// What one session keeps.
@@ -43,6 +48,10 @@ pub(crate) struct Delegated {
     /// Delegations given back before the answer that grants them was here.
     early: VecDeque<StateId>,
     hits: u64,
+    /// Reads of files that this client has open itself.
+    direct_reads: Rc<Cell<u64>>,
+    /// The server hands no files over.
+    has_no_files: bool,
 }
 
 /// What is kept of one file.
@@ -53,6 +62,7 @@ struct Kept {
     /// Whole blocks, but for one at the end of the file.
     blocks: BTreeMap<u64, Box<[u8]>>,
     metadata: Option<Metadata>,
+    direct: Direct,
 }
 
 /// A question whose answer is kept if nothing comes between.
@@ -74,10 +84,61 @@ pub(crate) enum Taken {
     Unwanted,
 }
 
+impl Fill {
+    /// Whether nothing was under way that would have made the answer old.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// When it was asked.
+    pub fn asked(&self) -> Duration {
+        self.asked
+    }
+}
+
 impl Delegated {
-    /// Questions that were answered out of what is kept.
+    /// Questions that were answered out of what is kept, or by this client itself.
     pub fn hits(&self) -> u64 {
-        self.hits
+        self.hits + self.direct_reads.get()
+    }
+
+    /// Counts reads of files that this client has open itself.
+    pub fn direct_reads(&self) -> Rc<Cell<u64>> {
+        self.direct_reads.clone()
+    }
+
+    /// What is known of a file itself, if this delegation of it is held.
+    pub fn direct_of(&mut self, file: &FileHandle, delegation: StateId) -> Option<&mut Direct> {
+        let kept = self.files.get_mut(file).filter(|kept| kept.delegation == delegation);
+        kept.map(|kept| &mut kept.direct)
+    }
+
+    /// The server hands no files over to this session.
+    pub fn note_no_files(&mut self) {
+        self.has_no_files = true;
+    }
+
+    /// Whether the server may hand files over, as far as is known.
+    pub fn may_have_files(&self) -> bool {
+        !self.has_no_files
+    }
+
+    /// Whether there is room for one more.
+    pub fn has_room_for_files(&self) -> bool {
+        self.files.values().filter(|kept| kept.direct.is_held()).count() < FILES_HELD_MAX
+    }
+
+    /// Whether a delegation is held, and nothing was changed since the server was asked.
+    pub fn is_as_asked(&self, file: &FileHandle, asked: &Fill) -> bool {
+        asked.epoch == self.epoch && self.holds(file, asked.delegation)
+    }
+
+    /// A lock is about to be asked for: where locks are mandatory it may keep other opens of this
+    /// session from reading.
+    pub fn note_lock(&mut self, file: &FileHandle) {
+        if let Some(kept) = self.files.get_mut(file) {
+            kept.direct.give_up();
+        }
     }
 
     /// How long a proof is believed; zero before the lease is known.
@@ -106,7 +167,8 @@ impl Delegated {
         if is_recalled || !access.reads() || !has_room {
             return Taken::Unwanted;
         }
-        let kept = Kept { delegation, proved: None, blocks: BTreeMap::new(), metadata: None };
+        let (blocks, direct) = (BTreeMap::new(), Direct::default());
+        let kept = Kept { delegation, proved: None, blocks, metadata: None, direct };
         self.forget(&file);
         self.files.insert(file, kept);
         Taken::Kept
@@ -187,6 +249,8 @@ impl Delegated {
     pub fn set_aside(&mut self) {
         let states = self.forget_all();
         self.owed.extend(states);
+        // The next may be another server.
+        self.has_no_files = false;
     }
 
     /// The server wants a delegation back.
@@ -270,6 +334,7 @@ impl Kept {
     /// Forgets all but the delegation. Octets that were kept.
     fn empty(&mut self) -> usize {
         self.metadata = None;
+        self.direct.give_up();
         std::mem::take(&mut self.blocks).values().map(|block| block.len()).sum()
     }
 }

@@ -35,6 +35,14 @@ impl Session {
         core.sessions[self.key].delegated.as_ref().map_or(0, |delegated| delegated.hits())
     }
 
+    /// Those of them that this process made itself, of files on its host.
+    #[must_use]
+    pub fn direct_reads(&self) -> u64 {
+        let core = self.shared.borrow();
+        let delegated = core.sessions[self.key].delegated.as_ref();
+        delegated.map_or(0, |delegated| delegated.direct_reads().get())
+    }
+
     /// Sees to it that the server can call delegations back, if the session wants any
     /// ([`SessionOptions::delegations`](crate::SessionOptions::delegations)): opens that wait do so
     /// by themselves, [`Session::open_async`] does not.
@@ -87,6 +95,9 @@ impl File {
         let delegation = self.delegation()?;
         if offset > limits::FILE_OFFSET_MAX - bytes.len() as u64 {
             return None;
+        }
+        if let Some(read) = self.read_directly(bytes, offset) {
+            return Some(Ok(read));
         }
         let mut done = 0;
         loop {
@@ -228,7 +239,7 @@ impl Core {
         None
     }
 
-    fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<Fill> {
+    pub fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<Fill> {
         let session = &self.sessions[key];
         let submits = !self.batches.submitted(key).is_empty();
         let is_quiet = !submits && !session.has_changes_under_way();
@@ -243,7 +254,7 @@ impl Core {
         }
     }
 
-    fn return_delegation(&mut self, key: SessionKey, state: StateId) {
+    pub fn return_delegation(&mut self, key: SessionKey, state: StateId) {
         // Nobody waits; a session that has ended has given back everything.
         let _ = self.cast(key, &Request::DelegReturn(DelegReturn { state }));
     }
@@ -280,7 +291,11 @@ impl SessionState {
     pub fn note_request(&mut self, request: &Request<'_>) {
         if let Some(delegated) = &mut self.delegated {
             match changed_by(request) {
-                Changed::Nothing => {}
+                Changed::Nothing => {
+                    if let Request::Lock(lock) = request {
+                        delegated.note_lock(&lock.file);
+                    }
+                }
                 Changed::File(file) => delegated.note_change(Some(file)),
                 Changed::Anything => delegated.note_change(None),
             }

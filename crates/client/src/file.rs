@@ -20,6 +20,7 @@ use dafs_wire::{Checksum, Path, Request, Response};
 
 use crate::buffer::{Buffer, Slice};
 use crate::device::Span;
+use crate::direct::DirectFile;
 use crate::ends::{Destination, TransferTicket};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
@@ -101,6 +102,8 @@ pub struct File {
     is_closed: Cell<bool>,
     /// The delegation that its open has brought.
     delegation: Cell<Option<StateId>>,
+    /// The file itself, which may be over.
+    pub(crate) direct: RefCell<Option<Rc<DirectFile>>>,
 }
 
 impl Session {
@@ -245,6 +248,7 @@ impl Session {
             staging: RefCell::new(None),
             is_closed: Cell::new(false),
             delegation: Cell::new(None),
+            direct: RefCell::new(None),
         }
     }
 

@@ -64,6 +64,9 @@ pub struct SessionOptions {
     /// wait until this client has turned, that is, until its next call: not for programs that
     /// rest for long with files open.
     pub delegations: bool,
+    /// Whether a server on this host is asked for files that there is a read delegation of, which
+    /// this process then reads by itself.
+    pub direct_reads: bool,
     /// Longest silence of the server while a call waits for its answer, after which the
     /// connection is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
     pub answer_timeout: Option<Duration>,
@@ -90,6 +93,7 @@ impl Default for SessionOptions {
             client_name: String::new(),
             fence_id: String::new(),
             delegations: false,
+            direct_reads: true,
             answer_timeout: Some(ANSWER_TIMEOUT),
             umask: Umask::default(),
             label: Label::default(),

@@ -74,6 +74,7 @@ pub(crate) fn is_harmless(procedure: Procedure) -> bool {
             | Procedure::GetAttrDirect
             | Procedure::GetFsAttr
             | Procedure::GetRootHandle
+            | Procedure::HandOver
             | Procedure::LockT
             | Procedure::LockU
             | Procedure::Lookup

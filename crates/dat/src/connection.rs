@@ -4,7 +4,7 @@
 //! call, so that one thread can drive any mix of providers without locks.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -207,6 +207,30 @@ pub trait Connection: Send {
 
     /// Whether work may be posted.
     fn is_established(&self) -> bool;
+
+    /// Whether a message has arrived that was not taken in, or may have: no system call is made to
+    /// find out.
+    fn has_arrived(&self) -> bool {
+        true
+    }
+
+    /// Hands the peer, a process of this host, a descriptor before whatever is posted from now
+    /// on. False if this transport cannot, or not now.
+    fn hand_over(&mut self, name: u64, file: BorrowedFd<'_>) -> bool {
+        let _ = (name, file);
+        false
+    }
+
+    /// A descriptor that the peer has handed over by this name, before a message that has
+    /// arrived; `None` if there is none.
+    fn take_handed_over(
+        &mut self,
+        context: &mut Context<'_>,
+        name: u64,
+    ) -> Result<Option<OwnedFd>, BreakReason> {
+        let _ = (context, name);
+        Ok(None)
+    }
 
     /// Whether an inbound connection has said what it wants; true of every other.
     fn has_asked(&self) -> bool {

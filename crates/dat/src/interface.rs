@@ -9,6 +9,7 @@
 //! `gathering` may keep quiet about what has come, and only in sleeps made for it.
 
 pub mod exposure;
+mod handing;
 mod progress;
 mod unfinished;
 

@@ -19,11 +19,13 @@ pub mod kernel_handle;
 mod pages;
 pub mod quota;
 pub mod registrations;
+mod view;
 mod watch;
 
 pub use backing::{ImportError, Memory, Pages, Pinned, lost_mappings};
 pub use copy::prefetch;
 pub use registrations::{CacheCounters, CacheLimits, RegistrationCache};
+pub use view::{Cut, FileView, VIEWS_MAX};
 pub use watch::{WatchError, Watched};
 
 /// Octets in the smallest page the processor maps.

@@ -6,8 +6,9 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Read;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Connection {
     staging: Option<Buffer>,
     restarts: Rc<Cell<u64>>,
     own: BTreeSet<RawFd>,
+    /// Mounts whose servers can call back.
+    listening: BTreeSet<usize>,
 }
 
 impl Connection {
@@ -91,6 +94,25 @@ impl Connection {
         }
     }
 
+    /// A descriptor of a file of a mount itself, for reading, if its server is on this host and hands
+    /// it over. It is the caller's, and below the floor.
+    pub fn descriptor_of(
+        &mut self,
+        index: usize,
+        (handle, path): (FileHandle, &OsStr),
+    ) -> Option<OwnedFd> {
+        let (session, _) = self.mount(index).ok()?;
+        if self.listening.insert(index) {
+            let before = descriptors();
+            let listens = above_floor(|| session.listen());
+            for number in descriptors().difference(&before) {
+                self.keep(*number);
+            }
+            listens.ok()?;
+        }
+        session.descriptor_of(handle, path).ok()?
+    }
+
     /// Takes leave of the servers, which then keep nothing of this process; one that has restarted
     /// need not wait for it.
     pub fn take_leave(&mut self) {
@@ -109,6 +131,7 @@ impl Connection {
     /// The process is somebody else: new sessions are made, while what is open keeps its own.
     pub fn change_identity(&mut self) {
         self.mounts.clear();
+        self.listening.clear();
     }
 
     /// The client; there is one with the first session.

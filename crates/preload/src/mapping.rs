@@ -1,6 +1,7 @@
-//! Files mapped into memory: by copy.
+//! Files mapped into memory: by copy, or the local file itself.
 //!
-//! A private mapping, or one that is only read through a descriptor that cannot write, is
+//! A private mapping, or one that is only read through a descriptor that cannot write, is a mapping
+//! of the file itself where the server is on this host and hands it over; otherwise it is
 //! anonymous memory into which the file was read. A shared one that is written to is memory that
 //! all processes of this user on this host share who map the same file so, and what has changed
 //! in it goes into the file at `msync`, `munmap`, exit, and before this process reads the file.
@@ -12,7 +13,7 @@
 //! once, nor of two users or under two names of the server ([`dafs_posix::locks::shared_memory`]).
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -134,6 +135,9 @@ impl State {
     }
 
     fn map_copy(&mut self, of: &Description, wish: Wish) -> Outcome<Mapped> {
+        if let Some(mapped) = self.map_itself(of, wish) {
+            return Ok(mapped);
+        }
         let flags =
             wish.flags & !(MAP_TYPE | libc::MAP_POPULATE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let writable = libc::PROT_READ | libc::PROT_WRITE;
@@ -154,6 +158,22 @@ impl State {
         self.mappings.copies.push((mapped.0 as usize, wish.length));
         TRACKED.store(true, Ordering::Relaxed);
         Ok(mapped)
+    }
+
+    /// Maps the local file: what it shows is what local processes see, from now on. Not where this
+    /// process may write by the descriptor, or has the file's memory in common with others: then
+    /// programs expect to see at once what is written.
+    fn map_itself(&mut self, of: &Description, wish: Wish) -> Option<Mapped> {
+        let handle = of.identity.handle;
+        let is_read = of.identity.access == libc::O_RDONLY;
+        if !is_read || wish.length < ITSELF_MIN || self.mappings.objects.contains_key(&handle) {
+            return None;
+        }
+        let named = (handle, of.identity.path.as_os_str());
+        let file = self.connection.descriptor_of(of.identity.mount, named)?;
+        let mapped = map(Wish { number: file.as_raw_fd(), ..wish });
+        drop(file);
+        (mapped.0 != libc::MAP_FAILED).then_some(mapped)
     }
 
     fn map_shared(&mut self, of: Rc<Description>, wish: Wish) -> Outcome<Mapped> {
@@ -386,3 +406,5 @@ unsafe fn unmap(address: *mut c_void, length: usize) {
 }
 
 const MAP_TYPE: i32 = 0xf;
+/// Octets from which on a file itself is worth the messages that it takes to get it.
+const ITSELF_MIN: usize = 256 << 10;

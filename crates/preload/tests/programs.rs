@@ -356,6 +356,34 @@ fn python_reads_writes_maps_and_starts_programs() {
 }
 
 #[test]
+fn large_files_are_mapped_themselves_where_the_server_hands_them_over() {
+    if !has(&["python3"]) {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.local("large"), vec![7; 1 << 20]).unwrap();
+    let script = r#"
+import mmap
+maps = []
+# A server may not have heard at first that it can call back.
+for attempt in range(1000):
+    with open('/dafs/large', 'rb') as file:
+        maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    if '/export/large' in open('/proc/self/maps').read(): break
+m = maps[-1]
+assert m[:3] == b'\7\7\7' and len(m) == 1 << 20
+with open('/dafs/large', 'r+b', buffering=0) as file: file.write(b'new')
+assert m[:3] == b'new', m[:3]
+with open('/dafs/large', 'r+b') as file:
+    shared = mmap.mmap(file.fileno(), 0)
+    assert shared[:3] == b'new'
+print('/export/large' in open('/proc/self/maps').read())
+"#;
+    let output = place.program("python3").args(["-c", script]).output().unwrap();
+    assert_eq!(printed(&output).trim(), "True");
+}
+
+#[test]
 fn what_killed_programs_leave_in_memory_is_put_into_the_file_and_removed() {
     if !has(&["python3"]) {
         return;

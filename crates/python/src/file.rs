@@ -115,6 +115,13 @@ impl File {
         })
     }
 
+    /// A descriptor of the file itself, if this process may have it.
+    fn descriptor(&self) -> PyResult<Operation> {
+        self.operation(|_, file| async move {
+            Ok(file.descriptor().map_or(Value::None, Value::Descriptor))
+        })
+    }
+
     fn stat(&self) -> PyResult<Operation> {
         self.operation(|state, file| async move {
             let session = state.session()?;

@@ -3,6 +3,7 @@
 //! Invariant: nothing in it is the client's, so that it may leave the client's lock.
 
 use std::ffi::OsString;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use dafs_client::{ClientError, DirectoryEntry, LockHolder, LockKind, Metadata, ObjectType};
@@ -46,6 +47,8 @@ pub enum Value {
     Space([u64; 6]),
     /// Who holds a lock.
     Holder(Option<LockHolder>),
+    /// A descriptor, which is Python's to close.
+    Descriptor(OwnedFd),
 }
 
 impl Value {
@@ -89,6 +92,10 @@ impl Value {
                     }
                 }
                 list.into_any().unbind()
+            }
+            Self::Descriptor(descriptor) => {
+                let number = descriptor.into_raw_fd();
+                number.into_pyobject(py)?.into_any().unbind()
             }
             Self::Space(space) => PyTuple::new(py, space)?.into_any().unbind(),
             Self::Holder(None) => py.None(),

@@ -152,6 +152,7 @@ impl Reactor {
             self.logins.forget(endpoint);
             self.lock_waits.forget_channel(channel.id);
             self.drop_held(endpoint);
+            self.end_given_to(endpoint);
             self.files().act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);

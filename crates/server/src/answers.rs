@@ -8,7 +8,7 @@ use dafs_ops::{
 };
 use dafs_types::{ChangeInfo, StateId, Status};
 use dafs_wire::messages::{
-    AccessEntry, AppendResult, CommitResult, Delegation as WireDelegation, Empty,
+    AccessEntry, AppendResult, CommitResult, Delegation as WireDelegation, Empty, HandOverResult,
     LockConflict as WireConflict, LockResult, LockType, LookupResult, OpenFlags, OpenResult,
     SetAttributesResult, WriteResult,
 };
@@ -68,6 +68,7 @@ fn done_response(ended: &Ended) -> Response<'static> {
             Response::SetAttrInline(SetAttributesResult { set: AttributeBitmap(set.0) })
         }
         Ended::Fenced => Response::SetFencingList(Empty),
+        Ended::HandedOver(name) => Response::HandOver(HandOverResult { token: *name }),
     }
 }
 

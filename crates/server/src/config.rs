@@ -47,6 +47,9 @@ pub struct ServerConfig {
     /// How late a connection may be with its transfers while others wait for what they hold,
     /// besides what its octets need at 512 KiB a second; then it is broken.
     pub transfer_patience: Duration,
+    /// Whether clients of this host that hold a read delegation may be given the file itself, to
+    /// read it without a message.
+    pub direct_reads: bool,
     /// Whether requests are counted and timed. Only measurements of what that costs go without.
     pub metrics: bool,
     /// A defect on purpose, by which a test shows that it would be noticed.
@@ -93,6 +96,7 @@ impl Default for ServerConfig {
             tls: None,
             fence_patience: Duration::from_secs(2),
             transfer_patience: Duration::from_secs(10),
+            direct_reads: true,
             metrics: true,
             defect: None,
             connect_timeout: Duration::from_secs(10),

@@ -11,6 +11,7 @@
 //! | reads, writes, truncations that wait for a file or for room | refused at once     |
 //! | transfers into the file                 | finished, or aborted with their connection    |
 //! | transfers out of the file               | finished, or aborted with their connection    |
+//! | the file itself in a client's hands     | returned, or its connection is broken         |
 //! | an append of which a part is there      | finished: it is all or nothing                |
 //! | data taken, on its way to the disk (stable writes, COMMIT, CLOSE) | finished      |
 //! | a request between intent and outcome    | carried out if it had begun, refused if not   |

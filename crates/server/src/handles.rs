@@ -63,6 +63,7 @@ macro_rules! named_in {
             Request::Create(r) => $($to)+ r.directory,
             Request::GetAttrDirect(r) => $($to)+ r.file,
             Request::GetAttrInline(r) | Request::GetFsAttr(r) => $($to)+ r.file,
+            Request::HandOver(r) => $($to)+ r.file,
             Request::Link(r) => return [Some($($to)+ r.source), Some($($to)+ r.directory)],
             Request::Lock(r) => $($to)+ r.file,
             Request::LockT(r) => $($to)+ r.file,

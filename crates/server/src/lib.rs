@@ -33,6 +33,7 @@ mod data;
 mod decode;
 mod delegations;
 mod direct;
+mod direct_reads;
 mod fencing;
 mod files;
 mod follow;

@@ -94,6 +94,8 @@ pub(crate) enum Ended {
     Set(Set),
     /// A fencing list holds.
     Fenced,
+    /// A file went to its reader, under this name.
+    HandedOver(u64),
 }
 
 /// What came of an operation.

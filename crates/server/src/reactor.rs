@@ -32,6 +32,7 @@ use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
 use crate::crowd::Crowd;
 use crate::delegations::Delegations;
+use crate::direct_reads::DirectReads;
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::files::Notice;
 use crate::gss::Kerberos;
@@ -99,6 +100,8 @@ pub(crate) struct Reactor {
     pub(crate) stalls: Stalls,
     /// What waits for delegations, and what is delegated.
     pub(crate) delegations: Delegations,
+    /// Files that clients read by themselves.
+    pub(crate) direct_reads: DirectReads,
     pub(crate) searching: Searching,
     /// What requests come to.
     pub(crate) meter: Meter,
@@ -201,6 +204,7 @@ impl Reactor {
             fencing: Fencing::new(config),
             stalls: Stalls::new(config.transfer_patience),
             delegations: Delegations::default(),
+            direct_reads: DirectReads::new(config),
             searching,
             meter: Meter::new(config.metrics),
             window: Arc::default(),

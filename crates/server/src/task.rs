@@ -14,7 +14,7 @@ use dafs_memory::Memory;
 use dafs_ops::{AttributeSet, Close, LockSpan, Opened};
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, QuickMap, Stability};
+use dafs_types::{CacheHint, FileHandle, QuickMap, Stability, StateId};
 use dafs_wire::DirectBuffer;
 
 use crate::batch::sealed::SealedBatch;
@@ -142,6 +142,16 @@ pub enum CommitReply {
     Batches,
     /// What ends auto-recovery locks comes behind it.
     Ending(Ending),
+    /// The file itself.
+    HandOver(FileAsked),
+}
+
+/// A file that its reader asks for itself: under which open, and which delegation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FileAsked {
+    pub file: FileHandle,
+    pub state: StateId,
+    pub delegation: StateId,
 }
 
 /// A request that makes final what was changed under auto-recovery locks.

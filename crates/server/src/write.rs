@@ -416,6 +416,9 @@ impl Reactor {
                 self.end_sync(task.file, result);
                 return Step::Silent;
             }
+            CommitReply::HandOver(request) => {
+                return self.finish_hand_over(answer, &request, task.file, result);
+            }
             CommitReply::Append { .. }
             | CommitReply::Commit
             | CommitReply::Write { .. }
@@ -444,7 +447,10 @@ impl Reactor {
                 let Some(channel) = channel else { return Step::failed(Status::BadSession) };
                 self.files().end_now(channel, &ending).map_or_else(Step::failed, Step::from)
             }
-            CommitReply::Commit | CommitReply::Close { .. } | CommitReply::Batches => {
+            CommitReply::Commit
+            | CommitReply::Close { .. }
+            | CommitReply::Batches
+            | CommitReply::HandOver(_) => {
                 Step::done(Ended::Committed(Committed { verifier: self.write_verifier() }))
             }
         }

@@ -3,6 +3,8 @@
 //! Invariant: permission was checked when the file was opened; a [`File`] goes on
 //! working after a rename, a change of mode and a removal of its last name.
 
+use std::os::fd::OwnedFd;
+
 use dafs_memory::Memory;
 use dafs_types::{CloneSource, FileHandle, Timestamp};
 
@@ -122,6 +124,15 @@ pub trait File: Send + Sync {
     /// # Errors
     /// What the file system says.
     fn clone_source(&self) -> Result<Option<Box<dyn CloneSource>>> {
+        Ok(None)
+    }
+
+    /// A descriptor for reading that others may have: opened anew, so that it is for reading
+    /// whatever this process itself may do with the file. `None` where there is none.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn reader(&self) -> Result<Option<OwnedFd>> {
         Ok(None)
     }
 

@@ -277,6 +277,16 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whether a process of this host with these credentials gains nothing but speed by a
+    /// descriptor for reading of a file: it may read the file, and may do here whatever else such
+    /// a descriptor opens to it, as its owner or by the file's mode.
+    ///
+    /// # Errors
+    /// As [`Store::access`].
+    fn may_have(&self, _who: &Credentials, _handle: &FileHandle) -> Result<bool> {
+        Ok(false)
+    }
+
     /// The handle that this store gives an object now, of one that an earlier version of it gave;
     /// `None` if that is what it is, or none of ours. Both lead to the object; whoever compares
     /// handles, or keeps what belongs to one, goes by the present one. Of a handle that names a

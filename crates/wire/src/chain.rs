@@ -27,6 +27,7 @@ impl Procedure {
             | P::GetFsAttr
             | P::GetAttrInline
             | P::GetAttrDirect
+            | P::HandOver
             | P::Lock
             | P::LockT
             | P::LockU
@@ -89,6 +90,7 @@ impl Procedure {
         use Procedure as P;
         match self {
             P::Close
+            | P::HandOver
             | P::OpenDowngrade
             | P::ReadInline
             | P::ReadDirect

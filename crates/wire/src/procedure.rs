@@ -205,6 +205,9 @@ macro_rules! procedure_table {
                 Special Never Owner (ReplyBound::Fixed);
             HurryUp 160 "HURRY_UP" (HurryUp) (Empty)
                 ModifiesFiles Always Session (ReplyBound::Fixed);
+            // An extension (`docs/spec/gaps.md`, "Files handed over").
+            HandOver 161 "HAND_OVER" (HandOver) (HandOverResult)
+                Simple OnRequest Reader (ReplyBound::Fixed);
         }
     };
 }
@@ -383,10 +386,10 @@ mod tests {
             assert_eq!(Procedure::from_number(procedure.number()), Some(procedure));
             assert_eq!(procedure.index(), index);
         }
-        for number in [0, 99, 107, 120, 121, 161] {
+        for number in [0, 99, 107, 120, 121, 162] {
             assert_eq!(Procedure::from_number(number), None);
         }
-        assert_eq!(Procedure::ALL.len(), 58);
+        assert_eq!(Procedure::ALL.len(), 59);
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub enum Packet {
     Withdraw(Stag),
     /// The peer broke the rules; it learns which.
     Terminate(String),
+    /// Acceptor's: a descriptor that the initiator's application asked for by this name. None
+    /// came with it if this process had no room for it.
+    HandOver(u64, Option<OwnedFd>),
 }
 
 /// The initiator's description of the connection.
@@ -248,6 +251,22 @@ impl ControlSocket {
         }
     }
 
+    /// Hands a descriptor over. False if the peer has not taken what it was sent before, or the
+    /// kernel refuses.
+    pub fn hand_over(&self, name: u64, file: BorrowedFd<'_>) -> bool {
+        let has_room = self.unread_bytes().is_ok_and(|bytes| bytes <= UNREAD_BYTES_MAX);
+        has_room && self.send(&hand_over(name), &[file]).is_ok()
+    }
+
+    /// What the peer has not read, as the kernel counts it: with the descriptions of packets.
+    fn unread_bytes(&self) -> io::Result<i32> {
+        let socket = self.fd()?.as_raw_fd();
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the kernel writes one number, which is `bytes`.
+        let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes) };
+        if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// The next packet, if one is there. `Ok(None)`: nothing now.
     ///
     /// # Errors
@@ -384,6 +403,9 @@ pub const PRIVATE_BYTES_MAX: usize = 512;
 const GROUPS_AT_FIRST: usize = 64;
 const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
+/// Octets that the peer has not read, beyond which it is sent no descriptor: while they are on
+/// the way they are this process's. A small packet counts as about 800.
+const UNREAD_BYTES_MAX: i32 = 16 << 10;
 /// Most octets of why a connection ended.
 const TEXT_BYTES_MAX: usize = 200;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -432,6 +454,12 @@ pub fn terminate(text: &str) -> Vec<u8> {
     packet
 }
 
+pub fn hand_over(name: u64) -> Vec<u8> {
+    let mut packet = vec![7];
+    packet.extend_from_slice(&name.to_le_bytes());
+    packet
+}
+
 pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
     let (kind, rest) = packet.split_first()?;
     let mut reader = Reader(rest);
@@ -466,6 +494,7 @@ pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
         }
         5 => Packet::Withdraw(Stag(reader.u32()?)),
         6 => Packet::Terminate(printable(&reader.rest())),
+        7 => Packet::HandOver(reader.u64()?, fds.next().and_then(PeerFile::take)),
         _ => return None,
     };
     // Descriptors that nobody asked for.

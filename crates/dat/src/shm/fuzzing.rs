@@ -34,6 +34,7 @@ fn packet(octets: &[u8], descriptor_count: usize) {
         Some(Packet::Expose(region, _)) => control::expose(&region),
         Some(Packet::Withdraw(stag)) => control::withdraw(stag),
         Some(Packet::Terminate(text)) => control::terminate(&text),
+        Some(Packet::HandOver(name, _)) => control::hand_over(name),
     };
     let reread = control::parse(&again, fds(descriptor_count));
     assert!(reread.is_some(), "our own packet {again:?} is read");

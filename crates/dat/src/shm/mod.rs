@@ -24,7 +24,7 @@ mod transfer;
 mod wake;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -73,6 +73,8 @@ pub(crate) struct Connection {
     inline: Vec<u8>,
     staged_reads: VecDeque<StagedRead>,
     answers: VecDeque<Answer>,
+    /// Descriptors of an acceptor's, by name, that the application has not taken yet.
+    handed_over: VecDeque<(u64, OwnedFd)>,
     /// `execute` is on the stack: what it calls must not begin it again.
     is_executing: bool,
 }
@@ -168,6 +170,7 @@ impl Connection {
             inline: Vec::new(),
             staged_reads: VecDeque::new(),
             answers: VecDeque::new(),
+            handed_over: VecDeque::new(),
             is_executing: false,
         }
     }
@@ -264,6 +267,10 @@ impl Connection {
                 self.peer_regions.remove(stag);
                 Ok(())
             }
+            (Packet::HandOver(name, file), Phase::Established) if !self.socket.is_acceptor() => {
+                self.note_handed_over(name, file);
+                Ok(())
+            }
             (Packet::Terminate(text), _) => Err(BreakReason::Terminated(text)),
             (packet, phase) => Err(BreakReason::PeerViolation(format!(
                 "control packet {packet:?} is out of place in phase {phase:?}"
@@ -313,6 +320,14 @@ impl Connection {
         });
         self.phase = Phase::Pending;
         Ok(())
+    }
+
+    /// Keeps a descriptor for whoever asked for it. What nobody takes makes room.
+    fn note_handed_over(&mut self, name: u64, file: Option<OwnedFd>) {
+        if self.handed_over.len() == HANDED_OVER_MAX {
+            self.handed_over.pop_front();
+        }
+        self.handed_over.extend(file.map(|file| (name, file)));
     }
 
     #[inline]
@@ -488,6 +503,26 @@ impl crate::connection::Connection for Connection {
         self.is_open()
     }
 
+    #[inline]
+    fn has_arrived(&self) -> bool {
+        let has_frame = |rings: &Rings| rings.consumer.has_frame();
+        !self.is_open() || self.rings.as_ref().is_none_or(has_frame)
+    }
+
+    fn hand_over(&mut self, name: u64, file: BorrowedFd<'_>) -> bool {
+        self.is_open() && self.socket.is_acceptor() && self.socket.hand_over(name, file)
+    }
+
+    fn take_handed_over(
+        &mut self,
+        context: &mut Context<'_>,
+        name: u64,
+    ) -> Result<Option<OwnedFd>, BreakReason> {
+        self.drain_control(context)?;
+        let place = self.handed_over.iter().position(|(other, _)| *other == name);
+        Ok(place.and_then(|place| self.handed_over.remove(place)).map(|(_, file)| file))
+    }
+
     fn has_asked(&self) -> bool {
         !matches!(self.phase, Phase::Answering { .. })
     }
@@ -606,6 +641,8 @@ fn no_rings() -> BreakReason {
 
 /// Control packets taken in before other connections get their turn.
 const PACKETS_PER_TURN: usize = 32;
+/// Most descriptors kept that nobody has taken.
+const HANDED_OVER_MAX: usize = 16;
 /// Which watched descriptor is ready.
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;

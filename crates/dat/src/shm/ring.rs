@@ -381,6 +381,13 @@ impl Consumer {
         }
     }
 
+    /// Whether something is there to be peeked at, good or bad.
+    #[inline]
+    pub fn has_frame(&self) -> bool {
+        let bits = self.lane.header(self.head).load(Ordering::Acquire);
+        bits != 0 && (bits >> 4) & 0xff == lap_of(self.head, self.lane.capacity())
+    }
+
     /// The message of the frame last peeked at, copied out of the ring: one that
     /// [`FrameHeader::is_short`].
     #[inline]

@@ -11,6 +11,7 @@ mod certificates;
 mod connecting;
 mod dmabufs;
 mod fixture;
+mod handing;
 mod inboxes;
 mod limits;
 mod messages;
@@ -66,6 +67,8 @@ macro_rules! provider {
                     what_is_an_inboxes_is_nobody_elses_to_post
                     an_inbox_posts_by_its_own_interface
                     an_inbox_may_be_gone_before_its_messages;
+                handing:
+                    a_descriptor_is_there_before_the_message_that_names_it;
                 writes:
                     a_write_is_placed_before_the_next_message
                     a_write_consumes_no_receive

@@ -122,6 +122,17 @@ impl DelegationTable {
         self.counters.recalled += 1;
     }
 
+    /// Calls a delegation back that nobody waits for yet. One that is called back already, or is
+    /// over, stays as it is.
+    pub fn recall(&mut self, client: ClientId, state_id: StateId, now: Moment) {
+        if let Ok(index) = self.slots.find(client, state_id)
+            && self.slots.get(index).phase == DelegationPhase::Granted
+        {
+            self.begin_recall(index, false, now);
+            self.send_recall(index);
+        }
+    }
+
     fn send_recall(&mut self, index: u32) {
         let delegation = self.slots.get(index);
         self.actions.push_back(DelegationAction::Recall {

@@ -283,6 +283,33 @@ impl DelegationTable {
         }
     }
 
+    /// Whether a client's delegation keeps others from changing a file, and has not been called
+    /// back.
+    ///
+    /// # Errors
+    /// Those of state ids, EXPIRED if it was revoked; DELAY if it was called back; INVAL for a
+    /// delegation to write, whose holder changes the file.
+    pub fn check_undisturbed(
+        &self,
+        client: ClientId,
+        state_id: StateId,
+        file: FileKey,
+    ) -> Result<(), Status> {
+        let delegation = self.find(client, state_id, file)?;
+        match (delegation.kind, delegation.phase) {
+            (DelegationKind::Write, _) => Err(Status::Inval),
+            (DelegationKind::Read, DelegationPhase::Granted) => Ok(()),
+            (DelegationKind::Read, _) => Err(Status::Delay),
+        }
+    }
+
+    /// Whether a client's delegation is in force, called back or not.
+    #[must_use]
+    pub fn is_in_force(&self, client: ClientId, state_id: StateId) -> bool {
+        let found = self.slots.find(client, state_id);
+        found.is_ok_and(|index| self.slots.get(index).phase.is_in_force())
+    }
+
     /// DELEGRETURN.
     ///
     /// # Errors

@@ -133,6 +133,13 @@ impl FenceTable {
         self.objects.is_empty()
     }
 
+    /// Whether a file or its file system has a list, or is about to get one.
+    #[must_use]
+    pub fn covers(&self, file: &FileHandle) -> bool {
+        let around = [FencedObject::File(*file), FencedObject::FileSystem(file.fs())];
+        around.iter().any(|object| self.objects.contains_key(object))
+    }
+
     /// An operation of a session wants to begin on a file.
     ///
     /// # Errors

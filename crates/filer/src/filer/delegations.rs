@@ -132,6 +132,33 @@ impl Filer {
         self.delegations.claim_current(client, state_id, file, access, deny)
     }
 
+    /// Whether the channel's client may be given the file itself: its read delegation is in force
+    /// and has not been called back. Who it is.
+    ///
+    /// # Errors
+    /// As [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
+    pub fn check_undisturbed(
+        &self,
+        channel: ChannelId,
+        state_id: StateId,
+        file: FileKey,
+    ) -> Result<ClientId, Status> {
+        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+        self.delegations.check_undisturbed(client, state_id, file)?;
+        Ok(client)
+    }
+
+    /// Whether a client's delegation is in force, called back or not.
+    #[must_use]
+    pub fn is_delegation_in_force(&self, client: ClientId, state_id: StateId) -> bool {
+        self.delegations.is_in_force(client, state_id)
+    }
+
+    /// Calls a delegation back that no request waits for.
+    pub fn recall_delegation(&mut self, client: ClientId, state_id: StateId, now: Moment) {
+        self.delegations.recall(client, state_id, now);
+    }
+
     /// DELEGRETURN.
     ///
     /// # Errors

@@ -45,6 +45,12 @@ impl Filer {
         self.fences.enter(fence_id.unwrap_or(&FenceId::default()), file)
     }
 
+    /// Whether a file, or its file system, has a fencing list or is about to get one.
+    #[must_use]
+    pub fn is_fenced(&self, file: &FileHandle) -> bool {
+        self.fences.covers(file)
+    }
+
     /// An operation that was shown as running has ended.
     #[inline]
     pub fn leave_fence(&mut self, operation: OperationId) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import time
 from types import TracebackType
@@ -69,6 +70,29 @@ class RawFile(io.RawIOBase):
     def stat(self) -> Stat:
         """Attributes now."""
         return Stat(*self._native.stat().wait())
+
+    def map(self) -> memoryview:
+        """The file as memory to be read, as long as it is now.
+
+        On the server's host, in a session with ``delegations=True``, it is mapped where the server
+        hands the file over: it shows the local file, in which what other clients write appears when
+        the server has written it back. Elsewhere it is a copy of what is there now.
+        """
+        self._check(1, "map")
+        descriptor = self._native.descriptor().wait()
+        if descriptor is not None:
+            try:
+                if os.fstat(descriptor).st_size == 0:
+                    return memoryview(b"")
+                return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            finally:
+                os.close(descriptor)
+        size = self.stat().st_size
+        if size == 0:
+            return memoryview(b"")
+        copy = mmap.mmap(-1, size)
+        length = self.readinto_at(copy, 0)
+        return memoryview(copy).toreadonly()[:length]
 
     def hint(self, pattern: str, offset: int = 0, length: int = 0) -> None:
         """Tells the server what is expected of a range: ``normal``, ``random``, ``sequential``,
@@ -324,6 +348,11 @@ class _Buffered:
     def stat(self) -> Stat:
         self._settle()
         return self.raw.stat()
+
+    def map(self) -> memoryview:
+        """As :meth:`RawFile.map`, with what is buffered."""
+        self._settle()
+        return self.raw.map()
 
     def lock(self, **options: Any) -> Lock:
         """As :meth:`RawFile.lock`; what is buffered is written before it is given back."""

@@ -25,7 +25,7 @@ use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::Task;
+use crate::task::{FileAsked, Task};
 
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
@@ -106,6 +106,7 @@ impl Reactor {
             Request::DelegReturn(r) => {
                 let by = self.channel_of(to)?;
                 self.filer.return_delegation(by, r.state, self.now)?;
+                self.end_given(r.state);
                 self.answer(to, &Response::DelegReturn(Empty))
             }
             Request::DelegPurge(_) => {
@@ -113,6 +114,10 @@ impl Reactor {
                 let ended = self.filer.purge_delegations(by, self.now)?;
                 tracing::debug!(ended, "delegations of an earlier life are given up");
                 self.answer(to, &Response::DelegPurge(Empty))
+            }
+            Request::HandOver(r) => {
+                let (file, state, delegation) = (r.file, r.state, r.delegation);
+                self.hand_over(to, &FileAsked { file, state, delegation })
             }
             // Sessions.
             Request::ClientConnect(r) => Ok(self.client_connect(to, header, r)?),

@@ -151,6 +151,7 @@ impl Reactor {
         }
         let filer = &self.filer;
         self.delegations.files.retain(|_, file| filer.is_delegated(FileKey(file.key().0)));
+        self.tick_given();
         self.pump_delegations();
     }
 }

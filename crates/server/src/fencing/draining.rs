@@ -10,7 +10,7 @@ use dafs_types::{FileHandle, Status};
 use dafs_wire::Request;
 
 use super::{
-    Change, KINDS, LOAN, TASK, operation_of_loan, operation_of_task, passes_again, touched,
+    Change, INTENT, KINDS, LOAN, TASK, operation_of_loan, operation_of_task, passes_again, touched,
 };
 use crate::caller::Caller;
 use crate::outcome::{Ended, Outcome};
@@ -49,6 +49,7 @@ impl Reactor {
             change.ticket = None;
         }
         self.fencing.changes.insert(name, change);
+        self.recall_given(&object);
         self.wake_barred();
         self.pump_fences();
         Ok(())
@@ -151,6 +152,7 @@ impl Reactor {
         if let Some(ledger) = &self.ledger {
             running.extend(ledger.running_requests(&self.channels));
         }
+        running.extend(self.running_direct_reads());
         running
     }
 
@@ -240,7 +242,8 @@ impl Reactor {
                 (transfers_left > 0).then_some(task.reply_to.endpoint)
             }
             LOAN => self.loans.holder(LoanId::from_bits(number)),
-            _ => None,
+            INTENT => None,
+            _ => self.holder_of_given(operation),
         }
     }
 }

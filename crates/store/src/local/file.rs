@@ -175,6 +175,10 @@ impl File for LocalFile {
         u64::from(major) << 32 | u64::from(minor)
     }
 
+    fn reader(&self) -> Result<Option<OwnedFd>> {
+        Ok(Some(sys::reopen(self.node.fd(), OFlags::RDONLY)?))
+    }
+
     fn clone_source(&self) -> Result<Option<Box<dyn CloneSource>>> {
         let file = rustix::io::fcntl_dupfd_cloexec(self.any_fd()?, 0)?;
         Ok(Some(Box::new(Blocks(file.into()))))

@@ -82,6 +82,20 @@ impl Store for LocalStore {
         self.is_visible(handle)
     }
 
+    fn may_have(&self, who: &Credentials, handle: &FileHandle) -> Result<bool> {
+        let node = self.resolve_node(handle)?;
+        let found = self.live_status(&node)?.attributes;
+        if node.kind != ObjectType::Regular || *self.entering(who, handle) != *who {
+            return Ok(false);
+        }
+        let acl = self.acl_for(who, &node, &found)?;
+        let given = Guard { attributes: &found, acl: acl.as_ref() }.access(who);
+        let may_change =
+            who.uid() == found.uid || given & AccessMask::MODIFY != AccessMask::default();
+        let takes_changes = !self.terms[node.export].read_only;
+        Ok(given & AccessMask::READ != AccessMask::default() && (takes_changes || !may_change))
+    }
+
     fn renewed(&self, handle: &FileHandle) -> Option<FileHandle> {
         self.renew(handle)
     }

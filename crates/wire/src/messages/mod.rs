@@ -38,8 +38,8 @@ pub use object::{
     RenameResult, SetAttributesDirect, SetAttributesInline, SetAttributesResult, Verify,
 };
 pub use open::{
-    AccessEntry, Close, DelegReturn, Delegation, DelegationType, Open, OpenCreation, OpenDowngrade,
-    OpenFlags, OpenResult, OpenTarget, SpaceLimit,
+    AccessEntry, Close, DelegReturn, Delegation, DelegationType, HandOver, HandOverResult, Open,
+    OpenCreation, OpenDowngrade, OpenFlags, OpenResult, OpenTarget, SpaceLimit,
 };
 pub use recovery::{
     CachedResponse, DiscardResponses, FenceAccess, FenceObject, FenceUpdate, FencingList,

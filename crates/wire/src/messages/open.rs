@@ -11,8 +11,8 @@ use crate::array::{Path, PathName};
 use crate::attributes::{Attributes, FileAttributeBlock};
 use crate::error::{DecodeError, EncodeError};
 use crate::field::{
-    Change, Codec, Enum, Field, Handle, Key, Opaque64, Owner, Principal, Word, kinds, read_enum,
-    truth, wire_enum,
+    Change, Codec, Enum, Field, Handle, Key, Long, Opaque64, Owner, Principal, Word, kinds,
+    read_enum, truth, wire_enum,
 };
 use crate::order::Order;
 use crate::scope::{Scope, Writer};
@@ -449,6 +449,27 @@ section! {
         file: FileHandle => Handle,
         /// The open.
         state: StateId => Opaque64,
+    }
+}
+
+section! {
+    /// Arguments of HAND_OVER, an extension: the client asks for a descriptor of a file that it
+    /// has a read delegation of.
+    HandOver: 80 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open it is read under.
+        state: StateId => Opaque64,
+        /// The delegation.
+        delegation: StateId => Opaque64,
+    }
+}
+
+section! {
+    /// Results of HAND_OVER.
+    HandOverResult: 8 {
+        /// Names the descriptor among those that came over the local socket.
+        token: u64 => Long,
     }
 }
 

@@ -575,6 +575,7 @@ impl Prepared<'_> {
             key: m.flag.then_some(ShareKey(m.b)),
         }));
         all.push(Request::Close(Close { file: directory, state }));
+        all.push(Request::HandOver(HandOver { file: directory, state, delegation: StateId(m.a) }));
         all.push(Request::DelegReturn(DelegReturn { state }));
         all.push(Request::DelegPurge(Empty));
         all
@@ -670,6 +671,7 @@ impl Prepared<'_> {
             Response::Commit(CommitResult { verifier }),
             Response::Create(CreateResult { file, directory }),
             Response::DelegPurge(Empty),
+            Response::HandOver(HandOverResult { token: self.m.a }),
             Response::DelegReturn(Empty),
             Response::GetFsAttr(FsAttributesResult { attributes: self.system }),
             Response::GetRootHandle(OneHandle { file }),

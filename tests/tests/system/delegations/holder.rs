@@ -30,6 +30,8 @@ pub struct Holder {
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub file: FileHandle,
+    /// State id of the open.
+    pub state: StateId,
     /// State id of the delegation, and whether it is one to write.
     pub delegation: Option<(StateId, bool)>,
 }
@@ -154,6 +156,7 @@ pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
     match (status_of(bytes), response) {
         (Status::Ok, Response::Open(opened)) => Ok(Held {
             file: opened.file,
+            state: opened.state,
             delegation: match opened.delegation {
                 Delegation::None => None,
                 Delegation::Read { state, recall, .. } => {

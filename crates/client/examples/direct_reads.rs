@@ -1,0 +1,126 @@
+//! What a cached read at a random place costs on the server's host, in four ways: by local `pread`;
+//! under a read delegation by descriptor and out of a mapping; and by asking the server over shared
+//! memory. The ways take turns, some milliseconds each, so that a machine that is slower for a while
+//! is so for all. For each the block that half of the blocks are faster than, and how it stands to
+//! local `pread`.
+//!
+//! ```text
+//! cargo run --release -p dafs-client --example direct_reads -- \
+//!     [--blocks N] [--octets N] [--file-octets N] [--directory DIR]
+//! ```
+//!
+//! The server is a thread of this process, on a directory of its own beneath `--directory` (the
+//! system's place for temporary files).
+
+mod common;
+
+use std::fs::File as SystemFile;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use dafs_client::{Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
+use dafs_dat::Address;
+use dafs_types::Random;
+
+use self::common::{Outcome, Served};
+
+const WAYS: [&str; 4] = ["local pread", "descriptor", "mapping", "asking"];
+const OCTETS: usize = 4096;
+const FILE_OCTETS: usize = 64 << 20;
+const BLOCKS: usize = 200;
+/// Reads in one block.
+const ROUNDS: usize = 2000;
+
+fn main() -> Outcome<()> {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let blocks = number(&mut words, "--blocks")?.unwrap_or(BLOCKS).max(1);
+    let octets = number(&mut words, "--octets")?.unwrap_or(OCTETS).max(1);
+    let file_octets = number(&mut words, "--file-octets")?.unwrap_or(FILE_OCTETS).max(octets);
+    let place = option(&mut words, "--directory")?.map_or_else(std::env::temp_dir, Into::into);
+    if let Some(word) = words.first() {
+        return Err(format!("{word:?} is not understood").into());
+    }
+    let scratch = tempfile::tempdir_in(place)?;
+    let mut config = common::config(scratch.path(), "shm")?;
+    config.cache.arena_bytes = (4 * file_octets).max(64 << 20);
+    let served = Served::start(scratch.path(), &config)?;
+    let path = scratch.path().join("export/file");
+    std::fs::write(&path, Random::new(7).octets(file_octets))?;
+    measure(&served.address, &SystemFile::open(path)?, (blocks, octets, file_octets))
+}
+
+fn measure(
+    address: &Address,
+    local: &SystemFile,
+    (blocks, octets, file_octets): (usize, usize, usize),
+) -> Outcome<()> {
+    let client = Client::new(ClientConfig::default())?;
+    let options = SessionOptions { delegations: true, ..SessionOptions::default() };
+    let session = client.connect_to(address, &options)?;
+    let direct = opened(&session)?;
+    let mapping = direct.map();
+    if !mapping.is_mapped() {
+        return Err("the server does not hand the file over".into());
+    }
+    let session = client.connect_to(address, &SessionOptions::default())?;
+    let asking = session.open("file", &OpenOptions::read())?;
+    let mut bytes = vec![0; octets];
+    let mut dice = Random::new(1);
+    let places = (file_octets / octets).max(1);
+    let mut times = [const { Vec::new() }; WAYS.len()];
+    let mut sum = 0u64;
+    for block in 0..=blocks {
+        for turn in 0..WAYS.len() {
+            let way = (turn + block) % WAYS.len();
+            let begun = Instant::now();
+            for _ in 0..ROUNDS {
+                let offset = (dice.below(places) * octets) as u64;
+                let read = match way {
+                    0 => local.read_at(&mut bytes, offset)?,
+                    1 => direct.read_at(&mut bytes, offset)?,
+                    2 => mapping.read_at(&mut bytes, offset)?,
+                    _ => asking.read_at(&mut bytes, offset)?,
+                };
+                sum += read as u64 + u64::from(bytes[0]);
+            }
+            // The first block fills caches.
+            if block > 0 {
+                times[way].push(begun.elapsed().as_nanos() as f64 / ROUNDS as f64);
+            }
+        }
+    }
+    println!("{octets} octets at random in {file_octets}, cached; checksum {sum:#x}");
+    for times in &mut times {
+        times.sort_by(f64::total_cmp);
+    }
+    let first = times[0][times[0].len() / 2];
+    for (way, times) in WAYS.iter().zip(&times) {
+        let [tenth, half] = [10, 2].map(|part| times[times.len() / part]);
+        println!("{way:12} {half:8.0} ns, a tenth {tenth:8.0}  {:5.2} x", half / first);
+    }
+    Ok(())
+}
+
+/// Opens the file until this process has it itself.
+fn opened(session: &Session) -> Outcome<File> {
+    for _ in 0..1000 {
+        let file = session.open("file", &OpenOptions::read())?;
+        if file.map().is_mapped() {
+            return Ok(file);
+        }
+        file.close()?;
+    }
+    Err("the server gives no delegation".into())
+}
+
+fn number(words: &mut Vec<String>, name: &str) -> Outcome<Option<usize>> {
+    Ok(option(words, name)?.map(|word| word.parse()).transpose()?)
+}
+
+/// Takes an option and its value out of the arguments.
+fn option(words: &mut Vec<String>, name: &str) -> Outcome<Option<String>> {
+    let Some(at) = words.iter().position(|word| word == name) else { return Ok(None) };
+    let value = words.get(at + 1).cloned().ok_or_else(|| format!("{name} wants a value"))?;
+    words.drain(at..at + 2);
+    Ok(Some(value))
+}

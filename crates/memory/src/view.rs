@@ -1,0 +1,320 @@
+//! A file of others mapped for reading, which may be cut at any time.
+//!
+//! Where a mapping has no file behind it any more, touching it raises SIGBUS. A handler puts
+//! zeros there instead and marks the view, so that whoever copies out of it is told and reads the
+//! file by a system call. SIGBUS from anywhere else goes to whoever was there before.
+//!
+//! Invariants: no reference is made to mapped bytes; a view stands in [`GUARDED`] exactly while it
+//! is mapped, and its range is nobody else's meanwhile.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::PAGE_BYTES;
+
+/// A file mapped for reading, from its beginning.
+#[derive(Debug)]
+pub struct FileView {
+    base: NonNull<u8>,
+    length: usize,
+    place: &'static Guarded,
+}
+
+// SAFETY: the mapping belongs to the view, and is read by copying; the kernel and other processes
+// may change it at any time, whichever thread reads.
+unsafe impl Send for FileView {}
+// SAFETY: the same.
+unsafe impl Sync for FileView {}
+
+/// The file has been cut: what was copied may be zeros that it never had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the file was cut while it was mapped")]
+pub struct Cut;
+
+/// A range whose faults are caught.
+#[derive(Debug)]
+struct Guarded {
+    /// Its first address; 0 for a place that is free, 1 for one that is being filled.
+    start: AtomicUsize,
+    /// The address behind it.
+    end: AtomicUsize,
+    /// Zeros were put there.
+    is_cut: AtomicBool,
+}
+
+impl FileView {
+    /// Maps the first `length` octets of a regular file.
+    ///
+    /// # Errors
+    /// InvalidInput for no octets; what the system says; OutOfMemory beyond [`VIEWS_MAX`] views.
+    pub fn map(file: impl AsFd, length: usize) -> io::Result<Self> {
+        if length == 0 || isize::try_from(length).is_err() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        catch_faults()?;
+        let place = Guarded::take().ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let mapped = unsafe {
+            let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
+            rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, file, 0)
+        };
+        let base = match mapped {
+            Ok(base) => NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory),
+            Err(error) => {
+                place.start.store(FREE, Ordering::Release);
+                return Err(error.into());
+            }
+        }?;
+        place.is_cut.store(false, Ordering::Relaxed);
+        let start = base.as_ptr().addr();
+        place.end.store(start + length.next_multiple_of(PAGE_BYTES), Ordering::Relaxed);
+        // The handler looks at the rest behind this.
+        place.start.store(start, Ordering::SeqCst);
+        Ok(Self { base, length, place })
+    }
+
+    /// Octets that are mapped.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Copies from `offset` into `bytes`.
+    ///
+    /// # Errors
+    /// [`Cut`] from the moment on that anything was missing behind the mapping.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Cut> {
+        let is_inside = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length);
+        assert!(is_inside, "a range inside the view");
+        // SAFETY: the range lies in the mapping, which lives as long as the view. A page without a
+        // file behind it is replaced by the handler. No reference to the source is made, and the
+        // target cannot overlap a mapping that nobody has a reference to.
+        unsafe {
+            let from = self.base.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+        }
+        // The handler ran on this thread, if it ran.
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        if self.place.is_cut.load(Ordering::Acquire) { Err(Cut) } else { Ok(()) }
+    }
+}
+
+impl Drop for FileView {
+    fn drop(&mut self) {
+        // Nobody reads it any more. First it is no mapping of ours, then its place is free: the
+        // addresses may be somebody else's at once.
+        self.place.start.store(FILLING, Ordering::SeqCst);
+        // SAFETY: the mapping is this view's, and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
+        self.place.start.store(FREE, Ordering::Release);
+    }
+}
+
+impl Guarded {
+    const fn free() -> Self {
+        Self {
+            start: AtomicUsize::new(FREE),
+            end: AtomicUsize::new(0),
+            is_cut: AtomicBool::new(false),
+        }
+    }
+
+    /// A free place.
+    fn take() -> Option<&'static Self> {
+        GUARDED.iter().find(|place| {
+            let taken =
+                place.start.compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed);
+            taken.is_ok()
+        })
+    }
+
+    /// Where the page of an address lies in the range, if it does, and the octets from there on.
+    fn rest_from(&self, address: usize) -> Option<(usize, usize)> {
+        let start = self.start.load(Ordering::SeqCst);
+        let end = self.end.load(Ordering::Relaxed);
+        let is_ours = start > FILLING && (start..end).contains(&address);
+        let page = address & !(PAGE_BYTES - 1);
+        is_ours.then(|| (page, end - page))
+    }
+}
+
+/// Has faults in views caught, from the first view on.
+fn catch_faults() -> io::Result<()> {
+    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    let installed = INSTALLED.get_or_init(|| {
+        // SAFETY: zeros are a value of it.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: zeros are a value of it.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: both are valid; the first only asks who is there.
+        let found = unsafe {
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) == 0
+                && BEFORE.set(before).is_ok()
+                && libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) == 0
+        };
+        if found { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
+    });
+    installed.map_err(io::Error::from_raw_os_error)
+}
+
+/// SIGBUS. It allocates nothing and takes no lock.
+unsafe extern "C" fn on_fault(
+    signal: libc::c_int,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes a valid description to a handler with SA_SIGINFO.
+    let address = unsafe { (*information).si_addr() }.addr();
+    for place in &GUARDED {
+        let Some((page, length)) = place.rest_from(address) else { continue };
+        place.is_cut.store(true, Ordering::SeqCst);
+        // SAFETY: the range is the rest of a view's mapping, which nobody refers to and which
+        // stays mapped while the view is read. The call is one system call.
+        let put = unsafe {
+            libc::mmap(
+                std::ptr::without_provenance_mut(page),
+                length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if put != libc::MAP_FAILED {
+            return;
+        }
+    }
+    // SAFETY: what the kernel passed is passed on.
+    unsafe { pass_on(signal, information, context) }
+}
+
+/// Does with a signal what was done before there were views.
+///
+/// # Safety
+/// To be called by a handler, with what the kernel passed to it.
+unsafe fn pass_on(
+    signal: libc::c_int,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    let before = BEFORE.get();
+    let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: zeros are the default action. The fault comes again, and ends the process.
+        unsafe {
+            let default: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        }
+        return;
+    }
+    if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) {
+        type WithInformation =
+            unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+        // SAFETY: it was installed as a handler of this kind.
+        let handler = unsafe { std::mem::transmute::<usize, WithInformation>(handler) };
+        // SAFETY: with what the kernel passed.
+        unsafe { handler(signal, information, context) };
+    } else {
+        // SAFETY: it was installed as a handler of this kind.
+        let handler =
+            unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(libc::c_int)>(handler) };
+        // SAFETY: with what the kernel passed.
+        unsafe { handler(signal) };
+    }
+}
+
+/// Most views of one process.
+pub const VIEWS_MAX: usize = 256;
+const FREE: usize = 0;
+const FILLING: usize = 1;
+
+static GUARDED: [Guarded; VIEWS_MAX] = [const { Guarded::free() }; VIEWS_MAX];
+/// What was done with SIGBUS before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    /// Places for views are the process's: one test takes all.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(bytes: &[u8]) -> File {
+        let file = rustix::fs::memfd_create("view", MemfdFlags::CLOEXEC).unwrap();
+        let mut file = File::from(file);
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_view_shows_what_is_written_to_the_file() {
+        let _alone = alone();
+        let file = file(&[7; 10_000]);
+        let view = FileView::map(&file, 10_000).unwrap();
+        let mut bytes = [0; 4];
+        view.read(9_996, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 4]);
+        std::os::unix::fs::FileExt::write_all_at(&file, b"new", 5000).unwrap();
+        view.read(5000, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"new\x07");
+    }
+
+    #[test]
+    fn who_reads_a_file_that_was_cut_is_told_and_lives() {
+        let _alone = alone();
+        let (file, other) = (file(&[7; 20_000]), file(&[8; 20_000]));
+        let view = FileView::map(&file, 20_000).unwrap();
+        let beside = FileView::map(&other, 20_000).unwrap();
+        file.set_len(5000).unwrap();
+        let mut bytes = [0; 100];
+        assert_eq!(view.read(0, &mut bytes), Ok(()));
+        assert_eq!(view.read(15_000, &mut bytes), Err(Cut));
+        assert_eq!(view.read(0, &mut bytes), Err(Cut), "it is not believed any more");
+        assert_eq!(beside.read(15_000, &mut bytes), Ok(()));
+        assert_eq!(bytes, [8; 100]);
+        drop(view);
+        // Its place and its addresses are used again.
+        file.set_len(20_000).unwrap();
+        let again = FileView::map(&file, 20_000).unwrap();
+        assert_eq!(again.read(15_000, &mut bytes), Ok(()));
+        assert_eq!(bytes, [0; 100]);
+    }
+
+    #[test]
+    fn there_is_an_end_to_views() {
+        let _alone = alone();
+        let file = file(&[1; 100]);
+        let mut views = Vec::new();
+        let refused = loop {
+            match FileView::map(&file, 100) {
+                Ok(view) => views.push(view),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
+        views.clear();
+        assert!(FileView::map(&file, 100).is_ok());
+        assert_eq!(FileView::map(&file, 0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}
