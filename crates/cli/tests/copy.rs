@@ -165,13 +165,13 @@ fn a_source_that_cannot_be_read_leaves_nothing_and_its_name_to_the_next_one() {
         let into = place.spellings("into");
         let from = [place.url("one/f"), place.tcp_url("one/f")];
         for (from, into) in from.iter().flat_map(|from| into.iter().map(move |into| (from, into))) {
-            let output = cp(&[&from, &place.url("two/f"), into]);
+            let output = cp(&[from, &place.url("two/f"), into]);
             let told = said(&output);
             assert_eq!(output.status.code(), Some(1), "{from} {into}: {told}");
             assert!(!told.contains("just-created"), "{from} {into}: {told}");
             assert_eq!(std::fs::read(place.served("into/f")).unwrap(), b"two", "{from} {into}");
             std::fs::remove_file(place.served("into/f")).unwrap();
-            let output = cp(&[&from, &format!("{into}/alone")]);
+            let output = cp(&[from, &format!("{into}/alone")]);
             assert_eq!(output.status.code(), Some(1), "{from} {into}");
             assert_eq!(count(&place.served("into")), 0, "{from} {into}: {}", said(&output));
         }

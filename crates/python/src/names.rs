@@ -76,7 +76,9 @@ pub async fn remove_tree(
     }
     let (directory, name) = parent(session, path).await?;
     let mut first = None;
-    let mut tell = |error| drop(first.get_or_insert(error));
+    let mut tell = |error| {
+        first.get_or_insert(error);
+    };
     session.remove_tree_in_async(directory.handle, name, path, depth_max, &mut tell).await?;
     first.map_or(Ok(()), |error| Err(error.into()))
 }

@@ -176,8 +176,8 @@ impl<'r> Run<'r> {
         self.source.open_to_read(item, item.handle, directory).await
     }
 
-    /// Opens what is in the copy's place, and cuts it when the source, which is known to be readable,
-    /// is known to be another file.
+    /// Opens what is in the copy's place, and cuts it when the source, which can be read, is known
+    /// to be another file.
     async fn over_what_is_there(&self, index: usize, parent: Copied, from: &Open) -> Result<Open> {
         let item = &self.items[index];
         let to = self.target.open_there(item, parent).await?;
