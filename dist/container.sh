@@ -57,16 +57,17 @@ copy_of() {
   echo "127.0.0.1 localhost" > "$machine/etc/hosts"
 }
 
-# A container of `machine`, with more options of systemd-nspawn.
-container() {
-  systemd-nspawn --quiet --register=no --keep-unit --private-network --directory="$machine" \
-    --console=pipe "$@"
+# What starts a container of `machine`; more options of systemd-nspawn, or a command, follow.
+starter() {
+  start=(systemd-nspawn --quiet --register=no --keep-unit --private-network
+    --directory="$machine" --console=pipe)
 }
 
 # Starts the machine with its own systemd.
 boot() {
-  local state
-  container "$@" --boot </dev/null > "$machine.log" 2>&1 &
+  local state start
+  starter
+  "${start[@]}" "$@" --boot </dev/null > "$machine.log" 2>&1 &
   nspawn=$!
   # systemd-nspawn's child is the container's first process, when there is one.
   for _ in $(seq 600); do
