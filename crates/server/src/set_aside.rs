@@ -2,8 +2,8 @@
 //! the journal, for a delegation, or for a search.
 //!
 //! Invariant: what waits has had no effect yet. A request that may change names or attributes, and
-//! every OPEN, waits as the operation that it asks for, and no message of it is kept. So it can
-//! wait for any protocol, and be handed to whoever has the files.
+//! every OPEN and LOCK, waits as the operation that it asks for, and no message of it is kept. So
+//! it can wait for any protocol, and be handed to whoever has the files.
 
 use dafs_ops::Operation;
 use dafs_types::Status;

@@ -7,13 +7,13 @@ use std::borrow::Cow;
 
 use dafs_ops::{
     Appended, AttributeSet, Changed, Claim, CreateNode, Created, Creation, Delegated, Delegation,
-    Done, Fault, Link, Names, NewNode, Open, Opened, Operation, Outcome, Partial, Refusal, Remove,
-    Rename, Renamed, Set, SetAttributes, Walked,
+    Done, Fault, Link, Lock, LockClaim, LockMode, LockSpan, Names, NewNode, Open, Opened,
+    Operation, Outcome, Partial, Refusal, Remove, Rename, Renamed, Set, SetAttributes, Walked,
 };
 use dafs_types::{FileHandle, Status, StreamId};
 use dafs_wire::messages::{
-    self as wire, AppendResult, CreateResult, DirectoryChanged, NewObject, OpenCreation, OpenFlags,
-    OpenResult, OpenTarget, RenameResult, SetAttributesResult,
+    self as wire, AppendResult, CreateResult, DirectoryChanged, LockOptions, LockType, NewObject,
+    OpenCreation, OpenFlags, OpenResult, OpenTarget, RenameResult, SetAttributesResult,
 };
 use dafs_wire::{
     AttributeBitmap, ByteOrder, HEADER_BYTES, Procedure, Request, Response, decode_results,
@@ -40,14 +40,16 @@ pub(crate) fn is_operation(request: &Request<'_>) -> bool {
             | Request::Rename(_)
             | Request::SetAttrInline(_)
             | Request::Open(_)
+            | Request::Lock(_)
     )
 }
 
-/// The operation that a request asks for, if it may change names or attributes, or opens a file.
+/// The operation that a request asks for, if it may change names or attributes, opens a file, or
+/// takes a lock.
 ///
 /// # Errors
 /// INVAL for a name that is none, NAMETOOLONG for a path, and what is said of attributes that
-/// cannot be set.
+/// cannot be set; INVAL for a lock that is claimed in two ways.
 pub(crate) fn operation<'r, 'm: 'r>(
     request: &Request<'m>,
     scratch: &'r mut Scratch<'m>,
@@ -81,6 +83,7 @@ pub(crate) fn operation<'r, 'm: 'r>(
             Operation::SetAttributes(SetAttributes { file: r.file, state: r.state, attributes })
         }
         Request::Open(r) => Operation::Open(open(r, scratch)?),
+        Request::Lock(r) => lock(r)?,
         _ => return Ok(None),
     }))
 }
@@ -121,6 +124,29 @@ pub(crate) fn open<'r, 'm: 'r>(
         deny: request.deny,
         key: request.key,
     })
+}
+
+fn lock(request: &wire::Lock) -> Result<Operation<'static>, Status> {
+    let wire::Lock { file, lock_type, options, state, offset, length } = *request;
+    let (mode, waits) = match lock_type {
+        LockType::Read => (LockMode::Read, false),
+        LockType::Write => (LockMode::Write, false),
+        LockType::ReadWait => (LockMode::Read, true),
+        LockType::WriteWait => (LockMode::Write, true),
+        LockType::Abort => {
+            return Ok(Operation::Abort(LockSpan { file, state, offset, length }));
+        }
+    };
+    let has = |option| options.contains(option);
+    let claim = match (has(LockOptions::RECLAIM), has(LockOptions::REPAIR)) {
+        (false, false) => LockClaim::New,
+        (true, false) => LockClaim::Reclaim,
+        (false, true) => LockClaim::Repair,
+        (true, true) => return Err(Status::Inval),
+    };
+    let (persist, auto_recovery) = (has(LockOptions::PERSIST), has(LockOptions::AUTO_RECOVERY));
+    let asked = Lock { file, state, mode, offset, length, claim, persist, auto_recovery, waits };
+    Ok(Operation::Lock(asked))
 }
 
 fn creation_of(wanted: &OpenCreation<'_>, from: &FileHandle) -> Result<Creation, NotDone> {

@@ -1,4 +1,4 @@
-//! Operations that may change names or attributes, and opens: what is replied to them.
+//! Operations that may change names or attributes, opens and locks: what is replied to them.
 //!
 //! Invariant: they are carried out as operations, whether they come in a message or have waited.
 
@@ -56,6 +56,12 @@ impl Reactor {
                 self.follow(to, now)
             }
             Operation::Open(asked) => self.open(to, asked),
+            Operation::Lock(asked) => {
+                let by = self.caller(to)?;
+                let now = self.files().lock(&by, asked)?;
+                self.follow(to, now)
+            }
+            Operation::Abort(asked) => self.ask_to_abort(to, asked),
             // Others come in messages alone.
             _ => Err(Status::NotSupp.into()),
         }
@@ -120,6 +126,7 @@ pub(crate) fn procedure_of(operation: &Operation<'_>) -> Procedure {
     match operation {
         Operation::Open(_) => Procedure::Open,
         Operation::SetAttributes(_) => Procedure::SetAttrInline,
+        Operation::Lock(_) => Procedure::Lock,
         // They have no such results.
         _ => Procedure::Null,
     }

@@ -8,13 +8,11 @@ mod attributes;
 pub(crate) mod changes;
 mod listings;
 
-use dafs_ops::{
-    Close, Commit, Downgrade, Fence, Hint, Lock, LockClaim, LockMode, LockSpan, Names, TestLock,
-};
+use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
 use dafs_types::Status;
 use dafs_wire::messages::{
-    CacheHintRequest, Empty, FencingList, GetFencingList, Lock as WireLock, LockOptions,
-    LockResult, LockTest, LockType, Lookup, LookupResult, OneHandle, SetFencingList, Unlock,
+    CacheHintRequest, Empty, FencingList, GetFencingList, LockResult, LockTest, LockType, Lookup,
+    LookupResult, OneHandle, SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 
@@ -71,7 +69,8 @@ impl Reactor {
             | Request::Remove(_)
             | Request::Rename(_)
             | Request::SetAttrInline(_)
-            | Request::Open(_) => self.ask_to_change(to, request),
+            | Request::Open(_)
+            | Request::Lock(_) => self.ask_to_change(to, request),
             Request::GetRootHandle(_) => self.ask_for_root(to),
             Request::Lookup(r) => self.ask_for_object(to, r),
             Request::LookupP(r) => self.ask_for_parent(to, r),
@@ -97,7 +96,6 @@ impl Reactor {
                 self.answer(to, &Response::OpenDowngrade(Empty))
             }
             Request::Close(r) => self.ask_to_close(to, &Close { file: r.file, state: r.state }),
-            Request::Lock(r) => self.ask_to_lock(to, r),
             Request::LockT(r) => self.ask_for_conflict(to, r),
             Request::LockU(r) => self.ask_to_unlock(to, r),
             // Who may do what, and who may not.
@@ -230,32 +228,6 @@ impl Reactor {
             }
             None => self.files().close(by, ask)?,
         };
-        self.follow(to, now)
-    }
-
-    fn ask_to_lock(&mut self, to: ReplyTo, request: &WireLock) -> Result<(), NotDone> {
-        let WireLock { file, lock_type, options, state, offset, length } = *request;
-        let (mode, waits) = match lock_type {
-            LockType::Read => (LockMode::Read, false),
-            LockType::Write => (LockMode::Write, false),
-            LockType::ReadWait => (LockMode::Read, true),
-            LockType::WriteWait => (LockMode::Write, true),
-            LockType::Abort => {
-                return self.ask_to_abort(to, &LockSpan { file, state, offset, length });
-            }
-        };
-        let by = self.caller(to)?;
-        let claim =
-            match (options.contains(LockOptions::RECLAIM), options.contains(LockOptions::REPAIR)) {
-                (false, false) => LockClaim::New,
-                (true, false) => LockClaim::Reclaim,
-                (false, true) => LockClaim::Repair,
-                (true, true) => return Err(Status::Inval.into()),
-            };
-        let (persist, auto_recovery) =
-            (options.contains(LockOptions::PERSIST), options.contains(LockOptions::AUTO_RECOVERY));
-        let ask = Lock { file, state, mode, offset, length, claim, persist, auto_recovery, waits };
-        let now = self.files().lock(&by, &ask)?;
         self.follow(to, now)
     }
 
