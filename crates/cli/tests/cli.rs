@@ -534,3 +534,30 @@ fn a_server_without_descriptors_turns_connections_away() {
     let is_well = (0..100).any(|_| run(&["ls", &format!("{url}/")]).status.success());
     assert!(is_well, "the server did not recover");
 }
+
+/// Whatever of connecting lacks a descriptor says so.
+#[test]
+fn a_client_without_descriptors_says_that_it_has_none_left() {
+    let server = Server::start(&[]);
+    for url in &server.urls {
+        let list = |limit: u32| {
+            let script = format!("ulimit -n {limit}; exec \"$@\"");
+            let mut limited = Command::new("sh");
+            limited.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_dafs"), "ls"]);
+            limited.arg(format!("{url}/")).output().unwrap()
+        };
+        let mut refused = 0;
+        let enough = (4..64).find(|&limit| {
+            let output = list(limit);
+            let said = String::from_utf8_lossy(&output.stderr);
+            // The loader of programs is told so before anybody.
+            let is_loader = said.contains("shared libraries") && said.contains("Error 24");
+            if !output.status.success() && !is_loader {
+                refused += 1;
+                assert!(said.contains("Too many open files"), "{url}, {limit}: {said}");
+            }
+            output.status.success()
+        });
+        assert!(enough.is_some() && refused > 2, "{url}: {refused} refused, {enough:?}");
+    }
+}

@@ -270,7 +270,8 @@ impl ControlSocket {
     /// The next packet, if one is there. `Ok(None)`: nothing now.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the peer is gone, `InvalidData` for what does not parse.
+    /// `UnexpectedEof` when the peer is gone, `InvalidData` for what does not parse, EMFILE if this
+    /// process has no descriptor left for one that came.
     pub fn receive(&self) -> io::Result<Option<Packet>> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let fds_max = if self.may_take() { FDS_MAX } else { 0 };
@@ -284,6 +285,10 @@ impl ControlSocket {
             return Ok(None);
         };
         let fds = match self.side {
+            // There is room for all that a packet may have: what is missing has no number here.
+            Side::Initiator if has_more && fds.len() < FDS_MAX => {
+                return Err(rustix::io::Errno::MFILE.into());
+            }
             Side::Initiator => fds,
             Side::Acceptor(user) => {
                 let fds = prove(fds, has_more).map_err(|(fds, what)| {
