@@ -10,7 +10,6 @@ use dafs_types::{Credentials, NoSuchId, limits};
 use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
-use crate::caller::Asker;
 use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::logins::Line;
 use crate::meter::Traffic;
@@ -30,7 +29,7 @@ impl Reactor {
         };
         let facts = PeerFacts::of(peer);
         let holder = facts.holder();
-        if let Err(refusal) = self.access.may_come(&facts) {
+        if let Err(refusal) = self.entrance.may_come(&facts) {
             if self.logins.may_tell(Line::Connection, holder, self.now) {
                 tracing::warn!(from = %facts, %refusal, "connection refused");
             }
@@ -89,11 +88,7 @@ impl Reactor {
     ) -> Option<()> {
         // One for each credit, one for the message in hand, and those to spare.
         let slots = self.filer.config().credits_session_max + 1 + RECEIVES_SPARE;
-        let request_bytes = match (&self.kerberos, peer.is_local) {
-            // Room for tickets; what is not used is never touched.
-            (Some(kerberos), false) => self.request_bytes.max(kerberos.request_bytes_max()),
-            (Some(_), true) | (None, _) => self.request_bytes,
-        };
+        let request_bytes = self.entrance.request_bytes(peer.is_local);
         let Ok(inbox) = Inbox::new(&mut self.interface, Domain(0), slots, request_bytes) else {
             self.interface.reject(pending, REFUSED);
             return None;
@@ -101,7 +96,7 @@ impl Reactor {
         let config = EndpointConfig {
             message_bytes_max: request_bytes,
             receives_max: u32::from(slots),
-            crc: self.crc,
+            crc: self.entrance.crc(),
             ..EndpointConfig::default()
         };
         let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
@@ -114,7 +109,7 @@ impl Reactor {
             receives_due: 0,
             sealed_bytes: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
-            who: Arc::new(Asker::new(Credentials::nobody(), &self.whole_view)),
+            who: Arc::new(self.entrance.stranger()),
             peer,
             recent: [None; 16],
             pending_login: None,

@@ -3,51 +3,20 @@
 //! Invariant: whatever ends by itself, after its request was parked, is told here and nowhere
 //! else.
 
+mod report;
+
 use dafs_ops::{
     Conflict, Delegated, Delegation, LockMode, Opened, Partial, Refusal, Set, Walked, Written,
 };
-use dafs_types::{ChangeInfo, StateId, Status};
+use dafs_types::{ChangeInfo, StateId};
 use dafs_wire::messages::{
     AccessEntry, AppendResult, CommitResult, Delegation as WireDelegation, Empty, HandOverResult,
     LockConflict as WireConflict, LockResult, LockType, LookupResult, OpenFlags, OpenResult,
-    SetAttributesResult, WriteResult,
+    ReadDirectResult, SetAttributesResult, WriteResult,
 };
-use dafs_wire::{AttributeBitmap, Procedure, Response};
+use dafs_wire::{AttributeBitmap, Checksum, Procedure, Response};
 
-use crate::outcome::{Ended, Outcome};
-use crate::reactor::Reactor;
-use crate::read::read_response;
-use crate::reply_to::ReplyTo;
-use crate::respond::ReplyStatus;
-
-impl Reactor {
-    /// Replies with what came of an operation.
-    pub(crate) fn report(&mut self, to: ReplyTo, outcome: Outcome) {
-        let Outcome { result, after } = outcome;
-        match &result {
-            Ok(Ended::Written(written)) if after.0 == 0 => {
-                self.reply_moved(to, &written_response(written));
-            }
-            Ok(ended) => self.respond(to, ReplyStatus::ok_after(after), &done_response(ended)),
-            Err(refusal) => {
-                let status = refusal.fault.into();
-                // What fails late was a SETATTR or a LOCK, if there is more to say of it.
-                let response = match &refusal.partial {
-                    Partial::Set { .. } => refusal_response(Procedure::SetAttrInline, refusal),
-                    _ => refusal_response(Procedure::Lock, refusal),
-                };
-                self.respond(to, ReplyStatus { status, after }, &response);
-            }
-        }
-    }
-
-    /// Replies that a request was not carried out, for no fault of its own: its connection is at
-    /// its end, and whoever comes back asks for it anew.
-    pub(crate) fn report_broken(&mut self, to: ReplyTo) {
-        let to = self.abandon(to);
-        self.fail(to, Status::Io);
-    }
-}
+use crate::outcome::Ended;
 
 fn done_response(ended: &Ended) -> Response<'static> {
     match ended {
@@ -70,6 +39,16 @@ fn done_response(ended: &Ended) -> Response<'static> {
         Ended::Fenced => Response::SetFencingList(Empty),
         Ended::HandedOver(name) => Response::HandOver(HandOverResult { token: *name }),
     }
+}
+
+/// What a direct read answers.
+#[inline]
+pub(crate) fn read_response(
+    length: u32,
+    end_of_file: bool,
+    checksum: Checksum,
+) -> Response<'static> {
+    Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
 }
 
 /// What a write answers: inline and direct writes have the same results.

@@ -70,7 +70,7 @@ impl Reactor {
 
     /// Takes the place at the end of the file, or waits for whoever has it.
     pub(crate) fn claim_end(&mut self, task: &mut WriteTask) -> Result<(), Step> {
-        if self.appending.contains(&task.file) {
+        if !self.writes.take_end(task.file) {
             return Err(Step::Wait(Wait::File(task.file)));
         }
         task.offset = self.cache.size(task.file);
@@ -78,7 +78,6 @@ impl Reactor {
             // Answered as a write that cannot be prepared would be.
             task.offset = limits::FILE_OFFSET_MAX - u64::from(task.length);
         }
-        self.appending.push(task.file);
         task.has_place = true;
         Ok(())
     }
@@ -109,7 +108,7 @@ impl Reactor {
     }
 
     pub(crate) fn release_place(&mut self, file: CachedFile) {
-        self.appending.retain(|other| *other != file);
+        self.writes.leave_end(file);
         self.on_progress(Progress { file, error: None });
     }
 }

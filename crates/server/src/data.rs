@@ -12,7 +12,7 @@ use dafs_wire::DirectBuffers;
 
 use crate::outcome::{Ended, Now, Outcome};
 use crate::task::{Buffers, Wait, Work};
-use crate::undo::UndoSeen;
+use crate::undo::seen::UndoSeen;
 
 /// How far a task got.
 pub(crate) enum Step {

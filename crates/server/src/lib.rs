@@ -34,6 +34,8 @@ mod decode;
 mod delegations;
 mod direct;
 mod direct_reads;
+mod ending;
+mod entrance;
 mod fencing;
 mod files;
 mod follow;
@@ -65,6 +67,7 @@ mod serve;
 mod server;
 mod session;
 mod set_aside;
+mod settings;
 mod sizes;
 mod stalls;
 mod stats;
@@ -78,6 +81,7 @@ mod upkeep;
 mod users;
 mod way;
 mod write;
+mod writes;
 
 pub use authorize::{
     AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,

@@ -4,11 +4,9 @@
 //! store, which a local file system answers from its caches.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dafs_dat::{
@@ -17,29 +15,30 @@ use dafs_dat::{
 };
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
+use dafs_store::Store;
 use dafs_store::cache::Cache;
-use dafs_store::{ExportTerms, Store};
 use dafs_types::names::shown;
-use dafs_types::{Entropy, Moment, Verifier, limits};
+use dafs_types::{Entropy, Moment, Verifier};
 use dafs_wire::ByteOrder;
 
 use crate::afterwards::Afterwards;
 use crate::authorize::AccessRules;
 use crate::batch::Batches;
-use crate::caller::View;
 use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
 use crate::crowd::Crowd;
 use crate::delegations::Delegations;
 use crate::direct_reads::DirectReads;
+use crate::ending::Ending;
+use crate::entrance::Entrance;
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::files::Notice;
 use crate::gss::Kerberos;
 use crate::hits::Hits;
 use crate::inspect::Window;
 use crate::jobs::Pool;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::Ledger;
 use crate::lock_waits::LockWaits;
 use crate::logins::Logins;
 use crate::meter::Meter;
@@ -52,6 +51,7 @@ use crate::stats::ServerStats;
 use crate::task::Tasks;
 use crate::transfer::{Cookie, Lent, Loan, Loans};
 use crate::users::Users;
+use crate::writes::Writes;
 
 pub(crate) struct Reactor {
     pub(crate) interface: ServingInterface,
@@ -70,26 +70,17 @@ pub(crate) struct Reactor {
     pub(crate) opened: Opened,
     /// Direct reads and writes under way; empty between turns.
     pub(crate) hits: Hits,
-    /// Octets that all writes with checksums hold before they are looked at.
-    pub(crate) sealed_bytes: usize,
-    /// Files whose end an append is about to move.
-    pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
-    pub(crate) passwords: Arc<PasswordFile>,
+    /// What writes hold besides room in the cache.
+    pub(crate) writes: Writes,
+    /// Who is let in, and to what.
+    pub(crate) entrance: Entrance,
     pub(crate) logins: Logins,
-    pub(crate) kerberos: Option<Arc<Kerberos>>,
-    pub(crate) access: AccessRules,
-    pub(crate) export_names: Vec<OsString>,
-    /// The store as it is, for who has not come in.
-    pub(crate) whole_view: Arc<View>,
-    /// The store as clients see it, by the terms they have in common.
-    pub(crate) views: Vec<(Vec<ExportTerms>, Arc<View>)>,
     pub(crate) entropy: Box<dyn Entropy + Send>,
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
-
-    /// Why the server stops.
-    pub(crate) fatal: Option<LedgerError>,
+    /// Whether the server stops, and why.
+    pub(crate) ending: Ending,
     /// Lock requests that wait for their turn.
     pub(crate) lock_waits: LockWaits,
     /// What operations have asked for on the way.
@@ -113,7 +104,6 @@ pub(crate) struct Reactor {
     pub(crate) queries: Vec<Query>,
     /// Channels that are owed receives.
     pub(crate) owing: Vec<EndpointId>,
-
     /// What is done before anything else is looked at.
     pub(crate) afterwards: Afterwards,
     /// Connections to break once the present event is dealt with.
@@ -129,9 +119,6 @@ pub(crate) struct Reactor {
     /// Fills go to the pool until then: the disk was slow.
     pub(crate) slow_until: Moment,
     pub(crate) requests: u64,
-    pub(crate) request_bytes: u32,
-    pub(crate) crc: bool,
-    pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Reactor {
@@ -175,8 +162,7 @@ impl Reactor {
             interface,
             filer,
             cache,
-            export_names: store.export_names(),
-            whole_view: View::whole(store.clone()),
+            entrance: Entrance::new(config, &store, passwords, kerberos),
             whole_store: store,
             pool,
             arena,
@@ -187,18 +173,13 @@ impl Reactor {
             loans: Loans::default(),
             opened: Opened::default(),
             hits: Hits::default(),
-            sealed_bytes: 0,
-            appending: Vec::new(),
-            passwords,
+            writes: Writes::default(),
             logins: Logins::default(),
-            kerberos,
-            access: config.access.clone(),
-            views: Vec::new(),
             entropy,
             verifier: boot,
             ledger,
 
-            fatal: None,
+            ending: Ending::default(),
             lock_waits: LockWaits::default(),
             notices: VecDeque::new(),
             fencing: Fencing::new(config),
@@ -222,16 +203,13 @@ impl Reactor {
             crowd: Crowd::default(),
             slow_until: Moment(0),
             requests: 0,
-            request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),
-            crc: config.crc,
-            stop: Arc::default(),
         };
         Ok((reactor, addresses))
     }
 
     pub(crate) fn run(&mut self) {
         self.show_itself();
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.ending.is_due() {
             self.pool.note_owner();
             let idle = self.tasks.count() == 0
                 && self.cache.stats().dirty_bytes == 0
@@ -512,7 +490,6 @@ fn prepare_directory(address: &Address) {
     }
 }
 
-const CONNECT_BYTES: u32 = limits::CONNECT_MESSAGE_BYTES as u32;
 const TICK: Duration = Duration::from_millis(100);
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use dafs_dat::LocalSegment;
 use dafs_filer::IoKind;
 use dafs_store::cache::{CachedFile, Pieces, Planned, Read, Span};
 use dafs_types::{CacheHint, Status};
-use dafs_wire::messages::{InlineData, ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult};
+use dafs_wire::messages::{InlineData, ReadDirect, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, Response};
 
 use crate::data::{IoFile, Step, check_range, take_buffers};
@@ -255,16 +255,6 @@ impl Reactor {
             self.cache.unpin(piece.pin);
         }
     }
-}
-
-/// What a direct read answers.
-#[inline]
-pub(crate) fn read_response(
-    length: u32,
-    end_of_file: bool,
-    checksum: Checksum,
-) -> Response<'static> {
-    Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
 }
 
 pub(crate) fn read_task(

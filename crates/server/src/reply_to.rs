@@ -2,7 +2,8 @@
 
 use dafs_dat::EndpointId;
 use dafs_filer::KeptSession;
-use dafs_types::{SequenceNumber, StreamId};
+use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 
 use crate::meter::reading::Reading;
 
@@ -83,5 +84,35 @@ impl ChainId {
     #[inline]
     pub fn is_some(self) -> bool {
         self != Self::NONE
+    }
+}
+
+/// A header for results that are kept and not sent.
+pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
+    ResponseHeader {
+        version: PROTOCOL_VERSION,
+        target_credits: 1,
+        conditions: SpecialConditions(0),
+        stream,
+        sequence: SequenceNumber(0),
+        analyzer: 0,
+        checksum: Checksum::NONE,
+        status,
+        length: 0,
+    }
+}
+
+#[inline]
+pub(crate) fn blank(answer: ReplyTo, status: Status, target_credits: u16) -> ResponseHeader {
+    ResponseHeader {
+        version: PROTOCOL_VERSION,
+        target_credits,
+        conditions: SpecialConditions(0),
+        stream: answer.stream,
+        sequence: answer.sequence,
+        analyzer: answer.analyzer,
+        checksum: Checksum::NONE,
+        status,
+        length: 0,
     }
 }

@@ -6,10 +6,10 @@
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_filer::Filer;
 use dafs_journal::RecordNumber;
-use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_types::Status;
 use dafs_wire::{
-    ByteOrder, Checksum, EncodeError, HEADER_BYTES, PROTOCOL_VERSION, Response, ResponseHeader,
-    SpecialConditions, TRANSFER_ANSWER_BYTES, encode_response, seal,
+    ByteOrder, EncodeError, HEADER_BYTES, Response, ResponseHeader, TRANSFER_ANSWER_BYTES,
+    encode_response, seal,
 };
 
 use crate::channel::{Channel, RECEIVES_SPARE};
@@ -17,7 +17,7 @@ use crate::follow;
 use crate::meter::reading::Reading;
 use crate::meter::{Meter, Moved};
 use crate::reactor::Reactor;
-use crate::reply_to::ReplyTo;
+use crate::reply_to::{ReplyTo, blank};
 use crate::transfer::Cookie;
 
 /// The status that a reply has, and what it waits for.
@@ -390,36 +390,6 @@ pub(crate) fn take_grant(
     let order = channel.order.unwrap_or(ByteOrder::NATIVE);
     let granted = grant_credits(filer, channel, answer, Status::Ok);
     ResponseHeader::set_target_credits(order, granted.target_credits, message);
-}
-
-/// A header for results that are kept and not sent.
-pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
-    ResponseHeader {
-        version: PROTOCOL_VERSION,
-        target_credits: 1,
-        conditions: SpecialConditions(0),
-        stream,
-        sequence: SequenceNumber(0),
-        analyzer: 0,
-        checksum: Checksum::NONE,
-        status,
-        length: 0,
-    }
-}
-
-#[inline]
-pub(crate) fn blank(answer: ReplyTo, status: Status, target_credits: u16) -> ResponseHeader {
-    ResponseHeader {
-        version: PROTOCOL_VERSION,
-        target_credits,
-        conditions: SpecialConditions(0),
-        stream: answer.stream,
-        sequence: answer.sequence,
-        analyzer: answer.analyzer,
-        checksum: Checksum::NONE,
-        status,
-        length: 0,
-    }
 }
 
 /// Of an answer that went out nothing more is to be heard.

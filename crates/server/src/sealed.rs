@@ -106,7 +106,7 @@ impl Reactor {
     fn has_room_for_sealed(&self, answer: ReplyTo, length: usize) -> bool {
         let own = self.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
         let fits = |held: usize, limit: usize| held == 0 || held + length <= limit;
-        let all = self.sealed_bytes;
+        let all = self.writes.sealed_bytes();
         if !fits(own, CHANNEL_BYTES_MAX) || !fits(all, SEALED_BYTES_MAX) {
             return false;
         }
@@ -120,7 +120,7 @@ impl Reactor {
 
     fn hold_sealed(&mut self, answer: ReplyTo, task: &mut WriteTask) {
         task.sealed_bytes = task.length;
-        self.sealed_bytes += task.length as usize;
+        self.writes.hold_sealed(task.length);
         if let Some(channel) = self.channels.get_mut(answer.endpoint) {
             channel.sealed_bytes += task.length as usize;
         }
@@ -129,7 +129,7 @@ impl Reactor {
     /// Gives back the room of a sealed write that ends.
     pub(crate) fn release_sealed(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.sealed_bytes > 0 {
-            self.sealed_bytes -= task.sealed_bytes as usize;
+            self.writes.release_sealed(task.sealed_bytes);
             if let Some(channel) = self.channels.get_mut(answer.endpoint) {
                 channel.sealed_bytes -= task.sealed_bytes as usize;
             }

@@ -60,7 +60,7 @@ impl Server {
     /// A handle that stops [`Server::run`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { stop: self.reactor.stop.clone(), waker: self.reactor.interface.waker() }
+        Stopper { stop: self.reactor.ending.switch(), waker: self.reactor.interface.waker() }
     }
 
     /// A handle that looks into the running server.
@@ -90,7 +90,7 @@ impl Server {
     pub fn run(mut self) -> Result<ServerStats, LedgerError> {
         self.reactor.run();
         self.reactor.write_everything_back();
-        match self.reactor.fatal.take() {
+        match self.reactor.ending.take_reason() {
             Some(error) => Err(error),
             None => Ok(self.reactor.stats()),
         }

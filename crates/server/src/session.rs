@@ -98,6 +98,3 @@ fn options(granted: &Negotiated) -> SessionOptions {
         rdma_read_channel: granted.use_rdma_read_channel != 0,
     }
 }
-
-/// Most sets of terms that are kept to be shared; rules that make more are rare.
-const VIEWS_MAX: usize = 256;

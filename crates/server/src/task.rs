@@ -22,7 +22,7 @@ use crate::batch::strand::Strand;
 use crate::caller::Asker;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::transfer::Staging;
-use crate::undo::UndoSeen;
+use crate::undo::seen::UndoSeen;
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]

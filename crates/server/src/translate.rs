@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use crate::answers::{opened_response, refusal_response};
 use crate::decode::{components, name_of, settings_of};
 use crate::outcome::NotDone;
-use crate::respond::blank_header;
+use crate::reply_to::blank_header;
 
 /// Names as the file system has them, for as long as an operation needs them.
 pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;

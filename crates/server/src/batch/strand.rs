@@ -19,7 +19,7 @@ use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};
 
 use crate::reply_to::ReplyTo;
 use crate::transfer::Staging;
-use crate::undo::UndoSeen;
+use crate::undo::seen::UndoSeen;
 
 /// A piece of a batch under way.
 #[derive(Debug)]

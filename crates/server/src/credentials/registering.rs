@@ -12,7 +12,6 @@ use crate::caller::{Asker, Caller};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
-use crate::users::Users;
 
 impl Reactor {
     /// Who a request acts as, and where.
@@ -24,7 +23,7 @@ impl Reactor {
                 Some(other) => Arc::new(channel.who.acting_for(other)),
                 None => Arc::new(channel.who.acting_for(&Credentials::nobody())),
             },
-            None => Arc::new(Asker::new(Credentials::nobody(), &self.whole_view)),
+            None => Arc::new(self.entrance.stranger()),
         }
     }
 
@@ -58,8 +57,8 @@ impl Reactor {
                 self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
             }
             Registration::LookUp(lookup, name) => {
-                let users = Users::new(self.passwords.clone());
-                let kerberos = self.kerberos.clone();
+                let users = self.entrance.users();
+                let kerberos = self.entrance.kerberos();
                 let job = LookupJob { answer, lookup, name, users, kerberos };
                 self.submit_lookup(Job::Lookup(Box::new(job)));
             }

@@ -19,6 +19,7 @@ use crate::caller::{Asker, Caller};
 use crate::delegations::Told;
 use crate::files::Files;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
+use crate::settings::changes_in;
 use crate::task::{SizeReply, SizeTask, TimesTask, Work};
 
 impl Files<'_> {
@@ -216,15 +217,6 @@ impl Files<'_> {
             self.set_times(who.clone(), place, times, task.set)
         }))
     }
-}
-
-/// What is to be set, as the store takes it. Owners are decimal numbers here.
-pub(crate) fn changes_in(
-    settings: &dafs_types::SetAttributes,
-) -> Result<(AttributeChanges, ExtraChanges), StoreError> {
-    let changes = AttributeChanges::from_protocol(settings, |_| None, |_| None)?;
-    let (acl, mime_type) = (settings.acl.clone(), settings.mime_type.clone());
-    Ok((changes, ExtraChanges { acl, mime_type }))
 }
 
 /// These attributes were set.

@@ -11,8 +11,9 @@ use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttribut
 
 use crate::caller::Caller;
 use crate::files::Files;
-use crate::files::attributes::{add_extras, changes_in};
+use crate::files::attributes::add_extras;
 use crate::outcome::NotDone;
+use crate::settings::changes_in;
 
 /// A name in its directory.
 pub(crate) type Named<'n> = (&'n FileHandle, &'n [u8]);

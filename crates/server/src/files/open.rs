@@ -24,9 +24,9 @@ use smallvec::SmallVec;
 use crate::caller::Caller;
 use crate::delegations::FreshOpen;
 use crate::files::Files;
-use crate::files::attributes::changes_in;
 use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
+use crate::settings::changes_in;
 use crate::task::{CommitReply, CommitTask, Ending, SizeReply, SizeTask, Work};
 
 /// A file found or made, open in the store, not yet in the filer.

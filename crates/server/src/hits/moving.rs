@@ -7,12 +7,14 @@ use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_
 
 use super::{Hit, Hold, KEPT_MAX, WANTED_MAX, Wanted, Way};
 use crate::afterwards::Keeping;
+use crate::answers::read_response;
 use crate::data::IoFile;
 use crate::direct::remote_of;
 use crate::meter::Moved;
 use crate::reactor::Reactor;
-use crate::read::{read_response, read_task};
-use crate::respond::{QUIET, blank, count, take_grant};
+use crate::read::read_task;
+use crate::reply_to::blank;
+use crate::respond::{QUIET, count, take_grant};
 use crate::task::{Buffers, ReadTarget, Task, Wait, Work, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Loan};
 use crate::write::write_task;

@@ -21,13 +21,13 @@ use super::{
 use crate::caller::Caller;
 use crate::fencing::operation_of_intent;
 use crate::files::Files;
-use crate::files::attributes::changes_in;
 use crate::jobs::Job;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
-use crate::reply_to::{ReplyTo, TaskId};
-use crate::respond::{ReplyStatus, blank};
+use crate::reply_to::{ReplyTo, TaskId, blank};
+use crate::respond::ReplyStatus;
 use crate::set_aside::{Asked, SetAside, octets_of};
+use crate::settings::changes_in;
 use crate::translate::outcome_of;
 
 /// What a request is about to do, if it must be written down first.

@@ -27,11 +27,12 @@ use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 use dafs_wire::ByteOrder;
 
+use crate::opened::Opened;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::undo::Undo;
+
 pub(crate) use record::Record;
 use record::{Facts, Intent, Outcome, RequestKey};
-pub(crate) use recovery::locked_file_of;
 
 /// Where the journal is kept, and how large it may get.
 #[derive(Clone)]
@@ -309,6 +310,15 @@ impl Ledger {
         let unsynced = self.unsynced.len() + self.syncing.len();
         self.held.len() + self.running.len() + unsynced + self.concluded.len()
     }
+}
+
+/// The file of a lock: open, or kept for the sake of its record.
+pub(crate) fn locked_file_of(
+    opened: &Opened,
+    ledger: Option<&Ledger>,
+    key: FileKey,
+) -> Option<(FileHandle, Arc<dyn File>)> {
+    opened.by_key(key).or_else(|| ledger?.locked_by_key(key))
 }
 
 fn journal_failed(error: LogError) -> LedgerError {

@@ -21,12 +21,11 @@ use super::record::{INTENT, Reply};
 use super::verdict::judge;
 use super::{
     Intent, JournalConfig, Ledger, LedgerError, LedgerJob, Outcome, Record, RequestKey,
-    journal_failed,
+    journal_failed, locked_file_of,
 };
 use crate::config::ServerError;
 use crate::files::Files;
 use crate::handles;
-use crate::opened::Opened;
 use crate::reactor::Reactor;
 use crate::translate::results_of;
 use crate::undo::{Extent, RecordedLock, Undo, without};
@@ -133,7 +132,7 @@ impl Ledger {
     }
 
     /// The file of a lock on record.
-    fn locked_by_key(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
+    pub(super) fn locked_by_key(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
         self.locked.values().find(|(_, file)| file.key().0 == key.0).cloned()
     }
 
@@ -219,8 +218,7 @@ impl Reactor {
     /// is left.
     pub(crate) fn fail_for_good(&mut self, error: LedgerError) {
         tracing::error!(%error, "the server stops");
-        self.fatal = Some(error);
-        self.stop.store(true, std::sync::atomic::Ordering::Release);
+        self.ending.fail(error);
     }
 }
 
@@ -289,15 +287,6 @@ impl Files<'_> {
         }
         ledger.after_clients()
     }
-}
-
-/// The file of a lock: open, or kept for the sake of its record.
-pub(crate) fn locked_file_of(
-    opened: &Opened,
-    ledger: Option<&Ledger>,
-    key: FileKey,
-) -> Option<(FileHandle, Arc<dyn File>)> {
-    opened.by_key(key).or_else(|| ledger?.locked_by_key(key))
 }
 
 impl Past {

@@ -7,8 +7,8 @@ use dafs_wire::{ByteOrder, HEADER_BYTES, Procedure, Response, decode_response, e
 
 use super::Query;
 use crate::reactor::Reactor;
-use crate::reply_to::ReplyTo;
-use crate::respond::{ReplyStatus, blank};
+use crate::reply_to::{ReplyTo, blank};
+use crate::respond::ReplyStatus;
 
 impl Reactor {
     pub(crate) fn check_response(

@@ -8,7 +8,6 @@ use dafs_filer::{
     Succession, Verified,
 };
 use dafs_journal::RecordNumber;
-use dafs_store::ExportTerms;
 use dafs_types::{AuthType, ClientId, Credentials, SessionId, Status};
 use dafs_wire::messages::{
     AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientAuthResult,
@@ -17,7 +16,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{Array, RequestHeader, Response};
 
-use super::{PendingLogin, Proof, Purpose, VIEWS_MAX, asked, brings_results, options, wanted};
+use super::{PendingLogin, Proof, Purpose, asked, brings_results, options, wanted};
 use crate::back::BackSizes;
 use crate::caller::{Asker, View};
 use crate::jobs::Job;
@@ -163,7 +162,7 @@ impl Reactor {
                     endpoint: answer.endpoint,
                     user: (*identity).to_owned(),
                     password: (*password).to_owned(),
-                    file: self.passwords.clone(),
+                    file: self.entrance.passwords(),
                 };
                 self.submit_login(answer.endpoint, Some(*identity), job);
                 Ok(())
@@ -223,7 +222,7 @@ impl Reactor {
     ) -> Result<(Verified, Arc<View>), Status> {
         let channel = self.channels.get(endpoint).ok_or(Status::BadSession)?;
         let Proof { principal, credentials: who, how, lifetime } = proof;
-        let verdict = match self.access.judge(&channel.peer, &principal, how, &self.export_names) {
+        let verdict = match self.entrance.judge(&channel.peer, &principal, how) {
             Ok(verdict) => verdict,
             Err(refusal) => {
                 let by = authorize::named(how);
@@ -231,22 +230,10 @@ impl Reactor {
                 return Err(Status::NotAuthorized);
             }
         };
-        let view = self.view(verdict.terms);
+        let view = self.entrance.view(verdict.terms);
         let expires = lifetime.map(|lifetime| self.now.after(lifetime));
         let principal = Some(principal);
         Ok((Verified { who, principal, trusted: verdict.trusted, expires }, view))
-    }
-
-    /// The store on these terms; those who have them in common share it.
-    fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
-        if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
-            return view.clone();
-        }
-        let view = View::new(&self.whole_store, &terms);
-        if self.views.len() < VIEWS_MAX {
-            self.views.push((terms, view.clone()));
-        }
-        view
     }
 
     pub(super) fn finish_login(

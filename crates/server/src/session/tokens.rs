@@ -28,7 +28,7 @@ impl Reactor {
         token: &[u8],
         purpose: Purpose,
     ) -> Result<(), Status> {
-        let kerberos = self.kerberos.clone().ok_or(Status::NotSupp)?;
+        let kerberos = self.entrance.kerberos().ok_or(Status::NotSupp)?;
         if service != GssService::Authentication {
             // No message is protected, so that nobody may believe it is.
             return Err(Status::NotSupp);

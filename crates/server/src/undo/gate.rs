@@ -11,7 +11,8 @@ use dafs_journal::{RecordNumber, UndoError, UndoId};
 use dafs_store::cache::{CachedFile, Pieces, Read};
 use dafs_types::{CacheHint, FileHandle, Status};
 
-use super::{Blob, Extent, UndoSeen, UndoTask, UndoTaskDone, offsets};
+use super::seen::UndoSeen;
+use super::{Blob, Extent, UndoGate, UndoTask, UndoTaskDone, offsets};
 use crate::config::Defect;
 use crate::files::{Files, Notice};
 use crate::jobs::Job;
@@ -19,17 +20,6 @@ use crate::ledger::{Ledger, Record};
 use crate::reactor::Reactor;
 use crate::reply_to::TaskId;
 use crate::task::Wait;
-
-/// Whether a change may be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UndoGate {
-    /// What it overwrites is saved.
-    Open,
-    /// Not yet. The task will be tried again.
-    Shut(Wait),
-    /// What it overwrites cannot be saved.
-    Refused(Status),
-}
 
 impl Files<'_> {
     /// From now on what is overwritten in a range is saved first.
@@ -104,7 +94,7 @@ impl Reactor {
         let found = undo.files.values().find(|file| file.handle == handle);
         let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
         // A change that was let in before the lock was taken is not its owner's to take back.
-        for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent)) {
+        for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent.id)) {
             let Some(part) = kept.intersection(range) else { continue };
             let gate = self.pass_extent(task, file, (id, offsets(kept)), offsets(part));
             if gate != UndoGate::Open {

@@ -25,6 +25,7 @@ mod gate;
 mod jobs;
 mod restart;
 mod rollback;
+pub(crate) mod seen;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -36,11 +37,11 @@ use dafs_filer::locks::{ByteRange, RollbackId};
 use dafs_journal::undo::PieceNumber;
 use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
 use dafs_store::{File, StoreError};
-use dafs_types::FileHandle;
+use dafs_types::{FileHandle, Status};
 
 use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::Wait;
 
-pub(crate) use gate::UndoGate;
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
 pub(crate) use restart::RecordedLock;
 use rollback::Rollback;
@@ -50,16 +51,6 @@ use rollback::Rollback;
 pub(crate) struct Extent {
     pub range: ByteRange,
     pub id: UndoId,
-}
-
-/// Undo that is kept at a moment: all below a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UndoSeen(u64);
-
-impl UndoSeen {
-    fn has(self, extent: &Extent) -> bool {
-        extent.id.0 < self.0
-    }
 }
 
 /// A file with extents. It stays open: its key means nothing otherwise.
@@ -114,6 +105,17 @@ pub(crate) struct Undo {
     aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
     /// What was not saved, on purpose.
     forgotten: Option<(UndoId, Range<u64>)>,
+}
+
+/// Whether a change may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UndoGate {
+    /// What it overwrites is saved.
+    Open,
+    /// Not yet. The task will be tried again.
+    Shut(Wait),
+    /// What it overwrites cannot be saved.
+    Refused(Status),
 }
 
 impl Undo {
