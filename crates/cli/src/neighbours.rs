@@ -1,8 +1,8 @@
 //! Users of this host whom a server lets in by its Unix socket.
 //!
-//! Invariant: where users are named, nobody else of this host gets in by the socket but root and the
-//! server's own user, and the socket lies where those who are named can reach it. What they may do
-//! is for the permissions of the files to say: the kernel names each of them.
+//! Invariant: where users are named, nobody else of this host gets in by the socket but root and
+//! the server's own user, and the socket lies where those who are named can reach it. What they may
+//! do is for the permissions of the files to say: the kernel names each of them.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -52,8 +52,8 @@ fn number(name: &str) -> Result<u32> {
     }
 }
 
-/// Where the socket goes that nobody has named: the first usual place whose directory can be made or
-/// is ours, and which those it is for can reach.
+/// Where the socket goes that nobody has named: the first usual place whose directory can be made
+/// or is ours, and which those it is for can reach.
 pub fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let is_for_others = !arguments.allow_user.is_empty();
     let mut candidates = local_socket_candidates(arguments.tcp_address().port()).into_iter();

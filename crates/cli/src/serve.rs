@@ -38,8 +38,8 @@ pub struct Arguments {
     #[serde(skip)]
     pub config: Option<PathBuf>,
     /// TCP address to listen on; port 0 lets the system choose. Default: 127.0.0.1:2050 if somebody
-    /// could log in there (--password-file, --keytab, --anonymous), and none if not. Other hosts are
-    /// served only if you say so.
+    /// could log in there (--password-file, --keytab, --anonymous), and none if not. Other hosts
+    /// are served only if you say so.
     #[arg(long)]
     pub tcp: Option<SocketAddr>,
     /// Do not listen on TCP.

@@ -43,8 +43,7 @@ def place() -> Iterator[dict[str, str]]:
             stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert server.stdin and server.stdout and server.stderr
-        if not server.stdout.readline().startswith("ready"):
-            pytest.skip(f"port 2050 cannot be had: {server.stderr.read()}")
+        assert server.stdout.readline().startswith("ready"), server.stderr.read()
         yield environment
         server.stdin.close()
         server.wait()

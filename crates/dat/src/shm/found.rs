@@ -21,8 +21,8 @@ pub enum SocketTrust {
     /// Root's, this user's, or that of whom root gave the socket's directory to: the socket was
     /// found at a place where anybody may look, and others may have put theirs there.
     Found,
-    /// Root's or this user's: the socket was named, and its directory is called after the user, in a
-    /// place where anybody may make such a directory while the user has none.
+    /// Root's or this user's: the socket was named, and its directory is called after the user,
+    /// where anybody may make such a directory while the user has none.
     OfUser(u32),
 }
 

@@ -353,8 +353,8 @@ impl LocalStore {
         }
         let may_give = self.effective_uid == 0;
         if !may_give && !is_directory {
-            // What cannot be given to the asker stays the server's own user's, and would run as that
-            // user with whatever the asker writes into it.
+            // What cannot be given to the asker stays the server's own user's, and would run as
+            // that user with whatever the asker writes into it.
             mode &= if made.uid == uid { !0 } else { !SET_USER };
             mode &= if made.gid == gid { !0 } else { !SET_GROUP };
         }
