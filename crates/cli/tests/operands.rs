@@ -283,6 +283,16 @@ fn a_slash_at_the_end_says_that_it_is_a_directory() {
 }
 
 #[test]
+fn what_is_wrong_with_a_url_is_told_with_the_form_that_it_should_have() {
+    for (url, what) in [("dafs://[::1/x", "lacks its ']'"), ("dafs://::1/x", "[::1]:2050")] {
+        let output = dafs().args(["ls", url]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{url}");
+        assert!(said(&output).contains(what), "{}", said(&output));
+        assert!(said(&output).contains("write dafs://host[:port]/path"), "{}", said(&output));
+    }
+}
+
+#[test]
 fn output_that_nobody_takes_is_told() {
     let place = Place::new();
     std::fs::write(place.in_export("a"), "a").unwrap();

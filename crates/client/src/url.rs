@@ -240,7 +240,9 @@ fn password_in(url: &str) -> Option<Range<usize>> {
     // in it, or one whose host was forgotten.
     let (host, port) = authority.rsplit_once(':')?;
     let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
-    if is_port || host.starts_with('[') {
+    // As messages write what a URL is.
+    let is_form = host.ends_with('[') && port == "port]";
+    if is_port || is_form || host.starts_with('[') {
         return None;
     }
     let end = url.rfind('@').unwrap_or(authority.len());
@@ -414,6 +416,7 @@ mod tests {
             "dafs+shm:///run/a:b@c!/x",
             "dafs://[::1]/x",
             "dafs: 3 files differ: a@b",
+            &Location::parse("nothing").unwrap_err().to_string(),
         ] {
             assert_eq!(without_passwords(text), text);
         }
