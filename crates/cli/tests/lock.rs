@@ -144,6 +144,40 @@ fn what_a_command_prints_reaches_the_file_when_the_command_has_succeeded_and_not
 }
 
 #[test]
+fn a_signal_does_not_end_the_replacing_of_a_file_and_a_second_one_does() {
+    let mut place = Place::new();
+    place.kill_server();
+    // The lock outlives a pause of the server's.
+    place.lease = 10;
+    place.serve();
+    let local = place.path("export").join("file");
+    let server = Pid::from_raw(place.server_id().cast_signed()).unwrap();
+    for (signals, code, content) in [(1, 0, "new\n"), (2, 143, "the old content")] {
+        std::fs::write(&local, "the old content").unwrap();
+        let script = "echo new; exec >&-; echo $$ >&2; read -r _";
+        let mut lock = place.lock(&["--write"], "file", &["sh", "-c", script]);
+        let mut lock = lock.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(lock.stderr.take().unwrap());
+        let command = format!("/proc/{}", line(&mut said));
+        // Nothing is replaced meanwhile.
+        kill_process(server, Signal::STOP).unwrap();
+        lock.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        await_that("the command was waited for", || !Path::new(&command).exists());
+        kill_process(Pid::from_child(&lock), Signal::TERM).unwrap();
+        let told = line(&mut said);
+        assert!(told.contains("is being replaced"), "{told}");
+        if signals == 2 {
+            kill_process(Pid::from_child(&lock), Signal::TERM).unwrap();
+            lock.wait().unwrap();
+        }
+        kill_process(server, Signal::CONT).unwrap();
+        assert_eq!(lock.wait().unwrap().code(), Some(code));
+        assert_eq!(std::fs::read_to_string(&local).unwrap(), content);
+        await_that("the lock is gone", || place.locks().is_empty());
+    }
+}
+
+#[test]
 fn a_file_that_is_replaced_by_less_has_nothing_of_the_old_content() {
     let place = Place::new();
     let local = place.path("export").join("file");

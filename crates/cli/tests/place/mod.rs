@@ -15,13 +15,16 @@ pub struct Place {
     tcp: String,
     /// What is served is a disk of its own.
     is_small: bool,
+    /// Seconds, for the next start.
+    pub lease: u32,
 }
 
 impl Place {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
-        let mut place = Self { directory, server: None, tcp: String::new(), is_small: false };
+        let (server, tcp) = (None, String::new());
+        let mut place = Self { directory, server, tcp, is_small: false, lease: 1 };
         place.serve();
         place
     }
@@ -41,7 +44,8 @@ impl Place {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&export);
         assert!(mount.status().unwrap().success());
-        let mut place = Self { directory, server: None, tcp: String::new(), is_small: true };
+        let (server, tcp) = (None, String::new());
+        let mut place = Self { directory, server, tcp, is_small: true, lease: 1 };
         place.serve();
         Some(place)
     }
@@ -79,7 +83,7 @@ impl Place {
             .arg("serve")
             .args(what)
             .args(["--tcp", "127.0.0.1:0", "--anonymous", &own(), "--squash", "none"])
-            .args(["--cache", "256M", "--lease", "1", "--socket"])
+            .args(["--lease", &self.lease.to_string(), "--cache", "256M", "--socket"])
             .arg(self.path("socket"))
             .arg("--state")
             .arg(self.path("state"))
