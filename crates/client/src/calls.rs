@@ -108,7 +108,8 @@ impl Core {
         if session.terms.checksums {
             seal(&mut message[..length], &[]);
         }
-        self.post(key, stream, Pending::Silent, &[Gather::Bytes(&message[..length])]);
+        let link = (key, session.endpoint);
+        self.post(link, stream, Pending::Silent, &[Gather::Bytes(&message[..length])]);
     }
 
     /// The answer to a request without bulk data came.

@@ -181,7 +181,10 @@ impl Core {
         loop {
             let under_way = &mut self.sessions[key].under_way;
             if !under_way.has_waiting() {
-                break;
+                if under_way.credits.should_shrink() {
+                    self.send_null(key);
+                }
+                return;
             }
             if under_way.owes_a_chain() {
                 if !self.send_chains(key) {
@@ -196,22 +199,19 @@ impl Core {
                 self.send_transfer(key, stream, sequence, transfer);
             }
         }
-        if self.sessions[key].under_way.credits.should_shrink() {
-            self.send_null(key);
-        }
     }
 
-    /// Sends a request, and remembers who waits for its answer. The server has it before
+    /// Sends a request over a session's connection, and remembers who waits for its answer. The server has it before
     /// anything else is put in order here: that is done while it works.
     #[inline]
     pub fn post(
         &mut self,
-        key: SessionKey,
+        (key, endpoint): (SessionKey, EndpointId),
         stream: StreamId,
         pending: Pending,
         gather: &[Gather<'_>],
     ) {
-        let posted = self.transport.post(self.sessions[key].endpoint, gather);
+        let posted = self.transport.post(endpoint, gather);
         self.note_posted(key, stream, pending, posted);
     }
 

@@ -183,9 +183,11 @@ impl Core {
         match inline {
             Some(segment) => {
                 let gather = [Gather::Bytes(&message[..written]), Gather::Segment(segment)];
-                self.post(key, stream, pending, &gather);
+                self.post((key, endpoint), stream, pending, &gather);
             }
-            None => self.post(key, stream, pending, &[Gather::Bytes(&message[..written])]),
+            None => {
+                self.post((key, endpoint), stream, pending, &[Gather::Bytes(&message[..written])])
+            }
         }
         match target {
             Some(target) if is_read => {

@@ -7,8 +7,8 @@
 //! The calling order, for one connection: [`Transport::open`]; then [`Transport::take_received`]
 //! for each message and [`Transport::give_back`] when it was read; [`Transport::post`] at any
 //! time; [`Transport::close`] once, whoever has ended it. A turn of the client's is
-//! [`Transport::pay_receives`], [`Transport::wait`] and then [`Transport::next`] until there is
-//! nothing more.
+//! [`Transport::pay_receives`], [`Transport::wait`] and then [`Transport::next_completion`] and
+//! [`Transport::next_event`] until there is nothing more.
 
 use std::time::Duration;
 
@@ -66,17 +66,12 @@ pub(crate) struct NotOpened {
     system: Option<SystemCause>,
 }
 
-/// What comes next of what the transport has for the client.
-pub(crate) enum Next {
+/// A completion that has come.
+pub(crate) enum Completed {
     /// A receive has ended; [`Transport::take_received`] takes its message.
-    Received {
-        endpoint: EndpointId,
-        length: u32,
-        is_good: bool,
-    },
+    Received { endpoint: EndpointId, length: u32, is_good: bool },
     /// Nothing that anybody waits for.
     Passed,
-    Event(Event),
 }
 
 impl Transport {
@@ -231,21 +226,24 @@ impl Transport {
         }
     }
 
-    /// What has come next, if anything has.
+    /// The completion that has come next. Not as an event: it is built once and taken from where
+    /// it is.
     #[inline(always)]
-    pub fn next(&mut self) -> Option<Next> {
-        // Not as an event: it is built once and taken from where it is.
-        if let Some(&Completion { endpoint, operation, status, length, .. }) =
-            self.interface.first_completion()
-        {
-            if operation == Operation::Receive {
-                let is_good = status == CompletionStatus::Success;
-                return Some(Next::Received { endpoint, length, is_good });
-            }
-            self.interface.pass_completion();
-            return Some(Next::Passed);
+    pub fn next_completion(&mut self) -> Option<Completed> {
+        let &Completion { endpoint, operation, status, length, .. } =
+            self.interface.first_completion()?;
+        if operation == Operation::Receive {
+            let is_good = status == CompletionStatus::Success;
+            return Some(Completed::Received { endpoint, length, is_good });
         }
-        self.interface.next_event().map(Next::Event)
+        self.interface.pass_completion();
+        Some(Completed::Passed)
+    }
+
+    /// What has come next besides completions.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.interface.next_event()
     }
 }
 

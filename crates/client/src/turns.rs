@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::ids::SessionKey;
 use crate::recovery::options::SessionEvent;
 use crate::state::Phase;
-use crate::transport::Next;
+use crate::transport::Completed;
 
 impl Core {
     /// Waits for events and takes them in. Returns how many there were: none if the time is
@@ -39,17 +39,19 @@ impl Core {
         self.transport.pay_receives();
         self.transport.wait(threshold, timeout);
         let mut count = 0;
-        while let Some(next) = self.transport.next() {
-            match next {
-                Next::Received { endpoint, length, is_good } => {
+        loop {
+            match self.transport.next_completion() {
+                Some(Completed::Received { endpoint, length, is_good }) => {
                     self.on_received(endpoint, length, is_good);
                 }
-                Next::Passed => {}
-                Next::Event(event) => self.on_event(event),
+                Some(Completed::Passed) => {}
+                None => match self.transport.next_event() {
+                    Some(event) => self.on_event(event),
+                    None => return count,
+                },
             }
             count += 1;
         }
-        count
     }
 
     /// Looks at the clock: for sessions that recover, requests that were put off, servers

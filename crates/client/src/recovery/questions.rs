@@ -62,10 +62,11 @@ impl Core {
         };
         let Some((stream, sequence)) = session.under_way.credits.take_held() else { return false };
         session.stamp(&mut message, stream, sequence);
+        let link = (key, session.endpoint);
         if let Some(rescue) = self.rescue(key) {
             rescue.asked += 1;
         }
-        self.post(key, stream, Pending::Rescue(question), &[Gather::Bytes(&message)]);
+        self.post(link, stream, Pending::Rescue(question), &[Gather::Bytes(&message)]);
         self.transport.flush();
         self.rescue(key).is_some_and(|rescue| rescue.step != Step::Pausing)
     }
