@@ -7,10 +7,10 @@
 //!
 //! For each arrangement nanoseconds for a read of 4 KiB at random, with 1 and with 32 under way,
 //! and how many messages each read took. The median of five turns that alternate. Two cores at least are
-//! wanted; it says how many there are. `docs/decisions/0036-shards.md` has figures and what follows.
+//! wanted; it says how many there are. `docs/decisions/0036-two-halves-and-shards.md` has figures and what follows.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use dafs_memory::{Memory, Pages};
@@ -29,7 +29,7 @@ const END: u64 = u64::MAX;
 fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{cores} cores; nanoseconds for a read of 4 KiB, and messages for each");
-    let arrangements: [(&str, fn() -> f64, u32); 8] = [
+    let arrangements: [(&str, fn() -> f64, u32); 9] = [
         ("same thread", || alone(), 0),
         ("other core looks up, asker copies, 1 under way", || asked(1, Who::Asker), 3),
         ("other core looks up, asker copies, 32 under way", || asked(32, Who::Asker), 3),
@@ -37,6 +37,7 @@ fn main() {
         ("other core looks up and copies, 32 under way", || asked(32, Who::Owner), 2),
         ("other core asleep, looks up and copies, 1 under way", || asleep(), 2),
         ("two threads, each with its own files", || two_alone(), 0),
+        ("two threads, the same files behind a lock", || two_locked(), 0),
         ("two threads, half of all reads of the other's files, 32 under way", || two_mixed(), 3),
     ];
     let mut times = vec![Vec::new(); arrangements.len()];
@@ -89,8 +90,11 @@ impl Shard {
                 let _ = cache.on_filled(job.run());
             }
         }
-        let buffer = Memory::anonymous(RING_SLOTS * BLOCK_BYTES, Pages::Small).expect("memory");
-        Self { cache, file: open, buffer, random: seed }
+        Self { cache, file: open, buffer: Self::buffer(), random: seed }
+    }
+
+    fn buffer() -> Memory {
+        Memory::anonymous(RING_SLOTS * BLOCK_BYTES, Pages::Small).expect("memory")
     }
 
     /// A block of the file, at random.
@@ -322,6 +326,33 @@ fn two_alone() -> f64 {
         }
     });
     per_read(start, 2 * READS)
+}
+
+/// Two reactors with one cache: a lock is held for each look and each return of a pin.
+fn two_locked() -> f64 {
+    let shard = Shard::new(1);
+    let arena = shard.cache.arena().clone();
+    let buffers = [shard.buffer.clone(), Shard::buffer()];
+    let shard = Mutex::new(shard);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (index, buffer) in buffers.iter().enumerate() {
+            let (shard, arena) = (&shard, &arena);
+            scope.spawn(move || {
+                let mut draw = Draw(index as u64);
+                for round in 0..READS {
+                    let (place, pin) = lock(shard).look_up(draw.next());
+                    copy(arena, place, buffer, round as usize % RING_SLOTS);
+                    lock(shard).cache.unpin(pin);
+                }
+            });
+        }
+    });
+    per_read(start, 2 * READS)
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().expect("nobody panics with it")
 }
 
 /// Two reactors, of whose clients' reads every second is for a file of the other's.
