@@ -7,7 +7,7 @@
 //!
 //! For each arrangement nanoseconds for a read of 4 KiB at random, with 1 and with 32 under way,
 //! and how many messages each read took. The median of five turns that alternate. Two cores at least are
-//! wanted; it says how many there are. `docs/decisions/0036-two-halves-and-shards.md` has figures and what follows.
+//! wanted; it says how many there are. `docs/decisions/0037-a-shard-for-each-core.md` has figures and what follows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
