@@ -1,5 +1,5 @@
 //! Files that this client reads by itself: on the server's host, while it holds a read delegation,
-//! it has a descriptor of the file (`docs/decisions/0035`).
+//! it has a descriptor of the file (`docs/decisions/0038`).
 //!
 //! A read of this kind ends before the thread that makes it turns the client again, so none is
 //! under way when a delegation is given back. Before each there is a look at what the server has

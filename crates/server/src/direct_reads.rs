@@ -1,4 +1,4 @@
-//! Files that clients of this host read by themselves (`docs/decisions/0035`).
+//! Files that clients of this host read by themselves (`docs/decisions/0038`).
 //!
 //! A client that holds a read delegation asks by HAND_OVER for the file itself. What the cache
 //! has written goes to the file first; then a descriptor for reading, opened anew, goes to the

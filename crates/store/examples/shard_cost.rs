@@ -30,15 +30,15 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{cores} cores; nanoseconds for a read of 4 KiB, and messages for each");
     let arrangements: [(&str, fn() -> f64, u32); 9] = [
-        ("same thread", || alone(), 0),
+        ("same thread", alone, 0),
         ("other core looks up, asker copies, 1 under way", || asked(1, Who::Asker), 3),
         ("other core looks up, asker copies, 32 under way", || asked(32, Who::Asker), 3),
         ("other core looks up and copies, 1 under way", || asked(1, Who::Owner), 2),
         ("other core looks up and copies, 32 under way", || asked(32, Who::Owner), 2),
-        ("other core asleep, looks up and copies, 1 under way", || asleep(), 2),
-        ("two threads, each with its own files", || two_alone(), 0),
-        ("two threads, the same files behind a lock", || two_locked(), 0),
-        ("two threads, half of all reads of the other's files, 32 under way", || two_mixed(), 3),
+        ("other core asleep, looks up and copies, 1 under way", asleep, 2),
+        ("two threads, each with its own files", two_alone, 0),
+        ("two threads, the same files behind a lock", two_locked, 0),
+        ("two threads, half of all reads of the other's files, 32 under way", two_mixed, 3),
     ];
     let mut times = vec![Vec::new(); arrangements.len()];
     for _ in 0..TURNS {
