@@ -29,7 +29,7 @@ const END: u64 = u64::MAX;
 fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{cores} cores; nanoseconds for a read of 4 KiB, and messages for each");
-    let arrangements: [(&str, fn() -> f64, u32); 9] = [
+    let arrangements: [Arrangement; 9] = [
         ("same thread", alone, 0),
         ("other core looks up, asker copies, 1 under way", || asked(1, Who::Asker), 3),
         ("other core looks up, asker copies, 32 under way", || asked(32, Who::Asker), 3),
@@ -51,6 +51,9 @@ fn main() {
         println!("{name:66} {:8.0} {messages:4}", times[TURNS / 2]);
     }
 }
+
+/// A name, what returns nanoseconds for a read, and messages for each.
+type Arrangement = (&'static str, fn() -> f64, u32);
 
 /// Who moves the bytes of a read whose file is another core's.
 #[derive(Clone, Copy, PartialEq)]
