@@ -432,22 +432,27 @@ fn has_above(directory: &Node, wanted: &Node) -> Result<bool> {
     Err(StoreError::NameTooLong)
 }
 
-/// Opens an object by its kernel handle. In the moment in which its inode number is given to a
-/// new file `iget_locked` finds an inode that is still being made, and ext4 says ENOMEM where
-/// ESTALE will be true a moment later. The reactor cannot wait for that: whoever asks is told
-/// to ask again.
+/// Opens an object by its kernel handle.
 pub(super) fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> Result<OwnedFd> {
+    settled(|| kernel.open(mount))
+}
+
+/// What `open` gives, once the inode is made. In the moment in which its inode number is given to
+/// a new file `iget_locked` finds an inode that is still being made, and ext4 says ENOMEM where
+/// ESTALE will be true a moment later. The reactor cannot wait for that: whoever asks is told to
+/// ask again.
+fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     let is_unsettled =
         |error: &io::Error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error());
-    let mut opened = kernel.open(mount);
+    let mut opened = open();
     for _ in 1..OPEN_TRIES {
         if !opened.as_ref().is_err_and(is_unsettled) {
             break;
         }
-        opened = kernel.open(mount);
+        opened = open();
     }
     match opened {
-        Ok(fd) => Ok(fd),
+        Ok(object) => Ok(object),
         Err(error) if is_unsettled(&error) => Err(StoreError::Busy),
         // The seal is good, so the object is gone whatever the file system calls it.
         Err(error) => match StoreError::from(error) {
@@ -565,6 +570,47 @@ mod tests {
             assert_eq!(deep.resolve_all(), all, "{kernel_handles}");
             deep.forget();
             assert_eq!(deep.resolve_all(), all, "{kernel_handles}");
+        }
+    }
+
+    /// How often this thread has given up its processor to wait for something.
+    fn rests() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn an_inode_that_is_being_made_is_looked_at_a_few_times_without_a_rest() {
+        let round = || {
+            let (mut looks, before) = (0, rests());
+            let opened = settled::<()>(|| {
+                looks += 1;
+                Err(Errno::NOMEM.into())
+            });
+            let rested = rests() - before;
+            assert_eq!(opened, Err(StoreError::Busy), "whoever asks asks again");
+            assert!(looks <= OPEN_TRIES, "{looks} looks");
+            rested
+        };
+        // The first ones may wait for the disk that this program is on.
+        let least = (0..20).map(|_| round()).min();
+        assert_eq!(least, Some(0), "the thread that serves everybody sleeps");
+    }
+
+    #[test]
+    fn what_an_inode_has_become_by_the_next_look_counts() {
+        for (then, expected) in [(None, Ok(2)), (Some(Errno::STALE), Err(StoreError::Stale))] {
+            let mut looks = 0;
+            let opened = settled(|| {
+                looks += 1;
+                match (looks, then) {
+                    (1, _) => Err(Errno::NOMEM.into()),
+                    (_, None) => Ok(looks),
+                    (_, Some(error)) => Err(error.into()),
+                }
+            });
+            assert_eq!((opened, looks), (expected, 2));
         }
     }
 }
