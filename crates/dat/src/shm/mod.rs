@@ -650,7 +650,49 @@ const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;
 
 #[cfg(test)]
 mod tests {
-    use super::may_reach;
+    use super::*;
+    use crate::{Domain, Interface, InterfaceConfig, Rights};
+
+    #[test]
+    fn one_turn_reads_so_many_packets_of_a_peer_and_no_more() {
+        const PACKETS: usize = 3 * PACKETS_PER_TURN;
+        let place = tempfile::tempdir().unwrap();
+        let address = Address::Shm(place.path().join("socket"));
+        let interface = || Interface::new(InterfaceConfig::default()).unwrap();
+        let (mut server, mut client) = (interface(), interface());
+        server.listen(&address).unwrap();
+        let (domain, config) = (Domain(0), EndpointConfig::default());
+        let endpoint = client.connect(&address, domain, &config, &[]).unwrap();
+        let mut stands = false;
+        while !stands {
+            client.poll();
+            while let Some(event) = client.next_event() {
+                stands |= matches!(event, Event::Established { .. });
+            }
+            server.poll();
+            while let Some(event) = server.next_event() {
+                if let Event::ConnectionRequest { pending, .. } = event {
+                    server.accept(pending, domain, &config, &[]);
+                }
+            }
+        }
+        let memory = Memory::shared(4096, Pages::Small).unwrap();
+        for _ in 0..PACKETS {
+            client.register(&memory, domain, Rights::REMOTE).unwrap();
+        }
+        // The end stands behind all packets.
+        client.release(endpoint);
+        let (mut turns, mut has_ended) = (0, false);
+        while !has_ended {
+            assert!(turns < PACKETS, "the end is not seen");
+            turns += 1;
+            server.poll();
+            while let Some(event) = server.next_event() {
+                has_ended |= matches!(event, Event::Broken { .. });
+            }
+        }
+        assert!(turns > PACKETS / PACKETS_PER_TURN, "{PACKETS} packets in {turns} turns");
+    }
 
     #[test]
     fn a_privileged_server_reaches_into_nobody_elses_process() {
