@@ -1,6 +1,7 @@
 //! Ways out of an export, and what handles survive.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,10 @@ use std::time::{Duration, Instant};
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::{AttributeChanges, Credentials, ListRequest, NewNode, Store, StoreError};
 use dafs_types::{CookieVerifier, CreateMode, FileHandle, ReaddirCookie, ShareAccess};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Gid, Uid};
 
+mod by_name;
 mod mounts;
 mod permission;
 
@@ -61,6 +65,42 @@ fn find(store: &LocalStore, path: &str) -> FileHandle {
 
 fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
+}
+
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+
+fn user(uid: u32) -> Credentials {
+    Credentials::plain(uid, uid).unwrap()
+}
+
+fn mode(mode: u32) -> AttributeChanges {
+    AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
+}
+
+fn is_privileged() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: not the superuser, who can give files away");
+    }
+    is_root
+}
+
+/// This thread is a user of the host from now on, for good.
+fn become_user(uid: u32) {
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_res_gid(Some(group), Some(group), Some(group)).unwrap();
+    rustix::thread::set_thread_res_uid(Some(user), Some(user), Some(user)).unwrap();
+}
+
+/// A directory of a user's in the export.
+fn directory_of(place: &Place, name: &str, uid: u32, mode: u32) -> OwnedFd {
+    let path = place.tree.join(name);
+    std::fs::create_dir(&path).unwrap();
+    chown(&path, Some(uid), Some(uid)).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
 #[test]
