@@ -222,10 +222,25 @@ fn every_module_is_declared_where_rustfmt_sees_it() {
     }
 }
 
-/// What `guard::with` of the preload library hands out is `Send`; a thread's own variables would be
-/// a way around that.
+/// A crate that says `test = false` has the tests among its sources compiled by nobody.
+#[test]
+fn tests_among_the_sources_are_run() {
+    for path in files_in("src", 50) {
+        if !std::fs::read_to_string(&path).unwrap().contains("#[cfg(test)]") {
+            continue;
+        }
+        let manifest = root().join("crates").join(crate_of(&path)).join("Cargo.toml");
+        let leaves_out = std::fs::read_to_string(&manifest).unwrap().contains("\ntest = false");
+        assert!(!leaves_out, "{} is never compiled: see {}", path.display(), manifest.display());
+    }
+}
+
+/// What `guard::with` of the preload library hands out is `Send`, so that none of the counted
+/// pointers of the state leaves the lock; a thread's own variables would be a way around that.
 #[test]
 fn the_preload_library_keeps_nothing_of_its_state_with_a_thread() {
+    let guard = std::fs::read_to_string(root().join("crates/preload/src/guard.rs")).unwrap();
+    assert!(guard.contains("pub fn with<T: Send>("), "`guard::with` hands out anything");
     let mut files = Vec::new();
     walk(&root().join("crates/preload/src"), &mut files);
     for path in files {
