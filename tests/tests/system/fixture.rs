@@ -147,13 +147,16 @@ impl Fixture {
     }
 
     /// The same on a store around that of its directory.
-    pub fn on_store_within(wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
+    pub fn on_store_within(
+        change: impl FnOnce(&mut ServerConfig),
+        wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exported = directory.path().join("export");
         std::fs::create_dir(&exported).unwrap();
         let state = directory.path().join("state");
         let store = LocalStore::new(&LocalConfig::new(exported, state)).unwrap();
-        Self::start(directory, wrap(Arc::new(store)), |_| {})
+        Self::start(directory, wrap(Arc::new(store)), change)
     }
 
     /// A server on two directories, `home` and `pub`, with changes to its configuration.

@@ -7,20 +7,22 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use dafs_client::{ClientError, OpenOptions, Session, Status};
-use dafs_memory::Memory;
+use dafs_memory::{Memory, Pages};
+use dafs_server::ServerConfig;
 use dafs_store::{
     AttributeChanges, Attributes, Created, File, FileKey, ListPage, ListRequest, NewNode, Object,
     Removed, Renamed, Result, Store,
 };
 use dafs_types::{
-    AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ShareAccess,
-    StateId,
+    AccessMask, CacheHint, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes,
+    ShareAccess, Stability, StateId,
 };
-use dafs_wire::Request;
-use dafs_wire::messages::Empty;
+use dafs_wire::messages::{Empty, WriteDirect};
+use dafs_wire::{Checksum, DirectBuffers, Request};
 
 use crate::batch::messages::{Batcher, One, PLACE, READ, SYNCHRONOUS, completions_of};
 use crate::fixture::{Fixture, any, await_that, pattern};
+use crate::rogue::Rogue;
 
 /// By then a search that does not end hangs.
 const HANG: Duration = Duration::from_secs(60);
@@ -62,6 +64,15 @@ struct LostState {
     handle: Option<FileHandle>,
     search_count: usize,
     may_end: bool,
+}
+
+/// Lets a search end when it goes, a panic included.
+struct LetGo<'l>(&'l Lost);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.with(|lost| lost.may_end = true);
+    }
 }
 
 impl Lost {
@@ -282,15 +293,16 @@ impl Store for FragileStore {
 
 /// A server on such a store, and a session.
 fn fragile() -> (Fixture, Fate) {
-    let (fixture, fate, _) = fragile_with_lost();
+    let (fixture, fate, _) = fragile_with(|_| {});
     (fixture, fate)
 }
 
-fn fragile_with_lost() -> (Fixture, Fate, Arc<Lost>) {
+/// The same with changes to its configuration, and an object that can be lost.
+fn fragile_with(change: impl FnOnce(&mut ServerConfig)) -> (Fixture, Fate, Arc<Lost>) {
     let (fate, lost) = (Fate::default(), Arc::<Lost>::default());
     let (given, also) = (fate.clone(), lost.clone());
-    let fixture =
-        Fixture::on_store_within(|inner| Arc::new(FragileStore { inner, fate: given, lost: also }));
+    let wrap = |inner| Arc::new(FragileStore { inner, fate: given, lost: also }) as Arc<dyn Store>;
+    let fixture = Fixture::on_store_within(change, wrap);
     (fixture, fate, lost)
 }
 
@@ -401,13 +413,14 @@ fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
 
 #[test]
 fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
-    let (fixture, _, lost) = fragile_with_lost();
+    let (fixture, _, lost) = fragile_with(|_| {});
     std::fs::write(fixture.local("lost"), b"found").unwrap();
     std::fs::write(fixture.local("other"), b"here").unwrap();
     let (_client, session) = fixture.connect(any());
     let handle = session.open("/lost", &OpenOptions::read()).unwrap().handle();
     lost.with(|lost| lost.handle = Some(handle));
     std::thread::scope(|scope| {
+        let let_go = LetGo(&lost);
         let askers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
@@ -423,7 +436,7 @@ fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
             session.remove("/d").unwrap();
         }
         assert!(askers.iter().all(|asker| !asker.is_finished()), "they wait for the search");
-        lost.with(|lost| lost.may_end = true);
+        drop(let_go);
         for asker in askers {
             assert_eq!(asker.join().unwrap().unwrap(), 5);
         }
@@ -436,7 +449,7 @@ fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
 
 #[test]
 fn a_batch_waits_for_a_search_and_later_ones_of_its_session_wait_behind_it() {
-    let (fixture, _, lost) = fragile_with_lost();
+    let (fixture, _, lost) = fragile_with(|_| {});
     let data = pattern(2 * PLACE, 3);
     std::fs::write(fixture.local("file"), &data).unwrap();
     let mut batcher = Batcher::connect(&fixture, any(), b"batcher");
@@ -456,6 +469,59 @@ fn a_batch_waits_for_a_search_and_later_ones_of_its_session_wait_behind_it() {
         assert_eq!(done, [(name, Status::Ok)]);
     }
     assert_eq!(batcher.octets(0, data.len()), data);
+}
+
+#[test]
+fn large_writes_are_summed_by_the_pool_and_the_server_goes_on() {
+    const LENGTH: u32 = 1 << 20;
+    let (fixture, _, lost) = fragile_with(|config| config.pool_threads = 1);
+    for name in ["lost", "plain", "sealed"] {
+        std::fs::write(fixture.local(name), b"").unwrap();
+    }
+    let (_client, session) = fixture.connect(any());
+    let handle = session.open("/lost", &OpenOptions::read()).unwrap().handle();
+    let data = pattern(LENGTH as usize, 3);
+    let own = Memory::shared(data.len(), Pages::Small).unwrap();
+    own.write(0, &data);
+    let writing = |rogue: &mut Rogue, name| {
+        let (file, state) = rogue.open(name);
+        let region = rogue.expose(&own);
+        let buffers = [rogue.buffer(&region, 0, LENGTH)];
+        let buffers = DirectBuffers::from(&buffers[..]);
+        let (length, hint) = (LENGTH, CacheHint::default());
+        let (stability, checksum) = (Stability::Unstable, Checksum::of(&data));
+        let offset = 0;
+        let write = WriteDirect { file, state, offset, length, stability, hint, checksum, buffers };
+        rogue.begin(&Request::WriteDirect(write));
+    };
+    let mut plain = Rogue::logged_in(&fixture.address(any()));
+    let mut sealed = Rogue::logged_in_sealed(&fixture.address(any()));
+    lost.with(|lost| lost.handle = Some(handle));
+    std::thread::scope(|scope| {
+        let let_go = LetGo(&lost);
+        let asker = scope.spawn(|| {
+            let (_client, session) = fixture.connect(any());
+            session.metadata("/lost").map(|found| found.size)
+        });
+        lost.wait_until(|lost| lost.search_count > 0);
+        // The pool has all that it can do.
+        writing(&mut sealed, "sealed");
+        writing(&mut plain, "plain");
+        assert_eq!(plain.status(), Some(Status::Ok), "what is not summed needs no pool");
+        for _ in 0..100 {
+            assert_eq!(plain.outcome(&Request::Null(Empty)), Some(Status::Ok));
+            assert!(!sealed.has_answer(), "the thread that serves everybody has summed it");
+        }
+        drop(let_go);
+        assert_eq!(sealed.status(), Some(Status::Ok));
+        assert_eq!(asker.join().unwrap().unwrap(), 0);
+    });
+    for name in ["/plain", "/sealed"] {
+        let mut seen = vec![0; data.len()];
+        let file = session.open(name, &OpenOptions::read()).unwrap();
+        assert_eq!(file.read_at(&mut seen, 0).unwrap(), data.len());
+        assert!(seen == data, "{name}");
+    }
 }
 
 /// A handle that only [`FragileStore::renewed`] understands.

@@ -214,10 +214,15 @@ impl Rogue {
         self.answer().map(|bytes| status_of(&bytes))
     }
 
-    /// Asks in good order on stream 0. `None` if the connection ended instead.
-    pub fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
+    /// Sends a request in good order on stream 0.
+    pub fn begin(&mut self, request: &Request<'_>) {
         self.sequence = self.sequence.wrapping_add(1);
         self.request(0, self.sequence, request);
+    }
+
+    /// Asks in good order on stream 0. `None` if the connection ended instead.
+    pub fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
+        self.begin(request);
         self.answer()
     }
 

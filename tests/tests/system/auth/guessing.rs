@@ -6,7 +6,7 @@ use dafs_client::{Client, ClientConfig, Login, OpenOptions, SessionOptions};
 use dafs_server::ServerConfig;
 use dafs_types::{AuthType, Status};
 use dafs_wire::Request;
-use dafs_wire::messages::Empty;
+use dafs_wire::messages::{ClientConnectAuth, Empty};
 
 use super::{passwords, try_connect};
 use crate::fixture::{Fixture, HANG, Transport};
@@ -125,7 +125,7 @@ fn who_has_logged_in_from_a_place_does_not_wait_for_guesses_of_others_there() {
 }
 
 #[test]
-fn guesses_from_one_place_lock_nobody_out_from_another() {
+fn guesses_are_slowed_and_lock_nobody_else_out() {
     let fixture = fixture();
     let address = fixture.address(Transport::Tcp);
     let guess = |user: &str, password: &str, source: Ipv4Addr| {
@@ -136,9 +136,15 @@ fn guesses_from_one_place_lock_nobody_out_from_another() {
     for round in 0..5 {
         assert_eq!(guess("ann", "wrong", near), Status::NotAuthorized, "{round}");
     }
-    assert_eq!(guess("ann", "ann", far), Status::Ok, "she comes from elsewhere");
+    // Checks of one place are made one by one: without a delay hers would come first.
+    let mut slowed = Rogue::connect(&address);
+    let Request::ClientConnectAuth(login) = login_by_password("ann", "ann") else { panic!() };
+    let login = ClientConnectAuth { client_string: b"slowed", ..login };
+    slowed.request(0, 0, &Request::ClientConnectAuth(login));
     assert_eq!(guess("bob", "bob", near), Status::Ok, "a neighbour of the guesser");
-    assert_eq!(guess("ann", "ann", near), Status::Ok, "she is herself, if a little later");
+    assert!(!slowed.has_answer(), "another guess was checked at once");
+    assert_eq!(guess("ann", "ann", far), Status::Ok, "she comes from elsewhere");
+    assert_eq!(slowed.status(), Some(Status::Ok), "she is herself, if a little later");
     let mut local = Rogue::logged_in(&fixture.address(Transport::Shm));
     assert_eq!(local.outcome(&Request::Null(Empty)), Some(Status::Ok));
 }

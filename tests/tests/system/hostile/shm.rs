@@ -82,7 +82,17 @@ impl Control {
     pub fn ends(&self) {
         while self.receive().is_some() {}
     }
+
+    /// The same, and why it has, as it says itself.
+    pub fn ends_because(&self) -> String {
+        let said = std::iter::from_fn(|| self.receive()).map(|(packet, _)| packet);
+        let said = said.filter(|packet| packet[0] == TERMINATE).last().unwrap_or_default();
+        String::from_utf8_lossy(said.get(1..).unwrap_or_default()).into_owned()
+    }
 }
+
+/// The packet that says why the connection ends.
+const TERMINATE: u8 = 6;
 
 /// The initiator's first packet.
 pub fn hello(capacity: u32) -> Vec<u8> {
