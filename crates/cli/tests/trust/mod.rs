@@ -2,9 +2,9 @@
 //! did, as that user; it needs root to be several users.
 
 mod exports;
+mod loopback;
 mod neighbours;
 mod people;
 mod printed;
 mod secrets;
 mod sockets;
-mod strangers;
