@@ -129,11 +129,13 @@ impl Rogue {
         }
     }
 
-    /// One turn of this end, which answers the server's reads; messages are kept.
+    /// Takes in all that is there, and answers the server's reads; messages are kept.
     pub fn turn(&mut self) {
-        self.interface.poll();
-        while let Some(event) = self.interface.next_event() {
-            self.take_in(event);
+        // A look at sockets comes only after all else.
+        while self.interface.poll() > 0 {
+            while let Some(event) = self.interface.next_event() {
+                self.take_in(event);
+            }
         }
         self.interface.flush();
     }
