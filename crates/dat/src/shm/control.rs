@@ -285,8 +285,11 @@ impl ControlSocket {
             return Ok(None);
         };
         let fds = match self.side {
-            // There is room for all that a packet may have: what is missing has no number here.
-            Side::Initiator if has_more && fds.len() < FDS_MAX => {
+            // There is room for all that a packet may have: what is missing has no number here. Who
+            // asked to be handed something over goes on without.
+            Side::Initiator
+                if has_more && fds.len() < FDS_MAX && buffer.first() != Some(&HAND_OVER) =>
+            {
                 return Err(rustix::io::Errno::MFILE.into());
             }
             Side::Initiator => fds,
@@ -408,6 +411,8 @@ pub const PRIVATE_BYTES_MAX: usize = 512;
 const GROUPS_AT_FIRST: usize = 64;
 const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
+/// The kind of the packet that a descriptor comes with.
+const HAND_OVER: u8 = 7;
 /// Octets that the peer has not read, beyond which it is sent no descriptor: while they are on
 /// the way they are this process's. A small packet counts as about 800.
 const UNREAD_BYTES_MAX: i32 = 16 << 10;
@@ -460,7 +465,7 @@ pub fn terminate(text: &str) -> Vec<u8> {
 }
 
 pub fn hand_over(name: u64) -> Vec<u8> {
-    let mut packet = vec![7];
+    let mut packet = vec![HAND_OVER];
     packet.extend_from_slice(&name.to_le_bytes());
     packet
 }
@@ -499,7 +504,7 @@ pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
         }
         5 => Packet::Withdraw(Stag(reader.u32()?)),
         6 => Packet::Terminate(printable(&reader.rest())),
-        7 => Packet::HandOver(reader.u64()?, fds.next().and_then(PeerFile::take)),
+        &HAND_OVER => Packet::HandOver(reader.u64()?, fds.next().and_then(PeerFile::take)),
         _ => return None,
     };
     // Descriptors that nobody asked for.
@@ -554,6 +559,12 @@ mod tests {
             panic!("not read")
         };
         assert_eq!(text, "\u{fffd}[2Jgone\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn what_is_handed_over_may_come_without_its_descriptor() {
+        let parsed = parse(&hand_over(9), Vec::new());
+        assert!(matches!(parsed, Some(Packet::HandOver(9, None))), "{parsed:?}");
     }
 
     #[test]
