@@ -28,6 +28,7 @@ use crate::task::{FileAsked, Task};
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
     /// delegated file.
+    #[inline(never)]
     pub(crate) fn ask(
         &mut self,
         to: ReplyTo,

@@ -33,13 +33,11 @@ impl Reactor {
             return Ok(IoFile { file, borrowed: false, undo_seen: self.undo_seen() });
         }
         if state == StateId::ANONYMOUS {
-            let by = self.caller(answer)?;
-            return self.files().anonymous_file(&by, handle, kind);
+            return self.anonymous_file(answer, handle, kind);
         }
         let record = self.opened.record(state);
         if record.is_none() && self.filer.is_of_delegation(state) {
-            let by = self.caller(answer)?;
-            return Ok(self.files().delegated_file(&by, state, handle, kind)?);
+            return self.delegated_file(answer, state, handle, kind);
         }
         // The filer tells stale, old and plainly wrong state ids apart.
         self.filer.check_io(id, state, self.opened.key_of(state, handle), kind)?;
@@ -51,7 +49,32 @@ impl Reactor {
         Ok(IoFile { file: recent.file, borrowed: false, undo_seen: self.undo_seen() })
     }
 
-    /// As [`Files::check_locks`].
+    /// As [`crate::files::Files::anonymous_file`].
+    #[inline(never)]
+    fn anonymous_file(
+        &mut self,
+        to: ReplyTo,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<IoFile, NotDone> {
+        let by = self.caller(to)?;
+        self.files().anonymous_file(&by, handle, kind)
+    }
+
+    /// As [`crate::files::Files::delegated_file`].
+    #[cold]
+    fn delegated_file(
+        &mut self,
+        to: ReplyTo,
+        state: StateId,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<IoFile, NotDone> {
+        let by = self.caller(to)?;
+        Ok(self.files().delegated_file(&by, state, handle, kind)?)
+    }
+
+    /// As [`crate::files::Files::check_locks`].
     #[inline]
     pub(crate) fn check_locks(
         &mut self,
