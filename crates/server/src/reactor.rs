@@ -278,13 +278,7 @@ impl Reactor {
         // Who asks gets the answer first: most turns have nothing to do behind this.
         self.interface.flush();
         self.pay_receives();
-        self.act_on_notices();
-        self.push_undo();
-        self.pump_fences();
-        self.pump_delegations();
-        self.push_chains();
-        self.push_batches();
-        self.push_ledger();
+        self.push_on();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
@@ -297,13 +291,30 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.push_on();
+        }
+        self.pass_batch_time();
+        if !self.notices.is_empty() {
+            self.push_on();
+        }
+    }
+
+    /// Goes on with everything that waits for nothing any more.
+    #[inline]
+    fn push_on(&mut self) {
+        loop {
             self.act_on_notices();
             self.push_undo();
+            self.pump_fences();
+            self.pump_delegations();
             self.push_chains();
             self.push_batches();
             self.push_ledger();
+            // Operations among them may have asked for more.
+            if self.notices.is_empty() {
+                return;
+            }
         }
-        self.pass_batch_time();
     }
 
     fn on_event(&mut self, event: Event) {
