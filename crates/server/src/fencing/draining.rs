@@ -50,6 +50,8 @@ impl Reactor {
         }
         self.fencing.changes.insert(name, change);
         self.recall_given(&object);
+        // Whoever hears that the list holds finds them called back.
+        self.pump_delegations();
         self.wake_barred();
         self.pump_fences();
         Ok(())
