@@ -312,7 +312,7 @@ impl Engine {
             self.reconnect();
         }
         let errno = dafs_posix::errno::errno(error);
-        tracing::debug!(errno, %error, "failed");
+        tracing::debug!(errno, error = %error.in_full(), "failed");
         errno
     }
 
@@ -343,7 +343,7 @@ impl Engine {
                         drop(link);
                         return engine.mend_all();
                     }
-                    Err(error) => tracing::info!(%error, "no session yet"),
+                    Err(error) => tracing::info!(error = %error.in_full(), "no session yet"),
                 }
                 engine.tasks.sleep(RECONNECT_PAUSE).await;
             }

@@ -208,7 +208,7 @@ impl Engine {
                 // Whoever wanted to know has closed, and was told then; others who have the file
                 // open are told when they ask.
                 unstable.doubt(&error);
-                tracing::debug!(%error, "closing");
+                tracing::debug!(error = %error.in_full(), "closing");
             }
         }
         Ok(Answer::Done)

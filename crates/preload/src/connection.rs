@@ -65,7 +65,7 @@ impl Connection {
     fn connect(&mut self, location: &Location) -> Result<(Session, FileHandle), String> {
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => Client::new(habits()?).map_err(|error| error.to_string())?,
+            None => Client::new(habits()?).map_err(|error| error.in_full())?,
         };
         if self.staging.is_none() {
             self.staging = Some(client.allocate(STAGING_BYTES).map_err(|e| e.to_string())?);
@@ -78,7 +78,7 @@ impl Connection {
             *tls = true;
         }
         let options = options(&location)?;
-        let session = client.connect(&location, &options).map_err(|error| error.to_string())?;
+        let session = client.connect(&location, &options).map_err(|error| error.in_full())?;
         let restarts = self.restarts.clone();
         session.on_event(move |event| {
             if let SessionEvent::Recovered { server_restarted: true, .. } = event {
@@ -87,7 +87,7 @@ impl Connection {
         });
         let chain = session.chain();
         let chain = if location.path.is_empty() { chain } else { chain.lookup(&location.path) };
-        let found = chain.getattr().run().map_err(|failure| failure.error.to_string())?;
+        let found = chain.getattr().run().map_err(|failure| failure.error.in_full())?;
         match found.last() {
             Some(Brought::Metadata(metadata)) => Ok((session, metadata.handle)),
             _ => Err("the server did not tell its root".into()),

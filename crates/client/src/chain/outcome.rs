@@ -88,7 +88,7 @@ impl Outcome {
 
 /// Why a chain was not carried out to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("member {} of the chain, {name}: {error}", member + 1)]
+#[error("member {} of the chain, {name}: {}", member + 1, error.in_full())]
 pub struct ChainFailure {
     /// The member that failed, counted from 0. If the session has ended: the first whose
     /// answer is missing, and whether it and those behind it were carried out is not known.

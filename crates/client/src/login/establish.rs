@@ -316,7 +316,7 @@ fn address_of(shared: &Rc<Shared>, key: SessionKey) -> String {
 fn reason_of(error: ClientError) -> String {
     match error {
         ClientError::Kerberos { reason, .. } => reason,
-        other => other.to_string(),
+        other => other.in_full(),
     }
 }
 

@@ -275,7 +275,7 @@ impl Core {
         let session = &mut self.sessions[key];
         (session.standing.session, session.standing.client) = (id, client);
         if let Err(error) = self.apply(key, granted) {
-            self.attempt_failed(key, error.to_string());
+            self.attempt_failed(key, error.in_full());
             return false;
         }
         if !granted.response_cache {
