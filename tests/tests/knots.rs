@@ -12,9 +12,8 @@ use std::path::Path;
 use crate::{root, walk};
 
 /// The most modules that import each other in a circle, and the most fields of a struct, in each
-/// crate that is watched: by its folder. Where a crate has more than five and twenty, that is about
-/// what it had when it was first counted, and may only become less: a module that is taken apart
-/// counts for each of its parts, until they let go of each other.
+/// crate that is watched: by its folder. Five and twenty are what is wanted; what a crate has beyond
+/// that may only become less.
 const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 42)];
 
 type Module = Vec<String>;

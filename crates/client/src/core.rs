@@ -201,8 +201,8 @@ impl Core {
         }
     }
 
-    /// Sends a request over a session's connection, and remembers who waits for its answer. The server has it before
-    /// anything else is put in order here: that is done while it works.
+    /// Sends a request over a session's connection, and remembers who waits for its answer. The
+    /// server has it before anything else is put in order here: that is done while it works.
     #[inline]
     pub fn post(
         &mut self,
