@@ -94,8 +94,8 @@ impl Connection {
         }
     }
 
-    /// A descriptor of a file of a mount itself, for reading, if its server is on this host and hands
-    /// it over. It is the caller's, and below the floor.
+    /// A descriptor of a file of a mount itself, for reading, if its server is on this host and
+    /// hands it over. It is the caller's, and below the floor.
     pub fn descriptor_of(
         &mut self,
         index: usize,
