@@ -108,7 +108,8 @@ impl Reply {
     /// The status and the results, which a failure may have too.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`] if it is no answer to what was asked.
+    /// [`ClientError::Protocol`](crate::ClientError::Protocol) if it is no answer to what was
+    /// asked.
     pub fn read(&self) -> Result<(Status, Response<'_>)> {
         let (header, response) = decode_any(self.procedure, &self.message, &self.address)?;
         Ok((header.status, response))

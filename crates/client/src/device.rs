@@ -103,7 +103,7 @@ impl DeviceMemory {
     /// registered.
     ///
     /// # Errors
-    /// [`ClientError::Range`].
+    /// [`ClientError::Range`](crate::ClientError::Range).
     pub fn slice(&self, offset: usize, length: usize) -> Result<DeviceSlice> {
         self.0.slice(offset, length).map(DeviceSlice)
     }

@@ -68,12 +68,13 @@ pub struct SessionOptions {
     /// this process then reads by itself.
     pub direct_reads: bool,
     /// Longest silence of the server while a call waits for its answer, after which the
-    /// connection is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
+    /// connection is given up; `None` waits for ever.
+    /// [`Client::wait`](crate::Client::wait) has a time of its own.
     pub answer_timeout: Option<Duration>,
     /// What is taken away from the modes of what this session makes.
     pub umask: Umask,
     /// What its requests bear, so that they can be followed at the server;
-    /// [`Session::set_label`] changes it.
+    /// [`Session::set_label`](crate::Session::set_label) changes it.
     pub label: Label,
 }
 

@@ -28,7 +28,8 @@ impl Session {
     /// `follow` a symbolic link at its end is followed.
     ///
     /// # Errors
-    /// As the server says, with the path; [`ClientError::TooManyLinks`].
+    /// As the server says, with the path;
+    /// [`ClientError::TooManyLinks`](crate::ClientError::TooManyLinks).
     pub async fn resolve_async<P>(&self, path: &P, follow: bool) -> Result<FileHandle>
     where
         P: AsRef<OsStr> + ?Sized,

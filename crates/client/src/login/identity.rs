@@ -33,8 +33,8 @@ pub enum Login {
     /// Kerberos, or nothing.
     Kerberos(Tickets),
     /// What is best of what the server offers and this client has: over shared memory the
-    /// kernel's word, then Kerberos if there is a ticket, then none. [`Session::identity`]
-    /// says what it was, and why it was nothing better.
+    /// kernel's word, then Kerberos if there is a ticket, then none.
+    /// [`Session::identity`](crate::Session::identity) says what it was, and why it was nothing better.
     Automatic,
 }
 
@@ -83,7 +83,7 @@ pub struct Identity {
     pub credentials_max: u32,
     /// The service that has proved itself, by Kerberos.
     pub server: Option<String>,
-    /// When the proof is good no longer. [`Session::renew`] gives it anew.
+    /// When the proof is good no longer. [`Session::renew`](crate::Session::renew) gives it anew.
     pub expires: Option<Instant>,
     /// What the server would have taken, where that was asked.
     pub offered: Vec<AuthType>,
