@@ -65,7 +65,8 @@ impl Reactor {
         if let (true, Some(user)) = (is_told, user.as_deref()) {
             // The address comes first: nothing of what the peer has said stands before it.
             let from = self.origin_of(endpoint);
-            tracing::warn!(%from, user, "login refused");
+            // Administrators look for this name (docs/operating/access.md), wherever this is.
+            tracing::warn!(target: "dafs_server::logins", %from, user, "login refused");
         }
         self.pump_logins();
         is_told
