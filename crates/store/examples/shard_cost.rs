@@ -5,9 +5,9 @@
 //! cargo run --release -p dafs-store --example shard_cost
 //! ```
 //!
-//! For each arrangement nanoseconds for a read of 4 KiB at random, with 1 and with 32 under way,
-//! and how many messages each read took. The median of five turns that alternate. Two cores at least are
-//! wanted; it says how many there are. `docs/decisions/0037-a-shard-for-each-core.md` has figures and what follows.
+//! For each arrangement nanoseconds for a read of 4 KiB at random, and how many messages each read
+//! took: the median of five turns. It wants two cores at least, and says how many there are. What
+//! follows from it is in `docs/decisions/0037-a-shard-for-each-core.md`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -34,7 +34,8 @@ pub enum Login {
     Kerberos(Tickets),
     /// What is best of what the server offers and this client has: over shared memory the
     /// kernel's word, then Kerberos if there is a ticket, then none.
-    /// [`Session::identity`](crate::Session::identity) says what it was, and why it was nothing better.
+    /// [`Session::identity`](crate::Session::identity) says what it was, and why it was nothing
+    /// better.
     Automatic,
 }
 
