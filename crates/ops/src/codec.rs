@@ -156,6 +156,63 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
+/// A table of numbered rows: an enum of one record for each, and its bytes, the number and then the
+/// record's fields.
+macro_rules! table {
+    ($(#[$head:meta])* $of:ident $kind:literal;
+        $($(#[$about:meta])* $variant:ident = $number:literal $name:literal
+            $record:ident $(<$life:lifetime>)?;)*) => {
+        $(#[$head])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(clippy::large_enum_variant, reason = "one is alive for each request, on the stack")]
+        pub enum $of<'m> {
+            $($(#[$about])* $variant($record $(<$life>)?),)*
+        }
+
+        impl $of<'_> {
+            /// The number of its row.
+            #[must_use]
+            pub const fn number(&self) -> u8 {
+                match self {
+                    $(Self::$variant(_) => $number,)*
+                }
+            }
+
+            /// Adds its bytes.
+            pub fn encode(&self, to: &mut Vec<u8>) {
+                to.push(self.number());
+                match self {
+                    $(Self::$variant(record) => record.put(to),)*
+                }
+            }
+
+            /// The table: every row, in the order of the numbers.
+            #[must_use]
+            pub fn layouts() -> Vec<Layout> {
+                vec![$(Layout::of::<$record>($number, $name),)*]
+            }
+        }
+
+        impl<'m> Code<'m> for $of<'m> {
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+
+            fn put(&self, to: &mut Vec<u8>) {
+                self.encode(to);
+            }
+
+            fn take(from: &mut &'m [u8]) -> Option<Self> {
+                Some(match u8::take(from)? {
+                    $($number => Self::$variant(Code::take(from)?),)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+pub(crate) use table;
+
 /// The description of several fields in a row.
 pub(crate) fn list(fields: &[Field]) -> String {
     let parts: Vec<String> =

@@ -11,7 +11,7 @@ use dafs_types::{
 };
 
 use crate::arguments::{Empty, LockMode, OneFile};
-use crate::codec::{Code, Settings, choice, record, take_whole};
+use crate::codec::{Code, Settings, choice, record, table, take_whole};
 use crate::fault::Fault;
 use crate::operation::Layout;
 
@@ -349,60 +349,9 @@ impl<'m> Refusal<'m> {
     }
 }
 
-macro_rules! results {
-    ($($(#[$about:meta])* $variant:ident = $number:literal $name:literal
-        $record:ident $(<$life:lifetime>)?;)*) => {
-        /// What was done.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(clippy::large_enum_variant, reason = "one is alive for each request, on the stack")]
-        pub enum Done<'m> {
-            $($(#[$about])* $variant($record $(<$life>)?),)*
-        }
-
-        impl Done<'_> {
-            /// The number of its row.
-            #[must_use]
-            pub const fn number(&self) -> u8 {
-                match self {
-                    $(Self::$variant(_) => $number,)*
-                }
-            }
-
-            /// Adds its bytes.
-            pub fn encode(&self, to: &mut Vec<u8>) {
-                to.push(self.number());
-                match self {
-                    $(Self::$variant(results) => results.put(to),)*
-                }
-            }
-
-            /// The table: every result, in the order of the numbers.
-            #[must_use]
-            pub fn layouts() -> Vec<Layout> {
-                vec![$(Layout::of::<$record>($number, $name),)*]
-            }
-        }
-
-        impl<'m> Code<'m> for Done<'m> {
-            fn kind() -> String {
-                "result".to_owned()
-            }
-
-            fn put(&self, to: &mut Vec<u8>) {
-                self.encode(to);
-            }
-
-            fn take(from: &mut &'m [u8]) -> Option<Self> {
-                Some(match u8::take(from)? {
-                    $($number => Self::$variant(Code::take(from)?),)*
-                    _ => return None,
-                })
-            }
-        }
-    };
-}
-
-results! {
+table! {
+    /// What was done.
+    Done "result";
     /// That is all there is to say.
     Nothing = 1 "nothing" Empty;
     /// An object was found.

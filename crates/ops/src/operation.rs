@@ -11,7 +11,7 @@ use crate::arguments::{
     List, Lock, LockSpan, Lookup, OneFile, Open, Remove, Rename, ReturnDelegation, SetAttributes,
     TestLock,
 };
-use crate::codec::{Code, Record, take_whole};
+use crate::codec::{Code, Record, table, take_whole};
 
 /// What an operation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,22 +63,13 @@ impl Layout {
 macro_rules! operations {
     ($($(#[$about:meta])* $variant:ident = $number:literal $name:literal $class:ident
         [$($handle:ident),*] $record:ident $(<$life:lifetime>)?;)*) => {
-        /// Something that can be done to files.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(clippy::large_enum_variant, reason = "one is alive for each request, on the stack")]
-        pub enum Operation<'m> {
-            $($(#[$about])* $variant($record $(<$life>)?),)*
+        table! {
+            /// Something that can be done to files.
+            Operation "operation";
+            $($(#[$about])* $variant = $number $name $record $(<$life>)?;)*
         }
 
-        impl<'m> Operation<'m> {
-            /// The number of its row.
-            #[must_use]
-            pub const fn number(&self) -> u8 {
-                match self {
-                    $(Self::$variant(_) => $number,)*
-                }
-            }
-
+        impl Operation<'_> {
             /// Its name.
             #[must_use]
             pub const fn name(&self) -> &'static str {
@@ -108,37 +99,6 @@ macro_rules! operations {
                 match self {
                     $(Self::$variant(_arguments) => pair([$(&mut _arguments.$handle),*]),)*
                 }
-            }
-
-            /// Adds its bytes.
-            pub fn encode(&self, to: &mut Vec<u8>) {
-                to.push(self.number());
-                match self {
-                    $(Self::$variant(arguments) => arguments.put(to),)*
-                }
-            }
-
-            /// The table: every operation, in the order of the numbers.
-            #[must_use]
-            pub fn layouts() -> Vec<Layout> {
-                vec![$(Layout::of::<$record>($number, $name),)*]
-            }
-        }
-
-        impl<'m> Code<'m> for Operation<'m> {
-            fn kind() -> String {
-                "operation".to_owned()
-            }
-
-            fn put(&self, to: &mut Vec<u8>) {
-                self.encode(to);
-            }
-
-            fn take(from: &mut &'m [u8]) -> Option<Self> {
-                Some(match u8::take(from)? {
-                    $($number => Self::$variant(Code::take(from)?),)*
-                    _ => return None,
-                })
             }
         }
     };

@@ -3,7 +3,7 @@
 
 use dafs_ops::{Operation, SetAttributes};
 use dafs_store::ExtrasWanted;
-use dafs_types::{AccessMask, FileAttributes, Status, limits};
+use dafs_types::{AccessMask, FileAttributes, FileHandle, Status, limits};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::messages::{
     Access, AccessResult, DirectResult, Empty, FileAttributesResult, FsAttributesResult,
@@ -34,12 +34,9 @@ impl Reactor {
         request: &GetAttributes,
         told: Option<Told>,
     ) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let extras = extras_in(request.wanted);
-        let full = self.files().attributes(&by, &request.file, extras, told)?;
-        let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
         let mut room = Room::default();
-        let attributes = room.encode(order, request.wanted, &full)?;
+        let attributes =
+            self.encoded_attributes(to, &request.file, request.wanted, told, &mut room)?;
         self.answer(to, &Response::GetAttrInline(FileAttributesResult { attributes }))
     }
 
@@ -49,14 +46,25 @@ impl Reactor {
         request: &GetAttributesDirect,
         told: Option<Told>,
     ) -> Result<(), NotDone> {
-        let by = self.caller(to)?;
-        let extras = extras_in(request.wanted);
-        let full = self.files().attributes(&by, &request.file, extras, told)?;
-        let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
         let mut room = Room::default();
-        let block = room.encode(order, request.wanted, &full)?;
+        let block = self.encoded_attributes(to, &request.file, request.wanted, told, &mut room)?;
         let checksum = self.place_bytes(to, block.octets(), &[request.buffer])?;
         self.answer(to, &Response::GetAttrDirect(DirectResult { checksum }))
+    }
+
+    /// What is wanted of an object's attributes, as its session has them.
+    fn encoded_attributes<'r>(
+        &mut self,
+        to: ReplyTo,
+        file: &FileHandle,
+        wanted: AttributeBitmap,
+        told: Option<Told>,
+        room: &'r mut Room,
+    ) -> Result<FileAttributeBlock<'r>, NotDone> {
+        let by = self.caller(to)?;
+        let full = self.files().attributes(&by, file, extras_in(wanted), told)?;
+        let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
+        Ok(room.encode(order, wanted, &full)?)
     }
 
     pub(super) fn ask_for_fs_attributes(
