@@ -443,7 +443,13 @@ impl Engine {
             }
             return Ok(());
         }
-        Err(Failed::Errno(EIO))
+        // It is lost each time. A commit says why, a write may not.
+        let known = unstable.mender.borrow().clone();
+        let why = match known {
+            Some((_, mender)) => mender.file.commit_async().await.err(),
+            None => None,
+        };
+        Err(Failed::Errno(why.as_ref().and_then(of_lost_data).unwrap_or(EIO)))
     }
 
     /// Whether what was handed over is in the file.

@@ -390,6 +390,26 @@ fn a_write_that_is_told_of_a_loss_does_not_keep_it_from_who_has_lost_the_data() 
 }
 
 #[test]
+fn a_file_that_is_opened_anew_to_learn_what_became_of_its_data_tells_of_a_loss() {
+    let (fixture, fate) = fragile();
+    let ((_client, writers), (_other_client, others)) =
+        (fixture.connect(any()), fixture.connect(any()));
+    let writer = write_new(&writers, "/file");
+    let other = others.open("/file", &OpenOptions::write()).unwrap();
+    fate.set(Breaks::Write);
+    // Write-back comes before anybody asks, and somebody else is told of its end.
+    await_that("a write is told that data was lost", || other.write_at(b"text", 0).is_err());
+    fate.set(Breaks::Nothing);
+    let anew = || writers.open("/file", &OpenOptions::write()).unwrap().close();
+    assert_server_fault(anew());
+    assert_server_fault(writer.close());
+    // Nothing of what is open has been lost any more.
+    anew().unwrap();
+    drop((writers, others));
+    fixture.stop();
+}
+
+#[test]
 fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
     let (fixture, fate) = fragile();
     // Much more than is read at once by the thread that serves.

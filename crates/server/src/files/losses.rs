@@ -8,7 +8,9 @@
 //! with several programs passes the word on to each.
 //!
 //! Invariant: every open that was there when data of its file was lost hears of it once, unless it
-//! ends without a CLOSE; one that came later does not hear of it. Sessions that have no open of the
+//! ends without a CLOSE; one that came later does not hear of it, unless an older open of its
+//! session has not heard yet: a client may open a file anew to learn by that CLOSE what became of
+//! what it has written. Sessions that have no open of the
 //! file hear of what nobody was told; what else they have lost the write verifier tells them.
 
 use dafs_filer::ChannelId;
@@ -38,6 +40,15 @@ impl Files<'_> {
         let count = self.cache.losses(file);
         for state in self.own_opens(channel, file) {
             self.opened.note_heard(state, count);
+        }
+    }
+
+    /// What of the losses of a file a client need not hear by an open that it makes now: no less
+    /// than its other opens have heard.
+    pub fn heard_at_open(&self, channel: ChannelId, file: CachedFile) -> u32 {
+        match self.listener(channel, file) {
+            Listener::Who(heard) if heard != self.cache.losses(file) => heard,
+            _ => self.cache.losses_before_open(file),
         }
     }
 

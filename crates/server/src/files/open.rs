@@ -108,7 +108,7 @@ impl Files<'_> {
             // One CLOSE ends both; so does one open of the cache.
             self.cache.close(cached);
         } else {
-            let heard = self.cache.losses_before_open(cached);
+            let heard = self.heard_at_open(by.channel, cached);
             let record = OpenRecord { handle, key: found.file.key(), file: cached, heard };
             self.opened.enter(opened.state_id, record, &found.file);
         }
