@@ -14,7 +14,7 @@ use crate::{root, walk};
 /// The most modules that import each other in a circle, and the most fields of a struct, in each
 /// crate that is watched: by its folder. Five and twenty are what is wanted; what a crate has beyond
 /// that may only become less.
-const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 42)];
+const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 35)];
 
 type Module = Vec<String>;
 

@@ -11,7 +11,6 @@ use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
 use crate::channel::{Channel, RECEIVES_SPARE};
-use crate::logins::Line;
 use crate::meter::Traffic;
 use crate::reactor::Reactor;
 use crate::reply_to::ChainId;
@@ -30,7 +29,7 @@ impl Reactor {
         let facts = PeerFacts::of(peer);
         let holder = facts.holder();
         if let Err(refusal) = self.entrance.may_come(&facts) {
-            if self.logins.may_tell(Line::Connection, holder, self.now) {
+            if self.entrance.may_tell(holder, self.now) {
                 tracing::warn!(from = %facts, %refusal, "connection refused");
             }
             return self.interface.reject(pending, REFUSED);
@@ -54,7 +53,7 @@ impl Reactor {
         let id = match self.filer.channel_opened_by(holder, identity, description, self.now) {
             Ok(id) => id,
             Err(refusal) => {
-                if self.logins.may_tell(Line::Connection, holder, self.now) {
+                if self.entrance.may_tell(holder, self.now) {
                     tracing::warn!(from = %holder, %refusal, "connection refused");
                 }
                 return self.interface.reject(pending, REFUSED);
@@ -71,8 +70,8 @@ impl Reactor {
     /// A connection that has not logged in gives way to a new one.
     fn displace(&mut self, id: dafs_filer::ChannelId) {
         let Some(endpoint) = self.channels.endpoint_of(id) else { return };
-        let holder = self.holder_of(endpoint);
-        if self.logins.may_tell(Line::Connection, holder, self.now) {
+        let holder = self.channels.holder_of(endpoint);
+        if self.entrance.may_tell(holder, self.now) {
             let text = "too many connections have not logged in: one gives way";
             tracing::warn!(from = %holder, "{text}");
         }
@@ -144,7 +143,7 @@ impl Reactor {
                 self.end_batches(session);
             }
             self.end_back(&channel);
-            self.logins.forget(endpoint);
+            self.entrance.logins().forget(endpoint);
             self.lock_waits.forget_channel(channel.id);
             self.drop_held(endpoint);
             self.end_given_to(endpoint);
@@ -160,7 +159,7 @@ impl Reactor {
 
     /// Breaks a connection after the present event.
     pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
-        self.dropped.push(endpoint);
+        self.channels.give_up(endpoint);
     }
 
     /// Breaks the connection of a filer's channel.

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use dafs_dat::{EndpointId, Inbox};
-use dafs_filer::ChannelId;
+use dafs_dat::{EndpointId, Inbox, ServingInterface};
+use dafs_filer::{ChannelId, Holder};
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
 use dafs_types::{FileHandle, Moment, SessionId, StateId};
@@ -82,6 +82,13 @@ impl Channel {
     pub fn remember(&mut self, recent: RecentFile) {
         self.recent[slot_of(recent.state)] = Some(recent);
     }
+
+    /// Posts the receives that are owed.
+    fn post_receives(&mut self, interface: &mut ServingInterface) {
+        while self.receives_due > 0 && self.inbox.post(interface, self.endpoint) {
+            self.receives_due -= 1;
+        }
+    }
 }
 
 /// Receives that are posted beyond one for each credit: so many may be owed for a while.
@@ -92,6 +99,10 @@ pub(crate) const RECEIVES_SPARE: u16 = 4;
 pub(crate) struct Channels {
     slots: Vec<Option<Channel>>,
     count: usize,
+    /// Those that are owed receives.
+    owed: Vec<EndpointId>,
+    /// Those whose connections are broken once the present event is dealt with.
+    given_up: Vec<EndpointId>,
 }
 
 impl Channels {
@@ -144,6 +155,54 @@ impl Channels {
     /// Connections there are.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// A connection is to be broken after the present event.
+    pub fn give_up(&mut self, endpoint: EndpointId) {
+        self.given_up.push(endpoint);
+    }
+
+    /// The next connection to be broken.
+    #[inline]
+    pub fn next_given_up(&mut self) -> Option<EndpointId> {
+        self.given_up.pop()
+    }
+
+    /// Replies have brought a client credits: receives are to be posted for them, once the
+    /// replies are out. Until then there are spare ones.
+    #[inline]
+    pub fn owe_receives(&mut self, endpoint: EndpointId, interface: &mut ServingInterface) {
+        let Some(channel) = self.get_mut(endpoint) else { return };
+        if channel.receives_due >= RECEIVES_SPARE {
+            channel.post_receives(interface);
+        } else if channel.receives_due > 0 && self.owed.last() != Some(&endpoint) {
+            self.owed.push(endpoint);
+        }
+    }
+
+    /// Posts all receives that are owed. The replies are out.
+    #[inline]
+    pub fn pay_receives(&mut self, interface: &mut ServingInterface) {
+        while let Some(endpoint) = self.owed.pop() {
+            if let Some(channel) = self.get_mut(endpoint) {
+                channel.post_receives(interface);
+            }
+        }
+    }
+
+    /// Whom a connection's limits are counted for.
+    pub fn holder_of(&self, endpoint: EndpointId) -> Holder {
+        self.get(endpoint).map_or(Holder::Elsewhere, |channel| channel.peer.holder())
+    }
+
+    /// Where a connection comes from, for the log.
+    pub fn origin_of(&self, endpoint: EndpointId) -> String {
+        let facts = self.get(endpoint).map(|channel| &channel.peer);
+        match facts.map(|facts| (facts.address, facts.holder())) {
+            Some((Some(address), _)) => address.to_string(),
+            Some((None, holder)) => holder.to_string(),
+            None => "a connection that has ended".to_owned(),
+        }
     }
 
     /// The transport's name for a channel of the filer's.

@@ -8,6 +8,7 @@ use dafs_filer::FilerConfig;
 use dafs_store::cache::CacheConfig;
 
 use crate::authorize::AccessRules;
+use crate::defect::Defect;
 use crate::gss::{KerberosConfig, KerberosError};
 use crate::ledger::{JournalConfig, LedgerError};
 use crate::one_time::OneTimeUser;
@@ -102,23 +103,6 @@ impl Default for ServerConfig {
             connect_timeout: Duration::from_secs(10),
         }
     }
-}
-
-/// A defect on purpose.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defect {
-    /// A change of a fencing list is answered before what it waits for has ended.
-    AnswerFencesEarly,
-    /// Requests are carried out without a record of what is about to be done.
-    SkipIntent,
-    /// A stream's last result is taken for that of the request after it, which was not
-    /// carried out.
-    ReuseStreamReply,
-    /// Of all that is to be saved before it is changed, the first piece is not.
-    ForgetUndoBlock,
-    /// Undo data shares a file's blocks before what the cache has of them is written there.
-    CloneUnwritten,
 }
 
 /// Why a server did not start.

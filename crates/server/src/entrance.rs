@@ -6,14 +6,15 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use dafs_filer::Principal;
+use dafs_filer::{Holder, Principal};
 use dafs_store::{ExportTerms, Store};
-use dafs_types::{AuthType, Credentials, limits};
+use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
 use crate::authorize::{AccessRules, PeerFacts, Refused, Verdict};
 use crate::caller::{Asker, View};
 use crate::config::ServerConfig;
 use crate::gss::Kerberos;
+use crate::logins::{Line, Logins};
 use crate::passwords::PasswordFile;
 use crate::users::Users;
 
@@ -31,6 +32,10 @@ pub(crate) struct Entrance {
     request_bytes: u32,
     /// Whether frames have a checksum.
     crc: bool,
+    /// Passwords and tokens that are to be checked.
+    logins: Logins,
+    /// What sessions are named with.
+    entropy: Box<dyn Entropy + Send>,
 }
 
 impl Entrance {
@@ -39,6 +44,7 @@ impl Entrance {
         store: &Arc<dyn Store>,
         passwords: Arc<PasswordFile>,
         kerberos: Option<Arc<Kerberos>>,
+        entropy: Box<dyn Entropy + Send>,
     ) -> Self {
         Self {
             rules: config.access.clone(),
@@ -49,7 +55,24 @@ impl Entrance {
             views: Vec::new(),
             request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),
             crc: config.crc,
+            logins: Logins::default(),
+            entropy,
         }
+    }
+
+    /// Passwords and tokens that are to be checked, and names that are to be looked up.
+    pub fn logins(&mut self) -> &mut Logins {
+        &mut self.logins
+    }
+
+    /// What sessions are named with.
+    pub fn entropy(&mut self) -> &mut (dyn Entropy + Send) {
+        &mut *self.entropy
+    }
+
+    /// Whether the log may have another line about somebody whose connection is refused.
+    pub fn may_tell(&mut self, holder: Holder, now: Moment) -> bool {
+        self.logins.may_tell(Line::Connection, holder, now)
     }
 
     /// Whether a peer may connect at all.

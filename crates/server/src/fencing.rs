@@ -39,7 +39,8 @@ use dafs_journal::RecordNumber;
 use dafs_types::{FileHandle, Moment};
 use dafs_wire::Request;
 
-use crate::config::{Defect, ServerConfig};
+use crate::config::ServerConfig;
+use crate::defect::Defect;
 use crate::handles;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Work, WriteSource};

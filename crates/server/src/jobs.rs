@@ -11,13 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use dafs_dat::{EndpointId, Waker};
 use dafs_store::cache::{
     FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
 };
 use dafs_store::{Store, StoreError};
-use dafs_types::{Credentials, Entropy, Status};
+use dafs_types::{Credentials, Entropy, Moment, Status};
 
 use crate::credentials::{LookupDone, LookupJob};
 use crate::crowd::Crowd;
@@ -164,6 +165,10 @@ pub struct Pool {
     under_way: usize,
     /// Whether a job can be done beside what the owner does.
     has_core: bool,
+    /// Whether many wait for the owner.
+    crowd: Crowd,
+    /// The disk was slow: until then the owner reads no file itself.
+    slow_until: Moment,
 }
 
 /// Who does the jobs.
@@ -213,15 +218,30 @@ impl Pool {
             logins.end();
         })?;
         let has_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        let workers = Workers::Threads { jobs, logins, done, threads, owner };
-        Ok(Self { workers, under_way: 0, has_core })
+        Ok(Self::of(Workers::Threads { jobs, logins, done, threads, owner }, has_core))
     }
 
     /// No threads: each call of [`Pool::take`] brings one job a step further. Which one,
     /// the random numbers say, since threads come back in any order too.
     pub fn stepped(entropy: Box<dyn Entropy + Send>) -> Self {
-        let workers = Workers::Owner { jobs: Vec::new(), entropy };
-        Self { workers, under_way: 0, has_core: true }
+        Self::of(Workers::Owner { jobs: Vec::new(), entropy }, true)
+    }
+
+    fn of(workers: Workers, has_core: bool) -> Self {
+        let (crowd, slow_until) = (Crowd::default(), Moment(0));
+        Self { workers, under_way: 0, has_core, crowd, slow_until }
+    }
+
+    /// A turn of the owner begins.
+    #[inline]
+    pub fn begin_turn(&mut self) {
+        self.crowd.begin_turn();
+    }
+
+    /// The owner has a request to carry out.
+    #[inline]
+    pub fn on_request(&mut self) {
+        self.crowd.on_request();
     }
 
     /// Gives a job away. What calls this is bounded by credits and by the cache.
@@ -266,8 +286,34 @@ impl Pool {
     /// Whether it makes all faster to have even short jobs done here, while the owner has others
     /// to answer.
     #[inline]
-    pub fn helps(&self, crowd: &Crowd) -> bool {
-        self.has_core && crowd.is_there()
+    pub fn helps(&self) -> bool {
+        self.has_core && self.crowd.is_there()
+    }
+
+    /// Whether the disk has lately been slow: what it is asked for goes to a thread.
+    #[inline]
+    pub fn has_slow_disk(&self, now: Moment) -> bool {
+        now < self.slow_until
+    }
+
+    /// Does a job on the owner's thread if it is likely to be quick; gives it to a thread if not.
+    /// What came of it, if it was done here.
+    pub fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
+        let is_sync = matches!(job, Job::Sync(_));
+        let drawn = self.draw_in_place();
+        // A client that waits for a fill waits for nothing else; a flush is one of many.
+        let is_given = matches!(job, Job::Flush(_)) && self.helps();
+        if is_sync || !drawn.unwrap_or(!self.has_slow_disk(now) && !is_given) {
+            self.submit(job);
+            return None;
+        }
+        let start = Instant::now();
+        let done = self.run_here(job);
+        if drawn.is_none() && start.elapsed() > SLOW_JOB {
+            // The page cache did not have it: let a thread wait for the disk.
+            self.slow_until = now.after(SLOW_PERIOD);
+        }
+        Some(done)
     }
 
     /// A job that has come back, if any.
@@ -290,13 +336,17 @@ impl Pool {
 
     /// Whether the owner may do a quick job itself, and need not look at how long it
     /// took. `None` where a clock must decide.
-    pub fn draw_in_place(&mut self) -> Option<bool> {
+    fn draw_in_place(&mut self) -> Option<bool> {
         match &mut self.workers {
             Workers::Threads { .. } => None,
             Workers::Owner { entropy, .. } => Some(entropy.next_u64().is_multiple_of(2)),
         }
     }
 }
+
+/// A job done by the owner that took longer must have waited for a disk.
+const SLOW_JOB: Duration = Duration::from_micros(400);
+const SLOW_PERIOD: Duration = Duration::from_millis(20);
 
 /// Does one of the jobs, or gives back one that was done before.
 fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {

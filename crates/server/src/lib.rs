@@ -31,6 +31,7 @@ mod credentials;
 mod crowd;
 mod data;
 mod decode;
+mod defect;
 mod delegations;
 mod direct;
 mod direct_reads;
@@ -87,9 +88,9 @@ pub use authorize::{
     AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
     PrincipalPattern, RuleError, TransportKind, authentication_named,
 };
-#[doc(hidden)]
-pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
+#[doc(hidden)]
+pub use defect::Defect;
 pub use follow::{Followed, RequestRecord, Selection, ServerEnded};
 pub use gss::{KerberosConfig, KerberosError};
 pub use inspect::{

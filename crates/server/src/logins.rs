@@ -15,16 +15,15 @@
 //! it is refused for one with a better claim; what is remembered of failures and of who is proven
 //! has a bound.
 
-mod checks;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use dafs_dat::EndpointId;
 use dafs_filer::Holder;
-use dafs_types::Moment;
+use dafs_types::{Moment, Status};
 
-use crate::jobs::{Job, LOGIN_THREADS};
+use crate::channel::Channels;
+use crate::jobs::{Job, LOGIN_THREADS, Pool};
 
 /// A check that somebody waits for.
 struct Waiting {
@@ -161,6 +160,87 @@ impl Logins {
     /// Whether the log may have another line about somebody who was refused something.
     pub fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
         self.failures.may_tell(line, holder, now)
+    }
+
+    /// Has a password or token checked, as soon as may be. Whoever finds no room is to be told to
+    /// try later: this connection.
+    pub fn submit(
+        &mut self,
+        channels: &Channels,
+        (endpoint, user): (EndpointId, Option<&str>),
+        job: Job,
+        now: Moment,
+    ) -> Option<EndpointId> {
+        let waiting = Waiting { endpoint, user: user.map(Into::into), job };
+        let refused = match self.place(channels.holder_of(endpoint), waiting) {
+            Placed::Waits => return None,
+            Placed::Instead(other) => other,
+            Placed::Refused => endpoint,
+        };
+        let holder = channels.holder_of(refused);
+        if self.failures.may_tell(Line::Login, holder, now) {
+            tracing::warn!(from = %holder, "too many logins wait: one is refused");
+        }
+        Some(refused)
+    }
+
+    /// Has a name looked up for a client that is logged in.
+    pub fn submit_lookup(&mut self, job: Job) {
+        self.lookups.push_back(job);
+    }
+
+    /// A lookup has come back.
+    pub fn end_lookup(&mut self) {
+        self.lookups_running -= 1;
+    }
+
+    /// A check has come back, and the login with it has failed or not. Whether that is to be
+    /// logged, besides what is logged here.
+    pub fn note(
+        &mut self,
+        channels: &Channels,
+        endpoint: EndpointId,
+        failed: Option<Status>,
+        now: Moment,
+    ) -> bool {
+        let Some(place) = self.running.iter().position(|running| running.endpoint == endpoint)
+        else {
+            return false;
+        };
+        let Running { holder, user, .. } = self.running.swap_remove(place);
+        let is_told = match failed {
+            None => {
+                self.failures.forgive(holder, user.as_deref(), now);
+                false
+            }
+            // Our own fault says nothing of who asked.
+            Some(Status::ServerFault) => false,
+            Some(_) => {
+                self.failures.note(holder, user.as_deref(), now);
+                self.failures.may_tell(Line::Login, holder, now)
+            }
+        };
+        if let (true, Some(user)) = (is_told, user.as_deref()) {
+            // The address comes first: nothing of what the peer has said stands before it.
+            let from = channels.origin_of(endpoint);
+            // Administrators look for this name (docs/operating/access.md), wherever this is.
+            tracing::warn!(target: "dafs_server::logins", %from, user, "login refused");
+        }
+        is_told
+    }
+
+    /// Gives the pool what it may have.
+    pub fn give(&mut self, pool: &mut Pool, now: Moment) {
+        while let Some(job) = self.next(now) {
+            pool.submit_login(job);
+        }
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Moment) {
+        for (holder, count) in self.failures.tick(now) {
+            tracing::warn!(from = %holder, count, "refused besides what is told above");
+        }
     }
 
     /// A connection is gone: what it waited for need not be done.

@@ -26,8 +26,8 @@ use crate::authorize::AccessRules;
 use crate::batch::Batches;
 use crate::chain::Chains;
 use crate::channel::Channels;
-use crate::config::{Defect, ServerConfig, ServerError};
-use crate::crowd::Crowd;
+use crate::config::{ServerConfig, ServerError};
+use crate::defect::Defect;
 use crate::delegations::Delegations;
 use crate::direct_reads::DirectReads;
 use crate::ending::Ending;
@@ -40,7 +40,6 @@ use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::Ledger;
 use crate::lock_waits::LockWaits;
-use crate::logins::Logins;
 use crate::meter::Meter;
 use crate::opened::Opened;
 use crate::passwords::PasswordFile;
@@ -74,8 +73,6 @@ pub(crate) struct Reactor {
     pub(crate) writes: Writes,
     /// Who is let in, and to what.
     pub(crate) entrance: Entrance,
-    pub(crate) logins: Logins,
-    pub(crate) entropy: Box<dyn Entropy + Send>,
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
@@ -98,16 +95,10 @@ pub(crate) struct Reactor {
     pub(crate) meter: Meter,
     /// Where others look in.
     pub(crate) window: Arc<Window>,
-    /// A defect on purpose.
-    pub(crate) defect: Option<Defect>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
-    /// Channels that are owed receives.
-    pub(crate) owing: Vec<EndpointId>,
     /// What is done before anything else is looked at.
     pub(crate) afterwards: Afterwards,
-    /// Connections to break once the present event is dealt with.
-    pub(crate) dropped: Vec<EndpointId>,
     started: Duration,
     /// Peers turned away for want of descriptors that the log knows of.
     pub(crate) turned_away: u64,
@@ -115,9 +106,6 @@ pub(crate) struct Reactor {
     last_tick: Moment,
     /// When the store was last asked what was removed beside us.
     pub(crate) looked_for_removed: Moment,
-    pub(crate) crowd: Crowd,
-    /// Fills go to the pool until then: the disk was slow.
-    pub(crate) slow_until: Moment,
     pub(crate) requests: u64,
 }
 
@@ -145,7 +133,7 @@ impl Reactor {
         let ledger = match &config.journal {
             Some(journal) => {
                 let mut ledger = Ledger::open(journal, &store, &mut filer, entropy.as_mut())?;
-                ledger.skips_intents = config.defect == Some(Defect::SkipIntent);
+                ledger.prepare(boot, config.defect);
                 Some(ledger)
             }
             None => None,
@@ -162,7 +150,7 @@ impl Reactor {
             interface,
             filer,
             cache,
-            entrance: Entrance::new(config, &store, passwords, kerberos),
+            entrance: Entrance::new(config, &store, passwords, kerberos, entropy),
             whole_store: store,
             pool,
             arena,
@@ -174,8 +162,6 @@ impl Reactor {
             opened: Opened::default(),
             hits: Hits::default(),
             writes: Writes::default(),
-            logins: Logins::default(),
-            entropy,
             verifier: boot,
             ledger,
 
@@ -189,19 +175,14 @@ impl Reactor {
             searching,
             meter: Meter::new(config.metrics),
             window: Arc::default(),
-            defect: config.defect,
             queries: Vec::new(),
-            owing: Vec::new(),
 
             afterwards: Afterwards::default(),
-            dropped: Vec::new(),
             started: coarse_now(),
             turned_away: 0,
             now: Moment(0),
             last_tick: Moment(0),
             looked_for_removed: Moment(0),
-            crowd: Crowd::default(),
-            slow_until: Moment(0),
             requests: 0,
         };
         Ok((reactor, addresses))
@@ -249,7 +230,7 @@ impl Reactor {
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
         self.batches.begin_turn();
-        self.crowd.begin_turn();
+        self.pool.begin_turn();
         loop {
             // Not as an event: it is built once and taken from where it is.
             if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
@@ -277,9 +258,9 @@ impl Reactor {
         self.take_done();
         // Who asks gets the answer first: most turns have nothing to do behind this.
         self.interface.flush();
-        self.pay_receives();
+        self.channels.pay_receives(&mut self.interface);
         self.push_on();
-        while let Some(endpoint) = self.dropped.pop() {
+        while let Some(endpoint) = self.channels.next_given_up() {
             self.interface.disconnect(endpoint);
         }
         self.close_removed();

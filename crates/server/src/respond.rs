@@ -12,7 +12,7 @@ use dafs_wire::{
     encode_response, seal,
 };
 
-use crate::channel::{Channel, RECEIVES_SPARE};
+use crate::channel::Channel;
 use crate::follow;
 use crate::meter::reading::Reading;
 use crate::meter::{Meter, Moved};
@@ -291,31 +291,10 @@ impl Reactor {
         self.owe_receives(endpoint);
     }
 
-    /// Answers have brought the client credits: receives are to be posted for them, once the
-    /// answers are out. Until then there are spare ones.
+    /// A reply is out that has brought the client credits.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
-        let Some(channel) = self.channels.get(endpoint) else { return };
-        if channel.receives_due >= RECEIVES_SPARE {
-            self.post_receives(endpoint);
-        } else if channel.receives_due > 0 && self.owing.last() != Some(&endpoint) {
-            self.owing.push(endpoint);
-        }
-    }
-
-    /// Posts all receives that are owed. The answers are out.
-    #[inline]
-    pub(crate) fn pay_receives(&mut self) {
-        while let Some(endpoint) = self.owing.pop() {
-            self.post_receives(endpoint);
-        }
-    }
-
-    fn post_receives(&mut self, endpoint: EndpointId) {
-        let Some(channel) = self.channels.get_mut(endpoint) else { return };
-        while channel.receives_due > 0 && channel.inbox.post(&mut self.interface, endpoint) {
-            channel.receives_due -= 1;
-        }
+        self.channels.owe_receives(endpoint, &mut self.interface);
     }
 
     /// Sends data with a checksum. It is copied: where it lies, a write may change it

@@ -111,7 +111,7 @@ impl Reactor {
             return false;
         }
         is_plenty(all + length, SEALED_BYTES_MAX) || {
-            let holder = self.holder_of(answer.endpoint);
+            let holder = self.channels.holder_of(answer.endpoint);
             let same = self.channels.iter().filter(|channel| channel.peer.holder() == holder);
             let own: usize = same.map(|channel| channel.sealed_bytes).sum();
             own == 0 || is_share(own + length, all + length, SEALED_BYTES_MAX)

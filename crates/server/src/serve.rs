@@ -107,7 +107,7 @@ impl Reactor {
             self.succeed();
         }
         if matches!(admitted.place, ChainPlace::Alone | ChainPlace::First) {
-            self.crowd.on_request();
+            self.pool.on_request();
         }
         if admitted.place == ChainPlace::Alone {
             self.carry(answer, admitted.kept, order, header, message);

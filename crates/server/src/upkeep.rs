@@ -2,7 +2,7 @@
 //!
 //! Invariant: the reactor's thread runs no job itself that has lately waited for a disk.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_store::cache::Progress;
 
@@ -29,10 +29,7 @@ impl Reactor {
             Done::Undo(done) => return self.on_undo_done(done),
             Done::Login { endpoint, outcome } => return self.on_login(endpoint, outcome),
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
-            Done::LookedUp(done) => {
-                self.on_looked_up(*done);
-                return self.end_lookup();
-            }
+            Done::LookedUp(done) => return self.on_looked_up(*done),
             Done::Summed(done) => return self.on_summed(done),
             Done::RemovedClosed => return self.on_removed_closed(),
             Done::Searched => return self.on_searched(),
@@ -72,28 +69,18 @@ impl Reactor {
             return waiting;
         }
         let sessions = in_turns(waiting, endpoint_of);
-        in_turns(sessions, |id| endpoint_of(id).map(|endpoint| self.holder_of(endpoint)))
+        in_turns(sessions, |id| endpoint_of(id).map(|endpoint| self.channels.holder_of(endpoint)))
     }
 
-    /// Runs a job here if it is likely to be quick, or gives it to the pool. Returns
-    /// true if it was run here.
+    /// Does a job here if it is likely to be quick, or gives it to the pool. Whether it was done
+    /// here.
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
-        let is_sync = matches!(job, Job::Sync(_));
-        let drawn = self.pool.draw_in_place();
-        // A client that waits for a fill waits for nothing else; a flush is one of many.
-        let is_given = matches!(job, Job::Flush(_)) && self.pool.helps(&self.crowd);
-        if is_sync || !drawn.unwrap_or(self.now >= self.slow_until && !is_given) {
-            self.pool.submit(job);
-            return false;
+        let done = self.pool.do_or_submit(job, self.now);
+        let is_done = done.is_some();
+        if let Some(done) = done {
+            self.on_done(done);
         }
-        let start = Instant::now();
-        let done = self.pool.run_here(job);
-        if drawn.is_none() && start.elapsed() > SLOW_JOB {
-            // The page cache did not have it: let the pool wait for the disk.
-            self.slow_until = self.now.after(SLOW_PERIOD);
-        }
-        self.on_done(done);
-        true
+        is_done
     }
 
     /// What is due every tenth of a second.
@@ -127,7 +114,8 @@ impl Reactor {
         self.hurry_fences();
         self.hurry_transfers();
         self.tick_delegations();
-        self.tick_logins();
+        self.entrance.logins().tick(self.now);
+        self.entrance.logins().give(&mut self.pool, self.now);
         self.meter.on_tick();
         self.show_itself();
     }
@@ -169,10 +157,7 @@ impl Reactor {
     }
 }
 
-/// A job run in place that took longer must have waited for a disk.
-const SLOW_JOB: Duration = Duration::from_micros(400);
 /// How long a client may keep a connection that it has left.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-const SLOW_PERIOD: Duration = Duration::from_millis(20);
 /// Flushes given to the pool at one time.
 const POOL_QUEUE_MAX: usize = 32;

@@ -26,7 +26,7 @@ impl Reactor {
         if !self.afterwards.has_removed() {
             return;
         }
-        let helps = self.pool.helps(&self.crowd);
+        let helps = self.pool.helps();
         let removed = &mut self.afterwards.removed;
         if removed.has_large || removed.small == 1 && !helps {
             (removed.small, removed.has_large) = (0, false);

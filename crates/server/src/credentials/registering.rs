@@ -60,7 +60,8 @@ impl Reactor {
                 let users = self.entrance.users();
                 let kerberos = self.entrance.kerberos();
                 let job = LookupJob { answer, lookup, name, users, kerberos };
-                self.submit_lookup(Job::Lookup(Box::new(job)));
+                self.entrance.logins().submit_lookup(Job::Lookup(Box::new(job)));
+                self.entrance.logins().give(&mut self.pool, self.now);
             }
         }
         Ok(())
@@ -75,6 +76,8 @@ impl Reactor {
             }
             Err(status) => self.fail(answer, status),
         }
+        self.entrance.logins().end_lookup();
+        self.entrance.logins().give(&mut self.pool, self.now);
     }
 
     pub(crate) fn release_credentials(

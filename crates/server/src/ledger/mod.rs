@@ -139,7 +139,7 @@ pub(crate) struct Ledger {
     clients_noted: RecordNumber,
     held: Vec<Held>,
     /// A defect on purpose: nothing is written down before it is carried out.
-    pub(crate) skips_intents: bool,
+    skips_intents: bool,
     pub(crate) undo: Undo,
 }
 

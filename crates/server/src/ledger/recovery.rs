@@ -14,7 +14,7 @@ use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
 use dafs_ops::decode_outcome;
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{
-    Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
+    Credentials, Entropy, FileHandle, Moment, Random, SessionId, ShareAccess, Status, StreamId,
 };
 
 use super::record::{INTENT, Reply};
@@ -24,6 +24,7 @@ use super::{
     journal_failed, locked_file_of,
 };
 use crate::config::ServerError;
+use crate::defect::Defect;
 use crate::files::Files;
 use crate::handles;
 use crate::reactor::Reactor;
@@ -100,6 +101,13 @@ impl Ledger {
         );
         ledger.write_all(filer)?;
         Ok(ledger)
+    }
+
+    /// Gives it a number that no other server has had, and a defect on purpose if it is to have
+    /// one.
+    pub(crate) fn prepare(&mut self, boot: u64, defect: Option<Defect>) {
+        self.skips_intents = defect == Some(Defect::SkipIntent);
+        self.undo.prepare(Random::new(boot), defect);
     }
 
     /// Puts locks back that outlive their owners. What that changes in them is in the

@@ -123,7 +123,7 @@ impl Reactor {
         arguments: &ConnectArguments<'_>,
     ) -> Option<ConnectResults> {
         let id = self.channels.get(answer.endpoint)?.id;
-        match self.filer.connect(id, arguments, self.entropy.as_mut()) {
+        match self.filer.connect(id, arguments, self.entrance.entropy()) {
             Ok(results) => Some(results),
             Err(refusal) if refusal.status == Status::IllegalProt => {
                 self.refuse_version(answer, refusal.status, refusal.protocol_version);
@@ -164,7 +164,7 @@ impl Reactor {
                     password: (*password).to_owned(),
                     file: self.entrance.passwords(),
                 };
-                self.submit_login(answer.endpoint, Some(*identity), job);
+                self.submit_login((answer.endpoint, Some(*identity)), job);
                 Ok(())
             }
             (AuthDecision::VerifyToken, WireAuth::Gss { procedure, service, token }) => {
@@ -197,6 +197,23 @@ impl Reactor {
     pub(crate) fn on_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         self.note_login(endpoint, outcome.as_ref().err().copied());
         self.end_login(endpoint, outcome);
+    }
+
+    /// Has a password or token checked. Whoever finds no room is told to try later.
+    pub(super) fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
+        let refused = self.entrance.logins().submit(&self.channels, whose, job, self.now);
+        if let Some(refused) = refused {
+            self.end_login(refused, Err(Status::Delay));
+        }
+        self.entrance.logins().give(&mut self.pool, self.now);
+    }
+
+    /// A check has come back. Whether its failure is to be logged.
+    pub(super) fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
+        let logins = self.entrance.logins();
+        let is_told = logins.note(&self.channels, endpoint, failed, self.now);
+        logins.give(&mut self.pool, self.now);
+        is_told
     }
 
     /// What somebody waits for who has named a user, or who has shown a token in vain.

@@ -46,7 +46,7 @@ impl Reactor {
         };
         channel.pending_login = Some(PendingLogin { answer, purpose });
         let job = Box::new(TokenJob { kerberos, acceptor, token: token.into() });
-        self.submit_login(answer.endpoint, None, Job::Token { endpoint: answer.endpoint, job });
+        self.submit_login((answer.endpoint, None), Job::Token { endpoint: answer.endpoint, job });
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl Reactor {
         if !self.note_login(endpoint, failed) {
             return;
         }
-        let from = self.origin_of(endpoint);
+        let from = self.channels.origin_of(endpoint);
         match outcome {
             TokenOutcome::Done { context, who: Err(why), .. } => {
                 let principal = context.peer().as_str();

@@ -9,11 +9,10 @@ use dafs_filer::FileKey;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::{RecordNumber, UndoError, UndoId};
 use dafs_store::cache::{CachedFile, Pieces, Read};
-use dafs_types::{CacheHint, FileHandle, Status};
+use dafs_types::{CacheHint, Entropy, FileHandle, Status};
 
 use super::seen::UndoSeen;
 use super::{Blob, Extent, UndoGate, UndoTask, UndoTaskDone, offsets};
-use crate::config::Defect;
 use crate::files::{Files, Notice};
 use crate::jobs::Job;
 use crate::ledger::{Ledger, Record};
@@ -155,7 +154,7 @@ impl Reactor {
             Blob::Failed => return Some(UndoGate::Refused(Status::Io)),
             Blob::Busy => None,
             Blob::Unborn => {
-                let stream = self.entropy.next_u64();
+                let stream = ledger.undo.seeds.next_u64();
                 Some(UndoTask::Create { shelf, id, config, stream, size })
             }
             Blob::Resting => Some(UndoTask::Resume { shelf, id, config }),
@@ -170,7 +169,7 @@ impl Reactor {
 
     /// The first stretch of a range that is not saved.
     fn gap_in(&mut self, id: UndoId, range: &Range<u64>) -> Option<Range<u64>> {
-        let forgets = self.defect == Some(Defect::ForgetUndoBlock);
+        let forgets = self.ledger.as_ref().is_some_and(|ledger| ledger.undo.forgets_block);
         let ledger = self.ledger.as_mut()?;
         let Blob::Open(log) = &ledger.undo.data.get(&id)?.blob else { return None };
         let mut gaps = log.missing(range.clone());

@@ -37,8 +37,9 @@ use dafs_filer::locks::{ByteRange, RollbackId};
 use dafs_journal::undo::PieceNumber;
 use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
 use dafs_store::{File, StoreError};
-use dafs_types::{FileHandle, Status};
+use dafs_types::{FileHandle, Random, Status};
 
+use crate::defect::Defect;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::Wait;
 
@@ -103,8 +104,13 @@ pub(crate) struct Undo {
     doomed: VecDeque<(RecordNumber, UndoId)>,
     /// ABORTs, and the rollbacks that each waits for.
     aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
-    /// What was not saved, on purpose.
+    /// What tells the undo data of this server from older data.
+    seeds: Random,
+    /// Defects on purpose: the first piece is not saved, and what it was.
+    forgets_block: bool,
     forgotten: Option<(UndoId, Range<u64>)>,
+    /// The same: blocks are shared before what the cache has of them is written.
+    clones_unwritten: bool,
 }
 
 /// Whether a change may be made.
@@ -130,8 +136,18 @@ impl Undo {
             rollbacks: Vec::new(),
             doomed: VecDeque::new(),
             aborts: Vec::new(),
+            seeds: Random::new(0),
+            forgets_block: false,
             forgotten: None,
+            clones_unwritten: false,
         }
+    }
+
+    /// Gives it random numbers, and a defect on purpose if it is to have one.
+    pub fn prepare(&mut self, seeds: Random, defect: Option<Defect>) {
+        self.seeds = seeds;
+        self.forgets_block = defect == Some(Defect::ForgetUndoBlock);
+        self.clones_unwritten = defect == Some(Defect::CloneUnwritten);
     }
 
     /// Whether there is nothing to keep undo of.

@@ -163,14 +163,14 @@ impl Reactor {
             return false;
         }
         is_plenty(held + bytes, HELD_BYTES_MAX) || {
-            let own = self.fetched_for(self.holder_of(answer.endpoint));
+            let own = self.fetched_for(self.channels.holder_of(answer.endpoint));
             own == 0 || is_share(own + bytes, held + bytes, HELD_BYTES_MAX)
         }
     }
 
     /// Octets that are being fetched for batches of a holder.
     fn fetched_for(&self, holder: Holder) -> usize {
-        let is_its = |task: &Task| self.holder_of(task.reply_to.endpoint) == holder;
+        let is_its = |task: &Task| self.channels.holder_of(task.reply_to.endpoint) == holder;
         let octets = self.tasks.with_transfers().filter_map(|(_, task)| match &task.work {
             Work::SealedBatch(sealed) if is_its(task) => Some(sealed.bytes),
             _ => None,

@@ -13,7 +13,6 @@ use dafs_types::Stability;
 use super::super::jobs::CloneFailure;
 use super::super::{Blob, Extent, UndoTask};
 use super::{Cloning, Stage};
-use crate::config::Defect;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 
@@ -153,7 +152,7 @@ impl Reactor {
 
     /// Brings what the cache has of a stretch to the file. Whether that went; `None`: wait.
     fn write_stretch(&mut self, id: UndoId, ticket: &mut CommitTicket) -> Option<bool> {
-        if self.defect == Some(Defect::CloneUnwritten) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.clones_unwritten) {
             return Some(true);
         }
         loop {
