@@ -14,7 +14,11 @@ use crate::{root, walk};
 /// The most modules that import each other in a circle, and the most fields of a struct, in each
 /// crate that is watched: by its folder. Five and twenty are what is wanted; what a crate has beyond
 /// that may only become less.
-const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 35)];
+const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 27)];
+
+/// The most files of the server that add functions to the reactor, which can reach everything. A
+/// file that needs less is given what it needs. This may only become less.
+const REACTOR_FILES_MAX: usize = 45;
 
 type Module = Vec<String>;
 
@@ -38,6 +42,15 @@ fn no_struct_has_more_fields_than_a_reader_can_hold() {
             }
         }
     }
+}
+
+#[test]
+fn few_files_reach_everything_that_the_server_has() {
+    let modules = modules_of("server");
+    let reaching = modules.iter().filter(|(_, code)| code.contains("impl Reactor {"));
+    let names: Vec<String> = reaching.map(|(module, _)| module.join("::")).collect();
+    let count = names.len();
+    assert!(count <= REACTOR_FILES_MAX, "{count} files have an `impl Reactor`: {names:?}");
 }
 
 /// The code of each module of a crate, without comments and tests.

@@ -29,7 +29,7 @@ impl Reactor {
         let facts = PeerFacts::of(peer);
         let holder = facts.holder();
         if let Err(refusal) = self.entrance.may_come(&facts) {
-            if self.entrance.may_tell(holder, self.now) {
+            if self.entrance.may_tell(holder, self.life.now()) {
                 tracing::warn!(from = %facts, %refusal, "connection refused");
             }
             return self.interface.reject(pending, REFUSED);
@@ -50,10 +50,11 @@ impl Reactor {
             client_session: data.client_session,
             kind: ChannelKind::from_number(data.channel as u32).unwrap_or(ChannelKind::Operation),
         };
-        let id = match self.filer.channel_opened_by(holder, identity, description, self.now) {
+        let id = match self.filer.channel_opened_by(holder, identity, description, self.life.now())
+        {
             Ok(id) => id,
             Err(refusal) => {
-                if self.entrance.may_tell(holder, self.now) {
+                if self.entrance.may_tell(holder, self.life.now()) {
                     tracing::warn!(from = %holder, %refusal, "connection refused");
                 }
                 return self.interface.reject(pending, REFUSED);
@@ -63,7 +64,7 @@ impl Reactor {
             self.displace(displaced);
         }
         if self.accept(pending, id, facts).is_none() {
-            self.filer.channel_closed(id, ChannelEnd::Lost, self.now);
+            self.filer.channel_closed(id, ChannelEnd::Lost, self.life.now());
         }
     }
 
@@ -71,7 +72,7 @@ impl Reactor {
     fn displace(&mut self, id: dafs_filer::ChannelId) {
         let Some(endpoint) = self.channels.endpoint_of(id) else { return };
         let holder = self.channels.holder_of(endpoint);
-        if self.entrance.may_tell(holder, self.now) {
+        if self.entrance.may_tell(holder, self.life.now()) {
             let text = "too many connections have not logged in: one gives way";
             tracing::warn!(from = %holder, "{text}");
         }
@@ -133,7 +134,7 @@ impl Reactor {
         if let Some(channel) = self.channels.remove(endpoint) {
             let end =
                 if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
-            for closed in self.filer.channel_closed(channel.id, end, self.now) {
+            for closed in self.filer.channel_closed(channel.id, end, self.life.now()) {
                 self.files().release_open(&closed);
             }
             self.interface.deregister(channel.inbox.key());

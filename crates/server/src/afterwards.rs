@@ -3,14 +3,19 @@
 //!
 //! Invariant: it is done before anything else is looked at, so that nobody can tell; and a
 //! request whose result is kept this way is carried out and answered at once. One that turns
-//! out to need more is begun before it waits ([`Reactor::keep_begun`]).
+//! out to need more is begun before it waits ([`keep_begun`]).
 
-mod follow_up;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+use dafs_dat::ServingInterface;
 use dafs_filer::{ChannelId, FileKey, Filer, KeptSession, RequestName};
-use dafs_types::{StateId, Status};
+use dafs_store::Store;
+use dafs_types::{FileHandle, Moment, StateId, Status};
 use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 
+use crate::files::Notice;
+use crate::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 
 /// What waits for the answers to be out: one of each kind.
@@ -19,6 +24,8 @@ pub(crate) struct Afterwards {
     closing: Option<Closing>,
     keeping: Option<Keeping>,
     removed: Removals,
+    /// What operations have asked for on the way.
+    notices: VecDeque<Notice>,
 }
 
 /// What the store is to close: objects that were removed.
@@ -30,14 +37,16 @@ struct Removals {
     has_large: bool,
     /// Whether a thread of the pool is closing some.
     is_under_way: bool,
+    /// When the store was last asked what was removed beside us.
+    looked: Moment,
 }
 
 /// An open that ends.
 #[derive(Debug)]
-struct Closing {
-    channel: ChannelId,
-    state: StateId,
-    key: FileKey,
+pub(crate) struct Closing {
+    pub channel: ChannelId,
+    pub state: StateId,
+    pub key: FileKey,
 }
 
 /// The result of a WRITE that succeeded.
@@ -61,6 +70,89 @@ impl Afterwards {
             self.removed.small += 1;
         } else {
             self.removed.has_large = true;
+        }
+    }
+
+    /// What operations have asked for on the way is put there.
+    #[inline]
+    pub fn notices(&mut self) -> &mut VecDeque<Notice> {
+        &mut self.notices
+    }
+
+    /// The next thing that an operation has asked for.
+    #[inline]
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Whether no operation has asked for anything more.
+    #[inline]
+    pub fn has_no_notices(&self) -> bool {
+        self.notices.is_empty()
+    }
+
+    /// What local processes have removed, or the store has closed, since it was last asked: it
+    /// takes no room any more, on disk or in the cache.
+    pub fn let_go_of_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
+        let before = std::mem::replace(&mut self.removed.looked, now);
+        store.let_go_of_removed(now.since(before))
+    }
+
+    /// Has removed objects closed, at the end of a turn: large ones before anybody can miss the
+    /// room, and a single small one. While others ask at the same time, that is left to another
+    /// thread, which is woken for many at once.
+    #[inline]
+    pub fn close_removed_by(
+        &mut self,
+        interface: &mut ServingInterface,
+        pool: &mut Pool,
+        store: &Arc<dyn Store>,
+    ) {
+        if !self.has_removed() {
+            return;
+        }
+        let removed = &mut self.removed;
+        if removed.has_large || removed.small == 1 && !pool.helps() {
+            (removed.small, removed.has_large) = (0, false);
+            interface.flush();
+            store.close_removed();
+        } else if removed.small >= SMALL_COUNT {
+            self.close_small(pool, store);
+        }
+    }
+
+    /// Has small removed objects closed, however few there are.
+    pub fn close_small(&mut self, pool: &mut Pool, store: &Arc<dyn Store>) {
+        let removed = &mut self.removed;
+        if removed.small > 0 && !removed.is_under_way {
+            (removed.small, removed.is_under_way) = (0, true);
+            pool.submit(Job::CloseRemoved(store.clone()));
+        }
+    }
+
+    /// A thread of the pool has closed what it was to close.
+    pub fn on_removed_closed(&mut self) {
+        self.removed.is_under_way = false;
+    }
+
+    /// An open ends once the answer is out. None waits for that yet.
+    pub fn close(&mut self, closing: Closing) {
+        self.closing = Some(closing);
+    }
+
+    /// The open that is to end.
+    #[inline]
+    pub fn take_closing(&mut self) -> Option<Closing> {
+        self.closing.take()
+    }
+
+    /// Keeps what is to be kept.
+    #[inline]
+    pub fn keep_up(&mut self, filer: &mut Filer) {
+        // Where it is: a copy would wait for what was stored just now.
+        if let Some(keeping) = &self.keeping {
+            keeping.keep(filer);
+            self.keeping = None;
         }
     }
 
@@ -93,6 +185,20 @@ impl Keeping {
     pub fn keep(&self, filer: &mut Filer) {
         filer.keep_whole(self.session, self.request, Status::Ok, &self.octets);
     }
+}
+
+/// A WRITE whose result was to be kept afterwards is not over at once: it is under way from here
+/// on, as any request is.
+#[inline]
+pub(crate) fn keep_begun(filer: &mut Filer, answer: ReplyTo) -> ReplyTo {
+    let session = answer.kept_later();
+    if !session.is_some() {
+        return answer;
+    }
+    filer.begin_request(session, name_of_write(answer));
+    let mut answer = answer;
+    answer.keep_in(session);
+    answer
 }
 
 fn name_of_write(answer: ReplyTo) -> RequestName {

@@ -222,7 +222,7 @@ impl Reactor {
             .map(|(state, given)| (given.client, *state))
             .collect();
         for (client, state) in covered {
-            self.filer.recall_delegation(client, state, self.now);
+            self.filer.recall_delegation(client, state, self.life.now());
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: looking costs the data path nothing: the reactor makes a copy when it has a
 //! tenth of a second behind it, and somebody waits for one.
 
-mod copy;
+pub(crate) mod copy;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -187,6 +187,24 @@ impl Inspector {
 }
 
 impl Window {
+    /// Who wants to follow requests since this was last asked, and whether somebody waits for a
+    /// copy.
+    pub fn take_followers(&self) -> (Vec<Follower>, bool) {
+        let mut state = self.lock();
+        (std::mem::take(&mut state.followers), state.asked != state.answered)
+    }
+
+    /// Shows a copy to everybody who has asked before it was begun.
+    pub fn show(&self, copy: impl FnOnce() -> Inspection) {
+        let asked = self.lock().asked;
+        let copy = Arc::new(copy());
+        let mut state = self.lock();
+        state.answered = asked;
+        state.copy = Some(copy);
+        drop(state);
+        self.changed.notify_all();
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Look> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

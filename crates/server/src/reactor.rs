@@ -3,7 +3,6 @@
 //! Invariant: nothing here blocks but the wait for events and name-space calls of the
 //! store, which a local file system answers from its caches.
 
-use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointId, Event, Operation, Region,
-    ServingInterface, coarse_now,
+    ServingInterface,
 };
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
@@ -21,7 +20,7 @@ use dafs_types::names::shown;
 use dafs_types::{Entropy, Moment, Verifier};
 use dafs_wire::ByteOrder;
 
-use crate::afterwards::Afterwards;
+use crate::afterwards::{Afterwards, Closing, keep_begun};
 use crate::authorize::AccessRules;
 use crate::batch::Batches;
 use crate::chain::Chains;
@@ -30,20 +29,20 @@ use crate::config::{ServerConfig, ServerError};
 use crate::defect::Defect;
 use crate::delegations::Delegations;
 use crate::direct_reads::DirectReads;
-use crate::ending::Ending;
 use crate::entrance::Entrance;
 use crate::fencing::{Fencing, operation_of_loan};
-use crate::files::Notice;
 use crate::gss::Kerberos;
 use crate::hits::Hits;
-use crate::inspect::Window;
+use crate::inspect::copy::Shown;
 use crate::jobs::Pool;
 use crate::ledger::Ledger;
+use crate::life::Life;
 use crate::lock_waits::LockWaits;
 use crate::meter::Meter;
 use crate::opened::Opened;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
+use crate::reply_to::ReplyTo;
 use crate::searching::Searching;
 use crate::stalls::{Direction, Stalls};
 use crate::stats::ServerStats;
@@ -76,12 +75,10 @@ pub(crate) struct Reactor {
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
-    /// Whether the server stops, and why.
-    pub(crate) ending: Ending,
+    /// What time it is, and whether the server ends.
+    pub(crate) life: Life,
     /// Lock requests that wait for their turn.
     pub(crate) lock_waits: LockWaits,
-    /// What operations have asked for on the way.
-    pub(crate) notices: VecDeque<Notice>,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
     /// Transfers that others wait for.
@@ -93,20 +90,10 @@ pub(crate) struct Reactor {
     pub(crate) searching: Searching,
     /// What requests come to.
     pub(crate) meter: Meter,
-    /// Where others look in.
-    pub(crate) window: Arc<Window>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// What is done before anything else is looked at.
     pub(crate) afterwards: Afterwards,
-    started: Duration,
-    /// Peers turned away for want of descriptors that the log knows of.
-    pub(crate) turned_away: u64,
-    pub(crate) now: Moment,
-    last_tick: Moment,
-    /// When the store was last asked what was removed beside us.
-    pub(crate) looked_for_removed: Moment,
-    pub(crate) requests: u64,
 }
 
 impl Reactor {
@@ -165,32 +152,24 @@ impl Reactor {
             verifier: boot,
             ledger,
 
-            ending: Ending::default(),
+            life: Life::begin(),
             lock_waits: LockWaits::default(),
-            notices: VecDeque::new(),
             fencing: Fencing::new(config),
             stalls: Stalls::new(config.transfer_patience),
             delegations: Delegations::default(),
             direct_reads: DirectReads::new(config),
             searching,
             meter: Meter::new(config.metrics),
-            window: Arc::default(),
             queries: Vec::new(),
 
             afterwards: Afterwards::default(),
-            started: coarse_now(),
-            turned_away: 0,
-            now: Moment(0),
-            last_tick: Moment(0),
-            looked_for_removed: Moment(0),
-            requests: 0,
         };
         Ok((reactor, addresses))
     }
 
     pub(crate) fn run(&mut self) {
         self.show_itself();
-        while !self.ending.is_due() {
+        while !self.life.is_over() {
             self.pool.note_owner();
             let idle = self.tasks.count() == 0
                 && self.cache.stats().dirty_bytes == 0
@@ -199,30 +178,28 @@ impl Reactor {
             if self.batches.has_more() {
                 self.interface.poll();
             } else {
-                let due = self.batches.pause(self.now).unwrap_or(pause);
+                let due = self.batches.pause(self.life.now()).unwrap_or(pause);
                 self.interface.wait(1, Some(pause.min(due)));
             }
             // Otherwise no time worth a look at the clock has passed since the last turn.
             if self.interface.has_slept() {
-                self.now = self.present();
+                self.life.pass_to(self.present());
             }
             self.turn();
             self.pass_time(self.present());
         }
     }
 
-    /// The present moment by the machine's clock, exact to a few milliseconds; to the
-    /// microsecond while there are batches, whose windows are that short.
+    /// The present moment, to the microsecond while there are batches, whose windows are that
+    /// short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
-        let now = if self.batches.is_idle() { coarse_now() } else { exact_now() };
-        let elapsed = now.saturating_sub(self.started).as_nanos();
-        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)).max(self.now)
+        self.life.present(!self.batches.is_idle())
     }
 
     /// A turn, and what is due by time, at one moment.
     pub(crate) fn turn_at(&mut self, now: Moment) {
-        self.now = now;
+        self.life.pass_to(now);
         self.turn();
         self.pass_time(now);
     }
@@ -263,19 +240,19 @@ impl Reactor {
         while let Some(endpoint) = self.channels.next_given_up() {
             self.interface.disconnect(endpoint);
         }
-        self.close_removed();
+        let Self { afterwards, interface, pool, whole_store, .. } = self;
+        afterwards.close_removed_by(interface, pool, whole_store);
     }
 
     /// Does what is due by time. Behind a turn: who asks gets the answer first.
     fn pass_time(&mut self, now: Moment) {
-        self.now = now;
-        if self.now.since(self.last_tick) >= TICK {
-            self.last_tick = self.now;
+        self.life.pass_to(now);
+        if self.life.ticks() {
             self.tick();
             self.push_on();
         }
         self.pass_batch_time();
-        if !self.notices.is_empty() {
+        if !self.afterwards.has_no_notices() {
             self.push_on();
         }
     }
@@ -292,10 +269,33 @@ impl Reactor {
             self.push_batches();
             self.push_ledger();
             // Operations among them may have asked for more.
-            if self.notices.is_empty() {
+            if self.afterwards.has_no_notices() {
                 return;
             }
         }
+    }
+
+    /// Does what waited for the replies to be out.
+    #[inline]
+    pub(crate) fn follow_up(&mut self) {
+        if self.afterwards.is_any() {
+            self.close_up();
+            self.afterwards.keep_up(&mut self.filer);
+        }
+    }
+
+    fn close_up(&mut self) {
+        if let Some(Closing { channel, state, key }) = self.afterwards.take_closing()
+            && let Ok(closed) = self.filer.close(channel, state, key)
+        {
+            self.files().release_open(&closed);
+        }
+    }
+
+    /// A request to write that is not over at once is under way from here on.
+    #[inline]
+    pub(crate) fn keep_begun(&mut self, to: ReplyTo) -> ReplyTo {
+        keep_begun(&mut self.filer, to)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -362,6 +362,23 @@ impl Reactor {
         self.filer.leave_fence(operation_of_loan(index));
     }
 
+    /// Makes a copy of the server for whoever waits for one.
+    pub(crate) fn show_itself(&mut self) {
+        if self.meter.is_looked_at() {
+            let shown = Shown {
+                filer: &self.filer,
+                channels: &self.channels,
+                opened: &self.opened,
+                ledger: self.ledger.as_ref(),
+                meter: &self.meter,
+                cache: &self.cache,
+                stats: self.stats(),
+                now: self.life.now(),
+            };
+            self.meter.window().show(|| shown.copy());
+        }
+    }
+
     pub(crate) fn stats(&self) -> ServerStats {
         ServerStats {
             channels: self.channels.count(),
@@ -371,7 +388,7 @@ impl Reactor {
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             cloned_bytes: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.cloned_bytes()),
-            requests: self.requests,
+            requests: self.meter.request_count(),
             regions: self.interface.region_count(),
             loans: self.loans.count(),
             open_files: self.opened.file_count(),
@@ -467,12 +484,6 @@ fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerErr
     Ok(())
 }
 
-/// As [`coarse_now`], by the same clock, and exact.
-fn exact_now() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
-}
-
 /// Makes the directory of a Unix socket, if it is missing; binding tells the rest.
 fn prepare_directory(address: &Address) {
     if let Address::Shm(path) = address
@@ -482,6 +493,5 @@ fn prepare_directory(address: &Address) {
     }
 }
 
-const TICK: Duration = Duration::from_millis(100);
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

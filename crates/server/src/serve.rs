@@ -43,7 +43,6 @@ impl Reactor {
     }
 
     fn serve(&mut self, endpoint: EndpointId, message: &mut [u8]) {
-        self.requests += 1;
         let Some(channel) = self.channels.get(endpoint) else { return };
         let (id, checksums) = (channel.id, channel.checksums);
         let Some(order) = channel.order else {
@@ -65,7 +64,7 @@ impl Reactor {
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
-        let admitted = match self.filer.admit(id, &head, self.now) {
+        let admitted = match self.filer.admit(id, &head, self.life.now()) {
             Ok(admitted) if !is_damaged => admitted,
             Ok(_) => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),

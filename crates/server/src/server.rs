@@ -60,13 +60,13 @@ impl Server {
     /// A handle that stops [`Server::run`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { stop: self.reactor.ending.switch(), waker: self.reactor.interface.waker() }
+        Stopper { stop: self.reactor.life.switch(), waker: self.reactor.interface.waker() }
     }
 
     /// A handle that looks into the running server.
     #[must_use]
     pub fn inspector(&self) -> Inspector {
-        Inspector::new(self.reactor.window.clone(), self.reactor.interface.waker())
+        Inspector::new(self.reactor.meter.window(), self.reactor.interface.waker())
     }
 
     /// One turn of the loop, which waits for nothing.
@@ -90,7 +90,7 @@ impl Server {
     pub fn run(mut self) -> Result<ServerStats, LedgerError> {
         self.reactor.run();
         self.reactor.write_everything_back();
-        match self.reactor.ending.take_reason() {
+        match self.reactor.life.take_reason() {
             Some(error) => Err(error),
             None => Ok(self.reactor.stats()),
         }

@@ -31,7 +31,7 @@ impl Reactor {
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
             Done::LookedUp(done) => return self.on_looked_up(*done),
             Done::Summed(done) => return self.on_summed(done),
-            Done::RemovedClosed => return self.on_removed_closed(),
+            Done::RemovedClosed => return self.afterwards.on_removed_closed(),
             Done::Searched => return self.on_searched(),
         };
         self.on_progress(progress);
@@ -75,7 +75,7 @@ impl Reactor {
     /// Does a job here if it is likely to be quick, or gives it to the pool. Whether it was done
     /// here.
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
-        let done = self.pool.do_or_submit(job, self.now);
+        let done = self.pool.do_or_submit(job, self.life.now());
         let is_done = done.is_some();
         if let Some(done) = done {
             self.on_done(done);
@@ -85,23 +85,19 @@ impl Reactor {
 
     /// What is due every tenth of a second.
     pub(crate) fn tick(&mut self) {
-        let turned_away = self.interface.turned_away();
-        if turned_away > self.turned_away {
-            let count = turned_away - self.turned_away;
-            tracing::warn!(
-                "no more file descriptors: {count} connections turned away; raise LimitNOFILE \
-                 or ulimit -n"
-            );
-            self.turned_away = turned_away;
-        }
-        self.cache.on_tick(self.now);
+        self.meter.note_turned_away(self.interface.turned_away());
+        self.cache.on_tick(self.life.now());
         self.flush_due();
-        self.let_go_of_removed();
-        self.close_small();
-        for endpoint in self.channels.leaving(|since| since.after(LEAVE_PATIENCE) <= self.now) {
+        for handle in self.afterwards.let_go_of_removed(&*self.whole_store, self.life.now()) {
+            self.files().forget_object(&handle);
+        }
+        self.afterwards.close_small(&mut self.pool, &self.whole_store);
+        for endpoint in
+            self.channels.leaving(|since| since.after(LEAVE_PATIENCE) <= self.life.now())
+        {
             self.give_up(endpoint);
         }
-        let actions = self.filer.on_tick(self.now);
+        let actions = self.filer.on_tick(self.life.now());
         for (id, reason) in actions.close {
             tracing::info!(?reason, "closing a channel");
             self.give_up_channel(id);
@@ -114,18 +110,10 @@ impl Reactor {
         self.hurry_fences();
         self.hurry_transfers();
         self.tick_delegations();
-        self.entrance.logins().tick(self.now);
-        self.entrance.logins().give(&mut self.pool, self.now);
+        self.entrance.logins().tick(self.life.now());
+        self.entrance.logins().give(&mut self.pool, self.life.now());
         self.meter.on_tick();
         self.show_itself();
-    }
-
-    /// What local processes have removed takes no room any more, on disk or in the cache.
-    fn let_go_of_removed(&mut self) {
-        let before = std::mem::replace(&mut self.looked_for_removed, self.now);
-        for handle in self.whole_store.let_go_of_removed(self.now.since(before)) {
-            self.files().forget_object(&handle);
-        }
     }
 
     /// Starts the flushes that are due.

@@ -97,7 +97,7 @@ impl Reactor {
                 if token.length() == length && request.stability == Stability::Unstable =>
             {
                 self.copy_in(octets, &spans);
-                let progress = self.cache.write_done(token, self.now);
+                let progress = self.cache.write_done(token, self.life.now());
                 self.on_progress(progress);
                 self.give_back(io.file, io.borrowed);
                 let response = self.write_response(length, Stability::Unstable);
@@ -198,7 +198,7 @@ impl Reactor {
                     let to = from + token.length() as usize;
                     self.copy_in(&bytes[from..to], spans);
                     task.done += token.length();
-                    let progress = self.cache.write_done(token, self.now);
+                    let progress = self.cache.write_done(token, self.life.now());
                     self.on_progress(progress);
                     None
                 }
@@ -206,7 +206,7 @@ impl Reactor {
                     let (memory, from) = (memory.clone(), task.done as usize);
                     self.copy_in_from(&memory, from, spans);
                     task.done += token.length();
-                    let progress = self.cache.write_done(token, self.now);
+                    let progress = self.cache.write_done(token, self.life.now());
                     self.on_progress(progress);
                     None
                 }
@@ -258,12 +258,12 @@ impl Reactor {
     fn end_room(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
         let token = task.token.take()?;
         if task.transfer_failed {
-            let progress = self.cache.write_abort(token, self.now);
+            let progress = self.cache.write_abort(token, self.life.now());
             self.on_progress(progress);
             return Some(self.refuse_broken(answer, task));
         }
         task.done += token.length();
-        let progress = self.cache.write_done(token, self.now);
+        let progress = self.cache.write_done(token, self.life.now());
         self.on_progress(progress);
         None
     }

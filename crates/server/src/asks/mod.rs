@@ -16,6 +16,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 
+use crate::afterwards::Closing;
 use crate::answers::refusal_response;
 use crate::decode::components;
 use crate::delegations::Told;
@@ -104,13 +105,13 @@ impl Reactor {
             Request::SetFencingList(r) => self.ask_to_fence(to, r),
             Request::DelegReturn(r) => {
                 let by = self.channel_of(to)?;
-                self.filer.return_delegation(by, r.state, self.now)?;
+                self.filer.return_delegation(by, r.state, self.life.now())?;
                 self.end_given(r.state);
                 self.answer(to, &Response::DelegReturn(Empty))
             }
             Request::DelegPurge(_) => {
                 let by = self.channel_of(to)?;
-                let ended = self.filer.purge_delegations(by, self.now)?;
+                let ended = self.filer.purge_delegations(by, self.life.now())?;
                 tracing::debug!(ended, "delegations of an earlier life are given up");
                 self.answer(to, &Response::DelegPurge(Empty))
             }
@@ -224,7 +225,7 @@ impl Reactor {
         let now = match self.files().closes_alone(by, ask)? {
             // What else happens, happens once the answer is out.
             Some(key) => {
-                self.close_later(by, ask.state, key);
+                self.afterwards.close(Closing { channel: by, state: ask.state, key });
                 return self.answer(to, &Response::Close(Empty));
             }
             None => self.files().close(by, ask)?,

@@ -27,7 +27,7 @@ impl Reactor {
         authentication: AuthResult<'_>,
     ) {
         let Some(id) = self.channels.get(answer.endpoint).map(|channel| channel.id) else { return };
-        let operation = match self.filer.finish_bind(id, verified, self.now) {
+        let operation = match self.filer.finish_bind(id, verified, self.life.now()) {
             Ok(operation) => operation,
             Err(status) if brings_results(status, &authentication) => {
                 let response = Response::ConnectBind(sizes.result(authentication, false));

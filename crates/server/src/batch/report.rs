@@ -36,14 +36,14 @@ impl Reactor {
     /// Tells of what is complete, where there are credits for it.
     pub(super) fn notify_batches(&mut self) {
         loop {
-            let Self { batches: Batches { scheduler, sessions, .. }, channels, now, .. } = self;
+            let Self { batches: Batches { scheduler, sessions, .. }, channels, life, .. } = self;
             let takes = |session: SessionId| {
                 let back = sessions.get(&session).and_then(|session| session.back);
                 let channel = back.and_then(|back| channels.get(back));
                 let back = channel.and_then(|channel| channel.back.as_deref());
                 back.is_some_and(|back| back.has_credit())
             };
-            let Some(notice) = scheduler.poll_notice_for(*now, takes) else { return };
+            let Some(notice) = scheduler.poll_notice_for(life.now(), takes) else { return };
             let Notice { session, completions, .. } = notice;
             let entry = self.batches.sessions.get(&session);
             if let Some(back) = entry.and_then(|entry| entry.back) {
@@ -92,9 +92,9 @@ impl Reactor {
         batches.scheduler.open_session(session, None);
         batches.scheduler.drop_asynchronous(session);
         let scope = AbortScope { session: Some(session), ..AbortScope::EVERYTHING };
-        batches.scheduler.abort(&scope, Status::Io, self.now);
+        batches.scheduler.abort(&scope, Status::Io, self.life.now());
         for (piece, _) in waiting {
-            batches.scheduler.piece_done(piece, PieceOutcome::Failed(Status::Io), self.now);
+            batches.scheduler.piece_done(piece, PieceOutcome::Failed(Status::Io), self.life.now());
         }
         batches.has_ending = true;
         batches.wake();

@@ -84,7 +84,7 @@ impl Reactor {
             synchronous: batch.synchronous,
             tag,
         };
-        let submitted = self.batches.scheduler.submit(session, &submission, self.now);
+        let submitted = self.batches.scheduler.submit(session, &submission, self.life.now());
         // Also one that is told to wait for a completion is to have it soon.
         self.batches.wake();
         submitted.map_err(dafs_filer::SubmitError::status)?;
@@ -196,7 +196,7 @@ impl Reactor {
     /// Batches that time alone has something to do for.
     #[inline]
     pub(crate) fn pass_batch_time(&mut self) {
-        if self.batches.pause(self.now).is_some_and(|pause| pause.is_zero()) {
+        if self.batches.pause(self.life.now()).is_some_and(|pause| pause.is_zero()) {
             self.batches.wake();
             self.push_batches();
         }
@@ -210,7 +210,7 @@ impl Reactor {
                 return;
             }
             let device = DeviceLoad { in_flight: batches.in_flight, in_flight_max: IN_FLIGHT_MAX };
-            let Some(run) = batches.scheduler.poll_run(self.now, device) else { return };
+            let Some(run) = batches.scheduler.poll_run(self.life.now(), device) else { return };
             batches.turn_bytes = batches.turn_bytes.saturating_sub(u64::from(run.length));
             let kind = run.kind;
             let mut pieces = std::mem::take(&mut batches.pieces);

@@ -61,7 +61,7 @@ impl Reactor {
                 let kerberos = self.entrance.kerberos();
                 let job = LookupJob { answer, lookup, name, users, kerberos };
                 self.entrance.logins().submit_lookup(Job::Lookup(Box::new(job)));
-                self.entrance.logins().give(&mut self.pool, self.now);
+                self.entrance.logins().give(&mut self.pool, self.life.now());
             }
         }
         Ok(())
@@ -77,7 +77,7 @@ impl Reactor {
             Err(status) => self.fail(answer, status),
         }
         self.entrance.logins().end_lookup();
-        self.entrance.logins().give(&mut self.pool, self.now);
+        self.entrance.logins().give(&mut self.pool, self.life.now());
     }
 
     pub(crate) fn release_credentials(

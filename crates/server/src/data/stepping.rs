@@ -242,7 +242,7 @@ impl Reactor {
 
     /// Runs fills in place if they are likely to be quick. Else what to wait for.
     pub(crate) fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
-        if self.pool.has_slow_disk(self.now) || jobs.len() > FILLS_IN_PLACE_MAX {
+        if self.pool.has_slow_disk(self.life.now()) || jobs.len() > FILLS_IN_PLACE_MAX {
             self.submit_fills(jobs);
             return Some(Wait::File(file));
         }

@@ -41,7 +41,7 @@ impl Reactor {
             }
             NotDone::Asks(question) => {
                 let Question { client, file, waiter } = *question;
-                let asks_until = Some(self.now.after(ASK_PATIENCE));
+                let asks_until = Some(self.life.now().after(ASK_PATIENCE));
                 let held = Held { to, kept: asked.set_aside(), asks_until };
                 self.delegations.held.insert(waiter, held);
                 if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
@@ -85,7 +85,7 @@ impl Reactor {
                 let recall = BackRequest::Recall { client, file, state, truncate };
                 if !self.tell_client(client, &recall) {
                     let answer = RecallAnswer::Undelivered;
-                    self.filer.recall_answered(client, state_id, answer, self.now);
+                    self.filer.recall_answered(client, state_id, answer, self.life.now());
                 }
             }
             DelegationAction::Resume { waiter } => self.go_on_with(waiter, None),
@@ -122,7 +122,7 @@ impl Reactor {
 
     /// A holder has answered BC_RECALL, or never will.
     pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallAnswer) {
-        self.filer.recall_answered(client, state, answer, self.now);
+        self.filer.recall_answered(client, state, answer, self.life.now());
     }
 
     /// A holder has answered BC_GETATTR, or never will (`None`).
@@ -146,7 +146,7 @@ impl Reactor {
 
     /// Gives up questions that nobody answers, and files that nobody holds.
     pub(crate) fn tick_delegations(&mut self) {
-        for waiter in self.delegations.overdue(self.now) {
+        for waiter in self.delegations.overdue(self.life.now()) {
             self.on_told(waiter, None);
         }
         let filer = &self.filer;

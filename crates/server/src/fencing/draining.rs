@@ -42,7 +42,7 @@ impl Reactor {
         let waits = self.filer.set_fencing_list(name, &change, authority, &running)?;
         tracing::info!(?object, ?access, ?update, ids = fence_ids.len(), waits, "fence changes");
         self.fencing.next += 1;
-        let patient_until = self.now.after(self.fencing.patience);
+        let patient_until = self.life.now().after(self.fencing.patience);
         let mut change = Change { ticket: Some(ticket), patient_until };
         if self.fencing.answers_early {
             self.report(ticket, Outcome::done(Ended::Fenced));
@@ -209,7 +209,7 @@ impl Reactor {
 
     /// Breaks the connections of those who keep a change waiting for too long.
     pub(crate) fn hurry_fences(&mut self) {
-        let is_overdue = |change: &Change| change.patient_until <= self.now;
+        let is_overdue = |change: &Change| change.patient_until <= self.life.now();
         let overdue = self.fencing.changes.iter().filter(|(_, change)| is_overdue(change));
         let operations = overdue.flat_map(|(request, _)| self.filer.fence_waits_for(*request));
         let mut endpoints: Vec<_> =

@@ -15,15 +15,15 @@ impl Reactor {
             lock_waits: &mut self.lock_waits,
             ledger: &mut self.ledger,
             tasks: &self.tasks,
-            notices: &mut self.notices,
-            now: self.now,
+            notices: self.afterwards.notices(),
+            now: self.life.now(),
         }
     }
 
     /// Does what operations have asked for on the way.
     #[inline]
     pub(crate) fn act_on_notices(&mut self) {
-        while let Some(notice) = self.notices.pop_front() {
+        while let Some(notice) = self.afterwards.next_notice() {
             self.act_on_notice(notice);
         }
     }

@@ -242,7 +242,7 @@ impl Reactor {
             Hold::Read { pin, .. } => self.cache.unpin(pin),
             Hold::Lent { .. } => {}
             Hold::Write { token, .. } => {
-                let progress = self.cache.write_done(token, self.now);
+                let progress = self.cache.write_done(token, self.life.now());
                 self.on_progress(progress);
             }
         }

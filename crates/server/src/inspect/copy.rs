@@ -1,35 +1,31 @@
 //! The copy of a server that others look at.
 
-use std::sync::Arc;
-
-use dafs_filer::{FenceInformation, FencedObject, SessionView};
+use dafs_filer::{FenceInformation, FencedObject, Filer, SessionView};
+use dafs_store::cache::Cache;
 use dafs_types::{Moment, QuickMap, SessionId};
 
 use super::{FenceView, FileView, Inspection, LockView, SessionInspection, WaiterView};
-use crate::channel::Channel;
-use crate::ledger::locked_file_of;
-use crate::reactor::Reactor;
+use crate::channel::{Channel, Channels};
+use crate::ledger::{Ledger, locked_file_of};
+use crate::meter::Meter;
+use crate::opened::Opened;
+use crate::stats::ServerStats;
 
-impl Reactor {
-    /// Makes a copy for whoever waits for one.
-    pub(crate) fn show_itself(&mut self) {
-        let asked = {
-            let mut state = self.window.lock();
-            state.followers.drain(..).for_each(|follower| self.meter.be_followed(follower));
-            if state.asked == state.answered {
-                return;
-            }
-            state.asked
-        };
-        let copy = Arc::new(self.inspection());
-        let mut state = self.window.lock();
-        state.answered = asked;
-        state.copy = Some(copy);
-        drop(state);
-        self.window.changed.notify_all();
-    }
+/// The parts of the server that are shown.
+pub(crate) struct Shown<'r> {
+    pub filer: &'r Filer,
+    pub channels: &'r Channels,
+    pub opened: &'r Opened,
+    pub ledger: Option<&'r Ledger>,
+    pub meter: &'r Meter,
+    pub cache: &'r Cache,
+    pub stats: ServerStats,
+    pub now: Moment,
+}
 
-    fn inspection(&self) -> Inspection {
+impl Shown<'_> {
+    /// The copy of them.
+    pub fn copy(&self) -> Inspection {
         let locks = self.filer.locks().map(|lock| LockView {
             file: self.file_view(lock.file),
             client: lock.client,
@@ -51,7 +47,7 @@ impl Reactor {
             mode: waiter.mode,
             waits_for: waiter.waits_for.iter().map(|(client, _)| *client).collect(),
         });
-        let stats = self.stats();
+        let stats = self.stats;
         let live = self.channels.iter().map(|channel| (channel.peer.transport, channel.traffic));
         Inspection {
             stats,
@@ -106,7 +102,7 @@ impl Reactor {
     }
 
     fn file_view(&self, key: dafs_filer::FileKey) -> FileView {
-        let found = locked_file_of(&self.opened, self.ledger.as_ref(), key);
+        let found = locked_file_of(self.opened, self.ledger, key);
         let place = found.as_ref().and_then(|(_, file)| file.place());
         FileView { handle: found.map(|(handle, _)| handle), place }
     }

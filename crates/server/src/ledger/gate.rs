@@ -212,7 +212,7 @@ impl Reactor {
         match done {
             LedgerDone::Group(done) => self.on_group_done(done),
             LedgerDone::Synced(Ok(())) => self.on_touched_synced(),
-            LedgerDone::Synced(Err(error)) => self.fail_for_good(LedgerError::Store(error)),
+            LedgerDone::Synced(Err(error)) => self.life.fail(LedgerError::Store(error)),
         }
     }
 
@@ -235,7 +235,7 @@ impl Reactor {
         let Some(ledger) = &mut self.ledger else { return };
         let durable = match ledger.on_group_done(done) {
             Ok(durable) => durable,
-            Err(error) => return self.fail_for_good(error),
+            Err(error) => return self.life.fail(error),
         };
         self.free_cooled(durable);
         self.checkpoint_if_due();

@@ -209,7 +209,7 @@ impl Reactor {
             return;
         }
         if let Err(error) = ledger.begin_checkpoint(&self.filer) {
-            self.fail_for_good(error);
+            self.life.fail(error);
         }
     }
 
@@ -220,13 +220,6 @@ impl Reactor {
             (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
             _ => RecordNumber(0),
         }
-    }
-
-    /// Nothing can be promised any more: the server ends, and its successor finds out what
-    /// is left.
-    pub(crate) fn fail_for_good(&mut self, error: LedgerError) {
-        tracing::error!(%error, "the server stops");
-        self.ending.fail(error);
     }
 }
 

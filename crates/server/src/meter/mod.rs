@@ -14,6 +14,7 @@ mod histogram;
 pub(crate) mod reading;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use dafs_types::Status;
@@ -24,6 +25,7 @@ pub use histogram::Histogram;
 use self::reading::Reading;
 use crate::authorize::TransportKind;
 use crate::follow::{self, Follower};
+use crate::inspect::Window;
 
 /// What came over something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +112,12 @@ pub(crate) struct Meter {
     departed: [Traffic; TransportKind::ALL.len()],
     epoch: Instant,
     random: u64,
+    /// Requests since the start.
+    requests: u64,
+    /// Where others look in.
+    window: Arc<Window>,
+    /// Peers turned away for want of descriptors that the log knows of.
+    turned_away: u64,
 }
 
 impl Reading {
@@ -168,6 +176,9 @@ impl Meter {
             departed: Default::default(),
             epoch: Instant::now(),
             random: 0x9e37_79b9_7f4a_7c15,
+            requests: 0,
+            window: Arc::default(),
+            turned_away: 0,
         };
         if !is_on {
             meter.rows.iter_mut().for_each(|row| row.until_timed = u32::MAX);
@@ -179,6 +190,7 @@ impl Meter {
     /// A request has come.
     #[inline]
     pub fn arrive(&mut self, number: u32) -> Reading {
+        self.requests += 1;
         let index = row_of(number);
         let row = &mut self.rows[index];
         if row.until_timed == 0 {
@@ -278,7 +290,7 @@ impl Meter {
     }
 
     /// Somebody follows requests from now on.
-    pub fn be_followed(&mut self, follower: Follower) {
+    fn be_followed(&mut self, follower: Follower) {
         self.followers.push(follower);
         self.time_all();
     }
@@ -344,6 +356,35 @@ impl Meter {
             numbers.traffic.written_bytes += traffic.written_bytes;
         }
         all.to_vec()
+    }
+
+    /// Requests since the start.
+    pub fn request_count(&self) -> u64 {
+        self.requests
+    }
+
+    /// So many peers have been turned away for want of descriptors, since the start.
+    pub fn note_turned_away(&mut self, turned_away: u64) {
+        if turned_away > self.turned_away {
+            let count = turned_away - self.turned_away;
+            tracing::warn!(
+                "no more file descriptors: {count} connections turned away; raise LimitNOFILE \
+                 or ulimit -n"
+            );
+            self.turned_away = turned_away;
+        }
+    }
+
+    /// Where others look in.
+    pub fn window(&self) -> Arc<Window> {
+        self.window.clone()
+    }
+
+    /// Takes in who wants to follow requests. Whether somebody waits for a copy of the server.
+    pub fn is_looked_at(&mut self) -> bool {
+        let (followers, is_asked) = self.window.take_followers();
+        followers.into_iter().for_each(|follower| self.be_followed(follower));
+        is_asked
     }
 
     /// Nanoseconds since the start, never 0; good for four years.

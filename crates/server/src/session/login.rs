@@ -201,18 +201,18 @@ impl Reactor {
 
     /// Has a password or token checked. Whoever finds no room is told to try later.
     pub(super) fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
-        let refused = self.entrance.logins().submit(&self.channels, whose, job, self.now);
+        let refused = self.entrance.logins().submit(&self.channels, whose, job, self.life.now());
         if let Some(refused) = refused {
             self.end_login(refused, Err(Status::Delay));
         }
-        self.entrance.logins().give(&mut self.pool, self.now);
+        self.entrance.logins().give(&mut self.pool, self.life.now());
     }
 
     /// A check has come back. Whether its failure is to be logged.
     pub(super) fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
         let logins = self.entrance.logins();
-        let is_told = logins.note(&self.channels, endpoint, failed, self.now);
-        logins.give(&mut self.pool, self.now);
+        let is_told = logins.note(&self.channels, endpoint, failed, self.life.now());
+        logins.give(&mut self.pool, self.life.now());
         is_told
     }
 
@@ -248,7 +248,7 @@ impl Reactor {
             }
         };
         let view = self.entrance.view(verdict.terms);
-        let expires = lifetime.map(|lifetime| self.now.after(lifetime));
+        let expires = lifetime.map(|lifetime| self.life.now().after(lifetime));
         let principal = Some(principal);
         Ok((Verified { who, principal, trusted: verdict.trusted, expires }, view))
     }
@@ -272,7 +272,7 @@ impl Reactor {
             return self.finish_bind(answer, verified, sizes, result);
         }
         let is_renewal = self.filer.credentials(id).is_some();
-        let outcome = match self.filer.finish_auth(id, verified, self.now) {
+        let outcome = match self.filer.finish_auth(id, verified, self.life.now()) {
             Ok(outcome) => outcome,
             Err(status) => {
                 self.undo_connect(answer, &purpose);
@@ -387,9 +387,9 @@ impl Reactor {
     pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes once it has the answer; `on_tick` is the backstop.
-        channel.closing = Some(self.now);
+        channel.closing = Some(self.life.now());
         let id = channel.id;
-        for closed in self.filer.depart(id, self.now) {
+        for closed in self.filer.depart(id, self.life.now()) {
             self.files().release_open(&closed);
         }
         let after = self.files().act_on_locks().max(self.files().note_forgotten());

@@ -45,7 +45,7 @@ impl Reactor {
             true => self.oldest_transfers(keeps_undo, is_crowded),
             false => BTreeMap::new(),
         };
-        for (endpoint, _) in self.stalls.note(&present, self.now) {
+        for (endpoint, _) in self.stalls.note(&present, self.life.now()) {
             if let Some(channel) = self.channels.get(endpoint) {
                 tracing::warn!(
                     from = %channel.peer,

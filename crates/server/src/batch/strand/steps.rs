@@ -104,7 +104,7 @@ impl Reactor {
     }
 
     fn give_piece_back(&mut self, piece: Piece, status: Status) {
-        self.batches.scheduler.piece_done(piece, PieceOutcome::Failed(status), self.now);
+        self.batches.scheduler.piece_done(piece, PieceOutcome::Failed(status), self.life.now());
         self.batches.wake();
     }
 
@@ -118,7 +118,7 @@ impl Reactor {
             entry.bytes -= u64::from(strand.length);
         }
         if let Some(piece) = strand.piece.take() {
-            self.batches.scheduler.piece_done(piece, outcome, self.now);
+            self.batches.scheduler.piece_done(piece, outcome, self.life.now());
         }
         self.batches.wake();
         // A lock may have waited for it.
@@ -376,12 +376,12 @@ impl Reactor {
     fn end_strand_room(&mut self, strand: &mut Strand) -> Option<Step> {
         let token = strand.token.take()?;
         if strand.transfer_failed {
-            let progress = self.cache.write_abort(token, self.now);
+            let progress = self.cache.write_abort(token, self.life.now());
             self.on_progress(progress);
             return Some(self.end_strand(strand, PieceOutcome::Failed(Status::Io)));
         }
         strand.done += token.length();
-        let progress = self.cache.write_done(token, self.now);
+        let progress = self.cache.write_done(token, self.life.now());
         self.on_progress(progress);
         None
     }

@@ -48,7 +48,7 @@ impl Reactor {
                 Stage::Putting(_) => self.put_back(rollback),
                 Stage::Fitting { .. } => self.fit(rollback),
                 Stage::Syncing(_) => self.sync_rollback(rollback),
-                Stage::Again(at) if *at <= self.now => {
+                Stage::Again(at) if *at <= self.life.now() => {
                     rollback.stage = Stage::Quiet;
                     Turn::On
                 }
@@ -65,7 +65,7 @@ impl Reactor {
                          locked, and it is tried again in {again:?}"
                     );
                     self.release_rolled_back(rollback);
-                    rollback.stage = Stage::Again(self.now.after(again));
+                    rollback.stage = Stage::Again(self.life.now().after(again));
                     return;
                 }
             }
@@ -220,7 +220,7 @@ impl Reactor {
             }
             Err(error) => {
                 tracing::error!(?id, %error, "undo data cannot be read; it is tried again");
-                rollback.stage = Stage::Again(self.now.after(RETRY_PERIOD));
+                rollback.stage = Stage::Again(self.life.now().after(RETRY_PERIOD));
                 let file = rollback.file.take();
                 if let Some(file) = file {
                     self.cache.close(file);
@@ -271,7 +271,7 @@ impl Reactor {
             Prepared::Ready(token) => {
                 let put = token.length() as usize;
                 self.copy_in(&octets[..put], &spans);
-                let progress = self.cache.write_done(token, self.now);
+                let progress = self.cache.write_done(token, self.life.now());
                 self.on_progress(progress);
                 Ok(put)
             }
@@ -358,7 +358,7 @@ impl Reactor {
         self.release_rolled_back(rollback);
         rollback.stage = Stage::Over;
         tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
-        self.filer.rollback_done(rollback.id, self.now);
+        self.filer.rollback_done(rollback.id, self.life.now());
         let after = self.files().act_on_locks();
         let Some(ledger) = &mut self.ledger else { return Turn::Wait };
         for answer in ledger.undo.end_rollback(rollback.id) {
