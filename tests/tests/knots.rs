@@ -53,6 +53,42 @@ fn few_files_reach_everything_that_the_server_has() {
     assert!(count <= REACTOR_FILES_MAX, "{count} files have an `impl Reactor`: {names:?}");
 }
 
+/// What is done to files knows handles, clients and users. Who asks for it, over what connection
+/// and in what form, is the business of others: so another protocol can ask, and another core.
+/// That holds for whatever it imports as well, but for what is listed; the list only shrinks.
+#[test]
+fn what_is_done_to_files_knows_nothing_of_those_who_ask() {
+    let modules = modules_of("server");
+    let imports: BTreeMap<&Module, BTreeSet<Module>> =
+        modules.iter().map(|(module, code)| (module, imports_of(module, code, &modules))).collect();
+    let of_files = modules.keys().filter(|module| module[..].first().is_some_and(|m| m == "files"));
+    let of_files: BTreeSet<Module> = of_files.cloned().collect();
+    assert!(of_files.len() > 10, "the modules of files were not found");
+    let reached = of_files.iter().flat_map(|module| reach(module, &imports));
+    let all: BTreeSet<Module> = of_files.iter().cloned().chain(reached).collect();
+    let knows = |module: &&Module| {
+        let mut words = modules[*module].split(|c: char| !is_of_name(c));
+        words.any(|word| ["dafs_wire", "dafs_dat", "ReplyTo", "EndpointId"].contains(&word))
+    };
+    let knowing: Vec<String> = all.iter().filter(knows).map(|module| module.join("::")).collect();
+    let expected: Vec<&str> = KNOW_WHO_ASKS.iter().map(|(module, _)| *module).collect();
+    assert_eq!(knowing, expected, "take off the list what has got better, and add nothing");
+}
+
+/// Modules that what is done to files imports, and that know who asks all the same: and why.
+const KNOW_WHO_ASKS: &[(&str, &str)] = &[
+    ("answers", "the ledger's records are turned into results by it"),
+    ("decode", "as answers"),
+    ("delegations", "requests that wait for one are kept with where their replies go"),
+    ("ledger", "requests on their way through the journal are kept with where their replies go"),
+    ("ledger::legacy", "old records have messages"),
+    ("ledger::record", "sessions are written down with their byte order"),
+    ("reply_to", "by all of those that keep requests"),
+    ("translate", "as answers"),
+    ("undo", "ABORTs that wait for rollbacks are kept with where their replies go"),
+    ("undo::rollback", "as undo"),
+];
+
 /// The code of each module of a crate, without comments and tests.
 fn modules_of(folder: &str) -> BTreeMap<Module, String> {
     let source = root().join("crates").join(folder).join("src");

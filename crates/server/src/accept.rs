@@ -11,6 +11,7 @@ use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
 use crate::channel::{Channel, RECEIVES_SPARE};
+use crate::files::io::Recent;
 use crate::meter::Traffic;
 use crate::reactor::Reactor;
 use crate::reply_to::ChainId;
@@ -111,7 +112,7 @@ impl Reactor {
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
             who: Arc::new(self.entrance.stranger()),
             peer,
-            recent: [None; 16],
+            recent: Recent::default(),
             pending_login: None,
             exchange: Exchange::default(),
             closing: None,

@@ -20,7 +20,6 @@ use crate::outcome::Ended;
 
 fn done_response(ended: &Ended) -> Response<'static> {
     match ended {
-        Ended::Read { length, is_end, checksum } => read_response(*length, *is_end, *checksum),
         Ended::Written(written) => written_response(written),
         Ended::Appended(appended) => {
             let (offset, committed) = (appended.offset, appended.committed);
@@ -37,7 +36,6 @@ fn done_response(ended: &Ended) -> Response<'static> {
             Response::SetAttrInline(SetAttributesResult { set: AttributeBitmap(set.0) })
         }
         Ended::Fenced => Response::SetFencingList(Empty),
-        Ended::HandedOver(name) => Response::HandOver(HandOverResult { token: *name }),
     }
 }
 
@@ -56,6 +54,11 @@ pub(crate) fn read_response(
 pub(crate) fn written_response(written: &Written) -> Response<'static> {
     let Written { length, committed, verifier } = *written;
     Response::WriteInline(WriteResult { length, committed, verifier })
+}
+
+/// What HAND_OVER answers.
+pub(crate) fn handed_over_response(name: u64) -> Response<'static> {
+    Response::HandOver(HandOverResult { token: name })
 }
 
 /// What an OPEN answers.

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, Inbox, ServingInterface};
 use dafs_filer::{ChannelId, Holder};
-use dafs_store::FileKey;
-use dafs_store::cache::CachedFile;
-use dafs_types::{FileHandle, Moment, SessionId, StateId};
+use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
 use crate::authorize::PeerFacts;
 use crate::back::BackChannel;
 use crate::caller::Asker;
+use crate::files::io::Recent;
 use crate::meter::Traffic;
 use crate::reply_to::ChainId;
 
@@ -42,7 +41,7 @@ pub(crate) struct Channel {
     /// What the transport knows of the client.
     pub peer: PeerFacts,
     /// Files lately read or written, by state id.
-    pub recent: [Option<RecentFile>; RECENT_FILES],
+    pub recent: Recent,
     /// What waits for a check of a password or token.
     pub pending_login: Option<crate::session::PendingLogin>,
     /// The exchange of tokens that made its session, or is on the way to.
@@ -61,28 +60,7 @@ pub(crate) struct Channel {
     pub traffic: Traffic,
 }
 
-/// What a state id stands for. Good as long as the filer says that the state is.
-#[derive(Clone, Copy, Debug)]
-pub struct RecentFile {
-    pub state: StateId,
-    pub handle: FileHandle,
-    pub key: FileKey,
-    pub file: CachedFile,
-}
-
 impl Channel {
-    /// The file of a state id, if it was used lately with this very handle.
-    #[inline]
-    pub fn recent(&self, state: StateId, handle: &FileHandle) -> Option<&RecentFile> {
-        let recent = self.recent[slot_of(state)].as_ref();
-        recent.filter(|r| r.state == state && r.handle == *handle)
-    }
-
-    /// Remembers a file.
-    pub fn remember(&mut self, recent: RecentFile) {
-        self.recent[slot_of(recent.state)] = Some(recent);
-    }
-
     /// Posts the receives that are owed.
     fn post_receives(&mut self, interface: &mut ServingInterface) {
         while self.receives_due > 0 && self.inbox.post(interface, self.endpoint) {
@@ -210,13 +188,3 @@ impl Channels {
         self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
     }
 }
-
-/// State ids carry their index in some of their low bits; all of them take part.
-#[inline]
-fn slot_of(state: StateId) -> usize {
-    let mixed = state.0 ^ (state.0 >> 20) ^ (state.0 >> 40);
-    mixed as usize % RECENT_FILES
-}
-
-/// Files remembered per channel.
-const RECENT_FILES: usize = 16;

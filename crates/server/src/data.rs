@@ -1,23 +1,26 @@
-//! What reads and writes share: which file, which state, parking and resuming.
+//! What reads and writes share on their way to clients: parking, resuming, and jobs. What is done
+//! to files is in [`crate::files`].
 //!
 //! Invariant: bytes are posted from pinned pieces only, and written into spans whose
 //! token is held; whatever happens to the connection, pins and tokens come back.
 
 mod stepping;
 
-use dafs_filer::IoKind;
-use dafs_store::cache::CachedFile;
-use dafs_types::{ShareAccess, Status, limits};
-use dafs_wire::DirectBuffers;
+use dafs_types::Status;
+use dafs_wire::{Checksum, DirectBuffers};
 
-use crate::outcome::{Ended, Now, Outcome};
-use crate::task::{Buffers, Wait, Work};
-use crate::undo::seen::UndoSeen;
+use crate::files::left::Left;
+use crate::outcome::{Now, Outcome};
+use crate::task::{Buffers, Wait};
 
 /// How far a task got.
 pub(crate) enum Step {
     /// It is over, and this came of it.
     Done(Outcome),
+    /// A read is over: its bytes are with the client, or on their way before the answer.
+    Read { length: u32, is_end: bool, checksum: Checksum },
+    /// A file went to its reader, under this name.
+    HandedOver(u64),
     /// It is over, and what there was to say has been said.
     Silent,
     /// It is over, since its connection is at its end.
@@ -25,15 +28,10 @@ pub(crate) enum Step {
     /// It goes on later.
     Wait(Wait),
     /// Something else is left to do.
-    Become(Box<Work>),
+    Become(Box<Left>),
 }
 
 impl Step {
-    #[inline]
-    pub fn done(ended: Ended) -> Self {
-        Self::Done(Outcome::done(ended))
-    }
-
     pub fn failed(why: impl Into<Status>) -> Self {
         Self::Done(Outcome::failed(why))
     }
@@ -43,35 +41,8 @@ impl From<Now<Outcome>> for Step {
     fn from(now: Now<Outcome>) -> Self {
         match now {
             Now::Done(outcome) => Self::Done(outcome),
-            Now::Later(work) => Self::Become(work),
+            Now::Later(left) => Self::Become(left),
         }
-    }
-}
-
-/// The file a request names, and whether it was opened for this request alone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IoFile {
-    pub file: CachedFile,
-    pub borrowed: bool,
-    /// Undo that was kept when it was let in. What comes later is for others' changes.
-    pub undo_seen: UndoSeen,
-}
-
-pub(crate) fn access_for(kind: IoKind) -> ShareAccess {
-    match kind {
-        IoKind::Read => ShareAccess::Read,
-        IoKind::Write => ShareAccess::Write,
-    }
-}
-
-#[inline]
-pub(crate) fn check_range(offset: u64, length: u32) -> Result<(), Status> {
-    if length > limits::TRANSFER_BYTES_MAX {
-        return Err(Status::Inval);
-    }
-    match offset.checked_add(u64::from(length)) {
-        Some(end) if end <= limits::FILE_OFFSET_MAX => Ok(()),
-        _ => Err(Status::FBig),
     }
 }
 

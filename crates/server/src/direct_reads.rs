@@ -27,13 +27,14 @@ use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_types::{ClientId, FileHandle, Stability, StateId, Status, limits};
 
+use crate::answers::handed_over_response;
 use crate::authorize::TransportKind;
 use crate::config::ServerConfig;
 use crate::data::Step;
-use crate::outcome::{Ended, NotDone, Outcome};
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
-use crate::task::{CommitReply, CommitTask, FileAsked, Task, Work};
+use crate::task::{FileAsked, FlushOf, FlushTask, Task, Work};
 
 /// What was handed over.
 #[derive(Debug)]
@@ -86,17 +87,15 @@ impl Reactor {
         let Allowed { file, .. } = self.may_hand_over(to, request)?;
         if self.cache.is_written(file) {
             let name = self.hand_over_now(to, request)?;
-            self.report(to, Outcome::done(Ended::HandedOver(name)));
-            return Ok(());
+            return self.answer(to, &handed_over_response(name));
         }
         // The open may end meanwhile.
         self.cache.hold(file);
         // Whoever has written is to hear of what is lost, not who reads.
         let stability = Stability::Unstable;
         let ticket = self.cache.commit_begin(file, 0, 0, stability, Listener::Nobody);
-        let reply = CommitReply::HandOver(*request);
-        let commit = CommitTask { ticket, file, reply, borrowed: true };
-        self.start(Task::new(to, Work::Commit(commit)));
+        let flush = FlushTask { ticket, file, whose: FlushOf::HandOver(*request) };
+        self.start(Task::new(to, Work::Flush(flush)));
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl Reactor {
             return Step::failed(Status::Resource);
         }
         match self.hand_over_now(to, request) {
-            Ok(name) => Step::done(Ended::HandedOver(name)),
+            Ok(name) => Step::HandedOver(name),
             Err(status) => Step::failed(status),
         }
     }

@@ -87,6 +87,7 @@ fn passes_again(work: &Work) -> bool {
         // Those that wait for a file or for room pass again at once.
         Work::Read(_)
         | Work::Commit(_)
+        | Work::Flush(_)
         | Work::Size(_)
         | Work::Times(_)
         | Work::Grant(_)

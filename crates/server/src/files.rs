@@ -1,19 +1,27 @@
-//! What is done to files, seen from the operations: the parts of the server that names and
-//! opens are looked up and changed with. An operation has these parts and nothing else: no
-//! connection, no message and no way to reply.
+//! What is done to files, seen from the operations: the parts of the server that names, opens and
+//! data are looked up and changed with. An operation has these parts and nothing else: no
+//! connection, no message and no way to reply. Of a read or write it says where in the cache the
+//! bytes are, and what must be done first; whoever asked moves them.
 //!
 //! Invariant: whoever may not pass a fence, or must wait for a delegation, is stopped before
 //! anything is changed.
 
 pub(crate) mod attributes;
-mod data;
+mod commits;
 mod delegated;
+pub(crate) mod ends;
 mod fences;
-mod locks;
+pub(crate) mod io;
+pub(crate) mod left;
+pub(crate) mod locks;
 mod losses;
 mod names;
-mod notices;
+pub(crate) mod needs;
 mod open;
+pub(crate) mod reading;
+mod sizes;
+pub(crate) mod under_way;
+pub(crate) mod writing;
 
 use std::collections::VecDeque;
 
@@ -24,12 +32,12 @@ use dafs_types::{FileHandle, Moment, Status};
 
 use crate::caller::Caller;
 use crate::delegations::Delegations;
+use crate::files::ends::Ends;
+use crate::files::under_way::{TaskId, UnderWay};
 use crate::ledger::Ledger;
 use crate::lock_waits::{LockWaiter, LockWaits};
 use crate::opened::Opened;
 use crate::outcome::NotDone;
-use crate::reply_to::TaskId;
-use crate::task::Tasks;
 
 /// The parts that operations on files work with.
 pub(crate) struct Files<'r> {
@@ -39,10 +47,14 @@ pub(crate) struct Files<'r> {
     pub delegations: &'r mut Delegations,
     pub lock_waits: &'r mut LockWaits,
     pub ledger: &'r mut Option<Ledger>,
+    /// Ends of files that appends are about to move.
+    pub ends: &'r mut Ends,
     /// What is under way.
-    pub tasks: &'r Tasks,
+    pub under_way: &'r UnderWay,
     /// For whoever can tell clients something, and go on with what waits.
     pub notices: &'r mut VecDeque<Notice>,
+    /// Differs with every start of the server.
+    pub boot: u64,
     pub now: Moment,
 }
 

@@ -19,7 +19,7 @@ use dafs_store::cache::{Pin, WriteToken};
 use dafs_types::CacheHint;
 use dafs_wire::{DirectBuffer, TRANSFER_ANSWER_BYTES};
 
-use crate::data::IoFile;
+use crate::files::io::IoFile;
 use crate::reply_to::ReplyTo;
 
 /// A request that was let in, with one buffer and without a checksum.

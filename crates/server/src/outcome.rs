@@ -8,9 +8,8 @@ use dafs_journal::RecordNumber;
 use dafs_ops::{Appended, Committed, Fault, Opened, Partial, Refusal, Set, Written};
 use dafs_store::StoreError;
 use dafs_types::{ClientId, FileHandle, Status};
-use dafs_wire::Checksum;
 
-use crate::task::Work;
+use crate::files::left::Left;
 
 /// What an operation has come to so far.
 #[derive(Debug)]
@@ -18,12 +17,12 @@ pub(crate) enum Now<T> {
     /// It is done.
     Done(T),
     /// This is left to do.
-    Later(Box<Work>),
+    Later(Box<Left>),
 }
 
 impl<T> Now<T> {
-    pub fn later(work: Work) -> Self {
-        Self::Later(Box::new(work))
+    pub fn later(left: Left) -> Self {
+        Self::Later(Box::new(left))
     }
 }
 
@@ -78,12 +77,6 @@ impl From<StoreError> for NotDone {
 /// What an operation that is done has done.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The bytes are with the client.
-    Read {
-        length: u32,
-        is_end: bool,
-        checksum: Checksum,
-    },
     Written(Written),
     Appended(Appended),
     Committed(Committed),
@@ -94,8 +87,6 @@ pub(crate) enum Ended {
     Set(Set),
     /// A fencing list holds.
     Fenced,
-    /// A file went to its reader, under this name.
-    HandedOver(u64),
 }
 
 /// What came of an operation.

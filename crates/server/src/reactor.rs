@@ -17,7 +17,7 @@ use dafs_filer::{Filer, FilerConfig};
 use dafs_store::Store;
 use dafs_store::cache::Cache;
 use dafs_types::names::shown;
-use dafs_types::{Entropy, Moment, Verifier};
+use dafs_types::{Entropy, Moment};
 use dafs_wire::ByteOrder;
 
 use crate::afterwards::{Afterwards, Closing, keep_begun};
@@ -72,7 +72,8 @@ pub(crate) struct Reactor {
     pub(crate) writes: Writes,
     /// Who is let in, and to what.
     pub(crate) entrance: Entrance,
-    verifier: u64,
+    /// Differs with every start of the server.
+    pub(crate) boot: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
     /// What time it is, and whether the server ends.
@@ -149,7 +150,7 @@ impl Reactor {
             opened: Opened::default(),
             hits: Hits::default(),
             writes: Writes::default(),
-            verifier: boot,
+            boot,
             ledger,
 
             life: Life::begin(),
@@ -397,12 +398,6 @@ impl Reactor {
             held_requests: self.delegations.held_count(),
             cache: self.cache.stats(),
         }
-    }
-
-    /// Changes when unstable data may have been lost: at a restart, and after a write
-    /// error made the cache give data up.
-    pub(crate) fn write_verifier(&self) -> Verifier {
-        Verifier((self.verifier ^ self.cache.loss_count()).to_le_bytes())
     }
 
     #[inline]

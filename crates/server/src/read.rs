@@ -1,18 +1,22 @@
-//! READ: from the cache into the client's memory.
+//! READ: from where the bytes are in the cache ([`crate::files::reading`]) into the client's
+//! memory.
 //!
 //! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
 //! the completion of what was posted, whatever happens to the connection.
 
 use dafs_dat::LocalSegment;
 use dafs_filer::IoKind;
-use dafs_store::cache::{CachedFile, Pieces, Planned, Read, Span};
+use dafs_store::cache::{CachedFile, Pieces, Read, Span};
 use dafs_types::{CacheHint, Status};
 use dafs_wire::messages::{InlineData, ReadDirect, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, Response};
 
-use crate::data::{IoFile, Step, check_range, take_buffers};
+use crate::answers::read_response;
+use crate::data::{Step, take_buffers};
+use crate::files::io::check_range;
+use crate::files::reading::{Found, Look, Reading};
 use crate::hits::{Wanted, Way};
-use crate::outcome::{Ended, NotDone};
+use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work};
@@ -45,7 +49,8 @@ impl Reactor {
         } else {
             (ReadTarget::Direct(buffers), request.length)
         };
-        self.start_read(answer, read_task(io, request.offset, length, request.hint, target));
+        let reading = Reading::new(io, request.offset, length, request.hint);
+        self.start_read(answer, ReadTask { reading, target });
         Ok(())
     }
 
@@ -62,9 +67,8 @@ impl Reactor {
         let reach = (request.offset, u64::from(request.length));
         self.check_locks(request.state, &request.file, reach, IoKind::Read)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
-        let (length, hint) = (request.length, request.hint);
-        let task = read_task(io, request.offset, length, hint, ReadTarget::Inline);
-        self.start_read(answer, task);
+        let reading = Reading::new(io, request.offset, request.length, request.hint);
+        self.start_read(answer, ReadTask { reading, target: ReadTarget::Inline });
         Ok(())
     }
 
@@ -75,29 +79,46 @@ impl Reactor {
         self.start_read_with(answer, read, found, pieces);
     }
 
-    /// As [`Reactor::start_read`], with what was found in the cache already.
-    pub(crate) fn start_read_with(
+    /// As [`Reactor::start_read`], with what the cache has said already.
+    pub(crate) fn start_read_found(
+        &mut self,
+        answer: ReplyTo,
+        read: ReadTask,
+        found: Read,
+        mut pieces: Pieces,
+    ) {
+        let mut ahead = Vec::new();
+        let found = self.files().look_on(&read.reading, found, &mut pieces, &mut ahead);
+        self.submit_fills(ahead);
+        self.start_read_with(answer, read, found, pieces);
+    }
+
+    fn start_read_with(
         &mut self,
         answer: ReplyTo,
         mut read: ReadTask,
-        found: Read,
+        found: Look,
         pieces: Pieces,
     ) {
         match self.go_on_reading(answer, &mut read, found, pieces) {
             Step::Done(outcome) => self.report(answer, outcome),
-            Step::Silent => {}
+            Step::Read { length, is_end, checksum } => {
+                self.reply(answer, &read_response(length, is_end, checksum));
+            }
+            Step::HandedOver(_) | Step::Silent => {}
             Step::Broken => self.report_broken(answer),
             Step::Wait(wait) => {
                 let id = self.tasks.reserve();
                 self.park(id, Task::new(answer, Work::Read(read)), wait);
             }
-            Step::Become(work) => self.start(Task::new(answer, *work)),
+            Step::Become(left) => self.start(Task::new(answer, Work::from(*left))),
         }
     }
 
     pub(crate) fn step_read(&mut self, answer: ReplyTo, task: &mut ReadTask) -> Step {
-        if self.is_barred(answer, task.file) {
-            self.give_back(task.file, task.borrowed);
+        let Reading { file, borrowed, .. } = task.reading;
+        if self.is_barred(answer, file) {
+            self.give_back(file, borrowed);
             return Step::failed(Status::Access);
         }
         let mut pieces = Pieces::new();
@@ -106,24 +127,24 @@ impl Reactor {
     }
 
     /// Looks for what is left of a read.
-    fn look_on(&mut self, task: &ReadTask, pieces: &mut Pieces) -> Read {
-        self.cache.read(task.file, task.place(), task.length - task.done, pieces)
+    fn look_on(&mut self, task: &ReadTask, pieces: &mut Pieces) -> Look {
+        let mut ahead = Vec::new();
+        let found = self.files().look(&task.reading, pieces, &mut ahead);
+        self.submit_fills(ahead);
+        found
     }
 
     fn go_on_reading(
         &mut self,
         answer: ReplyTo,
         task: &mut ReadTask,
-        mut found: Read,
+        mut found: Look,
         mut pieces: Pieces,
     ) -> Step {
         loop {
             match found {
-                Read::Hit { length, is_end, wants_more } => {
-                    if wants_more {
-                        self.read_ahead(task.file);
-                    }
-                    task.done += length;
+                Look::Hit(Found { length, is_end }) => {
+                    task.reading.done += length;
                     if let ReadTarget::Sealed(_, bytes) = &mut task.target {
                         for piece in &pieces {
                             let offset = usize::try_from(piece.offset).unwrap_or(usize::MAX);
@@ -131,7 +152,7 @@ impl Reactor {
                         }
                         self.unpin_all(&mut pieces);
                     }
-                    if task.done == task.length || is_end {
+                    if task.reading.left() == 0 || is_end {
                         return self.finish_read(answer, task, &mut pieces, is_end);
                     }
                     if matches!(task.target, ReadTarget::Direct(_)) {
@@ -142,12 +163,11 @@ impl Reactor {
                         return self.finish_read(answer, task, &mut pieces, false);
                     }
                 }
-                Read::Miss => {
-                    let (at, left) = (task.place(), task.length - task.done);
-                    if let Some(wait) = self.fill(task.file, at, left, task.hint) {
+                Look::Needs(need) => {
+                    if let Some(wait) = self.meet(need) {
                         // An inline answer starts over; what it found is let go.
                         if matches!(task.target, ReadTarget::Inline) {
-                            task.done = 0;
+                            task.reading.done = 0;
                         }
                         self.unpin_all(&mut pieces);
                         return Step::Wait(wait);
@@ -158,7 +178,8 @@ impl Reactor {
         }
     }
 
-    /// Plans what a miss needs. `None` if it is there now.
+    /// What a read needs that has found nothing, as far as it must be waited for. `None` if it is
+    /// there now.
     pub(crate) fn fill(
         &mut self,
         file: CachedFile,
@@ -166,16 +187,8 @@ impl Reactor {
         left: u32,
         hint: CacheHint,
     ) -> Option<Wait> {
-        let mut jobs = Vec::new();
-        match self.cache.plan_fill(file, at, left, hint, &mut jobs) {
-            Planned::Ready => None,
-            Planned::Wait => Some(Wait::File(file)),
-            Planned::Pressure => {
-                self.flush_due();
-                Some(Wait::Room)
-            }
-            Planned::Jobs => self.fill_or_wait(file, jobs),
-        }
+        let need = self.files().needs_of(file, (at, left), hint)?;
+        self.meet(need)
     }
 
     pub(crate) fn read_ahead(&mut self, file: CachedFile) {
@@ -192,16 +205,16 @@ impl Reactor {
         pieces: &mut Pieces,
         is_end: bool,
     ) -> Step {
-        let length = task.done;
+        let Reading { file, done: length, borrowed, .. } = task.reading;
         let step = match &task.target {
             ReadTarget::Direct(_) => {
                 let here: u32 = pieces.iter().map(|piece| piece.length).sum();
                 self.place(answer, task, here, pieces);
-                Step::done(Ended::Read { length, is_end, checksum: Checksum::NONE })
+                Step::Read { length, is_end, checksum: Checksum::NONE }
             }
             ReadTarget::Sealed(buffers, bytes) => {
                 match self.place_bytes(answer, bytes, buffers.as_slice()) {
-                    Ok(checksum) => Step::done(Ended::Read { length, is_end, checksum }),
+                    Ok(checksum) => Step::Read { length, is_end, checksum },
                     Err(status) => Step::failed(status),
                 }
             }
@@ -219,7 +232,7 @@ impl Reactor {
                 Step::Silent
             }
         };
-        self.give_back(task.file, task.borrowed);
+        self.give_back(file, borrowed);
         step
     }
 
@@ -231,7 +244,7 @@ impl Reactor {
         if length == 0 {
             return;
         }
-        let start = task.done - length;
+        let start = task.reading.done - length;
         let spans: arrayvec::ArrayVec<Span, { dafs_store::cache::PIECE_COUNT_MAX }> =
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
         let cookie = self.lend(answer, pieces, length);
@@ -255,16 +268,6 @@ impl Reactor {
             self.cache.unpin(piece.pin);
         }
     }
-}
-
-pub(crate) fn read_task(
-    io: IoFile,
-    offset: u64,
-    length: u32,
-    hint: CacheHint,
-    target: ReadTarget,
-) -> ReadTask {
-    ReadTask { file: io.file, offset, length, done: 0, hint, target, borrowed: io.borrowed }
 }
 
 /// Octets gathered for one read in a session with checksums.

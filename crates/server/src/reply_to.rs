@@ -5,6 +5,7 @@ use dafs_filer::KeptSession;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 
+pub use crate::files::under_way::TaskId;
 use crate::meter::reading::Reading;
 
 /// Where a reply goes.
@@ -68,10 +69,6 @@ impl ReplyTo {
         (self.kept, self.is_kept_later) = (session, session.is_some());
     }
 }
-
-/// Names a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TaskId(pub u32);
 
 /// Names a chain, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

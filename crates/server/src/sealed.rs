@@ -41,10 +41,10 @@ impl Reactor {
     }
 
     fn fetch_sealed(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
-        if !self.has_room_for_sealed(answer, task.length as usize) {
+        if !self.has_room_for_sealed(answer, task.writing.length as usize) {
             return Some(Step::Wait(Wait::Room));
         }
-        let staging = match self.stage(vec![0; task.length as usize].into()) {
+        let staging = match self.stage(vec![0; task.writing.length as usize].into()) {
             Ok(staging) => staging,
             Err(status) => return Some(self.refuse_write(answer, task, status)),
         };
@@ -53,8 +53,8 @@ impl Reactor {
             return None;
         };
         *place = Some(staging.clone());
-        let spans = Spans::from_iter([Span { offset: 0, length: task.length }]);
-        let cut = Cut::new(&spans, buffers.as_slice(), 0, task.length);
+        let spans = Spans::from_iter([Span { offset: 0, length: task.writing.length }]);
+        let cut = Cut::new(&spans, buffers.as_slice(), 0, task.writing.length);
         (task.transfers_left, task.transfer_failed) =
             self.fetch_all(id, answer.endpoint, cut, staging.region);
         if task.transfers_left > 0 {
@@ -77,7 +77,7 @@ impl Reactor {
             return Some(self.refuse_broken(answer, task));
         }
         let WriteSource::Sealed { expected, .. } = &task.source else { return None };
-        let (expected, length) = (*expected, task.length as usize);
+        let (expected, length) = (*expected, task.writing.length as usize);
         if length <= IN_PLACE_BYTES_MAX {
             let is_good = sum_of(&memory, 0..length, || ()) == expected;
             return self.judge_sum(answer, task, memory, is_good);
@@ -119,10 +119,10 @@ impl Reactor {
     }
 
     fn hold_sealed(&mut self, answer: ReplyTo, task: &mut WriteTask) {
-        task.sealed_bytes = task.length;
-        self.writes.hold_sealed(task.length);
+        task.sealed_bytes = task.writing.length;
+        self.writes.hold_sealed(task.writing.length);
         if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-            channel.sealed_bytes += task.length as usize;
+            channel.sealed_bytes += task.writing.length as usize;
         }
     }
 
@@ -133,7 +133,7 @@ impl Reactor {
             if let Some(channel) = self.channels.get_mut(answer.endpoint) {
                 channel.sealed_bytes -= task.sealed_bytes as usize;
             }
-            self.on_progress(Progress { file: task.file, error: None });
+            self.on_progress(Progress { file: task.writing.file, error: None });
         }
     }
 }

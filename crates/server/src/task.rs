@@ -5,21 +5,20 @@
 //! open in the cache. Tasks are bounded by the credits of all sessions, since each holds
 //! one.
 
-use std::sync::Arc;
-
 use dafs_dat::EndpointId;
 use dafs_filer::locks::{ByteRange, LockMode};
-use dafs_journal::RecordNumber;
 use dafs_memory::Memory;
-use dafs_ops::{AttributeSet, Close, LockSpan, Opened};
-use dafs_store::AttributeChanges;
-use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, QuickMap, Stability, StateId};
+use dafs_store::cache::{CachedFile, CommitTicket};
+use dafs_types::{FileHandle, QuickMap, StateId};
 use dafs_wire::DirectBuffer;
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
-use crate::caller::Asker;
+use crate::files::left::{CommitTask, GrantTask, Left, SizeTask, TimesTask};
+use crate::files::reading::Reading;
+pub(crate) use crate::files::under_way::Wait;
+use crate::files::under_way::{Reach, UnderWay};
+use crate::files::writing::Writing;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::transfer::Staging;
 use crate::undo::seen::UndoSeen;
@@ -77,72 +76,44 @@ pub enum WriteSource {
 
 /// A read under way.
 #[derive(Debug)]
-pub struct ReadTask {
-    pub file: CachedFile,
-    pub offset: u64,
-    pub length: u32,
-    pub done: u32,
-    pub hint: CacheHint,
+pub(crate) struct ReadTask {
+    pub reading: Reading,
     pub target: ReadTarget,
-    /// A file opened for this request alone (anonymous state).
-    pub borrowed: bool,
-}
-
-impl ReadTask {
-    /// Where in the file it goes on.
-    pub fn place(&self) -> u64 {
-        self.offset + u64::from(self.done)
-    }
 }
 
 /// A write or append under way.
 #[derive(Debug)]
-pub struct WriteTask {
-    pub file: CachedFile,
-    pub offset: u64,
-    pub length: u32,
-    pub done: u32,
-    pub stability: Stability,
+pub(crate) struct WriteTask {
+    pub writing: Writing,
     pub source: WriteSource,
-    /// The room now being filled, and transfers into it not yet done.
-    pub token: Option<WriteToken>,
     /// What it holds of the room for sealed writes.
     pub sealed_bytes: u32,
+    /// Transfers into its room that are not done yet.
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    pub is_append: bool,
-    /// The append has its place at the end of the file, which nobody else may take.
-    pub has_place: bool,
-    /// That is in the journal.
-    pub has_intent: bool,
-    pub borrowed: bool,
-    /// Undo that was kept when it was let in.
-    pub undo_seen: UndoSeen,
 }
 
-/// What a commit answers in the end.
+impl WriteTask {
+    /// One that has not begun.
+    pub fn new(writing: Writing, source: WriteSource) -> Self {
+        Self { writing, source, sealed_bytes: 0, transfers_left: 0, transfer_failed: false }
+    }
+}
+
+/// Data on its way to the file or to stable storage, for somebody here who goes on then.
+#[derive(Debug)]
+pub(crate) struct FlushTask {
+    pub ticket: CommitTicket,
+    pub file: CachedFile,
+    pub whose: FlushOf,
+}
+
+/// Who waits for data to be in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum CommitReply {
-    Commit,
-    Write {
-        length: u32,
-        stability: Stability,
-    },
-    /// With the place at the file's end, if the next append must wait for this one's outcome.
-    Append {
-        offset: u64,
-        stability: Stability,
-        has_place: bool,
-    },
-    Close {
-        /// Not before this is durable.
-        after: RecordNumber,
-    },
-    /// Nothing: strands of batches wait for it.
+pub(crate) enum FlushOf {
+    /// Strands of batches.
     Batches,
-    /// What ends auto-recovery locks comes behind it.
-    Ending(Ending),
-    /// The file itself.
+    /// Whoever is to get the file itself.
     HandOver(FileAsked),
 }
 
@@ -152,79 +123,6 @@ pub struct FileAsked {
     pub file: FileHandle,
     pub state: StateId,
     pub delegation: StateId,
-}
-
-/// A request that makes final what was changed under auto-recovery locks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ending {
-    Unlock(LockSpan),
-    Close(Close),
-}
-
-/// Data on its way to the file or to stable storage.
-#[derive(Debug)]
-pub struct CommitTask {
-    pub ticket: CommitTicket,
-    pub file: CachedFile,
-    pub reply: CommitReply,
-    pub borrowed: bool,
-}
-
-/// A change of size on its way, other attributes follow.
-#[derive(Debug)]
-pub(crate) struct SizeTask {
-    /// Who asked; the connection may be gone by the time it is done.
-    pub who: Arc<Asker>,
-    pub file: CachedFile,
-    /// The file is open for this request alone.
-    pub borrowed: bool,
-    pub handle: FileHandle,
-    pub size: u64,
-    /// Undo that was kept when it was let in.
-    pub undo_seen: UndoSeen,
-    /// The job has been given away.
-    pub started: bool,
-    pub rest: AttributeChanges,
-    pub set: AttributeSet,
-    /// What to answer when the size is set: SETATTR's result, or that of an OPEN.
-    pub reply: SizeReply,
-}
-
-/// Times to be set, once what was written before is in the file: its way there sets them, too.
-#[derive(Debug)]
-pub(crate) struct TimesTask {
-    /// Who asked; the connection may be gone by the time it is done.
-    pub who: Arc<Asker>,
-    pub file: CachedFile,
-    /// The file is open for this request alone.
-    pub borrowed: bool,
-    pub handle: FileHandle,
-    pub ticket: CommitTicket,
-    pub times: AttributeChanges,
-    pub set: AttributeSet,
-}
-
-/// Who asked for a change of size.
-#[derive(Clone, Debug)]
-pub enum SizeReply {
-    SetAttributes,
-    Open(Box<(Opened, RecordNumber)>),
-}
-
-/// A granted lock whose answer waits for what others have under way.
-#[derive(Debug)]
-pub struct GrantTask {
-    pub file: Option<CachedFile>,
-    pub range: ByteRange,
-    pub mode: LockMode,
-    pub after: RecordNumber,
-}
-
-impl GrantTask {
-    /// Whether somebody else's transfers are under way in the range.
-    pub fn waits(&self, tasks: &Tasks) -> bool {
-        self.file.is_some_and(|file| tasks.has_conflicting(file, self.range, self.mode))
-    }
 }
 
 /// Client data fetched before a request can be understood (SETATTR_DIRECT).
@@ -253,6 +151,7 @@ pub(crate) enum Work {
     Read(ReadTask),
     Write(WriteTask),
     Commit(CommitTask),
+    Flush(FlushTask),
     Size(SizeTask),
     Times(TimesTask),
     Fetch(FetchTask),
@@ -272,40 +171,53 @@ impl Work {
     /// The file it works on.
     pub fn file(&self) -> Option<CachedFile> {
         match self {
-            Work::Read(task) => Some(task.file),
-            Work::Write(task) => Some(task.file),
+            Work::Read(task) => Some(task.reading.file),
+            Work::Write(task) => Some(task.writing.file),
             Work::Commit(task) => Some(task.file),
+            Work::Flush(task) => Some(task.file),
             Work::Size(task) => Some(task.file),
             Work::Times(task) => Some(task.file),
             Work::Strand(strand) => Some(strand.file),
             Work::Fetch(_) | Work::Grant(_) | Work::SealedBatch(_) => None,
         }
     }
+
+    /// What it may yet do to its file while it waits.
+    fn reach(&self) -> Option<Reach> {
+        match self {
+            Work::Read(ReadTask { reading, .. }) => {
+                Some(Reach::of(reading.file, (reading.offset, reading.length), None))
+            }
+            Work::Write(task) => Some(task.writing.reach()),
+            Work::Size(task) => Some(task.reach()),
+            Work::Strand(strand) => Some(strand.reach()),
+            // What a batch writes passes everything again once it has been looked at.
+            Work::SealedBatch(_)
+            | Work::Commit(_)
+            | Work::Flush(_)
+            | Work::Times(_)
+            | Work::Fetch(_)
+            | Work::Grant(_) => None,
+        }
+    }
 }
 
-/// Why a task stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Until something moves on this file.
-    File(CachedFile),
-    /// Until something moves anywhere.
-    Room,
-    /// Until its own transfers are done.
-    Transfers,
-    /// Until the journal has its intent.
-    Journal,
-    /// Until what it has written is stable.
-    Commit,
-    /// Until what it overwrites is saved.
-    Undo,
-    /// Until what was fetched for it is summed.
-    Sum,
+impl From<Left> for Work {
+    fn from(left: Left) -> Self {
+        match left {
+            Left::Commit(task) => Self::Commit(task),
+            Left::Size(task) => Self::Size(task),
+            Left::Times(task) => Self::Times(task),
+            Left::Grant(task) => Self::Grant(task),
+        }
+    }
 }
 
 /// All parked tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
+    under_way: UnderWay,
     free: Vec<u32>,
     by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
@@ -354,6 +266,7 @@ impl Tasks {
 
     /// Parks a task under its name.
     pub fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
+        self.under_way.enter(id, task.work.reach());
         self.slots[id.0 as usize] = Some(task);
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
@@ -387,6 +300,7 @@ impl Tasks {
         if let Some(began) = self.began.get_mut(id.0 as usize) {
             *began = 0;
         }
+        self.under_way.leave(id);
         self.slots.get_mut(id.0 as usize)?.take()
     }
 
@@ -408,79 +322,25 @@ impl Tasks {
         [for_file, std::mem::take(&mut self.for_room)]
     }
 
-    /// Whether a read or write is parked that a lock stands against.
-    pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
-        let meets = |offset: u64, length: u32| {
-            let reach = ByteRange::new(offset, u64::from(length.max(1)));
-            reach.is_none_or(|reach| reach.overlaps(range))
-        };
-        self.slots.iter().flatten().any(|task| match &task.work {
-            Work::Read(read) => {
-                read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
-            }
-            Work::Write(write) if write.is_append && !write.has_place => write.file == file,
-            Work::Write(write) => write.file == file && meets(write.offset, write.length),
-            Work::Strand(strand) => {
-                let minds = !strand.is_read() || mode == LockMode::Write;
-                strand.file == file && minds && meets(strand.offset, strand.length)
-            }
-            Work::Size(size) => size.file == file && size.size <= range.last(),
-            Work::Commit(_)
-            | Work::Times(_)
-            | Work::Fetch(_)
-            | Work::Grant(_)
-            | Work::SealedBatch(_) => false,
-        })
+    /// What parked tasks may yet do to files.
+    #[inline]
+    pub fn under_way(&self) -> &UnderWay {
+        &self.under_way
     }
 
-    /// Whether a change of a range is parked that has seen such undo when it was let in.
+    /// As [`UnderWay::has_conflicting`].
+    pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
+        self.under_way.has_conflicting(file, range, mode)
+    }
+
+    /// As [`UnderWay::has_change`].
     pub fn has_change(
         &self,
         file: CachedFile,
         range: ByteRange,
         has_seen: impl Fn(UndoSeen) -> bool,
     ) -> bool {
-        let meets = |offset: u64, length: u32| {
-            let reach = ByteRange::new(offset, u64::from(length.max(1)));
-            reach.is_none_or(|reach| reach.overlaps(range))
-        };
-        self.slots.iter().flatten().any(|task| match &task.work {
-            Work::Write(write) => {
-                let is_anywhere = write.is_append && !write.has_place;
-                write.file == file
-                    && has_seen(write.undo_seen)
-                    && (is_anywhere || meets(write.offset, write.length))
-            }
-            Work::Strand(strand) => {
-                !strand.is_read()
-                    && strand.file == file
-                    && has_seen(strand.undo_seen)
-                    && meets(strand.offset, strand.length)
-            }
-            Work::Size(size) => {
-                size.file == file && has_seen(size.undo_seen) && size.size <= range.last()
-            }
-            Work::Read(_)
-            | Work::Commit(_)
-            | Work::Times(_)
-            | Work::Fetch(_)
-            | Work::Grant(_)
-            | Work::SealedBatch(_) => false,
-        })
-    }
-
-    /// Whether something is parked that may yet change a file.
-    pub fn is_changing(&self, file: CachedFile) -> bool {
-        self.slots.iter().flatten().any(|task| match &task.work {
-            Work::Write(write) => write.file == file,
-            Work::Size(size) => size.file == file,
-            Work::Strand(strand) => strand.file == file && !strand.is_read(),
-            // Its octets pass everything again once they have been looked at.
-            Work::SealedBatch(_) => false,
-            Work::Read(_) | Work::Commit(_) | Work::Times(_) | Work::Fetch(_) | Work::Grant(_) => {
-                false
-            }
-        })
+        self.under_way.has_change(file, range, has_seen)
     }
 
     /// Tasks parked now.

@@ -1,4 +1,5 @@
-//! WRITE and COMMIT: from the client's memory into the cache, and on to the disk.
+//! WRITE and COMMIT: from the client's memory to where the cache has room
+//! ([`crate::files::writing`]), and on to the disk.
 //!
 //! Invariant: bytes go into spans whose token is held, and the token comes back to
 //! the cache whether they arrived or not.
@@ -6,22 +7,23 @@
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
 use dafs_memory::Memory;
-use dafs_ops::{Appended, Committed, Written};
-use dafs_store::StoreError;
-use dafs_store::cache::{CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
+use dafs_ops::Written;
+use dafs_store::cache::{FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{Stability, Status};
 use dafs_wire::messages::{Placement, WriteDirect, WriteInline};
 use dafs_wire::{Checksum, Response};
 
 use crate::answers::written_response;
-use crate::data::{IoFile, Step, check_range, take_buffers};
+use crate::data::{Step, take_buffers};
+use crate::files::io::check_range;
+use crate::files::left::CommitTask;
+use crate::files::writing::{Room, Writing, verifier_of};
 use crate::hits::{Wanted, Way};
-use crate::jobs::Job;
 use crate::meter::Moved;
-use crate::outcome::{Ended, NotDone};
+use crate::outcome::{NotDone, Now};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::task::{Buffers, CommitReply, CommitTask, Task, Wait, Work, WriteSource, WriteTask};
+use crate::task::{Buffers, FlushOf, FlushTask, Task, Wait, Work, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Cut};
 use crate::undo::UndoGate;
 
@@ -49,8 +51,8 @@ impl Reactor {
         }
         let source = self.direct_source(answer, buffers, length, request.checksum);
         let answer = self.keep_begun(answer);
-        let work = Work::Write(write_task(io, offset, length, stability, source));
-        self.start(Task::new(answer, work));
+        let writing = Writing::new(io, offset, length, stability);
+        self.start(Task::new(answer, Work::Write(WriteTask::new(writing, source))));
         Ok(())
     }
 
@@ -81,11 +83,11 @@ impl Reactor {
         let reach = (request.offset, u64::from(length));
         self.check_locks(request.state, &request.file, reach, IoKind::Write)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
-        let task = |source| write_task(io, request.offset, length, request.stability, source);
+        let writing = Writing::new(io, request.offset, length, request.stability);
         if length == 0 || self.keeps_undo() {
             // Needs no room, and changes nothing; or may have to wait.
-            let work = Work::Write(task(WriteSource::Octets(octets.into())));
-            self.start(Task::new(answer, work));
+            let task = WriteTask::new(writing, WriteSource::Octets(octets.into()));
+            self.start(Task::new(answer, Work::Write(task)));
             return Ok(());
         }
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
@@ -100,12 +102,12 @@ impl Reactor {
                 let progress = self.cache.write_done(token, self.life.now());
                 self.on_progress(progress);
                 self.give_back(io.file, io.borrowed);
-                let response = self.write_response(length, Stability::Unstable);
+                let response = self.write_response(length);
                 self.reply_moved(answer, &response);
             }
             found => {
-                let task = task(WriteSource::Octets(octets.into()));
-                self.start_write_with(answer, task, found, &spans, jobs);
+                let task = WriteTask::new(writing, WriteSource::Octets(octets.into()));
+                self.start_write_with(answer, task, (found, jobs), &mut spans);
             }
         }
         Ok(())
@@ -116,12 +118,13 @@ impl Reactor {
         &mut self,
         answer: ReplyTo,
         mut task: WriteTask,
-        found: Prepared,
-        spans: &Spans,
-        jobs: Vec<FillJob>,
+        found: (Prepared, Vec<FillJob>),
+        spans: &mut Spans,
     ) {
         let id = self.tasks.reserve();
-        let step = self.use_room(id, answer, &mut task, found, spans, jobs);
+        let (by, part) = (self.channel_of(answer).ok(), task.writing.part());
+        let room = self.files().room_found(by, part, found, spans);
+        let step = self.use_room(id, answer, &mut task, room, spans);
         let task = Task::new(answer, Work::Write(task));
         let next = match step {
             Some(step) => self.conclude(id, task, step),
@@ -154,87 +157,67 @@ impl Reactor {
         if let Some(step) = self.unseal(id, answer, task) {
             return step;
         }
-        if task.is_append && !task.has_place {
-            match self.claim_end(task) {
-                Ok(()) => {}
-                Err(step) => return step,
+        if task.writing.is_append && !task.writing.has_place {
+            let file = task.writing.file;
+            if !self.files().claim_end(&mut task.writing) {
+                return Step::Wait(Wait::File(file));
             }
         }
-        if task.is_append && self.intends(id, answer, task) {
+        if task.writing.is_append && self.intends(id, answer, task) {
             return Step::Wait(Wait::Journal);
         }
-        while task.done < task.length {
-            let at = task.offset + u64::from(task.done);
-            let left = task.length - task.done;
-            match self.undo_gate(id, task.file, (at, u64::from(left)), task.undo_seen) {
+        let by = self.channel_of(answer).ok();
+        while task.writing.done < task.writing.length {
+            let part = task.writing.part();
+            let reach = (part.place, u64::from(part.left));
+            match self.undo_gate(id, part.file, reach, task.writing.undo_seen) {
                 UndoGate::Open => {}
                 UndoGate::Shut(wait) => return Step::Wait(wait),
                 UndoGate::Refused(status) => return self.refuse_write(answer, task, status),
             }
-            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-            let found = self.cache.prepare_write(task.file, at, left, &mut spans, &mut jobs);
-            if let Some(step) = self.use_room(id, answer, task, found, &spans, jobs) {
+            let mut spans = Spans::new();
+            let room = self.files().room(by, part, &mut spans);
+            if let Some(step) = self.use_room(id, answer, task, room, &spans) {
                 return step;
             }
         }
         self.finish_write(answer, task)
     }
 
-    /// Goes on with what the cache said when it was asked for room. A step if the write does
-    /// not go on at once.
-    pub(crate) fn use_room(
+    /// Goes on with what a write was told when it asked for room. A step if the write does not go
+    /// on at once.
+    fn use_room(
         &mut self,
         id: TaskId,
         answer: ReplyTo,
         task: &mut WriteTask,
-        found: Prepared,
+        room: Room,
         spans: &Spans,
-        jobs: Vec<FillJob>,
     ) -> Option<Step> {
-        match found {
-            Prepared::Ready(token) => match &task.source {
-                WriteSource::Octets(bytes) => {
-                    let from = task.done as usize;
-                    let to = from + token.length() as usize;
-                    self.copy_in(&bytes[from..to], spans);
-                    task.done += token.length();
-                    let progress = self.cache.write_done(token, self.life.now());
-                    self.on_progress(progress);
-                    None
-                }
-                WriteSource::Good(memory) => {
-                    let (memory, from) = (memory.clone(), task.done as usize);
-                    self.copy_in_from(&memory, from, spans);
-                    task.done += token.length();
-                    let progress = self.cache.write_done(token, self.life.now());
-                    self.on_progress(progress);
-                    None
-                }
-                // Before they are looked at they are given no room.
-                WriteSource::Direct(_)
-                | WriteSource::Sealed { .. }
-                | WriteSource::Fetched { .. } => {
-                    if !self.fetch_into(id, answer, task, token, spans) {
-                        return Some(Step::Wait(Wait::Transfers));
-                    }
-                    self.end_room(answer, task)
-                }
-            },
-            Prepared::Fill => self.fill_or_wait(task.file, jobs).map(Step::Wait),
-            Prepared::Wait => Some(Step::Wait(Wait::File(task.file))),
-            Prepared::Pressure => {
-                self.flush_due();
-                Some(Step::Wait(Wait::Room))
+        let token = match room {
+            Room::Ready(token) => token,
+            Room::Needs(need) => return self.meet(need).map(Step::Wait),
+            Room::Failed(error) => return Some(self.refuse_write(answer, task, error.into())),
+        };
+        let from = task.writing.done as usize;
+        match &task.source {
+            WriteSource::Octets(bytes) => {
+                let to = from + token.length() as usize;
+                self.copy_in(&bytes[from..to], spans);
+                task.writing.token = Some(token);
             }
-            Prepared::Lost(_) => {
-                let (at, left) = (task.offset + u64::from(task.done), task.length - task.done);
-                let (mut spans, mut jobs, place) =
-                    (Spans::new(), Vec::new(), (task.file, at, left));
-                let found = self.prepare_beside_loss(answer.endpoint, place, &mut spans, &mut jobs);
-                self.use_room(id, answer, task, found, &spans, jobs)
+            WriteSource::Good(memory) => {
+                self.copy_in_from(memory, from, spans);
+                task.writing.token = Some(token);
             }
-            Prepared::Failed(error) => Some(self.refuse_write(answer, task, error.into())),
+            // Before they are looked at they are given no room.
+            WriteSource::Direct(_) | WriteSource::Sealed { .. } | WriteSource::Fetched { .. } => {
+                if !self.fetch_into(id, answer, task, token, spans) {
+                    return Some(Step::Wait(Wait::Transfers));
+                }
+            }
         }
+        self.end_room(answer, task)
     }
 
     /// Ends a write that failed.
@@ -256,45 +239,30 @@ impl Reactor {
 
     /// Gives the room that was filled to the file. A step if the write ends with it.
     fn end_room(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
-        let token = task.token.take()?;
-        if task.transfer_failed {
-            let progress = self.cache.write_abort(token, self.life.now());
-            self.on_progress(progress);
-            return Some(self.refuse_broken(answer, task));
+        let token = task.writing.token.take()?;
+        let has_arrived = !task.transfer_failed;
+        if has_arrived {
+            task.writing.done += token.length();
         }
-        task.done += token.length();
-        let progress = self.cache.write_done(token, self.life.now());
+        let progress = self.files().filled(token, has_arrived);
         self.on_progress(progress);
-        None
+        if has_arrived { None } else { Some(self.refuse_broken(answer, task)) }
     }
 
     /// All bytes are in the cache: answer, or make them stable first.
     fn finish_write(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Step {
-        if task.is_append {
+        if task.writing.is_append {
             // Its results do not say how much it was.
-            self.note_moved(answer.endpoint, answer.reading, Moved::Written(task.length));
+            let moved = Moved::Written(task.writing.length);
+            self.note_moved(answer.endpoint, answer.reading, moved);
         }
-        if task.stability == Stability::Unstable {
-            self.end_write(answer, task);
-            return Step::done(Ended::Written(self.written(task.length, Stability::Unstable)));
-        }
-        let (file, stability) = (task.file, task.stability);
-        let length = u64::from(task.length);
-        let listener = self.listener_at(answer.endpoint, file);
-        let ticket = self.cache.commit_begin(file, task.offset, length, stability, listener);
-        let reply = if task.is_append {
-            let has_place = std::mem::take(&mut task.has_place) && task.has_intent;
-            if !has_place {
-                self.release_place(task.file);
-            }
-            CommitReply::Append { offset: task.offset, stability, has_place }
-        } else {
-            CommitReply::Write { length: task.length, stability }
-        };
+        let by = self.channel_of(answer).ok();
+        let now = self.files().finish_write(by, &mut task.writing);
         self.release(answer, task);
-        let borrowed = task.borrowed;
-        let commit = CommitTask { ticket, file, reply, borrowed };
-        Step::Become(Box::new(Work::Commit(commit)))
+        if let Now::Done(_) = now {
+            self.give_back(task.writing.file, task.writing.borrowed);
+        }
+        now.into()
     }
 
     /// Has the client's bytes come into the room. True if they are there, or never will be.
@@ -307,10 +275,10 @@ impl Reactor {
         spans: &Spans,
     ) -> bool {
         let WriteSource::Direct(buffers) = &task.source else { return true };
-        let cut = Cut::new(spans, buffers.as_slice(), task.done, token.length());
+        let cut = Cut::new(spans, buffers.as_slice(), task.writing.done, token.length());
         (task.transfers_left, task.transfer_failed) =
             self.fetch_all(id, answer.endpoint, cut, self.arena);
-        task.token = Some(token);
+        task.writing.token = Some(token);
         task.transfers_left == 0
     }
 
@@ -359,127 +327,51 @@ impl Reactor {
         }
     }
 
-    /// What a write has done.
+    /// What an unstable write answers.
     #[inline]
-    pub(crate) fn written(&self, length: u32, committed: Stability) -> Written {
-        Written { length, committed, verifier: self.write_verifier() }
-    }
-
-    /// What a write answers.
-    #[inline]
-    pub(crate) fn write_response(&self, length: u32, committed: Stability) -> Response<'static> {
-        written_response(&self.written(length, committed))
+    pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
+        let verifier = verifier_of(self.boot, &self.cache);
+        written_response(&Written { length, committed: Stability::Unstable, verifier })
     }
 
     /// Whatever a write kept others from besides its room.
     fn release(&mut self, answer: ReplyTo, task: &WriteTask) {
-        self.release_end(task);
+        if task.writing.has_place {
+            self.leave_end(task.writing.file);
+        }
         self.release_sealed(answer, task);
     }
 
     /// Whatever a write held besides its room.
     pub(crate) fn end_write(&mut self, answer: ReplyTo, task: &WriteTask) {
         self.release(answer, task);
-        self.give_back(task.file, task.borrowed);
+        self.give_back(task.writing.file, task.writing.borrowed);
     }
 
     pub(crate) fn step_commit(&mut self, answer: ReplyTo, task: &mut CommitTask) -> Step {
-        loop {
-            match self.cache.commit_step(&mut task.ticket) {
-                CommitStep::Flush(job) => {
-                    if !self.run_or_submit(Job::Flush(job)) {
-                        return Step::Wait(Wait::File(task.file));
-                    }
-                }
-                CommitStep::Sync(job) => {
-                    if !self.run_or_submit(Job::Sync(job)) {
-                        return Step::Wait(Wait::File(task.file));
-                    }
-                }
-                CommitStep::Wait => return Step::Wait(Wait::File(task.file)),
-                CommitStep::Done(result) => return self.finish_commit(answer, task, result),
-            }
+        let Some(result) = self.push_commit(&mut task.ticket) else {
+            return Step::Wait(Wait::File(task.file));
+        };
+        let by = self.channel_of(answer).ok();
+        let (now, moved) = self.files().finish_commit(by, task, result);
+        if let Some(progress) = moved {
+            self.on_progress(progress);
         }
+        now.into()
     }
 
-    fn finish_commit(
-        &mut self,
-        answer: ReplyTo,
-        task: &CommitTask,
-        result: Result<(), StoreError>,
-    ) -> Step {
-        match task.reply {
-            CommitReply::Close { after } => {
-                return Step::Done(self.files().finish_close(task.file, after, result));
-            }
-            CommitReply::Batches => {
+    pub(crate) fn step_flush(&mut self, answer: ReplyTo, task: &mut FlushTask) -> Step {
+        let Some(result) = self.push_commit(&mut task.ticket) else {
+            return Step::Wait(Wait::File(task.file));
+        };
+        match task.whose {
+            FlushOf::Batches => {
                 self.end_sync(task.file, result);
-                return Step::Silent;
+                Step::Silent
             }
-            CommitReply::HandOver(request) => {
-                return self.finish_hand_over(answer, &request, task.file, result);
-            }
-            CommitReply::Append { .. }
-            | CommitReply::Commit
-            | CommitReply::Write { .. }
-            | CommitReply::Ending(_) => {}
-        }
-        if result.is_err() {
-            self.note_heard(answer.endpoint, task.file);
-        }
-        if let CommitReply::Append { has_place: true, .. } = task.reply {
-            self.release_place(task.file);
-        }
-        self.give_back(task.file, task.borrowed);
-        if let Err(error) = result {
-            return Step::failed(error);
-        }
-        match task.reply {
-            CommitReply::Write { length, stability } => {
-                Step::done(Ended::Written(self.written(length, stability)))
-            }
-            CommitReply::Append { offset, stability: committed, .. } => {
-                let verifier = self.write_verifier();
-                Step::done(Ended::Appended(Appended { offset, committed, verifier }))
-            }
-            CommitReply::Ending(ending) => {
-                let channel = self.channels.get(answer.endpoint).map(|channel| channel.id);
-                let Some(channel) = channel else { return Step::failed(Status::BadSession) };
-                self.files().end_now(channel, &ending).map_or_else(Step::failed, Step::from)
-            }
-            CommitReply::Commit
-            | CommitReply::Close { .. }
-            | CommitReply::Batches
-            | CommitReply::HandOver(_) => {
-                Step::done(Ended::Committed(Committed { verifier: self.write_verifier() }))
+            FlushOf::HandOver(request) => {
+                self.finish_hand_over(answer, &request, task.file, result)
             }
         }
-    }
-}
-
-/// A write that is not an append, and has not begun.
-pub(crate) fn write_task(
-    io: IoFile,
-    offset: u64,
-    length: u32,
-    stability: Stability,
-    source: WriteSource,
-) -> WriteTask {
-    WriteTask {
-        file: io.file,
-        offset,
-        length,
-        done: 0,
-        stability,
-        source,
-        token: None,
-        sealed_bytes: 0,
-        transfers_left: 0,
-        transfer_failed: false,
-        is_append: false,
-        has_place: false,
-        has_intent: false,
-        borrowed: io.borrowed,
-        undo_seen: io.undo_seen,
     }
 }

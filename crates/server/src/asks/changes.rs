@@ -12,7 +12,7 @@ use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::Task;
+use crate::task::{Task, Work};
 use crate::translate::{self, Scratch};
 
 impl Reactor {
@@ -115,7 +115,7 @@ impl Reactor {
             Now::Done((opened, after)) => {
                 self.respond(to, ReplyStatus::ok_after(after), &opened_response(&opened));
             }
-            Now::Later(work) => self.start(Task::new(to, *work)),
+            Now::Later(left) => self.start(Task::new(to, Work::from(*left))),
         }
         Ok(())
     }

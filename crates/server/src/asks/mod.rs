@@ -20,11 +20,12 @@ use crate::afterwards::Closing;
 use crate::answers::refusal_response;
 use crate::decode::components;
 use crate::delegations::Told;
+use crate::files::locks::Aborted;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::{FileAsked, Task};
+use crate::task::{FileAsked, Task, Work};
 
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
@@ -155,7 +156,7 @@ impl Reactor {
     fn follow(&mut self, to: ReplyTo, now: Now<Outcome>) -> Result<(), NotDone> {
         match now {
             Now::Done(outcome) => self.report(to, outcome),
-            Now::Later(work) => self.start(Task::new(to, *work)),
+            Now::Later(left) => self.start(Task::new(to, Work::from(*left))),
         }
         Ok(())
     }
@@ -235,8 +236,13 @@ impl Reactor {
 
     fn ask_to_abort(&mut self, to: ReplyTo, ask: &LockSpan) -> Result<(), NotDone> {
         let by = self.channel_of(to)?;
-        if let Some(outcome) = self.files().abort_lock(to, by, ask)? {
-            self.report(to, outcome);
+        match self.files().abort_lock(by, ask)? {
+            Aborted::Done(outcome) => self.report(to, outcome),
+            Aborted::RollsBack(rollbacks) => {
+                if let Some(ledger) = &mut self.ledger {
+                    ledger.undo.await_rollbacks(to, rollbacks);
+                }
+            }
         }
         Ok(())
     }

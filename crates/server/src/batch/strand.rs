@@ -17,6 +17,9 @@ use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Pin, WriteToken};
 use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};
 
+use crate::files::reading::Reading;
+use crate::files::under_way::Reach;
+use crate::files::writing::Part;
 use crate::reply_to::ReplyTo;
 use crate::transfer::Staging;
 use crate::undo::seen::UndoSeen;
@@ -69,12 +72,22 @@ impl Strand {
         self.token.as_ref().map_or(self.posted, |token| token.length())
     }
 
-    fn place(&self) -> u64 {
-        self.offset + u64::from(self.done)
+    /// What it may yet do to its file.
+    pub fn reach(&self) -> Reach {
+        let changes = (!self.is_read()).then_some(self.undo_seen);
+        Reach::of(self.file, (self.offset, self.length), changes)
     }
 
-    fn left(&self) -> u32 {
-        self.length - self.done
+    /// What of a read is left.
+    fn reading(&self) -> Reading {
+        let Self { file, offset, length, done, hint, borrowed, .. } = *self;
+        Reading { file, offset, length, done, hint, borrowed }
+    }
+
+    /// What of a write is left.
+    fn part(&self) -> Part {
+        let place = self.offset + u64::from(self.done);
+        Part { file: self.file, place, left: self.length - self.done }
     }
 
     /// What was written is stable, or is not.

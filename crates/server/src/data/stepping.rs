@@ -2,16 +2,18 @@
 
 use dafs_filer::IoKind;
 use dafs_store::StoreError;
-use dafs_store::cache::{CachedFile, FillJob};
+use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob};
 use dafs_types::{FileHandle, StateId, Status};
 
-use super::{FILLS_IN_PLACE_MAX, IoFile, Step};
-use crate::channel::RecentFile;
+use super::{FILLS_IN_PLACE_MAX, Step};
+use crate::answers::{handed_over_response, read_response};
+use crate::files::io::IoFile;
+use crate::files::needs::Need;
 use crate::jobs::Job;
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::task::{Task, Wait, Work};
+use crate::task::{ReadTask, Task, Wait, Work};
 
 impl Reactor {
     // ---- which file -----------------------------------------------------------------
@@ -26,52 +28,31 @@ impl Reactor {
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
-        let id = channel.id;
-        if let Some(recent) = channel.recent(state, handle) {
-            let (key, file) = (dafs_filer::FileKey(recent.key.0), recent.file);
-            self.filer.check_io(id, state, key, kind)?;
-            return Ok(IoFile { file, borrowed: false, undo_seen: self.undo_seen() });
+        if let Some(recent) = channel.recent.find(state, handle) {
+            let undo_seen = self.undo_seen();
+            return Ok(recent.pass(&mut self.filer, channel.id, kind, undo_seen)?);
         }
-        if state == StateId::ANONYMOUS {
-            return self.anonymous_file(answer, handle, kind);
-        }
-        let record = self.opened.record(state);
-        if record.is_none() && self.filer.is_of_delegation(state) {
-            return self.delegated_file(answer, state, handle, kind);
-        }
-        // The filer tells stale, old and plainly wrong state ids apart.
-        self.filer.check_io(id, state, self.opened.key_of(state, handle), kind)?;
-        let record = record.ok_or(Status::BadStateId)?;
-        let recent = RecentFile { state, handle: *handle, key: record.key, file: record.file };
-        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-            channel.remember(recent);
-        }
-        Ok(IoFile { file: recent.file, borrowed: false, undo_seen: self.undo_seen() })
+        self.find_io_file(answer, state, handle, kind)
     }
 
-    /// As [`crate::files::Files::anonymous_file`].
+    /// The same for a state id that was not used lately.
     #[inline(never)]
-    fn anonymous_file(
-        &mut self,
-        to: ReplyTo,
-        handle: &FileHandle,
-        kind: IoKind,
-    ) -> Result<IoFile, NotDone> {
-        let by = self.caller(to)?;
-        self.files().anonymous_file(&by, handle, kind)
-    }
-
-    /// As [`crate::files::Files::delegated_file`].
-    #[cold]
-    fn delegated_file(
+    fn find_io_file(
         &mut self,
         to: ReplyTo,
         state: StateId,
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
-        let by = self.caller(to)?;
-        Ok(self.files().delegated_file(&by, state, handle, kind)?)
+        let by = self.channel_of(to)?;
+        let Some(recent) = self.files().opened_file(by, state, handle, kind)? else {
+            let by = self.caller(to)?;
+            return self.files().unopened_file(&by, state, handle, kind);
+        };
+        if let Some(channel) = self.channels.get_mut(to.endpoint) {
+            channel.recent.remember(recent);
+        }
+        Ok(recent.opened(self.undo_seen()))
     }
 
     /// As [`crate::files::Files::check_locks`].
@@ -138,11 +119,11 @@ impl Reactor {
     /// A job has failed that a task may have waited for. `None` if it goes on all the same.
     fn fail_work(&mut self, to: ReplyTo, work: &mut Work, error: StoreError) -> Option<Step> {
         match work {
-            Work::Read(task) => {
-                self.give_back(task.file, task.borrowed);
+            Work::Read(ReadTask { reading, .. }) => {
+                self.give_back(reading.file, reading.borrowed);
                 Some(Step::failed(error))
             }
-            Work::Write(task) if task.token.is_none() => {
+            Work::Write(task) if task.writing.token.is_none() => {
                 self.end_write(to, task);
                 Some(Step::failed(error))
             }
@@ -150,11 +131,11 @@ impl Reactor {
                 self.fail_strand(strand, error);
                 Some(Step::Silent)
             }
-            Work::Size(task) if task.started => Some(self.finish_size(to, task, Err(error))),
             Work::Write(_)
             | Work::Strand(_)
             | Work::Size(_)
             | Work::Commit(_)
+            | Work::Flush(_)
             | Work::Times(_)
             | Work::Fetch(_)
             | Work::Grant(_)
@@ -170,6 +151,7 @@ impl Reactor {
                 Work::Read(read) => self.step_read(to, read),
                 Work::Write(write) => self.step_write(id, to, write),
                 Work::Commit(commit) => self.step_commit(to, commit),
+                Work::Flush(flush) => self.step_flush(to, flush),
                 Work::Size(size) => self.step_size(id, to, size),
                 Work::Times(times) => self.step_times(to, times),
                 Work::Fetch(fetch) => self.step_fetch(to, fetch),
@@ -191,13 +173,21 @@ impl Reactor {
                 self.report(task.reply_to, outcome);
                 self.end_task(id);
             }
+            Step::Read { length, is_end, checksum } => {
+                self.reply(task.reply_to, &read_response(length, is_end, checksum));
+                self.end_task(id);
+            }
+            Step::HandedOver(name) => {
+                self.reply(task.reply_to, &handed_over_response(name));
+                self.end_task(id);
+            }
             Step::Silent => self.end_task(id),
             Step::Broken => {
                 self.report_broken(task.reply_to);
                 self.end_task(id);
             }
             Step::Wait(wait) => self.park(id, task, wait),
-            Step::Become(next) => return Some(Task::new(task.reply_to, *next)),
+            Step::Become(left) => return Some(Task::new(task.reply_to, Work::from(*left))),
         }
         None
     }
@@ -240,8 +230,39 @@ impl Reactor {
         }
     }
 
+    /// Sees to what data needs first. `None` if that was done here and now; else what to wait for.
+    pub(crate) fn meet(&mut self, need: Need) -> Option<Wait> {
+        match need {
+            Need::Fills(file, jobs) => self.fill_or_wait(file, jobs),
+            Need::Progress(file) => Some(Wait::File(file)),
+            Need::Room => {
+                self.flush_due();
+                Some(Wait::Room)
+            }
+        }
+    }
+
+    /// Brings data to where a commit is to have it, as far as that goes now. `None` if it goes on
+    /// when something moves on the file.
+    pub(crate) fn push_commit(
+        &mut self,
+        ticket: &mut CommitTicket,
+    ) -> Option<Result<(), StoreError>> {
+        loop {
+            let job = match self.cache.commit_step(ticket) {
+                CommitStep::Flush(job) => Job::Flush(job),
+                CommitStep::Sync(job) => Job::Sync(job),
+                CommitStep::Wait => return None,
+                CommitStep::Done(result) => return Some(result),
+            };
+            if !self.run_or_submit(job) {
+                return None;
+            }
+        }
+    }
+
     /// Runs fills in place if they are likely to be quick. Else what to wait for.
-    pub(crate) fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
+    fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
         if self.pool.has_slow_disk(self.life.now()) || jobs.len() > FILLS_IN_PLACE_MAX {
             self.submit_fills(jobs);
             return Some(Wait::File(file));

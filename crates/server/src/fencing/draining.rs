@@ -13,6 +13,7 @@ use super::{
     Change, INTENT, KINDS, LOAN, TASK, operation_of_loan, operation_of_task, passes_again, touched,
 };
 use crate::caller::Caller;
+use crate::files::writing::Writing;
 use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
@@ -110,8 +111,8 @@ impl Reactor {
     /// Whether a request that waited may not go on.
     pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
         self.filer.has_fences() && {
-            let handle = self.cache.handle(file);
-            self.pass_file(answer, &handle).is_err()
+            let by = self.channel_of(answer).ok();
+            self.files().is_barred(by, file)
         }
     }
 
@@ -119,9 +120,9 @@ impl Reactor {
     /// part is there goes on: it is all or nothing. Of one that may not go on nothing is
     /// held back but what every write holds.
     pub(crate) fn is_write_barred(&mut self, answer: ReplyTo, task: &WriteTask) -> bool {
-        let is_whole = task.done == task.length;
-        let is_begun_append = task.is_append && task.done > 0;
-        if is_whole || is_begun_append || !self.is_barred(answer, task.file) {
+        let Writing { file, length, done, is_append, .. } = task.writing;
+        let (is_whole, is_begun_append) = (done == length, is_append && done > 0);
+        if is_whole || is_begun_append || !self.is_barred(answer, file) {
             return false;
         }
         if let WriteSource::Sealed { staging: Some(staging), .. } = &task.source {
@@ -236,6 +237,7 @@ impl Reactor {
                     Work::SealedBatch(_)
                     | Work::Read(_)
                     | Work::Commit(_)
+                    | Work::Flush(_)
                     | Work::Size(_)
                     | Work::Times(_)
                     | Work::Fetch(_)

@@ -18,9 +18,9 @@ use dafs_types::{
 use crate::caller::{Asker, Caller};
 use crate::delegations::Told;
 use crate::files::Files;
+use crate::files::left::{Left, SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
-use crate::task::{SizeReply, SizeTask, TimesTask, Work};
 
 impl Files<'_> {
     /// Attributes as clients see them.
@@ -146,14 +146,13 @@ impl Files<'_> {
             true => self.borrow_file(by, handle, ShareAccess::Write)?.file,
             false => file,
         };
-        Ok(Now::later(Work::Size(SizeTask {
+        Ok(Now::later(Left::Size(SizeTask {
             who: by.who.clone(),
             file,
             borrowed,
             handle: *handle,
             size,
             undo_seen: self.undo_seen(),
-            started: false,
             rest: changes,
             set,
             reply: SizeReply::SetAttributes,
@@ -185,11 +184,11 @@ impl Files<'_> {
         (handle, file, borrowed): (FileHandle, CachedFile, bool),
         times: AttributeChanges,
         set: AttributeSet,
-    ) -> Work {
+    ) -> Left {
         // Who asks about the data hears of what is lost.
         let listener = Listener::Nobody;
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable, listener);
-        Work::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
+        Left::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 
     /// Our own change of attributes must not be taken for somebody else's.
@@ -202,7 +201,7 @@ impl Files<'_> {
     }
 
     /// Sets what was to be set besides the size. What is left to do then; it has the file.
-    pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Work>, StoreError> {
+    pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Left>, StoreError> {
         let who = &task.who;
         let mut rest = task.rest;
         let times = self.times_behind_data(&task.handle, &mut rest);

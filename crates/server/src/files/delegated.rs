@@ -21,7 +21,7 @@ impl Files<'_> {
             return None;
         }
         // What is under way may change the file after its new holder has read it.
-        if self.tasks.is_changing(open.cached) || self.keeps_undo_of(&open.handle) {
+        if self.under_way.is_changing(open.cached) || self.keeps_undo_of(&open.handle) {
             return None;
         }
         let wish = self.delegation_wish(by, can_recall, open);

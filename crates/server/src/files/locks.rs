@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use dafs_filer::locks::{
     ByteRange, Claim, LockAction, LockAnswer, LockAttributes, LockConflict, LockMode, LockRequest,
-    LockTestAnswer, Wait,
+    LockTestAnswer, RollbackId, Wait,
 };
 use dafs_filer::{ChannelId, FileKey, Touch};
 use dafs_journal::RecordNumber;
@@ -12,10 +12,17 @@ use dafs_ops::{Conflict, Lock, LockClaim, LockSpan, Partial, TestLock};
 use dafs_types::{FileHandle, Stability, Status};
 
 use crate::caller::Caller;
+use crate::files::left::{CommitTask, Ending, GrantTask, Left, Then};
 use crate::files::{Files, Notice};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
-use crate::reply_to::ReplyTo;
-use crate::task::{CommitReply, CommitTask, Ending, GrantTask, Work};
+
+/// What ending locks with all that was changed under them has come to.
+pub(crate) enum Aborted {
+    /// All is as it was.
+    Done(Outcome),
+    /// It will be once these are over.
+    RollsBack(Vec<RollbackId>),
+}
 
 impl Files<'_> {
     /// Takes a lock.
@@ -55,8 +62,8 @@ impl Files<'_> {
                     after = after.max(self.record_locker(by.channel));
                 }
                 let grant = GrantTask { file, range, mode, after };
-                Ok(match grant.waits(self.tasks) {
-                    true => Now::later(Work::Grant(grant)),
+                Ok(match grant.waits(self.under_way) {
+                    true => Now::later(Left::Grant(grant)),
                     false => Now::done(Ended::Locked, after),
                 })
             }
@@ -114,8 +121,8 @@ impl Files<'_> {
         let Some(file) = self.cache.find(handle) else { return self.end_now(channel, &ending) };
         let listener = self.listener(channel, file);
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync, listener);
-        let reply = CommitReply::Ending(ending);
-        Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed: false })))
+        let then = Then::Ending(ending);
+        Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
     /// What was changed is on stable storage.
@@ -134,26 +141,16 @@ impl Files<'_> {
         Ok(Now::done(Ended::Unlocked, after))
     }
 
-    /// Ends locks and takes back what was changed under them. Whoever asked is told under
-    /// `ticket` if that takes rollbacks.
-    pub fn abort_lock(
-        &mut self,
-        ticket: ReplyTo,
-        channel: ChannelId,
-        ask: &LockSpan,
-    ) -> Result<Option<Outcome>, Status> {
+    /// Ends locks and takes back what was changed under them.
+    pub fn abort_lock(&mut self, channel: ChannelId, ask: &LockSpan) -> Result<Aborted, Status> {
         let wanted = self.range_request(ask);
         let aborted = self.filer.abort_lock(channel, ask.state, &wanted);
         let after = self.act_on_locks();
         let rollbacks = aborted?;
-        match self.ledger {
-            // Answered when all is as it was.
-            Some(ledger) if !rollbacks.is_empty() => {
-                ledger.undo.await_rollbacks(ticket, rollbacks);
-                Ok(None)
-            }
-            _ => Ok(Some(Outcome { result: Ok(Ended::Locked), after })),
-        }
+        Ok(match rollbacks.is_empty() || self.ledger.is_none() {
+            true => Aborted::Done(Outcome { result: Ok(Ended::Locked), after }),
+            false => Aborted::RollsBack(rollbacks),
+        })
     }
 
     /// A range of a file, and nothing more.

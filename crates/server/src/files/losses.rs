@@ -14,6 +14,7 @@
 //! file hear of what nobody was told; what else they have lost the write verifier tells them.
 
 use dafs_filer::ChannelId;
+use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_types::StateId;
 
@@ -33,6 +34,21 @@ impl Files<'_> {
         let Some(first) = heard.next() else { return Listener::Anybody };
         let unheard = std::iter::once(first).chain(heard).find(|heard| *heard != count);
         Listener::Who(unheard.unwrap_or(count))
+    }
+
+    /// The same for a request that has waited: its client may be gone.
+    pub fn listener_of(&self, by: Option<ChannelId>, file: CachedFile) -> Listener {
+        by.map_or(Listener::Nobody, |by| self.listener(by, file))
+    }
+
+    /// A loss of a file that a client has not heard of. It is told now.
+    pub fn take_loss(&mut self, by: Option<ChannelId>, file: CachedFile) -> Option<StoreError> {
+        let listener = self.listener_of(by, file);
+        let error = self.cache.take_loss(file, listener)?;
+        if let Some(by) = by {
+            self.note_heard(by, file);
+        }
+        Some(error)
     }
 
     /// A client hears of all that was lost of a file so far.

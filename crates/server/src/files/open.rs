@@ -24,10 +24,10 @@ use smallvec::SmallVec;
 use crate::caller::Caller;
 use crate::delegations::FreshOpen;
 use crate::files::Files;
+use crate::files::left::{CommitTask, Ending, Left, SizeReply, SizeTask, Then};
 use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
-use crate::task::{CommitReply, CommitTask, Ending, SizeReply, SizeTask, Work};
 
 /// A file found or made, open in the store, not yet in the filer.
 struct Found {
@@ -139,14 +139,13 @@ impl Files<'_> {
             self.undo_open(by.channel, state, opened.delegation.as_ref());
             return Err(status.into());
         }
-        Ok(Now::later(Work::Size(SizeTask {
+        Ok(Now::later(Left::Size(SizeTask {
             who: by.who.clone(),
             file: cached,
             borrowed: false,
             handle,
             size: 0,
             undo_seen: self.undo_seen(),
-            started: false,
             rest: AttributeChanges::default(),
             set: AttributeSet::NONE,
             reply: SizeReply::Open(Box::new((opened, after))),
@@ -345,9 +344,8 @@ impl Files<'_> {
         }
         let listener = Listener::Who(record.heard);
         let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable, listener);
-        let reply = CommitReply::Close { after };
-        let file = record.file;
-        Ok(Now::later(Work::Commit(CommitTask { ticket, file, reply, borrowed: false })))
+        let (file, then) = (record.file, Then::Closed { after });
+        Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
     /// Whether all that was written is in the file, and an open has heard of what was lost.

@@ -8,16 +8,16 @@ use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_
 use super::{Hit, Hold, KEPT_MAX, WANTED_MAX, Wanted, Way};
 use crate::afterwards::Keeping;
 use crate::answers::read_response;
-use crate::data::IoFile;
 use crate::direct::remote_of;
+use crate::files::io::IoFile;
+use crate::files::reading::Reading;
+use crate::files::writing::Writing;
 use crate::meter::Moved;
 use crate::reactor::Reactor;
-use crate::read::read_task;
 use crate::reply_to::blank;
 use crate::respond::{QUIET, count, take_grant};
-use crate::task::{Buffers, ReadTarget, Task, Wait, Work, WriteSource, WriteTask};
+use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Loan};
-use crate::write::write_task;
 
 impl Reactor {
     /// Takes a request. It is looked up with those behind it.
@@ -105,8 +105,8 @@ impl Reactor {
             return self.keep_hit(wanted, (offset, length), Hold::Read { pin, is_end }, &response);
         }
         let target = ReadTarget::Direct(Buffers::One(buffer));
-        let task = read_task(io, offset, length, hint, target);
-        self.start_read_with(answer, task, found, pieces);
+        let reading = Reading::new(io, offset, length, hint);
+        self.start_read_found(answer, ReadTask { reading, target }, found, pieces);
     }
 
     fn look_up_write(&mut self, wanted: &Wanted) {
@@ -118,12 +118,12 @@ impl Reactor {
             && let Prepared::Ready(token) = found
         {
             let place = (span.offset, length);
-            let response = self.write_response(length, Stability::Unstable);
+            let response = self.write_response(length);
             return self.keep_hit(wanted, place, Hold::Write { token, offset, buffer }, &response);
         }
         let task = plain_write(io, offset, length, buffer);
         let answer = self.keep_begun(answer);
-        self.start_write_with(answer, task, found, &spans, jobs);
+        self.start_write_with(answer, task, (found, jobs), &mut spans);
     }
 
     /// Keeps a hit, and makes its answer beforehand if nothing but credits may change in it:
@@ -263,7 +263,7 @@ impl Reactor {
             Hold::Write { .. } => {
                 let answer = self.keep_begun(answer);
                 self.end_hold(io, hold);
-                let response = self.write_response(length, Stability::Unstable);
+                let response = self.write_response(length);
                 self.reply_moved(answer, &response);
             }
         }
@@ -305,5 +305,5 @@ impl Reactor {
 
 fn plain_write(io: IoFile, offset: u64, length: u32, buffer: DirectBuffer) -> WriteTask {
     let source = WriteSource::Direct(Buffers::One(buffer));
-    write_task(io, offset, length, Stability::Unstable, source)
+    WriteTask::new(Writing::new(io, offset, length, Stability::Unstable), source)
 }

@@ -3,15 +3,16 @@
 use super::LockWaiter;
 use crate::back::BackRequest;
 use crate::data::Step;
+use crate::files::left::GrantTask;
 use crate::outcome::{Ended, Now};
 use crate::reactor::Reactor;
-use crate::task::{GrantTask, Wait as TaskWait};
+use crate::task::Wait as TaskWait;
 
 impl Reactor {
     /// A lock is granted; its owner learns of it when nobody else's transfers are under way
     /// in its range any more.
     pub(crate) fn step_grant(&mut self, task: &GrantTask) -> Step {
-        match task.waits(&self.tasks) {
+        match task.waits(self.tasks.under_way()) {
             true => Step::Wait(TaskWait::Room),
             false => Now::done(Ended::Locked, task.after).into(),
         }

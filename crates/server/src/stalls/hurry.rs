@@ -14,7 +14,8 @@ impl Work {
     fn moving(&self) -> Option<(Direction, u32)> {
         match self {
             Work::Write(write) => {
-                let octets = write.token.as_ref().map_or(write.length, |token| token.length());
+                let writing = &write.writing;
+                let octets = writing.token.as_ref().map_or(writing.length, |token| token.length());
                 Some((Direction::In, octets))
             }
             Work::Fetch(fetch) => Some((Direction::In, fetch.length)),
@@ -23,9 +24,12 @@ impl Work {
                 Some((Direction::Batches, strand.octets_moving()))
             }
             Work::Strand(strand) => Some((Direction::In, strand.octets_moving())),
-            Work::Read(_) | Work::Commit(_) | Work::Size(_) | Work::Times(_) | Work::Grant(_) => {
-                None
-            }
+            Work::Read(_)
+            | Work::Commit(_)
+            | Work::Flush(_)
+            | Work::Size(_)
+            | Work::Times(_)
+            | Work::Grant(_) => None,
         }
     }
 }

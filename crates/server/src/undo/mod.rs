@@ -40,8 +40,8 @@ use dafs_store::{File, StoreError};
 use dafs_types::{FileHandle, Random, Status};
 
 use crate::defect::Defect;
+use crate::files::under_way::Wait;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::task::Wait;
 
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
 pub(crate) use restart::RecordedLock;

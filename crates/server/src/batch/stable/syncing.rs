@@ -7,7 +7,7 @@ use dafs_types::Stability;
 use super::{NOWHERE, Sync};
 use crate::reactor::Reactor;
 use crate::reply_to::TaskId;
-use crate::task::{CommitReply, CommitTask, Task, Work};
+use crate::task::{FlushOf, FlushTask, Task, Work};
 
 impl Reactor {
     /// Has the octets of a strand made stable, with those of others.
@@ -47,8 +47,8 @@ impl Reactor {
             let (stability, listener) = (Stability::DataSync, Listener::Nobody);
             let ticket = self.cache.commit_begin(file, range.start, length, stability, listener);
             self.batches.in_flight += 1;
-            let commit = CommitTask { ticket, file, reply: CommitReply::Batches, borrowed: false };
-            self.start(Task::new(answer, Work::Commit(commit)));
+            let flush = FlushTask { ticket, file, whose: FlushOf::Batches };
+            self.start(Task::new(answer, Work::Flush(flush)));
         }
     }
 
@@ -65,10 +65,9 @@ impl Reactor {
             self.batches.wake();
         }
         for id in ended {
-            let Some(endpoint) = self.tasks.get(id).map(|task| task.reply_to.endpoint) else {
-                continue;
-            };
-            let lost = self.take_loss(endpoint, file);
+            let Some(answer) = self.tasks.get(id).map(|task| task.reply_to) else { continue };
+            let by = self.channel_of(answer).ok();
+            let lost = self.files().take_loss(by, file);
             let result = result.and(lost.map_or(Ok(()), Err));
             let task = self.tasks.get_mut(id);
             if let Some(Work::Strand(strand)) = task.map(|task| &mut task.work) {

@@ -3,13 +3,16 @@
 use dafs_dat::{LocalSegment, RemoteSegment, Signal};
 use dafs_filer::{IoKind, Piece, PieceOutcome};
 use dafs_store::StoreError;
-use dafs_store::cache::{Pieces, Prepared, Progress, Read, Span, Spans, WriteToken};
+use dafs_store::cache::{Pieces, Progress, Span, Spans, WriteToken};
 use dafs_types::{SessionId, Status};
 use dafs_wire::Procedure;
 
 use super::{Strand, answer_to};
-use crate::data::{IoFile, Step};
+use crate::data::Step;
 use crate::direct::remote_of;
+use crate::files::io::IoFile;
+use crate::files::reading::{Found, Look};
+use crate::files::writing::Room;
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
 use crate::reactor::Reactor;
@@ -172,22 +175,25 @@ impl Reactor {
             return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
         }
         while !strand.is_whole && !strand.transfer_failed {
-            let mut pieces = Pieces::new();
-            match self.cache.read(strand.file, strand.place(), strand.left(), &mut pieces) {
-                Read::Hit { length, is_end, wants_more } => {
-                    if wants_more {
-                        self.read_ahead(strand.file);
-                    }
+            let (mut pieces, mut ahead) = (Pieces::new(), Vec::new());
+            let (reading, mut files) = (strand.reading(), self.files());
+            // While something of it moves, nothing more is fetched for it.
+            let found = match strand.transfers_left {
+                0 => Some(files.look(&reading, &mut pieces, &mut ahead)),
+                _ => files.look_now(&reading, &mut pieces, &mut ahead).map(Look::Hit),
+            };
+            self.submit_fills(ahead);
+            match found {
+                Some(Look::Hit(Found { length, is_end })) => {
                     self.show(id, answer, strand, &mut pieces, length);
                     strand.is_whole = strand.done == strand.length || is_end;
                 }
-                Read::Miss if strand.transfers_left > 0 => return Step::Wait(Wait::Transfers),
-                Read::Miss => {
-                    let (at, left) = (strand.place(), strand.left());
-                    if let Some(wait) = self.fill(strand.file, at, left, strand.hint) {
+                Some(Look::Needs(need)) => {
+                    if let Some(wait) = self.meet(need) {
                         return Step::Wait(wait);
                     }
                 }
+                None => return Step::Wait(Wait::Transfers),
             }
         }
         if strand.transfers_left > 0 {
@@ -310,33 +316,25 @@ impl Reactor {
         if strand.done < strand.length && self.is_barred(answer, strand.file) {
             return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
         }
+        let by = self.channel_of(answer).ok();
         while strand.done < strand.length {
-            let (at, left) = (strand.place(), strand.left());
-            match self.undo_gate(id, strand.file, (at, u64::from(left)), strand.undo_seen) {
+            let part = strand.part();
+            let reach = (part.place, u64::from(part.left));
+            match self.undo_gate(id, strand.file, reach, strand.undo_seen) {
                 UndoGate::Open => {}
                 UndoGate::Shut(wait) => return Step::Wait(wait),
                 UndoGate::Refused(status) => {
                     return self.end_strand(strand, PieceOutcome::Failed(status));
                 }
             }
-            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-            let mut found = self.cache.prepare_write(strand.file, at, left, &mut spans, &mut jobs);
-            if let Prepared::Lost(_) = found {
-                let place = (strand.file, at, left);
-                found = self.prepare_beside_loss(answer.endpoint, place, &mut spans, &mut jobs);
-            }
-            let wait = match found {
-                Prepared::Ready(token) => {
+            let mut spans = Spans::new();
+            let wait = match self.files().room(by, part, &mut spans) {
+                Room::Ready(token) => {
                     self.bring(id, answer, strand, token, &spans);
                     (strand.transfers_left > 0).then_some(Wait::Transfers)
                 }
-                Prepared::Fill => self.fill_or_wait(strand.file, jobs),
-                Prepared::Wait => Some(Wait::File(strand.file)),
-                Prepared::Pressure => {
-                    self.flush_due();
-                    Some(Wait::Room)
-                }
-                Prepared::Lost(error) | Prepared::Failed(error) => {
+                Room::Needs(need) => self.meet(need),
+                Room::Failed(error) => {
                     return self.end_strand(strand, PieceOutcome::Failed(error.into()));
                 }
             };
@@ -375,14 +373,15 @@ impl Reactor {
     /// Gives the room that was filled to the file. A step if the strand ends with it.
     fn end_strand_room(&mut self, strand: &mut Strand) -> Option<Step> {
         let token = strand.token.take()?;
-        if strand.transfer_failed {
-            let progress = self.cache.write_abort(token, self.life.now());
-            self.on_progress(progress);
-            return Some(self.end_strand(strand, PieceOutcome::Failed(Status::Io)));
+        let has_arrived = !strand.transfer_failed;
+        if has_arrived {
+            strand.done += token.length();
         }
-        strand.done += token.length();
-        let progress = self.cache.write_done(token, self.life.now());
+        let progress = self.files().filled(token, has_arrived);
         self.on_progress(progress);
-        None
+        match has_arrived {
+            true => None,
+            false => Some(self.end_strand(strand, PieceOutcome::Failed(Status::Io))),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The parts of the reactor that operations work with, and what they ask of it.
 
-use super::{Files, Notice};
+use crate::files::{Files, Notice};
 use crate::reactor::Reactor;
 
 impl Reactor {
@@ -14,8 +14,10 @@ impl Reactor {
             delegations: &mut self.delegations,
             lock_waits: &mut self.lock_waits,
             ledger: &mut self.ledger,
-            tasks: &self.tasks,
+            ends: &mut self.writes.ends,
+            under_way: self.tasks.under_way(),
             notices: self.afterwards.notices(),
+            boot: self.boot,
             now: self.life.now(),
         }
     }
