@@ -7,6 +7,7 @@ mod host;
 mod medium;
 mod nfs_pipe;
 mod postmark;
+mod small_files;
 
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,8 @@ enum Application {
     Gzip(gzip::Arguments),
     /// Read, make and remove small files here, on a server of ours, and through NFS.
     Postmark(postmark::Arguments),
+    /// Copy a tree of small files in and out, against `cp -r`, and count what a file costs.
+    SmallFiles(small_files::Arguments),
     /// Draw every figure of the papers that one machine can have.
     Figures(figures::Arguments),
 }
@@ -72,6 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => blocks(&arguments.blocks).map(drop),
         Some(Application::Gzip(arguments)) => gzip::run(arguments).map(drop),
         Some(Application::Postmark(arguments)) => postmark::run(arguments).map(drop),
+        Some(Application::SmallFiles(arguments)) => small_files::run(arguments).map(drop),
         Some(Application::Figures(arguments)) => figures::run(arguments),
     }
 }

@@ -490,3 +490,61 @@ fn where_there_are_no_numbers_nothing_is_drawn_again() {
     let said = redraw(place.path().to_str().unwrap());
     assert!(said.contains("bench.json"), "{said}");
 }
+
+/// What one file costs is the same in every run, whatever the machine does besides.
+#[test]
+fn what_a_small_file_costs_is_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let output = place.path().join("figures");
+    let said = dafs()
+        .args(["bench", "small-files", "--files", "120", "--rounds", "1", "--place"])
+        .arg(place.path())
+        .arg("--output")
+        .arg(&output)
+        .output()
+        .unwrap();
+    let told = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
+    assert!(said.status.success(), "{told}");
+    let report = std::fs::read(output.join("small-files.json")).expect(&told);
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["files"], 120);
+    assert!(report["local_seconds"].as_f64().unwrap() > 0.0);
+    let row = |exactly_once: &str, direction: &str| {
+        let rows = report["rows"].as_array().unwrap().iter();
+        let is_it = |row: &&serde_json::Value| {
+            row["exactly_once"] == exactly_once && row["direction"] == direction
+        };
+        rows.clone().find(is_it).unwrap().clone()
+    };
+    let messages = |row: &serde_json::Value, expected: &[(&str, f64)]| {
+        let counts = row["counts"]["messages"].as_object().unwrap();
+        for (name, count) in expected {
+            assert_eq!(counts[*name], *count, "{name} in {row:#}");
+        }
+    };
+    let records = |row: &serde_json::Value| row["counts"]["journal_records"].as_f64().unwrap();
+    let (memory, stable) = (row("memory", "in"), row("stable", "in"));
+    let each = [("OPEN", 1.0), ("WRITE_DIRECT", 1.0), ("SETATTR_INLINE", 1.0), ("CLOSE", 1.0)];
+    messages(&memory, &each);
+    messages(&stable, &each);
+    assert_eq!(records(&memory), 0.0);
+    // Of an OPEN and of a SETATTR, what is to be done and what was.
+    assert_eq!(records(&stable).round(), 4.0, "{stable:#}");
+    messages(&row("memory", "out"), &[("READ_DIRECT", 1.0)]);
+    let calls = &memory["counts"]["system_calls"];
+    if calls.is_null() {
+        assert!(told.contains("system calls are not counted: "), "{told}");
+        return;
+    }
+    for (name, count) in [
+        ("openat", 1.0),
+        ("open_tree", 1.0),
+        ("name_to_handle_at", 1.0),
+        ("pwrite64", 1.0),
+        ("utimensat", 1.0),
+        // Some more are by the clock.
+        ("statx", 7.0),
+    ] {
+        assert_eq!(calls[name].as_f64().unwrap().round(), count, "{name} in {calls:#}");
+    }
+}

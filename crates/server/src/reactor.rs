@@ -387,6 +387,7 @@ impl Reactor {
             chains: self.chains.count(),
             batched_requests: self.batches.request_count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
+            journal_records: self.ledger.as_ref().map_or(0, |ledger| ledger.last().0),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             cloned_bytes: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.cloned_bytes()),
             requests: self.meter.request_count(),

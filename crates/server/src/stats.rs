@@ -14,6 +14,8 @@ pub struct ServerStats {
     pub chains: usize,
     /// Requests on their way through the journal now.
     pub journaled_requests: usize,
+    /// Records that the journal was given since it was begun; 0 without one.
+    pub journal_records: u64,
     /// Files of which undo is kept now, or that get back what they held.
     pub undone_files: usize,
     /// Octets of undo data that were saved by sharing blocks with files, since the start.

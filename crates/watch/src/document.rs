@@ -40,6 +40,7 @@ pub fn of(found: &Inspection) -> Value {
             "deadlocks": lock_counters.deadlocks, "rollbacks": lock_counters.rollbacks,
             "rollbacks_running": lock_counters.rollbacks_running,
         },
+        "journal": { "records": stats.journal_records, "requests": stats.journaled_requests },
         "requests": stats.requests, "connections": stats.channels,
         "requests_parked": stats.parked_requests, "open_files": stats.open_files,
         "clients": stats.filer.clients, "opens": stats.filer.opens,

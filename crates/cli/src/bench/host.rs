@@ -92,6 +92,19 @@ impl Host {
         })
     }
 
+    /// The server's socket for shared memory.
+    pub fn socket(&self) -> Result<PathBuf> {
+        match self.address("shm")? {
+            Address::Shm(socket) => Ok(socket.clone()),
+            other => bail!("{other} is no socket"),
+        }
+    }
+
+    /// The server's process.
+    pub fn server_process(&self) -> u32 {
+        self.served.process()
+    }
+
     pub fn server_cpu(&self) -> Duration {
         dafs_bench::process_cpu(self.served.process()).unwrap_or_default()
     }

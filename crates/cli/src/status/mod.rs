@@ -150,7 +150,7 @@ fn asking(path: &Path) -> String {
 }
 
 /// Asks a server for its state.
-fn ask(socket: Option<&Path>) -> Result<Value> {
+pub fn ask(socket: Option<&Path>) -> Result<Value> {
     let (mut stream, path) = reach(socket)?;
     let mut told = || -> std::io::Result<Vec<u8>> {
         stream.shutdown(Shutdown::Write)?;

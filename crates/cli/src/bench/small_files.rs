@@ -1,0 +1,222 @@
+//! `dafs bench small-files`: a tree of many small files copied in and out of servers of ours, against
+//! `cp -r` on the same file system; and what one file costs the server, counted.
+//!
+//! Invariant: everybody copies the same tree, in rounds that take turns. What is counted is of a
+//! run of its own, since counting takes time; a tree of the same directories without files is
+//! copied as well, so that the difference is what files cost.
+
+mod counts;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::host::{Host, ended_well, median};
+use super::medium::Medium;
+use counts::Counts;
+use tree::Trees;
+
+/// Arguments of `dafs bench small-files`.
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    /// The tree to copy; by default one that is made, of 500 to 16,384 bytes in each file.
+    tree: Option<PathBuf>,
+    /// Files of the tree that is made, 100 in a directory.
+    #[arg(long, default_value_t = 5000, conflicts_with = "tree")]
+    files: usize,
+    /// Rounds for each median.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where the files are; by default on a new ext4 with a journal, in memory (root only; else
+    /// in memory without one).
+    #[arg(long)]
+    place: Option<PathBuf>,
+    /// Directory for the report as JSON.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// One way to copy, and what it has cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The server's `--exactly-once`.
+    pub exactly_once: String,
+    /// "in" or "out".
+    pub direction: String,
+    /// Median of the rounds.
+    pub seconds: f64,
+    /// Times what `cp -r` takes.
+    pub ratio: f64,
+    /// What the project promises itself.
+    pub ratio_max: Option<f64>,
+    /// What each file has cost.
+    pub counts: Counts,
+    #[serde(skip)]
+    rounds: Vec<f64>,
+}
+
+/// All rows, and what they are measured against.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    pub files: usize,
+    pub bytes: u64,
+    /// What kind of file system the files are on.
+    pub medium: String,
+    /// `cp -r`, the median of the rounds.
+    pub local_seconds: f64,
+    pub rows: Vec<Row>,
+}
+
+/// A server of ours.
+struct Contestant {
+    host: Host,
+    exactly_once: &'static str,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    let medium = arguments.place.as_deref().map_or_else(Medium::journaled, Medium::at);
+    let place = Some(medium.directory());
+    let contestants = ["memory", "stable"].map(|exactly_once| {
+        let host = Host::start(place, &["--exactly-once", exactly_once])?;
+        Ok(Contestant { host, exactly_once })
+    });
+    let contestants = contestants.into_iter().collect::<Result<Vec<_>>>()?;
+    let scratch = contestants[0].host.beside("trees")?;
+    let trees = Trees::make(arguments.tree.as_deref(), arguments.files, &scratch)?;
+    let mut report = measure(arguments, &trees, &scratch, &contestants)?;
+    report.medium.clone_from(&medium.kind);
+    for contestant in &contestants {
+        let found = counts::count(&contestant.host, &trees, &scratch)?;
+        let rows = report.rows.iter_mut();
+        let own = rows.filter(|row| row.exactly_once == contestant.exactly_once);
+        own.zip(found).for_each(|(row, counts)| row.counts = counts);
+    }
+    print(&report);
+    if let Some(directory) = &arguments.output {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("making {}", directory.display()))?;
+        let path = directory.join("small-files.json");
+        std::fs::write(&path, serde_json::to_vec_pretty(&report)?)
+            .with_context(|| format!("writing {}", path.display()))?;
+        println!("written: {}", path.display());
+    }
+    Ok(report)
+}
+
+fn measure(
+    arguments: &Arguments,
+    trees: &Trees,
+    scratch: &Path,
+    contestants: &[Contestant],
+) -> Result<Report> {
+    let row = |contestant: &Contestant, direction: &str| Row {
+        exactly_once: contestant.exactly_once.to_owned(),
+        direction: direction.to_owned(),
+        seconds: 0.0,
+        ratio: 0.0,
+        ratio_max: goal(contestant.exactly_once, direction),
+        counts: Counts::default(),
+        rounds: Vec::new(),
+    };
+    let mut rows: Vec<Row> = contestants
+        .iter()
+        .flat_map(|one| DIRECTIONS.map(|direction| row(one, direction)))
+        .collect();
+    let mut local = Vec::new();
+    let copy = scratch.join("copy");
+    // The first round brings everything into memory that the others find there.
+    for round in 0..=arguments.rounds {
+        for (number, contestant) in contestants.iter().enumerate() {
+            let host = &contestant.host;
+            let note = |times: &mut Vec<f64>, command: Command| -> Result<()> {
+                let seconds = timed(command)?;
+                if round > 0 {
+                    times.push(seconds);
+                }
+                Ok(())
+            };
+            let mut cp = Command::new("cp");
+            cp.arg("-r").arg(&trees.full).arg(&copy);
+            note(&mut local, cp)?;
+            std::fs::remove_dir_all(&copy)?;
+            note(&mut rows[2 * number].rounds, copy_in(host, &trees.full)?)?;
+            trees.check(&host.exported().join(COPY))?;
+            std::fs::remove_dir_all(host.exported().join(COPY))?;
+            put(&trees.full, host)?;
+            note(&mut rows[2 * number + 1].rounds, copy_out(host, &copy)?)?;
+            trees.check(&copy)?;
+            std::fs::remove_dir_all(&copy)?;
+            std::fs::remove_dir_all(host.exported().join(COPY))?;
+        }
+    }
+    let local_seconds = median(local);
+    for row in &mut rows {
+        row.seconds = median(std::mem::take(&mut row.rounds));
+        row.ratio = row.seconds / local_seconds;
+    }
+    let tree::Size { files, bytes } = trees.size;
+    Ok(Report { files, bytes, medium: String::new(), local_seconds, rows })
+}
+
+/// Copies a tree in, under the name [`COPY`].
+fn copy_in(host: &Host, tree: &Path) -> Result<Command> {
+    let mut command = host.dafs_by("shm", &["cp", "-r"]);
+    command.arg(tree).arg(host.url("shm", COPY)?);
+    Ok(command)
+}
+
+/// Puts a tree in the place of a copy behind the server's back, so that it knows nothing of it.
+fn put(tree: &Path, host: &Host) -> Result<()> {
+    let mut cp = Command::new("cp");
+    cp.arg("-r").arg(tree).arg(host.exported().join(COPY));
+    timed(cp).map(drop)
+}
+
+/// Copies out what is under that name.
+fn copy_out(host: &Host, to: &Path) -> Result<Command> {
+    let mut command = host.dafs_by("shm", &["cp", "-r"]);
+    command.arg(host.url("shm", COPY)?).arg(to);
+    Ok(command)
+}
+
+/// Seconds that a command takes, which is to succeed.
+fn timed(mut command: Command) -> Result<f64> {
+    let begin = Instant::now();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let said = String::from_utf8_lossy(&output.stderr);
+    ended_well(&format!("{command:?}"), output.status).with_context(|| said.trim().to_owned())?;
+    Ok(seconds)
+}
+
+fn goal(exactly_once: &str, direction: &str) -> Option<f64> {
+    match (exactly_once, direction) {
+        ("memory", "in") => Some(2.5),
+        ("memory", "out") => Some(1.8),
+        ("stable", "in") => Some(4.0),
+        _ => None,
+    }
+}
+
+fn print(report: &Report) {
+    let Report { files, bytes, medium, local_seconds, .. } = report;
+    println!("{files} files, {bytes} bytes, on {medium}; `cp -r` takes {local_seconds:.3} s");
+    for row in &report.rows {
+        let Row { exactly_once, direction, seconds, ratio, ratio_max, counts, .. } = row;
+        let verdict = ratio_max.map_or(String::new(), |most| {
+            let verdict = if *ratio <= most { "met" } else { "MISSED" };
+            format!(", of at most {most:.1}: {verdict}")
+        });
+        println!("{direction:4} {exactly_once:7} {seconds:7.3} s, {ratio:5.2} x cp -r{verdict}");
+        counts.print();
+    }
+}
+
+/// What a copy is called on its server.
+const COPY: &str = "copy";
+const DIRECTIONS: [&str; 2] = ["in", "out"];

@@ -1,0 +1,218 @@
+//! What one file costs a server: messages, journal records, and the system calls it makes.
+//!
+//! Invariant: what the server does by the clock, and for a connection, is not counted for files.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::host::{Host, ended_well, has};
+use super::tree::Trees;
+use super::{COPY, copy_in, copy_out, put, timed};
+
+/// What each file of a tree has cost, on average.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// By procedure.
+    pub messages: BTreeMap<String, f64>,
+    pub journal_records: f64,
+    /// By name; `None` where there is no strace, or it may not look.
+    pub system_calls: Option<BTreeMap<String, f64>>,
+}
+
+impl Counts {
+    pub fn print(&self) {
+        let shown = |counts: &BTreeMap<String, f64>| {
+            let seen = counts.iter().filter(|(_, count)| **count >= SHOWN_MIN);
+            let texts: Vec<_> = seen.map(|(name, count)| format!("{name} {count:.2}")).collect();
+            texts.join(", ")
+        };
+        println!("     messages per file: {}", shown(&self.messages));
+        println!("     journal records per file: {:.2}", self.journal_records);
+        match &self.system_calls {
+            Some(calls) => println!("     server's system calls per file: {}", shown(calls)),
+            None => println!("     server's system calls: not counted, see above"),
+        }
+    }
+}
+
+/// Everything that a server has counted, and what was counted of it.
+#[derive(Default)]
+struct Totals {
+    messages: BTreeMap<String, f64>,
+    journal_records: f64,
+    system_calls: Option<BTreeMap<String, f64>>,
+}
+
+/// What a file costs on its way in, and on its way out.
+pub fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> {
+    let tracer = Tracer::find();
+    let mut totals = Vec::new();
+    for tree in [&trees.bare, &trees.full] {
+        totals.push(counted(host, &tracer, || copy_in(host, tree))?);
+        std::fs::remove_dir_all(host.exported().join(COPY))?;
+        put(tree, host)?;
+        let copy = scratch.join("counted");
+        totals.push(counted(host, &tracer, || copy_out(host, &copy))?);
+        std::fs::remove_dir_all(&copy)?;
+        std::fs::remove_dir_all(host.exported().join(COPY))?;
+    }
+    let files = trees.size.files as f64;
+    Ok([0, 1].map(|way| per_file(&totals[way], &totals[way + 2], files)))
+}
+
+/// What a command makes a server do.
+fn counted(host: &Host, tracer: &Tracer, command: impl Fn() -> Result<Command>) -> Result<Totals> {
+    let before = told(host)?;
+    let tracing = tracer.attach(host.server_process())?;
+    timed(command()?)?;
+    let system_calls = tracing.map(Tracing::end).transpose()?;
+    let after = told(host)?;
+    let journal_records = after.journal_records - before.journal_records;
+    let messages = less(&after.messages, &before.messages);
+    Ok(Totals { messages, journal_records, system_calls })
+}
+
+fn per_file(bare: &Totals, full: &Totals, files: f64) -> Counts {
+    let each = |full: &BTreeMap<String, f64>, bare: &BTreeMap<String, f64>| {
+        let counts = less(full, bare).into_iter();
+        counts.map(|(name, count)| (name, count / files)).collect()
+    };
+    let calls = full.system_calls.as_ref().zip(bare.system_calls.as_ref());
+    Counts {
+        messages: each(&full.messages, &bare.messages),
+        journal_records: (full.journal_records - bare.journal_records) / files,
+        system_calls: calls.map(|(full, bare)| each(full, bare)),
+    }
+}
+
+/// By how much counts are higher than others.
+fn less(counts: &BTreeMap<String, f64>, others: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let difference = |(name, count): (&String, &f64)| {
+        let other = others.get(name).copied().unwrap_or_default();
+        (*count != other).then(|| (name.clone(), count - other))
+    };
+    counts.iter().filter_map(difference).collect()
+}
+
+/// What a server has counted since its start.
+fn told(host: &Host) -> Result<Totals> {
+    let found = crate::status::ask(Some(&host.socket()?))?;
+    let procedures = found["procedures"].as_array().context("a server without procedures")?;
+    let count = |procedure: &Value| {
+        let name = procedure["procedure"].as_str().unwrap_or("unknown");
+        (name.to_owned(), procedure["requests"].as_f64().unwrap_or_default())
+    };
+    Ok(Totals {
+        messages: procedures.iter().map(count).collect(),
+        journal_records: found["journal"]["records"].as_f64().unwrap_or_default(),
+        system_calls: None,
+    })
+}
+
+/// What counts a process's system calls.
+enum Tracer {
+    Strace,
+    /// There is none.
+    Missing,
+}
+
+impl Tracer {
+    fn find() -> Self {
+        if has("strace") {
+            return Self::Strace;
+        }
+        println!("system calls are not counted: install the package strace for that");
+        Self::Missing
+    }
+
+    /// Begins to count; `None` where that is not possible.
+    fn attach(&self, process: u32) -> Result<Option<Tracing>> {
+        if matches!(self, Self::Missing) {
+            return Ok(None);
+        }
+        let counts = tempfile::NamedTempFile::new()?;
+        let mut child = Command::new("strace")
+            .args(["-f", "-c", "-o"])
+            .arg(counts.path())
+            .args(["-p", &process.to_string()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting strace")?;
+        // It says so once it has all threads.
+        let mut said = String::new();
+        let stderr = child.stderr.take().context("strace has no standard error")?;
+        BufReader::new(stderr).read_line(&mut said)?;
+        if !said.contains("attached") {
+            child.wait()?;
+            println!("system calls are not counted: {}", said.trim());
+            return Ok(None);
+        }
+        Ok(Some(Tracing { child, counts }))
+    }
+}
+
+/// System calls being counted.
+struct Tracing {
+    child: Child,
+    counts: tempfile::NamedTempFile,
+}
+
+impl Tracing {
+    /// Ends, and gives the counts by name.
+    fn end(mut self) -> Result<BTreeMap<String, f64>> {
+        let process = i32::try_from(self.child.id())?;
+        kill(Pid::from_raw(process), Signal::SIGINT).context("ending strace")?;
+        let status = self.child.wait()?;
+        // It passes on that it was interrupted.
+        if status.code().is_some() {
+            ended_well("strace", status)?;
+        }
+        let text = std::fs::read_to_string(self.counts.path())?;
+        let calls: BTreeMap<_, _> = text.lines().filter_map(call_of).collect();
+        if calls.is_empty() {
+            bail!("strace has counted nothing: {text}");
+        }
+        Ok(calls)
+    }
+}
+
+/// A line of strace's table: share, seconds, time of a call, calls, errors if there were any, name.
+fn call_of(line: &str) -> Option<(String, f64)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (name, count) = (words.last()?, words.get(3)?);
+    let is_row = words.len() >= 5 && *name != "total" && words[0].parse::<f64>().is_ok();
+    is_row.then(|| Some(((*name).to_owned(), count.parse().ok()?)))?
+}
+
+/// Less often than this for a file is not for a file.
+const SHOWN_MIN: f64 = 0.05;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_table_are_read_and_nothing_else_is() {
+        let row = call_of("  3.22    0.062900          13      4610         4 statx");
+        assert_eq!(row, Some(("statx".to_owned(), 4610.0)));
+        let row = call_of("  1.12    0.021950          34       640           pwrite64");
+        assert_eq!(row, Some(("pwrite64".to_owned(), 640.0)));
+        for line in [
+            "% time     seconds  usecs/call     calls    errors syscall",
+            "------ ----------- ----------- --------- --------- ----------------",
+            "100.00    1.955        8      9000       6 total",
+            "",
+        ] {
+            assert_eq!(call_of(line), None, "{line}");
+        }
+    }
+}
