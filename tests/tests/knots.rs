@@ -14,11 +14,11 @@ use crate::{root, walk};
 /// The most modules that import each other in a circle, and the most fields of a struct, in each
 /// crate that is watched: by its folder. Five and twenty are what is wanted; what a crate has beyond
 /// that may only become less.
-const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 27)];
+const LIMITS: &[(&str, usize, usize)] = &[("client", 5, 20), ("server", 5, 23)];
 
 /// The most files of the server that add functions to the reactor, which can reach everything. A
 /// file that needs less is given what it needs. This may only become less.
-const REACTOR_FILES_MAX: usize = 45;
+const REACTOR_FILES_MAX: usize = 38;
 
 type Module = Vec<String>;
 
@@ -79,7 +79,6 @@ fn what_is_done_to_files_knows_nothing_of_those_who_ask() {
 const KNOW_WHO_ASKS: &[(&str, &str)] = &[
     ("answers", "the ledger's records are turned into results by it"),
     ("decode", "as answers"),
-    ("delegations", "requests that wait for one are kept with where their replies go"),
     ("ledger", "requests on their way through the journal are kept with where their replies go"),
     ("ledger::legacy", "old records have messages"),
     ("ledger::record", "sessions are written down with their byte order"),

@@ -146,9 +146,8 @@ impl Reactor {
             }
             self.end_back(&channel);
             self.entrance.logins().forget(endpoint);
-            self.lock_waits.forget_channel(channel.id);
-            self.drop_held(endpoint);
-            self.end_given_to(endpoint);
+            self.drop_waiting(endpoint, channel.id);
+            self.loans.files().end_of(&mut self.filer, endpoint);
             self.files().act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);

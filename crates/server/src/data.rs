@@ -9,8 +9,9 @@ mod stepping;
 use dafs_types::Status;
 use dafs_wire::{Checksum, DirectBuffers};
 
-use crate::files::left::Left;
-use crate::outcome::{Now, Outcome};
+use crate::files::left::{GrantTask, Left};
+use crate::files::under_way::UnderWay;
+use crate::outcome::{Ended, Now, Outcome};
 use crate::task::{Buffers, Wait};
 
 /// How far a task got.
@@ -56,6 +57,15 @@ pub(crate) fn take_buffers(buffers: &DirectBuffers<'_>, length: u32) -> Result<B
         0 if length == 0 => Ok(Buffers::Many(Box::default())),
         _ if buffers.total_bytes() < u64::from(length) => Err(Status::TooSmall),
         _ => Ok(Buffers::Many(buffers.iter().collect())),
+    }
+}
+
+/// A lock is granted; its owner learns of it when nobody else's transfers are under way
+/// in its range any more.
+fn step_grant(task: &GrantTask, under_way: &UnderWay) -> Step {
+    match task.waits(under_way) {
+        true => Step::Wait(Wait::Room),
+        false => Now::done(Ended::Locked, task.after).into(),
     }
 }
 

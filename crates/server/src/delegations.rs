@@ -18,36 +18,21 @@
 //! Invariant: every request set aside is known to the filer or is a question that has a
 //! deadline; a file with a delegation is kept open.
 
-mod held;
-
 use std::sync::Arc;
 
-use dafs_dat::EndpointId;
 use dafs_filer::{ChannelId, DelegationDecision, FileKey, Filer, Touch, WaiterId};
 use dafs_store::File;
 use dafs_store::cache::CachedFile;
 use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, Status};
 
 use crate::outcome::{NotDone, Question};
-use crate::reply_to::ReplyTo;
-use crate::set_aside::SetAside;
 
 /// What the server keeps beside the filer's table.
 #[derive(Default)]
 pub(crate) struct Delegations {
     /// Files with a delegation, and some that had one lately.
     files: QuickMap<FileHandle, Arc<dyn File>>,
-    /// Requests set aside.
-    held: QuickMap<WaiterId, Held>,
     last_waiter: u64,
-}
-
-/// A request that waits.
-struct Held {
-    to: ReplyTo,
-    kept: SetAside,
-    /// It waits for an answer to BC_GETATTR, until then.
-    asks_until: Option<Moment>,
 }
 
 /// What a holder says of its file, or that it says nothing.
@@ -126,24 +111,8 @@ impl Delegations {
         self.files.insert(handle, file);
     }
 
-    /// Requests set aside.
-    pub fn held_count(&self) -> usize {
-        self.held.len()
-    }
-
-    /// Those of them that came over a connection.
-    fn held_for(&self, endpoint: EndpointId) -> Vec<WaiterId> {
-        let held = self.held.iter().filter(|(_, held)| held.to.endpoint == endpoint);
-        held.map(|(waiter, _)| *waiter).collect()
-    }
-
-    /// Those whose question has stood for too long.
-    fn overdue(&self, now: Moment) -> Vec<WaiterId> {
-        let is_overdue = |held: &Held| held.asks_until.is_some_and(|until| until <= now);
-        let held = self.held.iter().filter(|(_, held)| is_overdue(held));
-        held.map(|(waiter, _)| *waiter).collect()
+    /// Forgets files that nobody holds any more.
+    pub fn forget_ended(&mut self, filer: &Filer) {
+        self.files.retain(|_, file| filer.is_delegated(FileKey(file.key().0)));
     }
 }
-
-/// How long a holder may take to tell attributes before its delegation is called back.
-const ASK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);

@@ -20,21 +20,22 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use dafs_dat::EndpointId;
-use dafs_filer::{FencedObject, FileKey, Filer, IoKind, OperationId, Principal, RunningRequest};
-use dafs_store::StoreError;
+use dafs_dat::{EndpointId, ServingInterface};
+use dafs_filer::{
+    ChannelId, FencedObject, FileKey, Filer, IoKind, OperationId, Principal, RunningRequest,
+};
 use dafs_store::cache::{CachedFile, Listener};
-use dafs_types::{ClientId, FileHandle, Stability, StateId, Status, limits};
+use dafs_types::{ClientId, FileHandle, Moment, Stability, StateId, Status, limits};
 
-use crate::answers::handed_over_response;
 use crate::authorize::TransportKind;
+use crate::caller::Asker;
+use crate::channel::Channels;
 use crate::config::ServerConfig;
-use crate::data::Step;
-use crate::outcome::NotDone;
-use crate::reactor::Reactor;
+use crate::files::Files;
 use crate::reply_to::ReplyTo;
-use crate::task::{FileAsked, FlushOf, FlushTask, Task, Work};
+use crate::task::{FileAsked, FlushOf, FlushTask};
 
 /// What was handed over.
 #[derive(Debug)]
@@ -58,7 +59,6 @@ struct Given {
 struct Allowed {
     file: CachedFile,
     client: ClientId,
-    user: u32,
 }
 
 impl DirectReads {
@@ -75,74 +75,138 @@ impl DirectReads {
         let of_session = self.given.values().filter(|given| given.endpoint == endpoint).count();
         self.given.len() < GIVEN_MAX && of_user < PER_USER_MAX && of_session < PER_SESSION_MAX
     }
+
+    /// A delegation has ended: its holder reads the file itself no more.
+    pub fn end(&mut self, filer: &mut Filer, delegation: StateId) {
+        if let Some(given) = self.given.remove(&delegation) {
+            filer.leave_fence(operation_of_given(given.name));
+        }
+    }
+
+    /// A connection is gone: its client stops reading by itself as soon as it knows.
+    pub fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
+        self.end_where(filer, |_, _, given| given.endpoint == endpoint);
+    }
+
+    /// Looks for delegations that have ended without a word.
+    pub fn end_lapsed(&mut self, filer: &mut Filer) {
+        self.end_where(filer, |filer, state, given| {
+            !filer.is_delegation_in_force(given.client, state)
+        });
+    }
+
+    fn end_where(&mut self, filer: &mut Filer, is_over: impl Fn(&Filer, StateId, &Given) -> bool) {
+        let over = self.given.iter().filter(|(state, given)| is_over(filer, **state, given));
+        let over: Vec<StateId> = over.map(|(state, _)| *state).collect();
+        over.into_iter().for_each(|state| self.end(filer, state));
+    }
+
+    /// Files in the hands of clients, for a change of a fencing list to wait for.
+    pub fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
+        self.given.values().map(|given| {
+            let channel = channels.get(given.endpoint).map(|channel| channel.id);
+            let operation = operation_of_given(given.name);
+            RunningRequest { operation, channel, file: given.handle }
+        })
+    }
+
+    /// A fencing list changes: nobody reads the files it is about by himself any more.
+    pub fn recall(&self, filer: &mut Filer, object: &FencedObject, now: Moment) {
+        for (state, given) in self.given.iter().filter(|(_, given)| object.covers(&given.handle)) {
+            filer.recall_delegation(given.client, *state, now);
+        }
+    }
+
+    /// Who has the file that an operation stands for, if it is one in somebody's hands.
+    pub fn holder_of(&self, operation: OperationId) -> Option<EndpointId> {
+        let mut given = self.given.values();
+        given.find(|given| operation_of_given(given.name) == operation).map(|given| given.endpoint)
+    }
 }
 
-impl Reactor {
-    /// HAND_OVER.
+/// Whoever asks for a file, if it may be given any.
+pub(crate) struct Reader {
+    endpoint: EndpointId,
+    channel: ChannelId,
+    who: Arc<Asker>,
+    /// As whom the kernel has seen its process connect.
+    user: u32,
+}
+
+impl Reader {
+    /// Who has sent a request.
+    ///
+    /// # Errors
+    /// NOTSUPP where no file is handed over to this session.
+    pub fn of(channels: &Channels, to: ReplyTo) -> Result<Self, Status> {
+        let channel = channels.get(to.endpoint).ok_or(Status::BadSession)?;
+        let is_shared_memory = channel.peer.transport == TransportKind::SharedMemory;
+        let user = channel.peer.uid.filter(|_| is_shared_memory && !to.is_acting);
+        let (endpoint, who) = (to.endpoint, channel.who.clone());
+        Ok(Self { endpoint, channel: channel.id, who, user: user.ok_or(Status::NotSupp)? })
+    }
+}
+
+impl Files<'_> {
+    /// Whether a file may be handed over at once. If not, what is to be written first.
     ///
     /// # Errors
     /// NOTSUPP where no file is handed over to this session; ACCES if not this one; RESOURCE if
     /// not now; those of state ids.
-    pub(crate) fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
-        let Allowed { file, .. } = self.may_hand_over(to, request)?;
+    pub fn begin_hand_over(
+        &mut self,
+        given: &DirectReads,
+        reader: &Reader,
+        request: &FileAsked,
+    ) -> Result<Option<FlushTask>, Status> {
+        let Allowed { file, .. } = self.may_hand_over(given, reader, request)?;
         if self.cache.is_written(file) {
-            let name = self.hand_over_now(to, request)?;
-            return self.answer(to, &handed_over_response(name));
+            return Ok(None);
         }
         // The open may end meanwhile.
         self.cache.hold(file);
         // Whoever has written is to hear of what is lost, not who reads.
         let stability = Stability::Unstable;
         let ticket = self.cache.commit_begin(file, 0, 0, stability, Listener::Nobody);
-        let flush = FlushTask { ticket, file, whose: FlushOf::HandOver(*request) };
-        self.start(Task::new(to, Work::Flush(flush)));
-        Ok(())
-    }
-
-    /// What the cache had is in the file, or could not be written.
-    pub(crate) fn finish_hand_over(
-        &mut self,
-        to: ReplyTo,
-        request: &FileAsked,
-        file: CachedFile,
-        written: Result<(), StoreError>,
-    ) -> Step {
-        self.give_back(file, true);
-        if written.is_err() {
-            return Step::failed(Status::Resource);
-        }
-        match self.hand_over_now(to, request) {
-            Ok(name) => Step::HandedOver(name),
-            Err(status) => Step::failed(status),
-        }
+        Ok(Some(FlushTask { ticket, file, whose: FlushOf::HandOver(*request) }))
     }
 
     /// Hands a file over. Under what name.
-    fn hand_over_now(&mut self, to: ReplyTo, request: &FileAsked) -> Result<u64, Status> {
-        let Allowed { file, client, user } = self.may_hand_over(to, request)?;
+    ///
+    /// # Errors
+    /// As [`Files::begin_hand_over`].
+    pub fn hand_over(
+        &mut self,
+        (given, interface): (&mut DirectReads, &mut ServingInterface),
+        reader: &Reader,
+        request: &FileAsked,
+    ) -> Result<u64, Status> {
+        let Allowed { file, client } = self.may_hand_over(given, reader, request)?;
         if !self.cache.is_written(file) {
             return Err(Status::Resource);
         }
         let file = self.opened.file(&request.file).ok_or(Status::BadStateId)?;
-        let reader = file.reader().map_err(|_| Status::Resource)?.ok_or(Status::Access)?;
-        self.direct_reads.last_name += 1;
-        let (name, endpoint) = (self.direct_reads.last_name, to.endpoint);
-        if !self.interface.hand_over(endpoint, name, reader.as_fd()) {
+        let descriptor = file.reader().map_err(|_| Status::Resource)?.ok_or(Status::Access)?;
+        given.last_name += 1;
+        let (name, &Reader { endpoint, user, .. }) = (given.last_name, reader);
+        if !interface.hand_over(endpoint, name, descriptor.as_fd()) {
             return Err(Status::Resource);
         }
-        self.end_given(request.delegation);
-        let given = Given { name, client, endpoint, user, handle: request.file };
-        self.direct_reads.given.insert(request.delegation, given);
+        given.end(self.filer, request.delegation);
+        let handed = Given { name, client, endpoint, user, handle: request.file };
+        given.given.insert(request.delegation, handed);
         Ok(name)
     }
 
-    fn may_hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<Allowed, Status> {
-        let channel = self.channels.get(to.endpoint).ok_or(Status::BadSession)?;
-        let (id, who) = (channel.id, channel.who.clone());
-        let is_shared_memory = channel.peer.transport == TransportKind::SharedMemory;
-        let user = channel.peer.uid.filter(|_| is_shared_memory).ok_or(Status::NotSupp)?;
+    fn may_hand_over(
+        &mut self,
+        given: &DirectReads,
+        reader: &Reader,
+        request: &FileAsked,
+    ) -> Result<Allowed, Status> {
+        let &Reader { endpoint, channel: id, user, .. } = reader;
         let is_himself = self.filer.principal(id) == Some(&Principal::LocalUser(user));
-        if !self.direct_reads.is_on || to.is_acting || !is_himself {
+        if !given.is_on || !is_himself {
             return Err(Status::NotSupp);
         }
         let record = self.opened.record(request.state).filter(|open| open.handle == request.file);
@@ -157,78 +221,24 @@ impl Reactor {
         if self.filer.is_fenced(&request.file) {
             return Err(Status::Access);
         }
-        if self.files().keeps_undo_of(&request.file) {
+        if self.keeps_undo_of(&request.file) {
             return Err(Status::Resource);
         }
         let all = (0, limits::FILE_OFFSET_MAX);
-        let is_free = self.check_locks(request.state, &request.file, all, IoKind::Read);
-        is_free.map_err(|_| Status::Resource)?;
-        let credentials = self.filer.credentials(id).ok_or(Status::NotAuthenticated)?;
-        if credentials.uid() != user || !who.store().may_have(credentials, &request.file)? {
-            return Err(Status::Access);
-        }
-        if !self.direct_reads.has_room(request.delegation, to.endpoint, user) {
+        let is_free = self.filer.has_no_locks()
+            || self.check_locks_of(request.state, &request.file, all, IoKind::Read).is_ok();
+        if !is_free {
             return Err(Status::Resource);
         }
-        Ok(Allowed { file, client, user })
-    }
-
-    // ---- the end ----------------------------------------------------------------------
-
-    /// A delegation has ended: its holder reads the file itself no more.
-    pub(crate) fn end_given(&mut self, delegation: StateId) {
-        if let Some(given) = self.direct_reads.given.remove(&delegation) {
-            self.filer.leave_fence(operation_of_given(given.name));
+        let credentials = self.filer.credentials(id).ok_or(Status::NotAuthenticated)?;
+        let store = reader.who.store();
+        if credentials.uid() != user || !store.may_have(credentials, &request.file)? {
+            return Err(Status::Access);
         }
-    }
-
-    /// A connection is gone: its client stops reading by itself as soon as it knows.
-    pub(crate) fn end_given_to(&mut self, endpoint: EndpointId) {
-        self.end_given_where(|_, _, given| given.endpoint == endpoint);
-    }
-
-    /// Looks for delegations that have ended without a word.
-    pub(crate) fn tick_given(&mut self) {
-        self.end_given_where(|filer, state, given| {
-            !filer.is_delegation_in_force(given.client, state)
-        });
-    }
-
-    fn end_given_where(&mut self, is_over: impl Fn(&Filer, StateId, &Given) -> bool) {
-        let filer = &self.filer;
-        let given = self.direct_reads.given.iter();
-        let over = given.filter(|(state, given)| is_over(filer, **state, given));
-        let over: Vec<StateId> = over.map(|(state, _)| *state).collect();
-        over.into_iter().for_each(|state| self.end_given(state));
-    }
-
-    // ---- fences -----------------------------------------------------------------------
-
-    /// Files in the hands of clients, for a change of a fencing list to wait for.
-    pub(crate) fn running_direct_reads(&self) -> impl Iterator<Item = RunningRequest> + '_ {
-        self.direct_reads.given.values().map(|given| {
-            let channel = self.channels.get(given.endpoint).map(|channel| channel.id);
-            let operation = operation_of_given(given.name);
-            RunningRequest { operation, channel, file: given.handle }
-        })
-    }
-
-    /// A fencing list changes: nobody reads the files it is about by himself any more.
-    pub(crate) fn recall_given(&mut self, object: &FencedObject) {
-        let given = self.direct_reads.given.iter();
-        let covered: Vec<(ClientId, StateId)> = given
-            .filter(|(_, given)| object.covers(&given.handle))
-            .map(|(state, given)| (given.client, *state))
-            .collect();
-        for (client, state) in covered {
-            self.filer.recall_delegation(client, state, self.life.now());
+        if !given.has_room(request.delegation, endpoint, user) {
+            return Err(Status::Resource);
         }
-    }
-
-    /// Who has the file that an operation stands for, if it is one in somebody's hands.
-    pub(crate) fn holder_of_given(&self, operation: OperationId) -> Option<EndpointId> {
-        let mut given = self.direct_reads.given.values();
-        given.find(|given| operation_of_given(given.name) == operation).map(|given| given.endpoint)
+        Ok(Allowed { file, client })
     }
 }
 

@@ -30,6 +30,7 @@
 //! a session without an identity.
 
 mod draining;
+mod passing;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -26,9 +26,9 @@ use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 use crate::queue::Queue;
-use crate::searching::SearchJob;
 use crate::sums::{SumDone, SumJob};
 use crate::undo::{UndoTask, UndoTaskDone};
+use crate::waiting::SearchJob;
 use crate::way::OwnerPlace;
 
 /// Something that may block.

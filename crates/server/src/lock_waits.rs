@@ -4,11 +4,9 @@
 //! that began before it is still under way in its range, and when what must be on stable
 //! storage for it is.
 
-mod waking;
-
 use dafs_filer::ChannelId;
 use dafs_filer::locks::{LockMode, WaiterId};
-use dafs_ops::Lock;
+use dafs_ops::{Lock, LockSpan};
 use dafs_types::{FileHandle, StateId};
 
 /// A client whose lock request waits for its turn, and that asks again.
@@ -21,6 +19,19 @@ pub(crate) struct LockWaiter {
     offset: u64,
     length: u64,
     mode: LockMode,
+}
+
+impl LockWaiter {
+    /// Whose it is.
+    pub fn channel(&self) -> ChannelId {
+        self.channel
+    }
+
+    /// What it waits for.
+    pub fn span(&self) -> LockSpan {
+        let Self { file, state, offset, length, .. } = *self;
+        LockSpan { file, state, offset, length }
+    }
 }
 
 /// All that wait for locks.

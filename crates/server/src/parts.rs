@@ -1,5 +1,10 @@
 //! The parts of the reactor that operations work with, and what they ask of it.
 
+use dafs_dat::ServingInterface;
+use dafs_ops::LockSpan;
+
+use crate::back::BackRequest;
+use crate::direct_reads::DirectReads;
 use crate::files::{Files, Notice};
 use crate::reactor::Reactor;
 
@@ -7,19 +12,28 @@ impl Reactor {
     /// What operations work with.
     #[inline]
     pub(crate) fn files(&mut self) -> Files<'_> {
-        Files {
+        self.files_and_givers().0
+    }
+
+    /// The same, and beside it what hands whole files over.
+    #[inline]
+    pub(crate) fn files_and_givers(
+        &mut self,
+    ) -> (Files<'_>, (&mut DirectReads, &mut ServingInterface)) {
+        let files = Files {
             filer: &mut self.filer,
             cache: &mut self.cache,
             opened: &mut self.opened,
             delegations: &mut self.delegations,
-            lock_waits: &mut self.lock_waits,
+            lock_waits: self.waiting.lock_waits(),
             ledger: &mut self.ledger,
             ends: &mut self.writes.ends,
             under_way: self.tasks.under_way(),
             notices: self.afterwards.notices(),
             boot: self.boot,
             now: self.life.now(),
-        }
+        };
+        (files, (self.loans.files(), &mut self.interface))
     }
 
     /// Does what operations have asked for on the way.
@@ -33,7 +47,12 @@ impl Reactor {
     #[cold]
     fn act_on_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::LockReady(waiter) => self.tell_waiter(&waiter),
+            Notice::LockReady(waiter) => {
+                let Some(endpoint) = self.channels.endpoint_of(waiter.channel()) else { return };
+                let LockSpan { file, state, offset, length } = waiter.span();
+                // Whoever does not hear of it asks again by itself.
+                let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
+            }
             Notice::Resume(task) => self.resume(task, None),
         }
     }

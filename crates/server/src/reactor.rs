@@ -28,27 +28,24 @@ use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
 use crate::defect::Defect;
 use crate::delegations::Delegations;
-use crate::direct_reads::DirectReads;
 use crate::entrance::Entrance;
-use crate::fencing::{Fencing, operation_of_loan};
+use crate::fencing::operation_of_loan;
 use crate::gss::Kerberos;
 use crate::hits::Hits;
 use crate::inspect::copy::Shown;
 use crate::jobs::Pool;
 use crate::ledger::Ledger;
 use crate::life::Life;
-use crate::lock_waits::LockWaits;
 use crate::meter::Meter;
 use crate::opened::Opened;
 use crate::passwords::PasswordFile;
-use crate::recovery::Query;
 use crate::reply_to::ReplyTo;
-use crate::searching::Searching;
 use crate::stalls::{Direction, Stalls};
 use crate::stats::ServerStats;
 use crate::task::Tasks;
 use crate::transfer::{Cookie, Lent, Loan, Loans};
 use crate::users::Users;
+use crate::waiting::Waiting;
 use crate::writes::Writes;
 
 pub(crate) struct Reactor {
@@ -78,21 +75,14 @@ pub(crate) struct Reactor {
     pub(crate) ledger: Option<Ledger>,
     /// What time it is, and whether the server ends.
     pub(crate) life: Life,
-    /// Lock requests that wait for their turn.
-    pub(crate) lock_waits: LockWaits,
-    /// Fencing lists that are being changed.
-    pub(crate) fencing: Fencing,
     /// Transfers that others wait for.
     pub(crate) stalls: Stalls,
     /// What waits for delegations, and what is delegated.
     pub(crate) delegations: Delegations,
-    /// Files that clients read by themselves.
-    pub(crate) direct_reads: DirectReads,
-    pub(crate) searching: Searching,
+    /// Requests that wait for others than the disk.
+    pub(crate) waiting: Waiting,
     /// What requests come to.
     pub(crate) meter: Meter,
-    /// Questions about sessions that have not come to rest.
-    pub(crate) queries: Vec<Query>,
     /// What is done before anything else is looked at.
     pub(crate) afterwards: Afterwards,
 }
@@ -127,7 +117,7 @@ impl Reactor {
             None => None,
         };
         // What the journal needed has been looked for.
-        let searching = Searching::new(store.defer_searches());
+        let waiting = Waiting::new(config, store.defer_searches());
         let mut addresses = Vec::new();
         for address in &config.listen {
             prepare_directory(address);
@@ -146,7 +136,7 @@ impl Reactor {
             tasks: Tasks::default(),
             chains: Chains::default(),
             batches,
-            loans: Loans::default(),
+            loans: Loans::new(config),
             opened: Opened::default(),
             hits: Hits::default(),
             writes: Writes::default(),
@@ -154,14 +144,10 @@ impl Reactor {
             ledger,
 
             life: Life::begin(),
-            lock_waits: LockWaits::default(),
-            fencing: Fencing::new(config),
             stalls: Stalls::new(config.transfer_patience),
             delegations: Delegations::default(),
-            direct_reads: DirectReads::new(config),
-            searching,
+            waiting,
             meter: Meter::new(config.metrics),
-            queries: Vec::new(),
 
             afterwards: Afterwards::default(),
         };
@@ -396,7 +382,7 @@ impl Reactor {
             open_files: self.opened.file_count(),
             filer: self.filer.counters(),
             delegations: self.filer.delegation_counters(),
-            held_requests: self.delegations.held_count(),
+            held_requests: self.waiting.held_count(),
             cache: self.cache.stats(),
         }
     }

@@ -5,8 +5,6 @@
 //! every OPEN and LOCK, waits as the operation that it asks for, and no message of it is kept. So
 //! it can wait for any protocol, and be handed to whoever has the files.
 
-mod carrying;
-
 use dafs_ops::Operation;
 
 /// An operation as it is kept while it waits, and as it is written down.

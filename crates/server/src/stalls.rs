@@ -23,7 +23,7 @@
 //! Invariant: nothing is looked at while nobody waits and nobody is late, and nobody waits for one
 //! transfer for ever.
 
-mod hurry;
+pub(crate) mod hurry;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

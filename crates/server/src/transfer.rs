@@ -10,6 +10,8 @@ use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
 use dafs_wire::DirectBuffer;
 
+use crate::config::ServerConfig;
+use crate::direct_reads::DirectReads;
 use crate::reply_to::TaskId;
 
 /// What a completion means.
@@ -93,14 +95,31 @@ pub struct Lent {
 }
 
 /// All loans.
-#[derive(Debug, Default)]
-pub struct Loans {
+#[derive(Debug)]
+pub(crate) struct Loans {
     all: Slab<Lent, Loan>,
     /// Loans so far: which is older.
     count: u64,
+    /// Files in the hands of clients.
+    files: DirectReads,
 }
 
 impl Loans {
+    pub fn new(config: &ServerConfig) -> Self {
+        Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
+    }
+
+    /// Files in the hands of clients.
+    #[inline]
+    pub fn files(&mut self) -> &mut DirectReads {
+        &mut self.files
+    }
+
+    /// The same, to be looked at.
+    pub fn files_given(&self) -> &DirectReads {
+        &self.files
+    }
+
     /// Keeps what is lent to a connection, so many octets, and names it.
     #[inline]
     pub fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {

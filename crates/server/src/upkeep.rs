@@ -9,6 +9,7 @@ use dafs_store::cache::Progress;
 use crate::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 use crate::reply_to::TaskId;
+use crate::stalls::hurry::Transfers;
 use crate::stalls::in_turns;
 
 impl Reactor {
@@ -108,7 +109,14 @@ impl Reactor {
         self.succeed();
         self.files().note_forgotten();
         self.hurry_fences();
-        self.hurry_transfers();
+        let transfers = Transfers {
+            tasks: &self.tasks,
+            loans: &self.loans,
+            cache: &self.cache,
+            keeps_undo: self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work()),
+            is_crowded: self.batches.is_crowded(),
+        };
+        self.stalls.hurry(&transfers, &mut self.channels, self.life.now());
         self.tick_delegations();
         self.entrance.logins().tick(self.life.now());
         self.entrance.logins().give(&mut self.pool, self.life.now());

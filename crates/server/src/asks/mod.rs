@@ -9,6 +9,8 @@ pub(crate) mod changes;
 mod listings;
 
 use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
+use dafs_store::StoreError;
+use dafs_store::cache::CachedFile;
 use dafs_types::Status;
 use dafs_wire::messages::{
     CacheHintRequest, Empty, FencingList, GetFencingList, LockResult, LockTest, LockType, Lookup,
@@ -17,15 +19,18 @@ use dafs_wire::messages::{
 use dafs_wire::{Array, Request, RequestHeader, Response};
 
 use crate::afterwards::Closing;
-use crate::answers::refusal_response;
+use crate::answers::{handed_over_response, refusal_response};
+use crate::data::Step;
 use crate::decode::components;
 use crate::delegations::Told;
+use crate::direct_reads::Reader;
 use crate::files::locks::Aborted;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
 use crate::task::{FileAsked, Task, Work};
+use crate::waiting::Query;
 
 impl Reactor {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
@@ -107,7 +112,7 @@ impl Reactor {
             Request::DelegReturn(r) => {
                 let by = self.channel_of(to)?;
                 self.filer.return_delegation(by, r.state, self.life.now())?;
-                self.end_given(r.state);
+                self.loans.files().end(&mut self.filer, r.state);
                 self.answer(to, &Response::DelegReturn(Empty))
             }
             Request::DelegPurge(_) => {
@@ -131,8 +136,12 @@ impl Reactor {
             Request::RegisterCred(r) => Ok(self.register_credentials(to, r)?),
             Request::ReleaseCred(r) => Ok(self.release_credentials(to, r)?),
             Request::ServerAuth(r) => Ok(self.server_auth(to, r)?),
-            Request::CheckResponse(r) => Ok(self.check_response(to, r)?),
-            Request::FetchResponse(r) => Ok(self.fetch_response(to, r)?),
+            Request::CheckResponse(r) => {
+                Ok(self.ask_about(Query { to, about: *r, wants_result: false })?)
+            }
+            Request::FetchResponse(r) => {
+                Ok(self.ask_about(Query { to, about: *r, wants_result: true })?)
+            }
             Request::DiscardResponses(r) => Ok(self.discard_responses(to, r)?),
             Request::BatchSubmit(r) => Ok(self.batch_submit(to, r)?),
             Request::HurryUp(r) => Ok(self.hurry_up(to, r)?),
@@ -265,6 +274,38 @@ impl Reactor {
         let (offset, length) = (request.offset, request.length);
         self.files().lock_test(&by, &TestLock { file, owner, mode, offset, length })?;
         self.answer(to, &Response::LockT(LockResult { conflict: None }))
+    }
+
+    /// HAND_OVER.
+    fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
+        let reader = Reader::of(&self.channels, to)?;
+        let (mut files, givers) = self.files_and_givers();
+        if let Some(flush) = files.begin_hand_over(givers.0, &reader, request)? {
+            self.start(Task::new(to, Work::Flush(flush)));
+            return Ok(());
+        }
+        let name = files.hand_over(givers, &reader, request)?;
+        self.answer(to, &handed_over_response(name))
+    }
+
+    /// What the cache had of a file is in it, or could not be written: it is handed over now.
+    pub(crate) fn finish_hand_over(
+        &mut self,
+        to: ReplyTo,
+        request: &FileAsked,
+        file: CachedFile,
+        written: Result<(), StoreError>,
+    ) -> Step {
+        self.give_back(file, true);
+        let reader = match written {
+            Ok(()) => Reader::of(&self.channels, to),
+            Err(_) => Err(Status::Resource),
+        };
+        let (mut files, givers) = self.files_and_givers();
+        match reader.and_then(|reader| files.hand_over(givers, &reader, request)) {
+            Ok(name) => Step::HandedOver(name),
+            Err(status) => Step::failed(status),
+        }
     }
 
     // ---- fences ---------------------------------------------------------------------

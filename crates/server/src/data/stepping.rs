@@ -5,7 +5,7 @@ use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob};
 use dafs_types::{FileHandle, StateId, Status};
 
-use super::{FILLS_IN_PLACE_MAX, Step};
+use super::{FILLS_IN_PLACE_MAX, Step, step_grant};
 use crate::answers::{handed_over_response, read_response};
 use crate::files::io::IoFile;
 use crate::files::needs::Need;
@@ -155,7 +155,7 @@ impl Reactor {
                 Work::Size(size) => self.step_size(id, to, size),
                 Work::Times(times) => self.step_times(to, times),
                 Work::Fetch(fetch) => self.step_fetch(to, fetch),
-                Work::Grant(grant) => self.step_grant(grant),
+                Work::Grant(grant) => step_grant(grant, self.tasks.under_way()),
                 Work::Strand(strand) => self.step_strand(id, to, strand),
                 Work::SealedBatch(sealed) => self.step_sealed_batch(id, to, sealed),
             };
@@ -225,7 +225,7 @@ impl Reactor {
             _ => return,
         };
         if left == 0 {
-            self.note_transfers(id);
+            self.stalls.note_transfers(&self.tasks, id);
             self.resume(id, None);
         }
     }

@@ -22,7 +22,7 @@ impl Ledger {
 
     /// Has a change answered once all that was written down by now is durable. True if it
     /// is already.
-    fn is_settled(&mut self, answer: ReplyTo) -> bool {
+    pub(crate) fn is_settled(&mut self, answer: ReplyTo) -> bool {
         let last = self.last();
         let is_durable = self.log.durable() >= last;
         if !is_durable {
@@ -53,14 +53,6 @@ impl Ledger {
 }
 
 impl Reactor {
-    /// A change of a list holds: says so, if nothing of it can be lost any more.
-    pub(crate) fn fence_holds(&mut self, answer: ReplyTo) {
-        let is_settled = self.ledger.as_mut().is_none_or(|ledger| ledger.is_settled(answer));
-        if is_settled {
-            self.report(answer, Outcome::done(Ended::Fenced));
-        }
-    }
-
     /// Records are durable up to this one.
     pub(super) fn advance_fences(&mut self, durable: RecordNumber) {
         while let Some(step) =

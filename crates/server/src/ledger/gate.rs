@@ -247,7 +247,9 @@ impl Reactor {
         while let Some(intended) = self.next_intended(durable) {
             match intended {
                 Intended::Task(id) => self.resume(id, None),
-                Intended::Request { answer, operation } => self.carry_on(answer, operation),
+                Intended::Request { answer, operation } => {
+                    self.take_up(answer, &SetAside::Operation(operation), None)
+                }
             }
         }
     }
@@ -264,24 +266,11 @@ impl Reactor {
         intended.pop_front().map(|(_, intended)| intended)
     }
 
-    /// Carries a request out whose intent is durable.
-    fn carry_on(&mut self, answer: ReplyTo, operation: Box<[u8]>) {
-        if self.order_of(answer.endpoint).is_none() {
-            // Whoever asked is gone, and with it in whose name this would be done.
-            self.abandon(answer);
-            return;
-        }
-        let kept = SetAside::Operation(operation);
-        if let Err(why) = self.carry_again(answer, &kept, None) {
-            self.refuse_again(answer, why, &kept);
-        }
-    }
-
     /// Serves again what waited for names that are free now.
     fn serve_held(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
         for Held { answer, operation } in std::mem::take(&mut ledger.held) {
-            self.carry_on(answer, operation);
+            self.take_up(answer, &SetAside::Operation(operation), None);
         }
     }
 

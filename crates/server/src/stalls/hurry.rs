@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use dafs_store::cache::CachedFile;
+use dafs_store::cache::{Cache, CachedFile};
+use dafs_types::Moment;
 
-use super::{Direction, Lane, Oldest};
-use crate::reactor::Reactor;
+use super::{Direction, Lane, Oldest, Stalls};
+use crate::channel::Channels;
 use crate::reply_to::TaskId;
-use crate::task::Work;
+use crate::task::{Tasks, Work};
+use crate::transfer::Loans;
 
 impl Work {
     /// What of its transfers is under way, if it waits for some.
@@ -34,44 +36,56 @@ impl Work {
     }
 }
 
-impl Reactor {
+/// Where transfers are under way, and who waits for their end.
+pub(crate) struct Transfers<'r> {
+    pub tasks: &'r Tasks,
+    pub loans: &'r Loans,
+    pub cache: &'r Cache,
+    /// Undo waits for all of them.
+    pub keeps_undo: bool,
+    /// So do batches, for those of batches.
+    pub is_crowded: bool,
+}
+
+impl Stalls {
     /// Breaks the connections that others wait for in vain.
-    pub(crate) fn hurry_transfers(&mut self) {
-        let keeps_undo = self.ledger.as_ref().is_some_and(|l| l.undo.is_at_work());
-        let is_crowded = self.is_crowded_by_batches();
-        let is_awaited = keeps_undo || is_crowded || self.tasks.await_progress();
-        if !is_awaited && !self.stalls.is_watching() {
+    pub fn hurry(&mut self, transfers: &Transfers<'_>, channels: &mut Channels, now: Moment) {
+        let is_awaited = transfers.are_awaited();
+        if !is_awaited && !self.is_watching() {
             return;
         }
-        let channels = &self.channels;
-        self.stalls.seen.retain(|(endpoint, _), _| channels.get(*endpoint).is_some());
-        let present = match is_awaited {
-            true => self.oldest_transfers(keeps_undo, is_crowded),
-            false => BTreeMap::new(),
-        };
-        for (endpoint, _) in self.stalls.note(&present, self.life.now()) {
-            if let Some(channel) = self.channels.get(endpoint) {
+        self.seen.retain(|(endpoint, _), _| channels.get(*endpoint).is_some());
+        let present = if is_awaited { transfers.oldest() } else { BTreeMap::new() };
+        for (endpoint, _) in self.note(&present, now) {
+            if let Some(channel) = channels.get(endpoint) {
                 tracing::warn!(
                     from = %channel.peer,
                     "others wait for a transfer that does not end: the connection is broken"
                 );
-                self.give_up(endpoint);
+                channels.give_up(endpoint);
             }
         }
     }
 
     /// All that a task has waited for is moved.
-    pub(crate) fn note_transfers(&mut self, id: TaskId) {
-        if self.stalls.is_watching()
-            && let Some(task) = self.tasks.get(id)
+    pub fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
+        if self.is_watching()
+            && let Some(task) = tasks.get(id)
             && let Some((direction, octets)) = task.work.moving()
         {
-            self.stalls.note_moved((task.reply_to.endpoint, direction), octets);
+            self.note_moved((task.reply_to.endpoint, direction), octets);
         }
+    }
+}
+
+impl Transfers<'_> {
+    fn are_awaited(&self) -> bool {
+        self.keeps_undo || self.is_crowded || self.tasks.await_progress()
     }
 
     /// The oldest transfers of every connection.
-    fn oldest_transfers(&self, keeps_undo: bool, is_crowded: bool) -> BTreeMap<Lane, Oldest> {
+    fn oldest(&self) -> BTreeMap<Lane, Oldest> {
+        let (keeps_undo, is_crowded) = (self.keeps_undo, self.is_crowded);
         let mut present = BTreeMap::new();
         let mut add = |key: Lane, begun, octets, file: Option<CachedFile>, is_in_the_way: bool| {
             let is_awaited = keeps_undo || is_in_the_way || self.tasks.is_awaited(file, key.0);

@@ -6,7 +6,7 @@ use dafs_filer::{Holder, IoKind};
 use dafs_store::cache::{Span, Spans};
 use dafs_types::{SessionId, Status};
 
-use super::super::Batch;
+use super::super::{Batch, Batches};
 use super::{BATCH_BYTES_MAX, HELD_BYTES_MAX, SealedBatch};
 use crate::data::Step;
 use crate::reactor::Reactor;
@@ -177,10 +177,12 @@ impl Reactor {
         });
         octets.sum()
     }
+}
 
+impl Batches {
     /// Whether so much is being fetched for batches that others may be told to come again. They
     /// do not wait here; so whoever has batches fetched must get on.
-    pub(crate) fn is_crowded_by_batches(&self) -> bool {
-        !is_plenty(self.batches.fetching_bytes, HELD_BYTES_MAX)
+    pub(crate) fn is_crowded(&self) -> bool {
+        !is_plenty(self.fetching_bytes, HELD_BYTES_MAX)
     }
 }

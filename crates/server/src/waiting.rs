@@ -1,0 +1,83 @@
+//! Requests that wait for somebody or something else than the disk: each until its turn comes.
+//!
+//! Invariant: what waits here has had no effect yet, or is a question that changes nothing; when
+//! its turn comes, or its connection ends, it is not here any more.
+
+mod going_on;
+mod held;
+mod questions;
+mod searching;
+
+use dafs_dat::EndpointId;
+use dafs_filer::{ChannelId, Filer};
+
+use crate::config::ServerConfig;
+use crate::fencing::Fencing;
+use crate::lock_waits::LockWaits;
+use crate::reply_to::ReplyTo;
+use held::HeldRequests;
+use questions::Questions;
+use searching::Searching;
+
+pub(crate) use questions::Query;
+pub(crate) use searching::SearchJob;
+
+/// Everything that waits.
+pub(crate) struct Waiting {
+    /// For a delegation to come back, or for what its holder says.
+    held: HeldRequests,
+    /// For an object to be looked for.
+    searching: Searching,
+    /// For a session to come to rest.
+    questions: Questions,
+    /// For a lock.
+    lock_waits: LockWaits,
+    /// For those to end whom a fencing list leaves out.
+    fencing: Fencing,
+}
+
+impl Waiting {
+    /// Nothing waits yet. Whether the store will ever have to search is known by now.
+    pub fn new(config: &ServerConfig, searches: bool) -> Self {
+        Self {
+            held: HeldRequests::default(),
+            searching: Searching::new(searches),
+            questions: Questions::default(),
+            lock_waits: LockWaits::default(),
+            fencing: Fencing::new(config),
+        }
+    }
+
+    /// What waits for locks.
+    #[inline]
+    pub fn lock_waits(&mut self) -> &mut LockWaits {
+        &mut self.lock_waits
+    }
+
+    /// Changes of fencing lists.
+    #[inline]
+    pub fn fencing(&mut self) -> &mut Fencing {
+        &mut self.fencing
+    }
+
+    /// The same, to be looked at.
+    pub fn changes_of_fences(&self) -> &Fencing {
+        &self.fencing
+    }
+
+    /// Requests that wait for delegations.
+    pub fn held_count(&self) -> usize {
+        self.held.count()
+    }
+
+    /// A connection is gone, and what waits for delegations on it: nobody will carry it out.
+    pub fn forget(
+        &mut self,
+        filer: &mut Filer,
+        endpoint: EndpointId,
+        channel: ChannelId,
+    ) -> Vec<ReplyTo> {
+        self.lock_waits.forget_channel(channel);
+        self.held.forget(filer, endpoint)
+    }
+}

@@ -1,0 +1,353 @@
+//! Requests that cannot be carried out at once, and those whose turn has come.
+
+use dafs_dat::EndpointId;
+use dafs_filer::{DelegationAction, RecallAnswer, WaiterId};
+use dafs_ops::Operation;
+use dafs_types::{ClientId, FileAttributes, FileHandle, StateId, Status};
+use dafs_wire::messages::{DiscardResponses, Empty};
+use dafs_wire::{Request, RequestHeader, Response};
+
+use super::Query;
+use crate::answers::refusal_response;
+use crate::asks::changes::procedure_of;
+use crate::back::BackRequest;
+use crate::delegations::Told;
+use crate::handles;
+use crate::outcome::{NotDone, Question};
+use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
+use crate::respond::ReplyStatus;
+use crate::set_aside::{Asked, SetAside};
+use crate::translate::{self, Scratch};
+
+impl Reactor {
+    // ---- carrying out -----------------------------------------------------------------
+
+    /// Has a request carried out that is an operation to be set aside as one. False if it is
+    /// another; then nothing was done.
+    #[inline(never)]
+    pub(crate) fn carry_as_operation(&mut self, to: ReplyTo, request: &Request<'_>) -> bool {
+        let mut scratch = Scratch::new();
+        // Who carries it out says what is wrong with one that cannot be asked for.
+        let Ok(Some(operation)) = translate::operation(request, &mut scratch) else {
+            return false;
+        };
+        if !self.awaits_search(to, Asked::Operation(&operation), operation.touched())
+            && !self.is_gated(to, &operation)
+            && let Err(why) = self.carry_out(to, &operation)
+        {
+            self.refuse(to, why, Asked::Operation(&operation));
+        }
+        true
+    }
+
+    /// Carries an operation out, if no fence stands in its way.
+    pub(crate) fn carry_out(
+        &mut self,
+        to: ReplyTo,
+        operation: &Operation<'_>,
+    ) -> Result<(), NotDone> {
+        if self.filer.has_fences() {
+            self.pass_all(to, operation.touched())?;
+        }
+        self.operate(to, operation)
+    }
+
+    /// Carries a request out that was set aside, from its start: it may have to wait for something
+    /// else. It was whole when it was set aside.
+    ///
+    /// # Errors
+    /// As [`Reactor::dispatch`]: the caller replies, or sets it aside again.
+    pub(crate) fn carry_again(
+        &mut self,
+        to: ReplyTo,
+        kept: &SetAside,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        match kept {
+            SetAside::Operation(octets) => {
+                let operation = Operation::decode(octets).ok_or(Status::ServerFault)?;
+                match to.logged || !self.is_gated(to, &operation) {
+                    true => self.carry_out(to, &operation),
+                    false => Ok(()),
+                }
+            }
+            SetAside::Message(message) => {
+                let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
+                let store = self.whole_store.clone();
+                let decoded = RequestHeader::decode(order, message).and_then(|header| {
+                    Ok((header, handles::decode(&*store, order, &header, message)?))
+                });
+                let (header, request) = decoded.map_err(|error| error.status())?;
+                self.dispatch_told(to, &header, &request, told)
+            }
+        }
+    }
+
+    /// The turn of a request has come that was set aside: it is carried out, or set aside again.
+    /// If its connection is gone, so is in whose name that would be done.
+    pub(crate) fn take_up(&mut self, to: ReplyTo, kept: &SetAside, told: Option<Told>) {
+        if self.order_of(to.endpoint).is_none() {
+            self.abandon(to);
+            return;
+        }
+        if let Err(why) = self.carry_again(to, kept, told) {
+            self.refuse_again(to, why, kept);
+        }
+    }
+
+    /// A request that was set aside, and that could not be carried out when it was tried again.
+    fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside) {
+        match kept {
+            SetAside::Operation(octets) => match Operation::decode(octets) {
+                Some(operation) => self.refuse(to, why, Asked::Operation(&operation)),
+                None => self.fail(to, Status::ServerFault),
+            },
+            SetAside::Message(message) => self.refuse(to, why, Asked::Message(message)),
+        }
+    }
+
+    // ---- in the way -------------------------------------------------------------------
+
+    /// A request could not be carried out: it is answered, or waits.
+    #[cold]
+    pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>) {
+        let to = self.keep_begun(to);
+        match why {
+            NotDone::Failed(Status::Delay) if self.awaits_search_after_all(to, asked) => {}
+            NotDone::Failed(status) => self.fail(to, status),
+            NotDone::Partly(refusal) => {
+                let told = ReplyStatus::now(refusal.fault.into());
+                let response = match asked {
+                    Asked::Operation(operation) => {
+                        refusal_response(procedure_of(operation), &refusal)
+                    }
+                    Asked::Message(_) => Response::Failed,
+                };
+                self.respond(to, told, &response);
+            }
+            NotDone::Recalls(waiter) => self.waiting.held.hold(waiter, to, asked.set_aside()),
+            NotDone::Asks(question) => {
+                let Question { client, file, waiter } = *question;
+                let kept = asked.set_aside();
+                self.waiting.held.hold_until_told(waiter, to, kept, self.life.now());
+                if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
+                    self.on_told(waiter, None);
+                }
+            }
+        }
+    }
+
+    /// The status for a request that has no message to be set aside: the recall goes on without
+    /// it.
+    #[cold]
+    pub(crate) fn without_waiting(&mut self, why: NotDone) -> Status {
+        match why {
+            NotDone::Failed(status) => status,
+            NotDone::Partly(refusal) => refusal.fault.into(),
+            NotDone::Recalls(waiter) => {
+                self.filer.abandon_waiter(waiter);
+                Status::Delay
+            }
+            // Nobody has been asked yet.
+            NotDone::Asks(_) => Status::Delay,
+        }
+    }
+
+    // ---- delegations ------------------------------------------------------------------
+
+    /// Calls back what is to be called back, and lets those go on who waited.
+    #[inline]
+    pub(crate) fn pump_delegations(&mut self) {
+        while let Some(action) = self.filer.take_delegation_action() {
+            self.act_on_delegation(action);
+        }
+    }
+
+    #[cold]
+    fn act_on_delegation(&mut self, action: DelegationAction) {
+        match action {
+            DelegationAction::Recall { client, handle, state_id, truncate } => {
+                let (file, state) = (handle, state_id);
+                let recall = BackRequest::Recall { client, file, state, truncate };
+                if !self.tell_client(client, &recall) {
+                    self.on_recalled(client, state_id, RecallAnswer::Undelivered);
+                }
+            }
+            DelegationAction::Resume { waiter } => self.go_on_with(waiter, None),
+            DelegationAction::Revoked { client, handle } => {
+                tracing::warn!(?client, ?handle, "a delegation was not returned in time: revoked");
+            }
+        }
+    }
+
+    /// Asks one of a client's sessions. False if none listens.
+    fn tell_client(&mut self, client: ClientId, request: &BackRequest) -> bool {
+        let sessions: Vec<_> = self.filer.sessions_of(client).collect();
+        sessions.into_iter().any(|session| {
+            let endpoint = self.channels.endpoint_of(session);
+            endpoint.is_some_and(|endpoint| self.tell(endpoint, request.clone()))
+        })
+    }
+
+    fn go_on_with(&mut self, waiter: WaiterId, told: Option<Told>) {
+        if let Some((to, kept)) = self.waiting.held.take(waiter) {
+            self.settle();
+            self.take_up(to, &kept, told);
+            self.settle();
+        }
+    }
+
+    /// A holder has answered BC_RECALL, or never will.
+    pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallAnswer) {
+        self.filer.recall_answered(client, state, answer, self.life.now());
+    }
+
+    /// A holder has answered BC_GETATTR, or never will (`None`).
+    pub(crate) fn on_told(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
+        let told = match told {
+            Some(told) => Told::Facts { size: told.size, change: told.change },
+            None => Told::Nothing,
+        };
+        self.go_on_with(waiter, Some(told));
+    }
+
+    /// Gives up questions that nobody answers, and files that nobody holds.
+    pub(crate) fn tick_delegations(&mut self) {
+        for waiter in self.waiting.held.overdue(self.life.now()) {
+            self.on_told(waiter, None);
+        }
+        self.delegations.forget_ended(&self.filer);
+        self.loans.files().end_lapsed(&mut self.filer);
+        self.pump_delegations();
+    }
+
+    /// A connection is gone, and what waited on it.
+    pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, channel: dafs_filer::ChannelId) {
+        for to in self.waiting.forget(&mut self.filer, endpoint, channel) {
+            self.abandon(to);
+        }
+    }
+
+    // ---- searches ---------------------------------------------------------------------
+
+    /// Whether a request waits until an object that it names has been looked for. It must not
+    /// have had any effect yet.
+    #[inline]
+    pub(crate) fn awaits_search(
+        &mut self,
+        to: ReplyTo,
+        asked: Asked<'_>,
+        named: [Option<&FileHandle>; 2],
+    ) -> bool {
+        let searching = &mut self.waiting.searching;
+        searching.is_possible()
+            && searching.awaits((&self.whole_store, &mut self.pool), to, asked, named)
+    }
+
+    /// The same of a batch. False of what is none.
+    pub(crate) fn batch_awaits_search(
+        &mut self,
+        to: ReplyTo,
+        request: &Request<'_>,
+        message: &[u8],
+    ) -> bool {
+        let Request::BatchSubmit(batch) = request else { return false };
+        let searching = &mut self.waiting.searching;
+        searching.is_possible()
+            && searching.batch_awaits((&self.whole_store, &mut self.pool), to, batch, message)
+    }
+
+    /// The same of a request that has failed with DELAY.
+    #[cold]
+    fn awaits_search_after_all(&mut self, to: ReplyTo, asked: Asked<'_>) -> bool {
+        if !self.waiting.searching.is_possible() {
+            return false;
+        }
+        let message = match asked {
+            Asked::Operation(operation) => {
+                return self.awaits_search(to, asked, operation.named());
+            }
+            Asked::Message(message) => message,
+        };
+        let Some(order) = self.order_of(to.endpoint) else { return false };
+        let Ok(header) = RequestHeader::decode(order, message) else { return false };
+        let store = self.whole_store.clone();
+        match handles::decode(&*store, order, &header, message) {
+            Ok(request) => self.awaits_search(to, asked, handles::named(&request)),
+            Err(_) => false,
+        }
+    }
+
+    /// Has an object looked for, though no request waits for it: whoever asked was told DELAY.
+    #[cold]
+    pub(crate) fn search_later(&mut self, handle: &FileHandle) {
+        self.waiting.searching.want(&self.whole_store, &mut self.pool, handle);
+    }
+
+    /// A search is over, or has failed: those that waited for it are carried out, and fail with
+    /// DELAY where they would have to wait once more.
+    pub(crate) fn on_searched(&mut self) {
+        for (to, kept) in self.waiting.searching.end() {
+            if self.order_of(to.endpoint).is_none() {
+                self.abandon(to);
+                continue;
+            }
+            self.settle();
+            match self.carry_again(to, &kept, None) {
+                Err(NotDone::Failed(Status::Delay)) => self.fail(to, Status::Delay),
+                Err(why) => self.refuse_again(to, why, &kept),
+                Ok(()) => {}
+            }
+            self.settle();
+        }
+        self.waiting.searching.start(&self.whole_store, &mut self.pool);
+    }
+
+    // ---- questions --------------------------------------------------------------------
+
+    /// CHECK_RESPONSE and FETCH_RESPONSE.
+    pub(crate) fn ask_about(&mut self, query: Query) -> Result<(), Status> {
+        let (filer, channels) = (&mut self.filer, &mut self.channels);
+        let Some(found) = self.waiting.questions.ask(filer, channels, query)? else {
+            return Ok(());
+        };
+        let to = query.to;
+        if !query.wants_result {
+            self.reply(to, &Response::CheckResponse(Empty));
+            return Ok(());
+        }
+        let told = ReplyStatus::now(found.status);
+        found.in_order(self.order_of(to.endpoint), to, |response| self.respond(to, told, response))
+    }
+
+    /// DISCARD_RESPONSES.
+    pub(crate) fn discard_responses(
+        &mut self,
+        to: ReplyTo,
+        request: &DiscardResponses,
+    ) -> Result<(), Status> {
+        let id = self.channel_of(to)?;
+        self.filer.discard_replies(id, request.session)?;
+        self.files().note_forgotten();
+        self.reply(to, &Response::DiscardResponses(Empty));
+        Ok(())
+    }
+
+    /// Something has come to rest: the questions that waited are asked again.
+    pub(crate) fn ask_again(&mut self) {
+        for query in self.waiting.questions.take() {
+            if let Err(status) = self.ask_about(query) {
+                self.fail(query.to, status);
+            }
+        }
+    }
+
+    /// Keeps the result of a request for a client that may not get it.
+    #[inline]
+    pub(crate) fn keep(&mut self, to: ReplyTo, status: Status, bytes: &[u8]) {
+        if self.filer.keep_reply(to.kept(), to.stream, status, bytes) {
+            self.ask_again();
+        }
+    }
+}
