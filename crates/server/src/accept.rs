@@ -140,7 +140,6 @@ impl Reactor {
             }
             self.interface.deregister(channel.inbox.key());
             self.meter.depart(channel.peer.transport, channel.traffic);
-            self.drop_chains(endpoint);
             if let Some(session) = channel.batch_session {
                 self.end_batches(session);
             }

@@ -31,8 +31,6 @@
 //! waiting, or is in `ready`; a chain goes with its last member, or with its connection, which
 //! leaves members that wait undone and unkept.
 
-mod members;
-
 use std::collections::VecDeque;
 
 use dafs_dat::EndpointId;
@@ -68,10 +66,10 @@ struct Running {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    answer: ReplyTo,
-    kept: KeptSession,
-    message: Box<[u8]>,
+pub(crate) struct Waiting {
+    pub answer: ReplyTo,
+    pub kept: KeptSession,
+    pub message: Box<[u8]>,
 }
 
 /// All chains. There are no more than credits and channels.
@@ -84,7 +82,7 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    fn make(&mut self, endpoint: EndpointId) -> ChainId {
+    pub fn make(&mut self, endpoint: EndpointId) -> ChainId {
         let chain = Chain {
             endpoint,
             running: None,
@@ -119,19 +117,19 @@ impl Chains {
         is_its.then_some(chain)
     }
 
-    fn is_busy(&self, chain: ChainId) -> bool {
+    pub fn is_busy(&self, chain: ChainId) -> bool {
         let chain = self.slots.get(chain.0 as usize).and_then(Option::as_ref);
         chain.is_some_and(|chain| chain.running.is_some() || !chain.waiting.is_empty())
     }
 
-    fn note_whole(&mut self, chain: ChainId) {
+    pub fn note_whole(&mut self, chain: ChainId) {
         if let Some(chain) = self.get_mut(chain) {
             chain.is_whole = true;
         }
     }
 
     /// Puts a member behind those that wait. False if there are too many.
-    fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
+    pub fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
         let Some(chain) = self.get_mut(answer.chain) else { return false };
         if chain.waiting.len() >= MEMBERS_WAITING_MAX {
             return false;
@@ -140,13 +138,13 @@ impl Chains {
         true
     }
 
-    fn next(&mut self, chain: ChainId) -> Option<Waiting> {
+    pub fn next(&mut self, chain: ChainId) -> Option<Waiting> {
         let chain = self.get_mut(chain).filter(|chain| chain.running.is_none())?;
         chain.waiting.pop_front()
     }
 
     /// A member begins. What it takes from those before is put into its message.
-    fn begin(
+    pub fn begin(
         &mut self,
         answer: ReplyTo,
         header: &RequestHeader,
@@ -168,7 +166,7 @@ impl Chains {
         }
     }
 
-    fn note(&mut self, answer: ReplyTo, status: Status, response: &Response<'_>) {
+    pub fn note(&mut self, answer: ReplyTo, status: Status, response: &Response<'_>) {
         let Some(chain) = self.of_running(answer) else { return };
         if status != Status::Ok {
             chain.is_broken = true;
@@ -185,14 +183,14 @@ impl Chains {
     }
 
     /// The chain of this member goes no further.
-    fn break_off(&mut self, answer: ReplyTo) {
+    pub fn break_off(&mut self, answer: ReplyTo) {
         let chain = self.get_mut(answer.chain);
         if let Some(chain) = chain.filter(|chain| chain.endpoint == answer.endpoint) {
             chain.is_broken = true;
         }
     }
 
-    fn end(&mut self, answer: ReplyTo) {
+    pub fn end(&mut self, answer: ReplyTo) {
         let Some(chain) = self.of_running(answer) else { return };
         chain.running = None;
         if chain.waiting.is_empty() {
@@ -202,7 +200,7 @@ impl Chains {
         }
     }
 
-    fn free_if_over(&mut self, id: ChainId) {
+    pub fn free_if_over(&mut self, id: ChainId) {
         let Some(chain) = self.get_mut(id) else { return };
         if chain.is_whole && chain.running.is_none() && chain.waiting.is_empty() {
             self.slots[id.0 as usize] = None;
@@ -210,7 +208,7 @@ impl Chains {
         }
     }
 
-    fn drop_of(&mut self, endpoint: EndpointId) {
+    pub fn drop_of(&mut self, endpoint: EndpointId) {
         if self.count() == 0 {
             return;
         }
@@ -220,6 +218,18 @@ impl Chains {
                 self.free.push(index);
             }
         }
+    }
+
+    /// A chain whose next member may begin.
+    #[inline]
+    pub fn next_ready(&mut self) -> Option<ChainId> {
+        self.ready.pop_front()
+    }
+
+    /// Whether no member may begin.
+    #[inline]
+    pub fn is_none_ready(&self) -> bool {
+        self.ready.is_empty()
     }
 
     /// Chains there are.

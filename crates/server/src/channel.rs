@@ -4,6 +4,7 @@
 //! serves the message in it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dafs_dat::{EndpointId, Inbox, ServingInterface};
 use dafs_filer::{ChannelId, Holder};
@@ -16,6 +17,7 @@ use crate::caller::Asker;
 use crate::files::io::Recent;
 use crate::meter::Traffic;
 use crate::reply_to::ChainId;
+use crate::stalls::Stalls;
 
 /// A connection that was accepted.
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl Channel {
 pub(crate) const RECEIVES_SPARE: u16 = 4;
 
 /// Channels by endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Channels {
     slots: Vec<Option<Channel>>,
     count: usize,
@@ -81,9 +83,36 @@ pub(crate) struct Channels {
     owed: Vec<EndpointId>,
     /// Those whose connections are broken once the present event is dealt with.
     given_up: Vec<EndpointId>,
+    /// Transfers of theirs that others wait for.
+    stalls: Stalls,
 }
 
 impl Channels {
+    /// None yet. A connection that keeps others waiting is given so much time.
+    pub fn new(patience: Duration) -> Self {
+        let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
+        Self { slots, count: 0, owed, given_up, stalls: Stalls::new(patience) }
+    }
+
+    /// Transfers that others wait for.
+    #[inline]
+    pub fn stalls(&mut self) -> &mut Stalls {
+        &mut self.stalls
+    }
+
+    /// Breaks the connections of transfers that others wait for in vain.
+    pub fn break_off(&mut self, late: Vec<EndpointId>) {
+        for endpoint in late {
+            if let Some(channel) = self.get(endpoint) {
+                tracing::warn!(
+                    from = %channel.peer,
+                    "others wait for a transfer that does not end: the connection is broken"
+                );
+                self.give_up(endpoint);
+            }
+        }
+    }
+
     /// The channel of a connection.
     #[inline]
     pub fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
@@ -116,6 +145,7 @@ impl Channels {
     pub fn remove(&mut self, endpoint: EndpointId) -> Option<Channel> {
         self.get(endpoint)?;
         self.count -= 1;
+        self.stalls.forget(endpoint);
         self.slots.get_mut(endpoint.index())?.take()
     }
 

@@ -67,7 +67,6 @@ mod server;
 mod session;
 mod set_aside;
 mod settings;
-mod sizes;
 mod stalls;
 mod stats;
 mod stepped;

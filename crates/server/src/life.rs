@@ -12,6 +12,8 @@ use crate::ledger::LedgerError;
 /// The server's life so far.
 #[derive(Debug)]
 pub(crate) struct Life {
+    /// A number that no other start of a server has had.
+    boot: u64,
     /// When it began, by the machine's clock.
     started: Duration,
     now: Moment,
@@ -22,14 +24,21 @@ pub(crate) struct Life {
 
 impl Life {
     /// It begins.
-    pub fn begin() -> Self {
+    pub fn begin(boot: u64) -> Self {
         Self {
+            boot,
             started: coarse_now(),
             now: Moment(0),
             last_tick: Moment(0),
             is_asked: Arc::default(),
             fatal: None,
         }
+    }
+
+    /// A number that no other start of a server has had.
+    #[inline]
+    pub fn boot(&self) -> u64 {
+        self.boot
     }
 
     /// What time it is for all that happens now: the same as long as the reactor does not look at

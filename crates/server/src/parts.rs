@@ -30,7 +30,7 @@ impl Reactor {
             ends: &mut self.writes.ends,
             under_way: self.tasks.under_way(),
             notices: self.afterwards.notices(),
-            boot: self.boot,
+            boot: self.life.boot(),
             now: self.life.now(),
         };
         (files, (self.loans.files(), &mut self.interface))

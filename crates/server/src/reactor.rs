@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, Completion, CompletionStatus, Domain, EndpointId, Event, Operation, Region,
-    ServingInterface,
+    Address, Completion, CompletionStatus, Domain, EndpointId, Event, Operation, ServingInterface,
 };
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
@@ -23,7 +22,6 @@ use dafs_wire::ByteOrder;
 use crate::afterwards::{Afterwards, Closing, keep_begun};
 use crate::authorize::AccessRules;
 use crate::batch::Batches;
-use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
 use crate::defect::Defect;
@@ -40,7 +38,7 @@ use crate::meter::Meter;
 use crate::opened::Opened;
 use crate::passwords::PasswordFile;
 use crate::reply_to::ReplyTo;
-use crate::stalls::{Direction, Stalls};
+use crate::stalls::Direction;
 use crate::stats::ServerStats;
 use crate::task::Tasks;
 use crate::transfer::{Cookie, Lent, Loan, Loans};
@@ -55,11 +53,8 @@ pub(crate) struct Reactor {
     /// The store as it is. Clients enter it by their views ([`crate::caller::Asker`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
-    /// The cache's arena as registered.
-    pub(crate) arena: Region,
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
-    pub(crate) chains: Chains,
     pub(crate) batches: Batches,
     pub(crate) loans: Loans,
     pub(crate) opened: Opened,
@@ -69,14 +64,10 @@ pub(crate) struct Reactor {
     pub(crate) writes: Writes,
     /// Who is let in, and to what.
     pub(crate) entrance: Entrance,
-    /// Differs with every start of the server.
-    pub(crate) boot: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
     /// What time it is, and whether the server ends.
     pub(crate) life: Life,
-    /// Transfers that others wait for.
-    pub(crate) stalls: Stalls,
     /// What waits for delegations, and what is delegated.
     pub(crate) delegations: Delegations,
     /// Requests that wait for others than the disk.
@@ -131,20 +122,16 @@ impl Reactor {
             entrance: Entrance::new(config, &store, passwords, kerberos, entropy),
             whole_store: store,
             pool,
-            arena,
-            channels: Channels::default(),
+            channels: Channels::new(config.transfer_patience),
             tasks: Tasks::default(),
-            chains: Chains::default(),
             batches,
-            loans: Loans::new(config),
+            loans: Loans::new(arena, config),
             opened: Opened::default(),
             hits: Hits::default(),
             writes: Writes::default(),
-            boot,
             ledger,
 
-            life: Life::begin(),
-            stalls: Stalls::new(config.transfer_patience),
+            life: Life::begin(boot),
             delegations: Delegations::default(),
             waiting,
             meter: Meter::new(config.metrics),
@@ -333,8 +320,8 @@ impl Reactor {
     pub(crate) fn on_loan_done(&mut self, cookie: Cookie) {
         let Cookie::Loan(index) = cookie else { return };
         if let Some(Lent { endpoint, loan, length, .. }) = self.loans.take(index) {
-            if self.stalls.is_watching() {
-                self.stalls.note_moved((endpoint, Direction::Out), length);
+            if self.channels.stalls().is_watching() {
+                self.channels.stalls().note_moved((endpoint, Direction::Out), length);
             }
             match loan {
                 Loan::Pin(pin) => self.cache.unpin(pin),
@@ -370,7 +357,7 @@ impl Reactor {
         ServerStats {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
-            chains: self.chains.count(),
+            chains: self.waiting.chain_count(),
             batched_requests: self.batches.request_count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             journal_records: self.ledger.as_ref().map_or(0, |ledger| ledger.last().0),

@@ -222,7 +222,7 @@ impl Reactor {
                 let segments: arrayvec::ArrayVec<
                     LocalSegment,
                     { dafs_store::cache::PIECE_COUNT_MAX },
-                > = pieces.iter().map(|p| self.arena.local(p.offset, p.length)).collect();
+                > = pieces.iter().map(|p| self.loans.arena().local(p.offset, p.length)).collect();
                 let length: u32 = pieces.iter().map(|piece| piece.length).sum();
                 let cookie = self.lend(answer, pieces, length);
                 let data = InlineData::Follows { length };
@@ -249,7 +249,7 @@ impl Reactor {
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
         let cookie = self.lend(answer, pieces, length);
         let mut cut = Cut::new(&spans, buffers.as_slice(), start, length);
-        while let Some((local, remote)) = cut.next(&self.arena) {
+        while let Some((local, remote)) = cut.next(self.loans.arena()) {
             if !self.post_write(answer.endpoint, &local, remote, cookie, cut.is_empty()) {
                 break;
             }

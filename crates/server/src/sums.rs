@@ -2,8 +2,6 @@
 //!
 //! Invariant: what is summed is memory of our own, which nobody writes any more.
 
-mod ended;
-
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 use dafs_base::{Key, Slab};
-use dafs_dat::{EndpointId, LocalKey, LocalSegment, RemoteSegment, Stag};
+use dafs_dat::{EndpointId, LocalKey, LocalSegment, Region, RemoteSegment, Stag};
 use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
 use dafs_wire::DirectBuffer;
@@ -97,6 +97,8 @@ pub struct Lent {
 /// All loans.
 #[derive(Debug)]
 pub(crate) struct Loans {
+    /// The cache's arena, as it is registered.
+    arena: Region,
     all: Slab<Lent, Loan>,
     /// Loans so far: which is older.
     count: u64,
@@ -105,8 +107,14 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    pub fn new(config: &ServerConfig) -> Self {
-        Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
+    pub fn new(arena: Region, config: &ServerConfig) -> Self {
+        Self { arena, all: Slab::default(), count: 0, files: DirectReads::new(config) }
+    }
+
+    /// The cache's arena, as it is registered.
+    #[inline]
+    pub fn arena(&self) -> &Region {
+        &self.arena
     }
 
     /// Files in the hands of clients.

@@ -5,12 +5,15 @@
 use std::time::Duration;
 
 use dafs_store::cache::Progress;
+use dafs_types::Status;
 
 use crate::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 use crate::reply_to::TaskId;
 use crate::stalls::hurry::Transfers;
 use crate::stalls::in_turns;
+use crate::sums::{SumDone, SumJob, Summed};
+use crate::task::{Work, WriteSource};
 
 impl Reactor {
     /// Takes in what the pool has done.
@@ -116,7 +119,8 @@ impl Reactor {
             keeps_undo: self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work()),
             is_crowded: self.batches.is_crowded(),
         };
-        self.stalls.hurry(&transfers, &mut self.channels, self.life.now());
+        let late = self.channels.stalls().late(&transfers, self.life.now());
+        self.channels.break_off(late);
         self.tick_delegations();
         self.entrance.logins().tick(self.life.now());
         self.entrance.logins().give(&mut self.pool, self.life.now());
@@ -150,6 +154,27 @@ impl Reactor {
             self.take_done();
             self.push_ledger();
         }
+    }
+
+    /// Has stretches summed for a task, which waits for that.
+    pub(crate) fn submit_sum(&mut self, job: SumJob) {
+        self.pool.submit(Job::Sum(Box::new(job)));
+    }
+
+    /// A task's memory is summed.
+    pub(crate) fn on_summed(&mut self, done: SumDone) {
+        let SumDone { task: id, result } = done;
+        match self.tasks.get_mut(id).map(|task| &mut task.work) {
+            Some(Work::Write(write)) => {
+                if let WriteSource::Fetched { sum, .. } = &mut write.source {
+                    let first = |summed: Vec<Summed>| summed.first().map(|summed| summed.sum);
+                    *sum = Some(result.and_then(|all| first(all).ok_or(Status::ServerFault)));
+                }
+            }
+            Some(Work::SealedBatch(sealed)) => sealed.note_summed(result),
+            _ => return,
+        }
+        self.resume(id, None);
     }
 }
 

@@ -11,6 +11,7 @@ mod searching;
 use dafs_dat::EndpointId;
 use dafs_filer::{ChannelId, Filer};
 
+use crate::chain::Chains;
 use crate::config::ServerConfig;
 use crate::fencing::Fencing;
 use crate::lock_waits::LockWaits;
@@ -24,6 +25,8 @@ pub(crate) use searching::SearchJob;
 
 /// Everything that waits.
 pub(crate) struct Waiting {
+    /// For members of the same chain.
+    chains: Chains,
     /// For a delegation to come back, or for what its holder says.
     held: HeldRequests,
     /// For an object to be looked for.
@@ -40,12 +43,24 @@ impl Waiting {
     /// Nothing waits yet. Whether the store will ever have to search is known by now.
     pub fn new(config: &ServerConfig, searches: bool) -> Self {
         Self {
+            chains: Chains::default(),
             held: HeldRequests::default(),
             searching: Searching::new(searches),
             questions: Questions::default(),
             lock_waits: LockWaits::default(),
             fencing: Fencing::new(config),
         }
+    }
+
+    /// Chains, and members of them that wait for those before them.
+    #[inline]
+    pub fn chains(&mut self) -> &mut Chains {
+        &mut self.chains
+    }
+
+    /// Chains of which members are under way or to come.
+    pub fn chain_count(&self) -> usize {
+        self.chains.count()
     }
 
     /// What waits for locks.
@@ -70,13 +85,15 @@ impl Waiting {
         self.held.count()
     }
 
-    /// A connection is gone, and what waits for delegations on it: nobody will carry it out.
+    /// A connection is gone, and so is what waits on it; members of chains that are under way come
+    /// to their end alone. What waited for delegations: nobody will carry it out.
     pub fn forget(
         &mut self,
         filer: &mut Filer,
         endpoint: EndpointId,
         channel: ChannelId,
     ) -> Vec<ReplyTo> {
+        self.chains.drop_of(endpoint);
         self.lock_waits.forget_channel(channel);
         self.held.forget(filer, endpoint)
     }

@@ -277,7 +277,7 @@ impl Reactor {
         let WriteSource::Direct(buffers) = &task.source else { return true };
         let cut = Cut::new(spans, buffers.as_slice(), task.writing.done, token.length());
         (task.transfers_left, task.transfer_failed) =
-            self.fetch_all(id, answer.endpoint, cut, self.arena);
+            self.fetch_all(id, answer.endpoint, cut, *self.loans.arena());
         task.writing.token = Some(token);
         task.transfers_left == 0
     }
@@ -330,7 +330,7 @@ impl Reactor {
     /// What an unstable write answers.
     #[inline]
     pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
-        let verifier = verifier_of(self.boot, &self.cache);
+        let verifier = verifier_of(self.life.boot(), &self.cache);
         written_response(&Written { length, committed: Stability::Unstable, verifier })
     }
 

@@ -42,13 +42,9 @@ pub struct Strand {
     /// All that can be read is posted.
     is_whole: bool,
     pub transfers_left: u32,
-    /// Octets that it reads and has posted, and that are not let go yet.
-    posted: u32,
     pub transfer_failed: bool,
-    /// What is read from.
-    pins: Vec<Pin>,
-    /// The same, where it has a checksum.
-    staged: Vec<Staging>,
+    /// What it has posted of a read, and not let go yet.
+    shown: Shown,
     /// Undo that was kept when it began.
     pub undo_seen: UndoSeen,
     /// The room being written to.
@@ -61,6 +57,16 @@ pub struct Strand {
     is_in_flight: bool,
 }
 
+/// What the transport reads from for a strand.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Bytes of it.
+    posted: u32,
+    pins: Vec<Pin>,
+    /// The same, where it has a checksum.
+    staged: Vec<Staging>,
+}
+
 impl Strand {
     /// Whether it reads, so that others may read meanwhile.
     pub fn is_read(&self) -> bool {
@@ -69,7 +75,7 @@ impl Strand {
 
     /// Octets of the transfers that it waits for.
     pub fn octets_moving(&self) -> u32 {
-        self.token.as_ref().map_or(self.posted, |token| token.length())
+        self.token.as_ref().map_or(self.shown.posted, |token| token.length())
     }
 
     /// What it may yet do to its file.

@@ -142,7 +142,7 @@ impl Reactor {
         self.fetch_ahead();
         self.hits.kept.push_back(Hit {
             answer,
-            local: self.arena.local(offset, length),
+            local: self.loans.arena().local(offset, length),
             remote: remote_of(buffer, length),
             io,
             hold,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use dafs_dat::EndpointId;
 use dafs_store::cache::{Cache, CachedFile};
 use dafs_types::Moment;
 
 use super::{Direction, Lane, Oldest, Stalls};
-use crate::channel::Channels;
 use crate::reply_to::TaskId;
 use crate::task::{Tasks, Work};
 use crate::transfer::Loans;
@@ -48,23 +48,19 @@ pub(crate) struct Transfers<'r> {
 }
 
 impl Stalls {
-    /// Breaks the connections that others wait for in vain.
-    pub fn hurry(&mut self, transfers: &Transfers<'_>, channels: &mut Channels, now: Moment) {
+    /// Connections that others wait for in vain.
+    pub fn late(&mut self, transfers: &Transfers<'_>, now: Moment) -> Vec<EndpointId> {
         let is_awaited = transfers.are_awaited();
         if !is_awaited && !self.is_watching() {
-            return;
+            return Vec::new();
         }
-        self.seen.retain(|(endpoint, _), _| channels.get(*endpoint).is_some());
         let present = if is_awaited { transfers.oldest() } else { BTreeMap::new() };
-        for (endpoint, _) in self.note(&present, now) {
-            if let Some(channel) = channels.get(endpoint) {
-                tracing::warn!(
-                    from = %channel.peer,
-                    "others wait for a transfer that does not end: the connection is broken"
-                );
-                channels.give_up(endpoint);
-            }
-        }
+        self.note(&present, now).into_iter().map(|(endpoint, _)| endpoint).collect()
+    }
+
+    /// A connection is gone.
+    pub fn forget(&mut self, endpoint: EndpointId) {
+        self.seen.retain(|(other, _), _| *other != endpoint);
     }
 
     /// All that a task has waited for is moved.

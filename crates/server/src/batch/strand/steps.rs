@@ -7,7 +7,7 @@ use dafs_store::cache::{Pieces, Progress, Span, Spans, WriteToken};
 use dafs_types::{SessionId, Status};
 use dafs_wire::Procedure;
 
-use super::{Strand, answer_to};
+use super::{Shown, Strand, answer_to};
 use crate::data::Step;
 use crate::direct::remote_of;
 use crate::files::io::IoFile;
@@ -95,10 +95,8 @@ impl Reactor {
             done: 0,
             is_whole: false,
             transfers_left: 0,
-            posted: 0,
+            shown: Shown::default(),
             transfer_failed: false,
-            pins: Vec::new(),
-            staged: Vec::new(),
             token: None,
             octets: view.octets.map(|octets| (octets, piece.at as usize)),
             stable: None,
@@ -114,7 +112,7 @@ impl Reactor {
     /// Ends a strand.
     fn end_strand(&mut self, strand: &mut Strand, outcome: PieceOutcome) -> Step {
         self.leave_disk(strand);
-        debug_assert!(strand.pins.is_empty() && strand.token.is_none());
+        debug_assert!(strand.shown.pins.is_empty() && strand.token.is_none());
         self.give_back(strand.file, strand.borrowed);
         if let Some(entry) = self.batches.sessions.get_mut(&strand.session) {
             entry.strands -= 1;
@@ -227,13 +225,13 @@ impl Reactor {
         strand.done += length;
         let mut is_posted = false;
         // The buffer is in one piece, and so is what goes there.
-        if let Some((local, remote)) = cut.next(&self.arena)
+        if let Some((local, remote)) = cut.next(self.loans.arena())
             && !self.interface.rdma_write_now(strand.over, &local, remote)
         {
             is_posted = self.post_for(id, strand, &local, remote);
         }
         if is_posted {
-            strand.pins.extend(pieces.drain(..).map(|piece| piece.pin));
+            strand.shown.pins.extend(pieces.drain(..).map(|piece| piece.pin));
         } else {
             self.unpin_all(pieces);
         }
@@ -263,7 +261,7 @@ impl Reactor {
         if is_there || !self.post_for(id, strand, &local, remote) {
             self.interface.deregister(staging.region.key);
         } else {
-            strand.staged.push(staging);
+            strand.shown.staged.push(staging);
         }
     }
 
@@ -284,17 +282,17 @@ impl Reactor {
             return false;
         }
         strand.transfers_left += 1;
-        strand.posted += remote.length;
+        strand.shown.posted += remote.length;
         true
     }
 
     /// Nothing of what a strand has shown is being read any more.
     fn let_go(&mut self, strand: &mut Strand) {
-        strand.posted = 0;
-        for pin in strand.pins.drain(..) {
+        strand.shown.posted = 0;
+        for pin in strand.shown.pins.drain(..) {
             self.cache.unpin(pin);
         }
-        for staging in strand.staged.drain(..) {
+        for staging in strand.shown.staged.drain(..) {
             self.interface.deregister(staging.region.key);
         }
     }
@@ -367,7 +365,7 @@ impl Reactor {
         let Some(buffer) = strand.piece.as_ref().map(|piece| piece.buffer) else { return };
         let cut = Cut::new(spans, std::slice::from_ref(&buffer), from, length);
         (strand.transfers_left, strand.transfer_failed) =
-            self.fetch_all(id, answer.endpoint, cut, self.arena);
+            self.fetch_all(id, answer.endpoint, cut, *self.loans.arena());
     }
 
     /// Gives the room that was filled to the file. A step if the strand ends with it.
