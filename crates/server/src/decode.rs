@@ -13,24 +13,12 @@ pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
     from_wire(text).map_err(|_| Status::Inval)
 }
 
-/// The names of a path.
-pub(crate) struct Components<'a>(SmallVec<[Cow<'a, [u8]>; 8]>);
+/// Names as the file system has them, for as long as an operation needs them.
+pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;
 
-impl<'a> Components<'a> {
-    /// The names themselves.
-    pub fn into_names(self) -> SmallVec<[Cow<'a, [u8]>; 8]> {
-        self.0
-    }
-
-    /// The names in order.
-    pub fn list(&self) -> SmallVec<[&[u8]; 8]> {
-        self.0.iter().map(|name| &**name).collect()
-    }
-}
-
-/// The components of a path, within the limits.
-pub(crate) fn components<'a>(path: &Path<'a>) -> Result<Components<'a>, Status> {
-    let mut names = SmallVec::new();
+/// Puts the components of a path, within the limits, behind the names that are there: a moved list
+/// is a copied one.
+pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result<(), Status> {
     let mut bytes = 0;
     for text in path.iter() {
         let name = name_of(text)?;
@@ -40,7 +28,7 @@ pub(crate) fn components<'a>(path: &Path<'a>) -> Result<Components<'a>, Status> 
         }
         names.push(name);
     }
-    Ok(Components(names))
+    Ok(())
 }
 
 /// Attributes that are to be set.

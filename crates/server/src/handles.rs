@@ -17,15 +17,22 @@ pub(crate) fn decode<'m>(
     header: &RequestHeader,
     message: &'m [u8],
 ) -> Result<Request<'m>, DecodeError> {
-    // Changed where it is: a request is a few cache lines, and a copy of it shows in a read.
     let mut decoded = decode_arguments(order, header, message);
-    match &mut decoded {
+    renew_in(store, &mut decoded);
+    decoded
+}
+
+/// Brings the handles of what was decoded into their present form. They are changed where they
+/// are: a request is a few cache lines, and a copy of it shows in a read.
+#[inline(always)]
+pub(crate) fn renew_in(store: &dyn Store, decoded: &mut Result<Request<'_>, DecodeError>) {
+    match decoded {
         Ok(Request::ReadDirect(read)) if !is_unusual(&read.file) => {}
         Ok(Request::WriteDirect(write)) if !is_unusual(&write.file) => {}
+        Ok(Request::Close(close)) if !is_unusual(&close.file) => {}
         Ok(request) => renew_all(store, request),
         Err(_) => {}
     }
-    decoded
 }
 
 /// Brings one handle into its present form.

@@ -10,7 +10,7 @@ use dafs_filer::{
 use dafs_types::{CredHandle, Status};
 use dafs_wire::{
     ByteOrder, ChainFlags, DecodeError, PROTOCOL_VERSION, Procedure, ReplayClass, Request,
-    RequestHeader, Response, is_intact,
+    RequestHeader, Response, decode_arguments, is_intact,
 };
 
 use crate::chain::Waiting;
@@ -135,8 +135,9 @@ impl Reactor {
         header: &RequestHeader,
         message: &[u8],
     ) {
-        // Looked at where it is: a request is a few cache lines.
-        match &handles::decode(&*self.whole_store, order, header, message) {
+        let mut decoded = decode_arguments(order, header, message);
+        handles::renew_in(&*self.whole_store, &mut decoded);
+        match &decoded {
             Ok(request) => {
                 let is_plain = matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_));
                 if !is_plain {
@@ -153,7 +154,12 @@ impl Reactor {
                 if !is_plain
                     && (translate::is_operation(request)
                         && self.carry_as_operation(answer, request)
-                        || self.awaits_search(answer, Asked::Message(message), touched(request))
+                        || needs_its_object(request)
+                            && self.awaits_search(
+                                answer,
+                                Asked::Message(message),
+                                touched(request),
+                            )
                         || self.batch_awaits_search(answer, request, message))
                 {
                     return;
@@ -341,6 +347,12 @@ impl Reactor {
             Err(error) => self.fail(answer, error.status()),
         }
     }
+}
+
+/// Whether a request needs the object that it names. A CLOSE ends an open, which has its file.
+#[inline]
+fn needs_its_object(request: &Request<'_>) -> bool {
+    !matches!(request, Request::Close(_))
 }
 
 /// Whether the result of a request is kept in a session that has a response cache.

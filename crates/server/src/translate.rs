@@ -3,8 +3,6 @@
 //! Invariant: results that have become an outcome are the same bytes again when they are wanted.
 //! What an outcome has no words for stays what it is.
 
-use std::borrow::Cow;
-
 use dafs_ops::{
     Appended, AttributeSet, Changed, Claim, CreateNode, Created, Creation, Delegated, Delegation,
     Done, Fault, Link, Lock, LockClaim, LockMode, LockSpan, Names, NewNode, Open, Opened,
@@ -22,12 +20,9 @@ use dafs_wire::{
 use smallvec::SmallVec;
 
 use crate::answers::{opened_response, refusal_response};
-use crate::decode::{components, name_of, settings_of};
+use crate::decode::{Scratch, components, name_of, settings_of};
 use crate::outcome::NotDone;
 use crate::reply_to::blank_header;
-
-/// Names as the file system has them, for as long as an operation needs them.
-pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;
 
 /// Whether a request is one of those that [`operation`] knows.
 #[inline]
@@ -103,7 +98,7 @@ pub(crate) fn open<'r, 'm: 'r>(
         OpenTarget::Previous { .. } | OpenTarget::CreateUnlinked { .. } => None,
     };
     if let Some(path) = path {
-        *scratch = components(path)?.into_names();
+        components(path, scratch)?;
     }
     let path = Names::of(scratch);
     let claim = match request.target {

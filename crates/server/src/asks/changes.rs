@@ -8,12 +8,13 @@ use dafs_wire::messages::{CreateResult, DirectoryChanged, RenameResult};
 use dafs_wire::{Procedure, Request, Response};
 
 use crate::answers::opened_response;
+use crate::decode::Scratch;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
 use crate::task::{Task, Work};
-use crate::translate::{self, Scratch};
+use crate::translate;
 
 impl Reactor {
     /// Carries out what a request asks for. It is one of those that

@@ -17,11 +17,12 @@ use dafs_wire::messages::{
     LookupResult, OneHandle, SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
+use smallvec::SmallVec;
 
 use crate::afterwards::Closing;
 use crate::answers::{handed_over_response, refusal_response};
 use crate::data::Step;
-use crate::decode::components;
+use crate::decode::{Scratch, components};
 use crate::delegations::Told;
 use crate::direct_reads::Reader;
 use crate::files::locks::Aborted;
@@ -202,8 +203,10 @@ impl Reactor {
 
     fn ask_for_object(&mut self, to: ReplyTo, request: &Lookup<'_>) -> Result<(), NotDone> {
         let by = self.caller(to)?;
-        let names = components(&request.path)?;
-        let found = self.files().walk(&by, &request.directory, &names.list());
+        let mut names = Scratch::new();
+        components(&request.path, &mut names)?;
+        let names: SmallVec<[&[u8]; 8]> = names.iter().map(|name| &**name).collect();
+        let found = self.files().walk(&by, &request.directory, &names);
         let told = ReplyStatus::now(found.error.map_or(Status::Ok, Status::from));
         let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
         let result = LookupResult { file: found.handle, component_count };

@@ -201,8 +201,11 @@ impl Reactor {
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
-        let jobs = [ledger.take_sync(&self.whole_store), ledger.take_group()];
-        for job in jobs.into_iter().flatten() {
+        // Asked at each turn: a job is large, and is not to be moved about where there is none.
+        if let Some(job) = ledger.take_sync(&self.whole_store) {
+            self.pool.submit(Job::Ledger(job));
+        }
+        if let Some(job) = ledger.take_group() {
             self.pool.submit(Job::Ledger(job));
         }
     }

@@ -11,6 +11,7 @@ use super::Query;
 use crate::answers::refusal_response;
 use crate::asks::changes::procedure_of;
 use crate::back::BackRequest;
+use crate::decode::Scratch;
 use crate::delegations::Told;
 use crate::handles;
 use crate::outcome::{NotDone, Question};
@@ -18,7 +19,7 @@ use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
 use crate::set_aside::{Asked, SetAside};
-use crate::translate::{self, Scratch};
+use crate::translate;
 
 impl Reactor {
     // ---- carrying out -----------------------------------------------------------------
@@ -28,15 +29,18 @@ impl Reactor {
     #[inline(never)]
     pub(crate) fn carry_as_operation(&mut self, to: ReplyTo, request: &Request<'_>) -> bool {
         let mut scratch = Scratch::new();
-        // Who carries it out says what is wrong with one that cannot be asked for.
-        let Ok(Some(operation)) = translate::operation(request, &mut scratch) else {
+        let translated = translate::operation(request, &mut scratch);
+        // Who carries it out says what is wrong with one that cannot be asked for. It is looked at
+        // where it is: it is large.
+        let Ok(Some(operation)) = &translated else {
             return false;
         };
-        if !self.awaits_search(to, Asked::Operation(&operation), operation.touched())
-            && !self.is_gated(to, &operation)
-            && let Err(why) = self.carry_out(to, &operation)
+        if !(has_effect_early(operation)
+            && self.awaits_search(to, Asked::Operation(operation), operation.touched()))
+            && !self.is_gated(to, operation)
+            && let Err(why) = self.carry_out(to, operation)
         {
-            self.refuse(to, why, Asked::Operation(&operation));
+            self.refuse(to, why, Asked::Operation(operation));
         }
         true
     }
@@ -350,4 +354,11 @@ impl Reactor {
             self.ask_again();
         }
     }
+}
+
+/// Whether an operation may have had an effect by the time it finds out that an object must be
+/// searched for. An OPEN that makes nothing has not: it waits then.
+#[inline]
+fn has_effect_early(operation: &Operation<'_>) -> bool {
+    !matches!(operation, Operation::Open(open) if !open.creation.is_any())
 }
