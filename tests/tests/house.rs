@@ -20,9 +20,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-wire", &["dafs-types"]),
     ("dafs-ops", &["dafs-types"]),
     ("dafs-dat", &["dafs-memory", "dafs-iwarp"]),
-    ("dafs-store", &["dafs-types", "dafs-memory"]),
+    ("dafs-store", &["dafs-types", "dafs-memory", "dafs-ops"]),
     ("dafs-journal", &["dafs-types"]),
-    ("dafs-filer", &["dafs-base", "dafs-types", "dafs-wire"]),
+    ("dafs-filer", &["dafs-base", "dafs-types", "dafs-wire", "dafs-ops"]),
     (
         "dafs-server",
         &[

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use dafs_filer::{
-    AuthDecision, AuthRequest, ChainFlags, ChannelDescription, ChannelId, ChannelKind,
+    AuthDecision, AuthRequest, ChainFlags, ChannelDescription, ChannelId, ChannelKind, ClientKey,
     ConnectArguments, FileKey, Filer, FilerConfig, IoKind, Negotiated, OpenArguments,
     PROTOCOL_VERSION, PeerIdentity, RequestClass, RequestHead,
 };
@@ -17,6 +17,7 @@ use dafs_types::{
 const CHANNELS: usize = 64;
 const ROUNDS: u64 = 20_000_000;
 const TEST_ROUNDS: u64 = 10_000;
+const NOW: Moment = Moment(0);
 
 fn head(class: RequestClass, stream: u16) -> RequestHead {
     RequestHead {
@@ -30,7 +31,11 @@ fn head(class: RequestClass, stream: u16) -> RequestHead {
     }
 }
 
-fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId, StateId) {
+fn session(
+    filer: &mut Filer,
+    entropy: &mut Random,
+    number: usize,
+) -> (ChannelId, ClientKey, StateId) {
     let description =
         ChannelDescription { client_instance: 1, client_session: 1, kind: ChannelKind::Operation };
     let channel = filer.channel_opened(PeerIdentity::Remote, description, Moment(0)).unwrap();
@@ -59,7 +64,8 @@ fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId
         unlinked: false,
         is_reclaim: false,
     };
-    (channel, filer.open(channel, &arguments).unwrap().state_id)
+    let client = filer.party_of(channel).client;
+    (channel, client, filer.open(client, &arguments, NOW).unwrap().state_id)
 }
 
 fn measure(name: &str, rounds: u64, mut work: impl FnMut(u64) -> u64) {
@@ -81,7 +87,7 @@ fn main() {
         (0..CHANNELS).map(|number| session(&mut filer, &mut entropy, number)).collect();
 
     measure("admit + finish", rounds, |round| {
-        let (channel, _) = sessions[round as usize % CHANNELS];
+        let (channel, ..) = sessions[round as usize % CHANNELS];
         let head = head(RequestClass::Ordinary, (round % 8) as u16);
         let admitted = filer.admit(channel, &head, Moment(round)).unwrap();
         let grant = filer.finish(channel, head.stream);
@@ -89,22 +95,22 @@ fn main() {
     });
     measure("check_io", rounds, |round| {
         let number = round as usize % CHANNELS;
-        let (channel, state_id) = sessions[number];
-        let allowed = filer.check_io(channel, state_id, FileKey(number as u64), IoKind::Read);
+        let (_, client, state_id) = sessions[number];
+        let allowed = filer.check_io(client, state_id, FileKey(number as u64), IoKind::Read, NOW);
         u64::from(allowed.is_ok())
     });
     measure("check_io, anonymous", rounds, |round| {
         let number = round as usize % CHANNELS;
-        let (channel, _) = sessions[number];
+        let (_, client, _) = sessions[number];
         let file = FileKey(number as u64);
-        u64::from(filer.check_io(channel, StateId::ANONYMOUS, file, IoKind::Read).is_ok())
+        u64::from(filer.check_io(client, StateId::ANONYMOUS, file, IoKind::Read, NOW).is_ok())
     });
     measure("admit + check_io + finish", rounds, |round| {
         let number = round as usize % CHANNELS;
-        let (channel, state_id) = sessions[number];
+        let (channel, client, state_id) = sessions[number];
         let head = head(RequestClass::Ordinary, (round % 8) as u16);
         let admitted = filer.admit(channel, &head, Moment(round)).unwrap();
-        let allowed = filer.check_io(channel, state_id, FileKey(number as u64), IoKind::Write);
+        let allowed = filer.check_io(client, state_id, FileKey(number as u64), IoKind::Write, NOW);
         let grant = filer.finish(channel, head.stream);
         u64::from(admitted.outstanding + grant.target_nreq) + u64::from(allowed.is_ok())
     });

@@ -13,21 +13,29 @@
 
 use std::collections::BTreeMap;
 
+use dafs_base::{Key, Slab};
 use dafs_types::{ClientId, Moment, Verifier};
 
 use crate::Holder;
 use crate::opens::ClientOpens;
 
-/// Place of a client's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClientSlot(pub u32);
+/// Names a client's record: whoever asks for something that is about state asks with it. It names
+/// nobody once the client's life is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(Key<Client>);
 
-impl ClientSlot {
-    /// Owner of a free slot in the table of opens. It differs from [`Self::NOBODY`], so
-    /// that a channel without a client owns nothing.
-    pub const FREE_OPEN: Self = Self(u32::MAX);
-    /// Client of a channel that has not authenticated.
-    pub const NOBODY: Self = Self(u32::MAX - 1);
+impl ClientKey {
+    /// Whoever is no client. Nobody has state.
+    pub const NOBODY: Self = Self(Key::NULL);
+    /// Owner of a free slot in the table of opens. It differs from [`Self::NOBODY`], so that
+    /// whoever is no client owns nothing.
+    pub(crate) const FREE_OPEN: Self = Self(Key::MAX);
+
+    /// Some client's, as far as tables are concerned that only compare them.
+    #[cfg(test)]
+    pub(crate) const fn of_test(number: u64) -> Self {
+        Self(Key::from_bits(number))
+    }
 }
 
 /// As whom a client authenticated: type and name both count (draft 3.1.1.3).
@@ -76,15 +84,14 @@ pub(crate) struct Client {
     pub expires: Option<Moment>,
 }
 
-/// All clients, by slot and by name.
+/// All clients, by key and by name.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
-    slots: Vec<Option<Client>>,
-    free: Vec<u32>,
+    records: Slab<Client>,
     /// Lives that have begun.
-    by_name: BTreeMap<Box<[u8]>, ClientSlot>,
+    by_name: BTreeMap<Box<[u8]>, ClientKey>,
     /// Those that have not.
-    heirs: Vec<ClientSlot>,
+    heirs: Vec<ClientKey>,
     /// Clients without sessions whose state is kept.
     kept: u32,
 }
@@ -92,7 +99,7 @@ pub(crate) struct ClientTable {
 impl ClientTable {
     /// Clients.
     pub fn count(&self) -> usize {
-        self.by_name.len() + self.heirs.len()
+        self.records.len()
     }
 
     /// Clients without sessions.
@@ -101,80 +108,74 @@ impl ClientTable {
     }
 
     /// The lives of this name; the one that has begun comes first.
-    pub fn lives(&self, name: &[u8]) -> impl Iterator<Item = (ClientSlot, &Client)> {
+    pub fn lives(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
         let begun = self.by_name.get(name).copied();
         let heirs = self.heirs.iter().copied();
-        let lives = begun.into_iter().chain(heirs).filter_map(|slot| Some((slot, self.get(slot)?)));
+        let lives = begun.into_iter().chain(heirs).filter_map(|key| Some((key, self.get(key)?)));
         lives.filter(move |(_, client)| &*client.name == name)
     }
 
     /// The one of them with this verifier.
-    pub fn life(&self, name: &[u8], verifier: Verifier) -> Option<(ClientSlot, &Client)> {
+    pub fn life(&self, name: &[u8], verifier: Verifier) -> Option<(ClientKey, &Client)> {
         self.lives(name).find(|(_, client)| client.verifier == verifier)
     }
 
-    /// A client's record; `None` for [`ClientSlot::NOBODY`].
-    pub fn get(&self, slot: ClientSlot) -> Option<&Client> {
-        self.slots.get(slot.0 as usize)?.as_ref()
+    /// A client's record; `None` for [`ClientKey::NOBODY`] and for who is gone.
+    #[inline]
+    pub fn get(&self, key: ClientKey) -> Option<&Client> {
+        self.records.get(key.0)
     }
 
     /// The same, to be changed.
-    pub fn get_mut(&mut self, slot: ClientSlot) -> Option<&mut Client> {
-        self.slots.get_mut(slot.0 as usize)?.as_mut()
+    #[inline]
+    pub fn get_mut(&mut self, key: ClientKey) -> Option<&mut Client> {
+        self.records.get_mut(key.0)
     }
 
     /// Every record.
     pub fn iter(&self) -> impl Iterator<Item = &Client> {
-        self.slots.iter().flatten()
+        self.records.values()
     }
 
     /// Whether a record has this id.
     pub fn has_id(&self, id: ClientId) -> bool {
-        self.slots.iter().flatten().any(|client| client.id == id)
+        self.iter().any(|client| client.id == id)
     }
 
     /// Adds a record, of a life that has not begun.
-    pub fn insert(&mut self, client: Client) -> ClientSlot {
-        let slot = ClientSlot(match self.free.pop() {
-            Some(index) => index,
-            None => {
-                self.slots.push(None);
-                (self.slots.len() - 1) as u32
-            }
-        });
-        self.slots[slot.0 as usize] = Some(client);
-        self.heirs.push(slot);
-        slot
+    pub fn insert(&mut self, client: Client) -> ClientKey {
+        let key = ClientKey(self.records.insert(client));
+        self.heirs.push(key);
+        key
     }
 
-    /// A life begins. Returns the slot of the one that had the name.
-    pub fn begin(&mut self, slot: ClientSlot) -> Option<ClientSlot> {
-        let name = self.get(slot)?.name.clone();
-        self.heirs.retain(|heir| *heir != slot);
-        self.by_name.insert(name, slot).filter(|before| *before != slot)
+    /// A life begins. Returns the key of the one that had the name.
+    pub fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
+        let name = self.get(key)?.name.clone();
+        self.heirs.retain(|heir| *heir != key);
+        self.by_name.insert(name, key).filter(|before| *before != key)
     }
 
     /// Whether it is of a life that has begun.
-    pub fn has_begun(&self, slot: ClientSlot) -> bool {
-        !self.heirs.contains(&slot)
+    pub fn has_begun(&self, key: ClientKey) -> bool {
+        !self.heirs.contains(&key)
     }
 
     /// Removes a record; its opens must have been released.
-    pub fn remove(&mut self, slot: ClientSlot) {
-        if let Some(client) = self.slots[slot.0 as usize].take() {
+    pub fn remove(&mut self, key: ClientKey) {
+        if let Some(client) = self.records.remove(key.0) {
             debug_assert_eq!(client.opens.count, 0);
             self.kept -= u32::from(client.expires.is_some());
-            if self.by_name.get(&client.name) == Some(&slot) {
+            if self.by_name.get(&client.name) == Some(&key) {
                 self.by_name.remove(&client.name);
             }
-            self.heirs.retain(|heir| *heir != slot);
-            self.free.push(slot.0);
+            self.heirs.retain(|heir| *heir != key);
         }
     }
 
     /// Keeps a client without sessions until `expires`.
-    pub fn keep(&mut self, slot: ClientSlot, expires: Moment) {
-        if let Some(client) = self.get_mut(slot) {
+    pub fn keep(&mut self, key: ClientKey, expires: Moment) {
+        if let Some(client) = self.get_mut(key) {
             debug_assert!(client.sessions == 0 && client.expires.is_none());
             client.expires = Some(expires);
             self.kept += 1;
@@ -182,8 +183,8 @@ impl ClientTable {
     }
 
     /// A session joins a client.
-    pub fn join(&mut self, slot: ClientSlot) {
-        if let Some(client) = self.get_mut(slot) {
+    pub fn join(&mut self, key: ClientKey) {
+        if let Some(client) = self.get_mut(key) {
             client.sessions += 1;
             let was_kept = client.expires.take().is_some();
             self.kept -= u32::from(was_kept);
@@ -191,14 +192,12 @@ impl ClientTable {
     }
 
     /// The clients whose time has come.
-    pub fn expired(&self, now: Moment) -> Vec<ClientSlot> {
+    pub fn expired(&self, now: Moment) -> Vec<ClientKey> {
         if self.kept == 0 {
             return Vec::new();
         }
         let due = |client: &Client| client.expires.is_some_and(|expires| expires <= now);
-        (0..self.slots.len() as u32)
-            .filter(|&index| self.slots[index as usize].as_ref().is_some_and(due))
-            .map(ClientSlot)
-            .collect()
+        let expired = self.records.iter().filter(|(_, client)| due(client));
+        expired.map(|(key, _)| ClientKey(key)).collect()
     }
 }

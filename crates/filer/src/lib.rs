@@ -64,7 +64,7 @@ pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,
 };
-pub use clients::Principal;
+pub use clients::{ClientKey, Principal};
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
 pub use credentials::{
@@ -82,7 +82,10 @@ pub use fences::{
     FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
     FencedObject, OperationId, RunningOperation,
 };
-pub use filer::{BindArguments, ClientRecord, DelegationWish, Filer, RunningRequest, SessionView};
+pub use filer::{
+    BindArguments, ClientRecord, DelegationWish, FenceKey, Filer, Party, RunningRequest,
+    SessionView,
+};
 pub use holder::Holder;
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::dice::*;
 use dafs_filer::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 use dafs_wire::messages::SpaceLimit;
 
@@ -188,14 +189,14 @@ fn a_recall_ends_with_the_return_and_everybody_goes_on() {
     assert_eq!(bench.refusal(&facts(C, READ), 2), NoDelegation::Recalling);
     // What was called back is in force until it is back.
     assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Read), Ok(()));
-    assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Write), Err(Status::Access));
+    assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Write), Err(Fault::OpenLacksAccess));
     assert_eq!(bench.table.returned(A, a, at(3)), Ok(()));
     assert_eq!(bench.actions(), [resume(1)]);
     assert_eq!(bench.table.returned(B, b, at(3)), Ok(()));
     assert_eq!(bench.actions(), [resume(2)]);
     assert!(bench.table.is_idle());
-    assert_eq!(bench.table.returned(B, b, at(3)), Err(Status::OldStateId));
-    assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Read), Err(Status::OldStateId));
+    assert_eq!(bench.table.returned(B, b, at(3)), Err(Fault::OldState));
+    assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Read), Err(Fault::OldState));
     let counters = DelegationCounters {
         granted_read: 2,
         not_granted: 1,
@@ -250,14 +251,14 @@ fn what_is_not_returned_is_revoked() {
     assert_eq!(bench.actions(), [resume(1), revoked]);
     assert_eq!(bench.table.next_timer(), None);
     assert!(bench.table.is_idle());
-    assert_eq!(bench.table.check_io(A, state_id, FILE, IoKind::Read), Err(Status::Expired));
+    assert_eq!(bench.table.check_io(A, state_id, FILE, IoKind::Read), Err(Fault::Expired));
     let claim = bench.table.claim_current(A, state_id, FILE, READ, ShareDeny::None);
-    assert_eq!(claim, Err(Status::Expired));
+    assert_eq!(claim, Err(Fault::Expired));
     // Until it knows of its loss it gets nothing more, anywhere.
     let other = DelegationFacts { file: FileKey(2), ..facts(A, READ) };
     assert_eq!(bench.refusal(&other, 16), NoDelegation::Untrustworthy);
-    assert_eq!(bench.table.returned(A, state_id, at(16)), Err(Status::Expired));
-    assert_eq!(bench.table.returned(A, state_id, at(16)), Err(Status::OldStateId));
+    assert_eq!(bench.table.returned(A, state_id, at(16)), Err(Fault::Expired));
+    assert_eq!(bench.table.returned(A, state_id, at(16)), Err(Fault::OldState));
     assert!(bench.table.grant(&other, at(16)).is_ok());
     assert_eq!(bench.table.counters().revoked, 1);
 }
@@ -274,7 +275,7 @@ fn who_has_returned_what_was_revoked_is_trusted_again() {
     // What it holds besides is good.
     assert_eq!(bench.table.check_io(A, kept, FileKey(2), IoKind::Read), Ok(()));
     assert_eq!(bench.refusal(&of_file(3), 10), NoDelegation::Untrustworthy);
-    assert_eq!(bench.table.returned(A, revoked, at(11)), Err(Status::Expired));
+    assert_eq!(bench.table.returned(A, revoked, at(11)), Err(Fault::Expired));
     assert!(bench.table.grant(&of_file(3), at(11)).is_ok());
 }
 
@@ -358,14 +359,14 @@ fn opens_made_under_a_delegation_are_claimed() {
     let claim = |state_id, access, deny| bench.table.claim_current(A, state_id, FILE, access, deny);
     assert_eq!(claim(read, READ, ShareDeny::None), Ok(()));
     assert_eq!(claim(read, READ, ShareDeny::Write), Ok(()));
-    assert_eq!(claim(read, READ, ShareDeny::Read), Err(Status::Inval));
-    assert_eq!(claim(read, WRITE, ShareDeny::None), Err(Status::Inval));
+    assert_eq!(claim(read, READ, ShareDeny::Read), Err(Fault::Invalid));
+    assert_eq!(claim(read, WRITE, ShareDeny::None), Err(Fault::Invalid));
     let open = |client, file, state_id| {
         bench.table.claim_current(client, state_id, file, READ, ShareDeny::None)
     };
-    assert_eq!(open(B, FILE, read), Err(Status::BadStateId));
-    assert_eq!(open(A, FileKey(2), read), Err(Status::BadStateId));
-    assert_eq!(open(A, FILE, StateId(read.0 ^ 1 << 63)), Err(Status::StaleStateId));
+    assert_eq!(open(B, FILE, read), Err(Fault::BadState));
+    assert_eq!(open(A, FileKey(2), read), Err(Fault::BadState));
+    assert_eq!(open(A, FILE, StateId(read.0 ^ 1 << 63)), Err(Fault::StaleState));
     bench.table.returned(A, read, at(0)).unwrap();
     let write = bench.grant(A, WRITE);
     let both = bench.table.claim_current(A, write, FILE, ShareAccess::Both, ShareDeny::Both);
@@ -383,19 +384,19 @@ fn after_a_server_restart_delegations_are_claimed_back() {
     // The answer is the recall; no message follows.
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.claim_previous(&mute, Write, at(0)), Ok(granted));
-    assert_eq!(bench.table.claim_previous(&mute, Read, at(0)), Err(Status::Inval));
-    assert_eq!(bench.table.claim_previous(&facts(B, READ), Read, at(0)), Err(Status::Denied));
+    assert_eq!(bench.table.claim_previous(&mute, Read, at(0)), Err(Fault::Invalid));
+    assert_eq!(bench.table.claim_previous(&facts(B, READ), Read, at(0)), Err(Fault::Denied));
     bench.table.tick(at(10));
     let granted = bench.table.claim_previous(&facts(B, READ), Read, at(10)).unwrap();
     assert!(!granted.recall);
-    assert_eq!(bench.table.claim_previous(&facts(C, READ), Write, at(10)), Err(Status::Denied));
+    assert_eq!(bench.table.claim_previous(&facts(C, READ), Write, at(10)), Err(Fault::Denied));
     bench.touch(C, Touch::Remove, 11);
     let granted = bench.table.claim_previous(&facts(C, READ), Read, at(11)).unwrap();
     assert!(granted.recall);
     let mut full = Bench::with(DelegationPolicy { per_client_max: 1, ..policy() });
     full.grant(A, READ);
     let other = DelegationFacts { file: FileKey(2), ..facts(A, READ) };
-    assert_eq!(full.table.claim_previous(&other, Read, at(0)), Err(Status::Resource));
+    assert_eq!(full.table.claim_previous(&other, Read, at(0)), Err(Fault::Limit));
 }
 
 #[test]
@@ -403,12 +404,12 @@ fn a_client_that_restarts_may_claim_what_it_held() {
     let mut bench = Bench::new();
     let old = bench.grant(A, WRITE);
     bench.table.client_restarted(A, B, at(0));
-    assert_eq!(bench.table.check_io(A, old, FILE, IoKind::Read), Err(Status::OldStateId));
-    assert_eq!(bench.table.check_io(B, old, FILE, IoKind::Read), Err(Status::OldStateId));
+    assert_eq!(bench.table.check_io(A, old, FILE, IoKind::Read), Err(Fault::OldState));
+    assert_eq!(bench.table.check_io(B, old, FILE, IoKind::Read), Err(Fault::OldState));
     assert_eq!(bench.touch(C, Touch::Read, 1), Wait);
     assert_eq!(bench.actions(), []);
     let none = bench.table.claim_awaiting(&facts(C, READ), at(1));
-    assert_eq!(none, Err(Status::Expired));
+    assert_eq!(none, Err(Fault::Expired));
     let granted = bench.table.claim_awaiting(&facts(B, WRITE), at(1)).unwrap();
     assert_eq!((granted.kind, granted.recall), (DelegationKind::Write, true));
     assert_eq!(granted.limit, Some(SpaceLimit::Size(150)));
@@ -434,7 +435,7 @@ fn what_a_restarted_client_does_not_claim_ends() {
             bench.table.tick(at(5));
         }
         assert_eq!(bench.actions(), [resume(1)]);
-        assert_eq!(bench.table.claim_awaiting(&facts(A, READ), at(5)), Err(Status::Expired));
+        assert_eq!(bench.table.claim_awaiting(&facts(A, READ), at(5)), Err(Fault::Expired));
         assert_eq!(bench.refusal(&facts(A, READ), 5), NoDelegation::Quiet);
     }
     let mut bench = Bench::with(DelegationPolicy { recovery: Duration::ZERO, ..policy() });
@@ -616,7 +617,7 @@ impl Model {
             12 if !self.revoked.is_empty() => {
                 let (client, state_id) = self.revoked.swap_remove(0);
                 let outcome = table.returned(client, state_id, self.now);
-                assert_eq!(outcome, Err(Status::Expired));
+                assert_eq!(outcome, Err(Fault::Expired));
             }
             13..15 => {
                 self.now = Moment(self.now.0 + at(1).0 * random.below(8) as u64);
@@ -723,7 +724,7 @@ impl Model {
                 assert_eq!(granted.recall, is_wanted || !has_back_channel);
                 self.add(&facts, granted);
             }
-            None => assert_eq!(outcome, Err(Status::Expired)),
+            None => assert_eq!(outcome, Err(Fault::Expired)),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dice::*;
 use dafs_filer::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
 
@@ -32,7 +33,7 @@ impl Bench {
         Self { table: FenceTable::new(FenceLimits::default()), running: Vec::new() }
     }
 
-    fn enter(&mut self, operation: u64, fence_id: &str, file: FileHandle) -> Result<(), Status> {
+    fn enter(&mut self, operation: u64, fence_id: &str, file: FileHandle) -> Result<(), Fault> {
         self.table.enter(&id(fence_id), &file)?;
         self.running.push((OperationId(operation), id(fence_id), file));
         Ok(())
@@ -50,7 +51,7 @@ impl Bench {
         access: FenceAccess,
         update: FenceUpdate,
         fence_ids: &str,
-    ) -> Result<usize, Status> {
+    ) -> Result<usize, Fault> {
         let fence_ids = ids(fence_ids);
         let change = FenceChange { object, access, update, fence_ids: &fence_ids };
         let running = self.running.iter().map(|(operation, fence_id, file)| RunningOperation {
@@ -115,7 +116,7 @@ fn a_denial_blocks_at_once_and_completes_when_stored_and_drained() {
         let stores = bench.stores();
         let record = FenceRecord { object, fence_ids: ids("a").into() };
         assert_eq!(stores, [(FenceStoreId(1), record)]);
-        assert_eq!(bench.enter(5, "b", file(1)), Err(Status::Access));
+        assert_eq!(bench.enter(5, "b", file(1)), Err(Fault::Fenced));
         assert_eq!(bench.enter(6, "a", file(1)), Ok(()));
         if is_stored_first {
             bench.table.stored(stores[0].0, true);
@@ -130,7 +131,7 @@ fn a_denial_blocks_at_once_and_completes_when_stored_and_drained() {
         }
         let completed = FenceAction::Completed { request: FenceRequest(7) };
         assert_eq!(bench.actions(), [completed]);
-        assert_eq!(bench.enter(5, "b", file(1)), Err(Status::Access));
+        assert_eq!(bench.enter(5, "b", file(1)), Err(Fault::Fenced));
         assert_eq!(bench.table.list(&object, OWNER), Ok(&ids("a")[..]));
         let counters = FenceCounters {
             objects: 1,
@@ -157,7 +158,7 @@ fn operations_from_before_the_first_fence_are_drained() {
     bench.running.push((OperationId(2), id("b"), file(2)));
     let update = FenceUpdate::Overwrite;
     assert_eq!(bench.set(1, FS, FenceAccess::Allow, update, "a"), Ok(2));
-    assert_eq!(bench.enter(4, "b", file(3)), Err(Status::Access));
+    assert_eq!(bench.enter(4, "b", file(3)), Err(Fault::Fenced));
     assert_eq!(bench.enter(4, "b", file(13)), Ok(()));
     let stores = bench.stores();
     bench.table.stored(stores[0].0, true);
@@ -172,7 +173,7 @@ fn who_is_let_in_waits_until_it_is_certain() {
     let mut bench = Bench::new();
     bench.fence(FS, "a");
     bench.set(1, FS, FenceAccess::Allow, FenceUpdate::Append, "b").unwrap();
-    assert_eq!(bench.enter(1, "b", file(1)), Err(Status::Access));
+    assert_eq!(bench.enter(1, "b", file(1)), Err(Fault::Fenced));
     let stores = bench.stores();
     bench.table.stored(stores[0].0, true);
     assert_eq!(bench.actions(), [FenceAction::Completed { request: FenceRequest(1) }]);
@@ -191,14 +192,14 @@ fn what_cannot_be_stored_does_not_hold() {
     assert_eq!(bench.set(1, FS, FenceAccess::Allow, FenceUpdate::Overwrite, "b"), Ok(1));
     let stores = bench.stores();
     bench.table.stored(stores[0].0, false);
-    let failed = FenceAction::Failed { request: FenceRequest(1), status: Status::Io };
+    let failed = FenceAction::Failed { request: FenceRequest(1), fault: Fault::Io };
     assert_eq!(bench.actions(), [failed]);
     assert!(bench.table.is_idle());
     assert_eq!(bench.table.counters().draining, 0);
     bench.leave(1);
     // The same again is stored again: nobody knows what the first attempt left behind.
     bench.fence(FS, "b");
-    assert_eq!(bench.enter(1, "a", file(1)), Err(Status::Access));
+    assert_eq!(bench.enter(1, "a", file(1)), Err(Fault::Fenced));
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn rights_to_ask_and_to_change() {
             bench.actions();
         }
     }
-    assert_eq!(bench.table.list(&FS, OWNER), Err(Status::NotAuthorized));
+    assert_eq!(bench.table.list(&FS, OWNER), Err(Fault::NotAuthorized));
     assert_eq!(bench.table.counters().refused, 3);
 }
 
@@ -239,7 +240,7 @@ fn one_change_of_an_object_at_a_time() {
     let mut bench = Bench::new();
     let (allow, over) = (FenceAccess::Allow, FenceUpdate::Overwrite);
     bench.set(1, FS, allow, over, "a").unwrap();
-    assert_eq!(bench.set(2, FS, allow, over, "b"), Err(Status::Delay));
+    assert_eq!(bench.set(2, FS, allow, over, "b"), Err(Fault::WouldWait));
     bench.set(3, FencedObject::File(file(1)), allow, over, "b").unwrap();
     assert_eq!(bench.table.counters().changing, 2);
 }
@@ -264,7 +265,7 @@ fn a_removed_file_takes_its_fence_along() {
     assert_eq!(bench.set(5, object, allow, over, "b"), Ok(1));
     let stores = bench.stores();
     bench.table.file_removed(&file(1));
-    let failed = FenceAction::Failed { request: FenceRequest(5), status: Status::Stale };
+    let failed = FenceAction::Failed { request: FenceRequest(5), fault: Fault::Stale };
     let record = FenceRecord { object, fence_ids: Box::default() };
     let store = FenceAction::Store { id: FenceStoreId(2), record };
     assert_eq!(bench.actions(), [failed, store]);
@@ -285,19 +286,19 @@ fn nothing_grows_beyond_its_limit() {
     let mut bench = Bench { table: FenceTable::new(limits), running: Vec::new() };
     let (allow, over) = (FenceAccess::Allow, FenceUpdate::Overwrite);
     let object = |number| FencedObject::File(file(number));
-    assert_eq!(bench.set(1, FS, allow, over, "a b c d"), Err(Status::Resource));
-    assert_eq!(bench.set(1, FS, allow, over, "123456789"), Err(Status::Resource));
+    assert_eq!(bench.set(1, FS, allow, over, "a b c d"), Err(Fault::Limit));
+    assert_eq!(bench.set(1, FS, allow, over, "123456789"), Err(Fault::Limit));
     bench.fence(FS, "a b c");
     let more = bench.set(1, FS, allow, FenceUpdate::Append, "d");
-    assert_eq!(more, Err(Status::Resource));
+    assert_eq!(more, Err(Fault::Limit));
     bench.fence(object(1), "abcde");
-    assert_eq!(bench.set(1, object(2), allow, over, "a"), Err(Status::Resource));
+    assert_eq!(bench.set(1, object(2), allow, over, "a"), Err(Fault::Limit));
     // The old list is counted until the new one holds, but room can always be made.
-    assert_eq!(bench.set(1, FS, allow, over, "a"), Err(Status::Resource));
+    assert_eq!(bench.set(1, FS, allow, over, "a"), Err(Fault::Limit));
     bench.fence(FS, "");
     assert_eq!(bench.set(1, object(3), allow, over, "a"), Ok(0));
     assert_eq!(bench.set(2, object(4), allow, over, ""), Ok(0));
-    assert_eq!(bench.set(3, object(5), allow, over, ""), Err(Status::Delay));
+    assert_eq!(bench.set(3, object(5), allow, over, ""), Err(Fault::WouldWait));
 }
 
 #[test]
@@ -312,7 +313,7 @@ fn lists_of_an_earlier_run_hold_or_the_server_must_not_start() {
         table.restore(records.iter().cloned()).map(|()| table)
     };
     let mut table = restored(&[record(1, "b a"), record(2, "c")]).unwrap();
-    assert_eq!(table.enter(&id("c"), &file(1)), Err(Status::Access));
+    assert_eq!(table.enter(&id("c"), &file(1)), Err(Fault::Fenced));
     assert_eq!(table.enter(&id("c"), &file(2)), Ok(()));
     let shown: Vec<_> = table.iter().collect();
     assert_eq!(shown[0].fence_ids, &ids("a b")[..]);
@@ -449,11 +450,11 @@ fn set(bench: &mut Bench, model: &mut Model, random: &mut Random) {
     });
     let outcome = bench.table.set(request, &change, TRUSTED, running);
     if model.pending.values().any(|pending| pending.object == object) {
-        assert_eq!(outcome, Err(Status::Delay));
+        assert_eq!(outcome, Err(Fault::WouldWait));
         return;
     }
     let Some(next) = model.expected(&object, (access, update), &given) else {
-        assert_eq!(outcome, Err(Status::Inval));
+        assert_eq!(outcome, Err(Fault::Invalid));
         return;
     };
     assert!(outcome.is_ok());
@@ -482,7 +483,7 @@ fn store_record(
         Some(_) => {
             let request = of.unwrap();
             model.pending.remove(&request);
-            let failed = FenceAction::Failed { request, status: Status::Io };
+            let failed = FenceAction::Failed { request, fault: Fault::Io };
             assert_eq!(bench.actions(), [failed]);
         }
         None => {}
@@ -497,8 +498,8 @@ fn remove_file(bench: &mut Bench, model: &mut Model, number: u8) {
     for action in bench.actions() {
         match action {
             FenceAction::Store { id, record } => model.unstored.push((id, record)),
-            FenceAction::Failed { request, status } => {
-                assert_eq!((Some(request), status), (gone, Status::Stale));
+            FenceAction::Failed { request, fault: status } => {
+                assert_eq!((Some(request), status), (gone, Fault::Stale));
                 model.pending.remove(&request);
             }
             FenceAction::Completed { .. } => panic!("a file that is gone was fenced"),

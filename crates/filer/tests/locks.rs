@@ -3,6 +3,7 @@
 use crate::locks_common::*;
 use dafs_filer::IoKind;
 use dafs_filer::locks::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 
 use LockCondition::Held;
@@ -124,24 +125,24 @@ fn ranges_and_options_that_are_not_served_are_refused() {
 #[test]
 fn statuses_are_those_of_the_draft() {
     let errors = [
-        (LockError::Range, Status::Inval),
-        (LockError::Contradiction, Status::Inval),
-        (LockError::NothingThere, Status::Inval),
-        (LockError::OptionsDiffer, Status::LockRange),
-        (LockError::SubRange, Status::LockRange),
-        (LockError::NotSupported, Status::NotSupp),
-        (LockError::Resource, Status::Resource),
-        (LockError::Lost, Status::Expired),
-        (LockError::RollingBack, Status::Delay),
+        (LockError::Range, Fault::Invalid),
+        (LockError::Contradiction, Fault::Invalid),
+        (LockError::NothingThere, Fault::Invalid),
+        (LockError::OptionsDiffer, Fault::LockRange),
+        (LockError::SubRange, Fault::LockRange),
+        (LockError::NotSupported, Fault::NotSupported),
+        (LockError::Resource, Fault::Limit),
+        (LockError::Lost, Fault::Expired),
+        (LockError::RollingBack, Fault::WouldWait),
     ];
-    assert!(errors.iter().all(|(error, status)| error.status() == *status));
+    assert!(errors.iter().all(|(error, fault)| Fault::from(*error) == *fault));
     let conflict = conflict(&owner(1, "a"), Read, 0, 0);
     let waiting = LockAnswer::Waiting { position: 0, conflict: conflict.clone() };
-    assert_eq!(LockAnswer::Granted.status(), Status::Ok);
-    assert_eq!(LockAnswer::Denied(conflict.clone()).status(), Status::Denied);
-    assert_eq!(waiting.status(), Status::Denied);
-    assert_eq!(LockAnswer::Broken(conflict.clone()).status(), Status::LockBroken);
-    assert_eq!(LockAnswer::Deadlock(conflict).status(), Status::Deadlock);
+    assert_eq!(LockAnswer::Granted.fault(), None);
+    assert_eq!(LockAnswer::Denied(conflict.clone()).fault(), Some(Fault::Denied));
+    assert_eq!(waiting.fault(), Some(Fault::Denied));
+    assert_eq!(LockAnswer::Broken(conflict.clone()).fault(), Some(Fault::LockBroken));
+    assert_eq!(LockAnswer::Deadlock(conflict).fault(), Some(Fault::Deadlock));
 }
 
 #[test]
@@ -249,25 +250,25 @@ fn reads_and_writes_meet_the_locks_of_others() {
     let cases = [
         // Under the shared lock.
         (none, 0, 10, read, Ok(())),
-        (none, 9, 1, write, Err(Status::Locked)),
-        (b.state, 0, 1, write, Err(Status::Locked)),
+        (none, 9, 1, write, Err(Fault::RangeLocked)),
+        (b.state, 0, 1, write, Err(Fault::RangeLocked)),
         (a.state, 0, 10, write, Ok(())),
         // Under the exclusive one.
-        (none, 10, 1, read, Err(Status::Locked)),
-        (b.state, 0, 11, read, Err(Status::Locked)),
+        (none, 10, 1, read, Err(Fault::RangeLocked)),
+        (b.state, 0, 11, read, Err(Fault::RangeLocked)),
         (a.state, 0, 20, read, Ok(())),
         (a.state, 0, 20, write, Ok(())),
         // Beside both; nothing at all; to the end of everything.
         (b.state, 20, END, write, Ok(())),
         (b.state, 10, 0, write, Ok(())),
-        (b.state, 19, END, read, Err(Status::Locked)),
+        (b.state, 19, END, read, Err(Fault::RangeLocked)),
     ];
     for (state, offset, count, kind, expected) in cases {
         assert_eq!(io(&bench, state, offset, count, kind), expected, "{offset} {count} {kind:?}");
     }
     // Two readers: neither writes.
     bench.take(&b, request(Read, 5, 5));
-    assert_eq!(io(&bench, a.state, 0, 10, write), Err(Status::Locked));
+    assert_eq!(io(&bench, a.state, 0, 10, write), Err(Fault::RangeLocked));
     assert_eq!(io(&bench, a.state, 0, 5, write), Ok(()));
     let other = bench.table.check_io(dafs_filer::FileKey(9), none, 0, 1, write);
     assert_eq!(other, Ok(()));
@@ -285,17 +286,17 @@ fn advisory_locks_let_others_pass_but_not_into_an_undo() {
     bench.take(&b, with(P, request(Read, 20, 29)));
     assert_eq!(io(&bench, b.state, 0, IoKind::Write), Ok(()));
     assert_eq!(io(&bench, b.state, 10, IoKind::Read), Ok(()));
-    assert_eq!(io(&bench, b.state, 10, IoKind::Write), Err(Status::Locked));
+    assert_eq!(io(&bench, b.state, 10, IoKind::Write), Err(Fault::RangeLocked));
     assert_eq!(io(&bench, a.state, 10, IoKind::Write), Ok(()));
     assert_eq!(io(&bench, a.state, 20, IoKind::Write), Ok(()));
     // What is broken is kept from everybody all the same.
     bench.table.client_restarted(b.client.id, T0);
-    assert_eq!(io(&bench, a.state, 20, IoKind::Write), Err(Status::StaleStateId));
-    assert_eq!(io(&bench, StateId::ANONYMOUS, 20, IoKind::Write), Err(Status::Locked));
+    assert_eq!(io(&bench, a.state, 20, IoKind::Write), Err(Fault::StaleState));
+    assert_eq!(io(&bench, StateId::ANONYMOUS, 20, IoKind::Write), Err(Fault::RangeLocked));
     assert_eq!(io(&bench, a.state, 20, IoKind::Read), Ok(()));
     // And what is being rolled back.
     bench.table.lease_expired(a.client.id, T0);
-    assert_eq!(io(&bench, b.state, 10, IoKind::Read), Err(Status::Locked));
+    assert_eq!(io(&bench, b.state, 10, IoKind::Read), Err(Fault::RangeLocked));
 }
 
 #[test]

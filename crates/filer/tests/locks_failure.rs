@@ -4,6 +4,7 @@
 use crate::locks_common::*;
 use dafs_filer::IoKind;
 use dafs_filer::locks::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 
 /// What a row does to a lock of octets 0 to 9.
@@ -61,7 +62,7 @@ fn auto_recovery_locks_are_rolled_back_and_then_end() {
         for state in [StateId::ANONYMOUS, a.state, owner(2, "b").state] {
             for kind in [IoKind::Read, IoKind::Write] {
                 let io = bench.table.check_io(FILE, state, 0, 1, kind);
-                assert_eq!(io, Err(Status::Locked));
+                assert_eq!(io, Err(Fault::RangeLocked));
             }
         }
         let waits = bench.ask(&owner(2, "b"), parked(7, request(Write, 5, 5)));
@@ -84,7 +85,7 @@ fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_mind
     let tested = bench.table.test(b.name(), FILE, 0, END, Read);
     assert_eq!(tested, Ok(LockTestAnswer::Denied(conflict(&a, Write, 0, 9))));
     let io = bench.table.check_io(FILE, b.state, 0, 1, IoKind::Read);
-    assert_eq!(io, Err(Status::Locked));
+    assert_eq!(io, Err(Fault::RangeLocked));
     assert_eq!(bench.ask(&b, request(Write, 10, 19)), LockAnswer::Granted);
     assert_eq!(conditions(&bench)[0], LockCondition::Breakable);
     // The first conflicting request breaks it and is told so, like all after it.
@@ -98,9 +99,9 @@ fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_mind
     // Its former owner has it no more.
     assert_eq!(bench.ask(&a, request(Read, 0, 0)), broken(&a, Write, 0, 9));
     let io = |bench: &Bench, state| bench.table.check_io(FILE, state, 9, 1, IoKind::Read);
-    assert_eq!(io(&bench, a.state), Err(Status::StaleStateId));
-    assert_eq!(io(&bench, b.state), Err(Status::StaleStateId));
-    assert_eq!(io(&bench, StateId::ANONYMOUS), Err(Status::Locked));
+    assert_eq!(io(&bench, a.state), Err(Fault::StaleState));
+    assert_eq!(io(&bench, b.state), Err(Fault::StaleState));
+    assert_eq!(io(&bench, StateId::ANONYMOUS), Err(Fault::RangeLocked));
     bench.unlock(&a, 0, END);
     bench.table.release_client(a.client.id, T0);
     bench.table.client_renewed(a.client.id);
@@ -154,7 +155,7 @@ fn with_both_options_the_rollback_waits_for_the_break() {
         let repair = claiming(Claim::Repair, request(Write, 0, 9));
         assert_eq!(bench.ask(&b, repair), denied(&a, Write, 0, 9));
         let io = bench.table.check_io(FILE, b.state, 0, 1, IoKind::Read);
-        assert_eq!(io, Err(Status::StaleStateId));
+        assert_eq!(io, Err(Fault::StaleState));
         bench.table.rollback_done(RollbackId(1), T0);
         let done = [write(of_a(PA, RecordPhase::Broken)), drop_undo(0, 9)];
         assert_eq!(bench.actions(), done);
@@ -252,7 +253,7 @@ fn an_abort_rolls_back_and_keeps_the_lock() {
     assert_eq!(bench.actions(), expected);
     // Locked to its owner, too, and to its owner's requests.
     let io = bench.table.check_io(FILE, a.state, 9, 1, IoKind::Read);
-    assert_eq!(io, Err(Status::Locked));
+    assert_eq!(io, Err(Fault::RangeLocked));
     assert_eq!(bench.table.check_io(FILE, a.state, 0, 5, IoKind::Write), Ok(()));
     assert_eq!(bench.refused(&a, with(A, request(Write, 0, 5))), LockError::RollingBack);
     let unlock = bench.table.unlock(a.name(), FILE, 0, END, T0);
@@ -479,7 +480,7 @@ fn what_is_yet_to_be_reclaimed_is_used_under_no_open() {
     bench.table.client_renewed(back.client.id);
     assert_eq!(conditions(&bench), [LockCondition::Breakable, LockCondition::Held]);
     let io = |bench: &Bench| bench.table.check_io(FILE, back.state, 9, 1, IoKind::Write);
-    assert_eq!(io(&bench), Err(Status::Locked));
+    assert_eq!(io(&bench), Err(Fault::RangeLocked));
     assert_eq!(bench.ask(&back, reclaim(P, 0, 9)), LockAnswer::Granted);
     assert_eq!(io(&bench), Ok(()));
 }
@@ -522,7 +523,7 @@ fn shared_locks_that_break_let_reads_pass() {
     bench.actions();
     let io = |bench: &Bench, kind| bench.table.check_io(FILE, b.state, 0, 1, kind);
     assert_eq!(io(&bench, IoKind::Read), Ok(()));
-    assert_eq!(io(&bench, IoKind::Write), Err(Status::StaleStateId));
+    assert_eq!(io(&bench, IoKind::Write), Err(Fault::StaleState));
     assert_eq!(bench.ask(&c, request(Read, 0, 9)), LockAnswer::Granted);
     assert_eq!(bench.ask(&c, request(Write, 0, 9)), broken(&a, Read, 0, 9));
     let repair = |mode| claiming(Claim::Repair, request(mode, 0, 9));

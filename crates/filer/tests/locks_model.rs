@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::locks_common::*;
 use dafs_filer::locks::*;
 use dafs_filer::{FileKey, IoKind};
+use dafs_ops::Fault;
 use dafs_types::*;
 
 const OCTETS: usize = 12;
@@ -860,19 +861,19 @@ impl Run {
         let who = (owner.client.id.0, name);
         let mode = if kind == IoKind::Read { Read } else { Write };
         let mandatory = self.seed.is_multiple_of(2);
-        let refusals: Vec<Status> = self
+        let refusals: Vec<Fault> = self
             .model
             .cells(file, range)
             .filter(|(_, cell)| cell.mode == Write || mode == Write)
             .filter_map(|(other, cell)| {
-                let broken = if anonymous { Status::Locked } else { Status::StaleStateId };
+                let broken = if anonymous { Fault::RangeLocked } else { Fault::StaleState };
                 let own = other == who && !anonymous && cell.open;
                 let undone = cell.attributes.auto_recovery && kind == IoKind::Write;
                 match cell.at {
                     At::Broken | At::Undoing(Then::Broken) => Some(broken),
-                    At::Undoing(_) => Some(Status::Locked),
+                    At::Undoing(_) => Some(Fault::RangeLocked),
                     At::Held | At::Breakable if own => None,
-                    At::Held | At::Breakable if mandatory || undone => Some(Status::Locked),
+                    At::Held | At::Breakable if mandatory || undone => Some(Fault::RangeLocked),
                     At::Held | At::Breakable => None,
                 }
             })

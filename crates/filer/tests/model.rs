@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::common::*;
 use dafs_filer::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 use proptest::prelude::*;
 
@@ -121,10 +122,10 @@ impl OpenModel {
             ..open_for(holder.2, &owner, ShareAccess::from_number(access).unwrap())
         };
         let first_of_file = self.of_file(holder.2).next().is_none();
-        let outcome = self.bench.filer.open(self.channels[holder.0], &arguments);
+        let outcome = self.bench.open(self.channels[holder.0], &arguments);
         match outcome {
             Err(status) => {
-                let wanted = if conflict { Status::ShareDenied } else { Status::KeyMismatch };
+                let wanted = if conflict { Fault::ShareDenied } else { Fault::KeyMismatch };
                 assert!(conflict || mismatch, "refused without a reason: {status}");
                 assert_eq!(status, wanted);
             }
@@ -149,7 +150,7 @@ impl OpenModel {
     fn downgrade(&mut self, holder: Holder, access: u32, deny: u32, keep_key: bool) {
         let Some(held) = self.held.get_mut(&holder) else { return };
         let key = held.key.filter(|_| keep_key);
-        let outcome = self.bench.filer.open_downgrade(
+        let outcome = self.bench.open_downgrade(
             self.channels[holder.0],
             held.state_id,
             FileKey(holder.2),
@@ -158,7 +159,7 @@ impl OpenModel {
             key.map(ShareKey),
         );
         if access & !held.access != 0 || deny & !held.deny != 0 {
-            assert_eq!(outcome, Err(Status::Inval));
+            assert_eq!(outcome, Err(Fault::Invalid));
         } else {
             assert_eq!(outcome, Ok(()));
             (held.access, held.deny, held.key) = (access, deny, key);
@@ -168,10 +169,10 @@ impl OpenModel {
     fn close(&mut self, holder: Holder) {
         let Some(held) = self.held.remove(&holder) else { return };
         let (channel, file) = (self.channels[holder.0], FileKey(holder.2));
-        let closed = self.bench.filer.close(channel, held.state_id, file).unwrap();
+        let closed = self.bench.close(channel, held.state_id, file).unwrap();
         assert_eq!(closed.last_of_file, self.of_file(holder.2).next().is_none());
-        let again = self.bench.filer.close(channel, held.state_id, file);
-        assert_eq!(again, Err(Status::OldStateId));
+        let again = self.bench.close(channel, held.state_id, file);
+        assert_eq!(again, Err(Fault::OldState));
     }
 
     fn io(&mut self, holder: Holder, write: bool, anonymous: bool) {
@@ -179,15 +180,15 @@ impl OpenModel {
         let (channel, file) = (self.channels[holder.0], FileKey(holder.2));
         if anonymous {
             let denied = self.of_file(holder.2).any(|held| held.deny & bit != 0);
-            let wanted = if denied { Err(Status::Locked) } else { Ok(()) };
-            let outcome = self.bench.filer.check_io(channel, StateId::ANONYMOUS, file, kind);
+            let wanted = if denied { Err(Fault::RangeLocked) } else { Ok(()) };
+            let outcome = self.bench.check_io(channel, StateId::ANONYMOUS, file, kind);
             assert_eq!(outcome, wanted);
         } else if let Some(held) = self.held.get(&holder) {
-            let wanted = if held.access & bit != 0 { Ok(()) } else { Err(Status::Access) };
-            assert_eq!(self.bench.filer.check_io(channel, held.state_id, file, kind), wanted);
+            let wanted = if held.access & bit != 0 { Ok(()) } else { Err(Fault::OpenLacksAccess) };
+            assert_eq!(self.bench.check_io(channel, held.state_id, file, kind), wanted);
             let stranger = self.channels[(holder.0 + 1) % CLIENTS];
-            let outcome = self.bench.filer.check_io(stranger, held.state_id, file, kind);
-            assert_eq!(outcome, Err(Status::BadStateId));
+            let outcome = self.bench.check_io(stranger, held.state_id, file, kind);
+            assert_eq!(outcome, Err(Fault::BadState));
         }
     }
 
@@ -198,7 +199,7 @@ impl OpenModel {
         let wanted = if !open {
             Ok(RemoveDecision::Now)
         } else if check_open || denied {
-            Err(Status::DenyDispConflict)
+            Err(Fault::NameHeldOpen)
         } else {
             Ok(RemoveDecision::KeepDataUntilLastClose)
         };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use dafs_filer::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 
 const FILE: FileKey = FileKey(1);
@@ -26,15 +27,15 @@ fn writing(owner: &str) -> OpenArguments<'_> {
 fn denials_hold_between_clients_and_between_owners() {
     let (mut bench, a, b) = bench();
     let denying = OpenArguments { deny: ShareDeny::Write, ..reading("o") };
-    let opened = bench.filer.open(a, &denying).unwrap();
+    let opened = bench.open(a, &denying).unwrap();
     assert!(opened.first_of_file && !opened.reopened);
-    assert_eq!(bench.filer.open(b, &writing("o")), Err(Status::ShareDenied));
-    assert_eq!(bench.filer.open(a, &writing("p")), Err(Status::ShareDenied));
-    assert!(bench.filer.open(b, &reading("o")).is_ok());
+    assert_eq!(bench.open(b, &writing("o")), Err(Fault::ShareDenied));
+    assert_eq!(bench.open(a, &writing("p")), Err(Fault::ShareDenied));
+    assert!(bench.open(b, &reading("o")).is_ok());
     let denying = OpenArguments { deny: ShareDeny::Read, ..reading("q") };
-    assert_eq!(bench.filer.open(b, &denying), Err(Status::ShareDenied));
-    bench.filer.close(a, opened.state_id, FILE).unwrap();
-    assert!(bench.filer.open(b, &writing("o")).is_ok());
+    assert_eq!(bench.open(b, &denying), Err(Fault::ShareDenied));
+    bench.close(a, opened.state_id, FILE).unwrap();
+    assert!(bench.open(b, &writing("o")).is_ok());
     assert_eq!(bench.filer.counters().opens_share_denied, 3);
 }
 
@@ -42,21 +43,21 @@ fn denials_hold_between_clients_and_between_owners() {
 fn an_owner_joins_its_opens_and_closes_them_once() {
     let (mut bench, a, b) = bench();
     let denying = OpenArguments { deny: ShareDeny::Write, ..reading("o") };
-    let first = bench.filer.open(a, &denying).unwrap();
-    let second = bench.filer.open(a, &writing("o")).unwrap();
+    let first = bench.open(a, &denying).unwrap();
+    let second = bench.open(a, &writing("o")).unwrap();
     assert_eq!(second.state_id, first.state_id);
     assert!(second.reopened && !second.first_of_file);
     for kind in [IoKind::Read, IoKind::Write] {
-        assert_eq!(bench.filer.check_io(a, first.state_id, FILE, kind), Ok(()));
+        assert_eq!(bench.check_io(a, first.state_id, FILE, kind), Ok(()));
     }
-    bench.filer.open(b, &reading("o")).unwrap();
+    bench.open(b, &reading("o")).unwrap();
     // What stands against others is refused and changes nothing.
     let more = OpenArguments { deny: ShareDeny::Read, ..reading("o") };
-    assert_eq!(bench.filer.open(a, &more), Err(Status::ShareDenied));
+    assert_eq!(bench.open(a, &more), Err(Fault::ShareDenied));
     assert_eq!(bench.filer.counters().opens, 2);
-    assert!(!bench.filer.close(a, first.state_id, FILE).unwrap().last_of_file);
-    assert_eq!(bench.filer.close(a, first.state_id, FILE), Err(Status::OldStateId));
-    assert!(bench.filer.open(b, &writing("p")).is_ok());
+    assert!(!bench.close(a, first.state_id, FILE).unwrap().last_of_file);
+    assert_eq!(bench.close(a, first.state_id, FILE), Err(Fault::OldState));
+    assert!(bench.open(b, &writing("p")).is_ok());
 }
 
 #[test]
@@ -68,96 +69,90 @@ fn downgrade_takes_away_and_never_adds() {
         key: Some(ShareKey(5)),
         ..reading("o")
     };
-    let id = bench.filer.open(a, &arguments).unwrap().state_id;
-    let mut downgrade =
-        |access, deny, key| bench.filer.open_downgrade(a, id, FILE, access, deny, key);
+    let id = bench.open(a, &arguments).unwrap().state_id;
+    let mut downgrade = |access, deny, key| bench.open_downgrade(a, id, FILE, access, deny, key);
     let wrong_key = Some(ShareKey(6));
-    assert_eq!(downgrade(ShareAccess::Read, ShareDeny::None, wrong_key), Err(Status::Inval));
+    assert_eq!(downgrade(ShareAccess::Read, ShareDeny::None, wrong_key), Err(Fault::Invalid));
     assert_eq!(downgrade(ShareAccess::Read, ShareDeny::Write, Some(ShareKey(5))), Ok(()));
     assert_eq!(
         downgrade(ShareAccess::Both, ShareDeny::None, Some(ShareKey(5))),
-        Err(Status::Inval)
+        Err(Fault::Invalid)
     );
     assert_eq!(
         downgrade(ShareAccess::Read, ShareDeny::Both, Some(ShareKey(5))),
-        Err(Status::Inval)
+        Err(Fault::Invalid)
     );
-    assert_eq!(bench.filer.check_io(a, id, FILE, IoKind::Write), Err(Status::Access));
+    assert_eq!(bench.check_io(a, id, FILE, IoKind::Write), Err(Fault::OpenLacksAccess));
     let keyed = OpenArguments { key: wrong_key, ..reading("o") };
-    assert_eq!(bench.filer.open(b, &keyed), Err(Status::KeyMismatch));
-    assert_eq!(
-        bench.filer.open_downgrade(a, id, FILE, ShareAccess::Read, ShareDeny::None, None),
-        Ok(())
-    );
-    assert!(bench.filer.open(b, &keyed).is_ok());
+    assert_eq!(bench.open(b, &keyed), Err(Fault::KeyMismatch));
+    assert_eq!(bench.open_downgrade(a, id, FILE, ShareAccess::Read, ShareDeny::None, None), Ok(()));
+    assert!(bench.open(b, &keyed).is_ok());
 }
 
 #[test]
 fn the_first_key_holds_until_its_last_open_ends() {
     let (mut bench, a, b) = bench();
     let keyed = |key, owner| OpenArguments { key: Some(ShareKey(key)), ..reading(owner) };
-    let plain = bench.filer.open(a, &reading("plain")).unwrap();
-    let first = bench.filer.open(a, &keyed(1, "o")).unwrap();
-    let second = bench.filer.open(b, &keyed(1, "o")).unwrap();
-    assert_eq!(bench.filer.open(b, &keyed(2, "p")), Err(Status::KeyMismatch));
-    assert!(bench.filer.open(b, &reading("bypass")).is_ok());
-    bench.filer.close(a, first.state_id, FILE).unwrap();
-    assert_eq!(bench.filer.open(a, &keyed(2, "o")), Err(Status::KeyMismatch));
+    let plain = bench.open(a, &reading("plain")).unwrap();
+    let first = bench.open(a, &keyed(1, "o")).unwrap();
+    let second = bench.open(b, &keyed(1, "o")).unwrap();
+    assert_eq!(bench.open(b, &keyed(2, "p")), Err(Fault::KeyMismatch));
+    assert!(bench.open(b, &reading("bypass")).is_ok());
+    bench.close(a, first.state_id, FILE).unwrap();
+    assert_eq!(bench.open(a, &keyed(2, "o")), Err(Fault::KeyMismatch));
     // An owner shows one key only, even while it is the last to hold it.
-    assert_eq!(bench.filer.open(b, &keyed(2, "o")), Err(Status::KeyMismatch));
-    bench.filer.close(b, second.state_id, FILE).unwrap();
-    assert!(bench.filer.open(a, &keyed(2, "o")).is_ok());
+    assert_eq!(bench.open(b, &keyed(2, "o")), Err(Fault::KeyMismatch));
+    bench.close(b, second.state_id, FILE).unwrap();
+    assert!(bench.open(a, &keyed(2, "o")).is_ok());
     // A reopen may bring the key along later.
-    let reopened = bench.filer.open(a, &keyed(2, "plain")).unwrap();
+    let reopened = bench.open(a, &keyed(2, "plain")).unwrap();
     assert_eq!(reopened.state_id, plain.state_id);
 }
 
 #[test]
 fn state_ids_say_why_they_are_refused() {
     let (mut bench, a, b) = bench();
-    let id = bench.filer.open(a, &reading("o")).unwrap().state_id;
+    let id = bench.open(a, &reading("o")).unwrap().state_id;
     assert_ne!(id, StateId::ANONYMOUS);
     let read =
-        |filer: &mut Filer, channel, id, file| filer.check_io(channel, id, file, IoKind::Read);
-    assert_eq!(read(&mut bench.filer, a, id, FILE), Ok(()));
-    assert_eq!(read(&mut bench.filer, b, id, FILE), Err(Status::BadStateId));
-    assert_eq!(read(&mut bench.filer, a, id, FileKey(2)), Err(Status::BadStateId));
+        |bench: &mut Bench, channel, id, file| bench.check_io(channel, id, file, IoKind::Read);
+    assert_eq!(read(&mut bench, a, id, FILE), Ok(()));
+    assert_eq!(read(&mut bench, b, id, FILE), Err(Fault::BadState));
+    assert_eq!(read(&mut bench, a, id, FileKey(2)), Err(Fault::BadState));
     let never = StateId(id.0 + 1);
-    assert_eq!(read(&mut bench.filer, a, never, FILE), Err(Status::BadStateId));
+    assert_eq!(read(&mut bench, a, never, FILE), Err(Fault::BadState));
     let ahead = StateId(id.0 + (1 << 20));
-    assert_eq!(read(&mut bench.filer, a, ahead, FILE), Err(Status::BadStateId));
-    bench.filer.close(a, id, FILE).unwrap();
-    assert_eq!(read(&mut bench.filer, a, id, FILE), Err(Status::OldStateId));
-    assert_eq!(read(&mut bench.filer, a, ahead, FILE), Err(Status::BadStateId));
-    let again = bench.filer.open(a, &reading("o")).unwrap().state_id;
+    assert_eq!(read(&mut bench, a, ahead, FILE), Err(Fault::BadState));
+    bench.close(a, id, FILE).unwrap();
+    assert_eq!(read(&mut bench, a, id, FILE), Err(Fault::OldState));
+    assert_eq!(read(&mut bench, a, ahead, FILE), Err(Fault::BadState));
+    let again = bench.open(a, &reading("o")).unwrap().state_id;
     assert_eq!(again, ahead);
 
     let mut restarted = Bench::new(FilerConfig::default());
     restarted.filer = Filer::new(FilerConfig::default(), 0x123456).unwrap();
     let a = restarted.session("a");
-    assert_eq!(read(&mut restarted.filer, a, id, FILE), Err(Status::StaleStateId));
+    assert_eq!(read(&mut restarted, a, id, FILE), Err(Fault::StaleState));
     let unknown = restarted.channel();
-    assert_eq!(read(&mut restarted.filer, unknown, id, FILE), Err(Status::NotAuthenticated));
-    assert_eq!(
-        read(&mut restarted.filer, unknown, StateId::ANONYMOUS, FILE),
-        Err(Status::NotAuthenticated)
-    );
+    assert_eq!(read(&mut restarted, unknown, id, FILE), Err(Fault::NoClient));
+    // Nobody's state is asked for.
+    assert_eq!(read(&mut restarted, unknown, StateId::ANONYMOUS, FILE), Ok(()));
 }
 
 #[test]
 fn access_and_anonymous_io_are_checked() {
     let (mut bench, a, b) = bench();
-    let id = bench.filer.open(a, &reading("o")).unwrap().state_id;
-    assert_eq!(bench.filer.check_io(a, id, FILE, IoKind::Write), Err(Status::Access));
+    let id = bench.open(a, &reading("o")).unwrap().state_id;
+    assert_eq!(bench.check_io(a, id, FILE, IoKind::Write), Err(Fault::OpenLacksAccess));
     let anonymous = StateId::ANONYMOUS;
-    assert_eq!(bench.filer.check_io(b, anonymous, FILE, IoKind::Write), Ok(()));
+    assert_eq!(bench.check_io(b, anonymous, FILE, IoKind::Write), Ok(()));
     let denying = OpenArguments { deny: ShareDeny::Write, ..reading("p") };
-    let denier = bench.filer.open(a, &denying).unwrap().state_id;
-    assert_eq!(bench.filer.check_io(b, anonymous, FILE, IoKind::Write), Err(Status::Locked));
-    assert_eq!(bench.filer.check_io(b, anonymous, FILE, IoKind::Read), Ok(()));
-    assert_eq!(bench.filer.check_io(b, anonymous, FileKey(2), IoKind::Write), Ok(()));
-    bench.filer.close(a, denier, FILE).unwrap();
-    assert_eq!(bench.filer.check_io(b, anonymous, FILE, IoKind::Write), Ok(()));
+    let denier = bench.open(a, &denying).unwrap().state_id;
+    assert_eq!(bench.check_io(b, anonymous, FILE, IoKind::Write), Err(Fault::RangeLocked));
+    assert_eq!(bench.check_io(b, anonymous, FILE, IoKind::Read), Ok(()));
+    assert_eq!(bench.check_io(b, anonymous, FileKey(2), IoKind::Write), Ok(()));
+    bench.close(a, denier, FILE).unwrap();
+    assert_eq!(bench.check_io(b, anonymous, FILE, IoKind::Write), Ok(()));
     assert_eq!(bench.filer.counters().io_refused, 2);
 }
 
@@ -168,17 +163,17 @@ fn removal_respects_dispositions_and_the_last_close_deletes() {
     assert_eq!(check(&bench.filer, RemoveMode::CheckOpen), Ok(RemoveDecision::Now));
     assert!(!bench.filer.file_unlinked(FILE));
     let denying = OpenArguments { disposition: DeleteDisposition::Deny, ..reading("o") };
-    let first = bench.filer.open(a, &denying).unwrap().state_id;
-    let second = bench.filer.open(b, &reading("o")).unwrap().state_id;
-    assert_eq!(check(&bench.filer, RemoveMode::Unchecked), Err(Status::DenyDispConflict));
-    bench.filer.close(a, first, FILE).unwrap();
+    let first = bench.open(a, &denying).unwrap().state_id;
+    let second = bench.open(b, &reading("o")).unwrap().state_id;
+    assert_eq!(check(&bench.filer, RemoveMode::Unchecked), Err(Fault::NameHeldOpen));
+    bench.close(a, first, FILE).unwrap();
     let later = Ok(RemoveDecision::KeepDataUntilLastClose);
     assert_eq!(check(&bench.filer, RemoveMode::Unchecked), later);
-    assert_eq!(check(&bench.filer, RemoveMode::CheckOpen), Err(Status::DenyDispConflict));
+    assert_eq!(check(&bench.filer, RemoveMode::CheckOpen), Err(Fault::NameHeldOpen));
     assert!(bench.filer.file_unlinked(FILE));
-    let third = bench.filer.open(a, &reading("o")).unwrap().state_id;
-    assert!(!bench.filer.close(b, second, FILE).unwrap().delete);
-    let closed = bench.filer.close(a, third, FILE).unwrap();
+    let third = bench.open(a, &reading("o")).unwrap().state_id;
+    assert!(!bench.close(b, second, FILE).unwrap().delete);
+    let closed = bench.close(a, third, FILE).unwrap();
     assert!(closed.last_of_file && closed.delete && !bench.filer.is_open(FILE));
 }
 
@@ -187,8 +182,8 @@ fn unlinked_files_live_until_the_last_close_or_a_link() {
     let (mut bench, a, _) = bench();
     let unlinked =
         |file| OpenArguments { unlinked: true, ..open_for(file, "o", ShareAccess::Both) };
-    bench.filer.open(a, &unlinked(1)).unwrap();
-    bench.filer.open(a, &unlinked(2)).unwrap();
+    bench.open(a, &unlinked(1)).unwrap();
+    bench.open(a, &unlinked(2)).unwrap();
     bench.filer.file_linked(FileKey(2));
     let mut released = bench.drop_channel(a);
     released.sort_by_key(|closed| closed.file);
@@ -202,13 +197,13 @@ fn opens_are_limited_per_client_and_in_all() {
     let mut bench = Bench::new(config);
     let (a, b) = (bench.session("a"), bench.session("b"));
     let long = "x".repeat(limits::OWNER_BYTES_MAX + 1);
-    assert_eq!(bench.filer.open(a, &reading(&long)), Err(Status::Inval));
-    bench.filer.open(a, &reading("1")).unwrap();
-    bench.filer.open(a, &reading("2")).unwrap();
-    assert_eq!(bench.filer.open(a, &reading("3")), Err(Status::Resource));
-    assert!(bench.filer.open(a, &reading("2")).unwrap().reopened);
-    bench.filer.open(b, &reading("1")).unwrap();
-    assert_eq!(bench.filer.open(b, &reading("2")), Err(Status::Resource));
+    assert_eq!(bench.open(a, &reading(&long)), Err(Fault::Invalid));
+    bench.open(a, &reading("1")).unwrap();
+    bench.open(a, &reading("2")).unwrap();
+    assert_eq!(bench.open(a, &reading("3")), Err(Fault::Limit));
+    assert!(bench.open(a, &reading("2")).unwrap().reopened);
+    bench.open(b, &reading("1")).unwrap();
+    assert_eq!(bench.open(b, &reading("2")), Err(Fault::Limit));
     assert_eq!(bench.filer.counters().opens_resource, 2);
 }
 
@@ -218,8 +213,8 @@ fn opens_belong_to_the_client_and_end_with_its_last_session() {
     let sibling = bench.channel();
     bench.connect(sibling, "a", 1);
     bench.authenticate(sibling).unwrap();
-    let id = bench.filer.open(a, &reading("o")).unwrap().state_id;
-    assert_eq!(bench.filer.check_io(sibling, id, FILE, IoKind::Read), Ok(()));
+    let id = bench.open(a, &reading("o")).unwrap().state_id;
+    assert_eq!(bench.check_io(sibling, id, FILE, IoKind::Read), Ok(()));
     assert_eq!(bench.drop_channel(a), []);
     let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
     assert_eq!(bench.drop_channel(sibling), [closed]);
@@ -238,13 +233,13 @@ fn a_lease_can_outlive_the_connection() {
     let mut bench = Bench::new(config);
     let first = bench.session("a");
     let (_, client_id) = bench.filer.ids(first).unwrap();
-    let id = bench.filer.open(first, &reading("o")).unwrap().state_id;
+    let id = bench.open(first, &reading("o")).unwrap().state_id;
     assert_eq!(bench.drop_channel(first), []);
     // Back in time: same client id, same open.
     let second = bench.session("a");
     assert_eq!(bench.filer.ids(second).map(|ids| ids.1), Some(client_id));
     assert_eq!(bench.filer.on_tick(LATER).released, []);
-    assert_eq!(bench.filer.check_io(second, id, FILE, IoKind::Read), Ok(()));
+    assert_eq!(bench.check_io(second, id, FILE, IoKind::Read), Ok(()));
     // Too late: gone, and the id tells.
     bench.drop_channel(second);
     assert_eq!(bench.filer.on_tick(Moment(29_999_999_999)).released, []);
@@ -253,7 +248,7 @@ fn a_lease_can_outlive_the_connection() {
     let third = bench.session("a");
     assert_ne!(bench.filer.ids(third).map(|ids| ids.1), Some(client_id));
     // An orderly end keeps nothing.
-    bench.filer.open(third, &reading("o")).unwrap();
+    bench.open(third, &reading("o")).unwrap();
     assert_eq!(bench.filer.channel_closed(third, ChannelEnd::Orderly, Moment(0)).len(), 1);
     bench.assert_empty();
 }

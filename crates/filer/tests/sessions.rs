@@ -252,10 +252,10 @@ fn clients_of_one_owner_leave_opens_to_others() {
         loop {
             let file = files.next().unwrap();
             let open = open_for(file, "owner", ShareAccess::Read);
-            match bench.filer.open(channel, &open) {
+            match bench.open(channel, &open) {
                 Ok(_) => count += 1,
                 Err(status) => {
-                    assert_eq!(status, Status::Resource);
+                    assert_eq!(status, dafs_ops::Fault::Limit);
                     return count;
                 }
             }
@@ -361,7 +361,7 @@ fn a_client_id_whose_state_was_lost_before_authentication_is_stale() {
 fn a_client_name_belongs_to_one_principal() {
     let mut bench = bench();
     let owner = bench.session("a");
-    let opened = bench.filer.open(owner, &open_for(1, "o", ShareAccess::Read)).unwrap();
+    let opened = bench.open(owner, &open_for(1, "o", ShareAccess::Read)).unwrap();
     for life in [1, 2] {
         let thief = bench.channel();
         bench.connect(thief, "a", life);
@@ -370,7 +370,7 @@ fn a_client_name_belongs_to_one_principal() {
         let outcome = bench.filer.finish_auth(thief, Ok(Credentials::nobody().into()), Moment(0));
         assert_eq!(outcome, Err(Status::ClidInUse));
     }
-    assert_eq!(bench.filer.check_io(owner, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
+    assert_eq!(bench.check_io(owner, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
 }
 
 #[test]
@@ -378,14 +378,14 @@ fn a_restarted_client_loses_its_state_with_its_first_request() {
     let mut bench = bench();
     let old = bench.session("a");
     let (_, old_id) = bench.filer.ids(old).unwrap();
-    let opened = bench.filer.open(old, &open_for(1, "o", ShareAccess::Read)).unwrap();
+    let opened = bench.open(old, &open_for(1, "o", ShareAccess::Read)).unwrap();
     let new = bench.channel();
     assert_ne!(bench.connect(new, "a", 2).client_id, old_id);
-    assert_eq!(bench.filer.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
+    assert_eq!(bench.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
     let released =
         Closed { file: FileKey(1), state_id: opened.state_id, last_of_file: true, delete: false };
     assert_eq!(bench.authenticate(new), Ok(Authenticated::default()));
-    assert_eq!(bench.filer.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
+    assert_eq!(bench.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
     assert_eq!(bench.filer.take_succession(), Succession::default());
     let first = bench.filer.admit(new, &head(RequestClass::Ordinary, 0), Moment(0)).unwrap();
     assert!(first.begins_life);
@@ -403,9 +403,9 @@ fn a_restarted_client_loses_its_state_with_its_first_request() {
 fn a_connect_that_comes_late_does_not_end_the_life_that_is() {
     let mut bench = bench();
     let lives = bench.session("a");
-    let opened = bench.filer.open(lives, &open_for(1, "o", ShareAccess::Read)).unwrap();
+    let opened = bench.open(lives, &open_for(1, "o", ShareAccess::Read)).unwrap();
     let works = |bench: &mut Bench| {
-        bench.filer.check_io(lives, opened.state_id, FileKey(1), IoKind::Read) == Ok(())
+        bench.check_io(lives, opened.state_id, FileKey(1), IoKind::Read) == Ok(())
     };
     // It was sent by a life that is over, in however many connections; nobody asks by them.
     for _ in 0..2 {

@@ -171,6 +171,8 @@ faults! {
     Limit = 58 "a limit of the server is reached";
     /// The asker is not trusted with this.
     NotAuthorized = 59 "not authorized";
+    /// The asker is no client, or its life as one is over.
+    NoClient = 60 "not a client, or one that has ended";
 }
 
 impl fmt::Display for Fault {

@@ -54,6 +54,7 @@ impl From<Fault> for Status {
             Fault::OldState => Self::OldStateId,
             Fault::StaleClient => Self::StaleClientId,
             Fault::NotAuthorized => Self::NotAuthorized,
+            Fault::NoClient => Self::NotAuthenticated,
             Fault::Front(number) => match Self::from_number(number) {
                 Some(Self::Ok) | None => Self::ServerFault,
                 Some(status) => status,
@@ -111,6 +112,7 @@ impl From<Status> for Fault {
             Status::BadStateId => Self::BadState,
             Status::StaleClientId => Self::StaleClient,
             Status::NotAuthorized => Self::NotAuthorized,
+            Status::NotAuthenticated => Self::NoClient,
             Status::NoDev
             | Status::Same
             | Status::NotSame
@@ -141,8 +143,7 @@ impl From<Status> for Fault {
             | Status::BatchRequestNotFound
             | Status::PrefetchNotSupported
             | Status::WhoaCowboy
-            | Status::NoPartialInfo
-            | Status::NotAuthenticated => Self::Front(status.number()),
+            | Status::NoPartialInfo => Self::Front(status.number()),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use dafs_dat::{Domain, EndpointConfig, EndpointId, Inbox, Peer, PendingId};
-use dafs_filer::{ChannelDescription, ChannelEnd, ChannelKind, PeerIdentity};
+use dafs_filer::{ChannelDescription, ChannelEnd, ChannelKind, Party, PeerIdentity};
 use dafs_types::{Credentials, NoSuchId, limits};
 use dafs_wire::ConnectData;
 
@@ -103,6 +103,7 @@ impl Reactor {
         let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
         let mut channel = Channel {
             id,
+            party: Party::default(),
             endpoint,
             order: None,
             checksums: false,
@@ -145,7 +146,7 @@ impl Reactor {
             }
             self.end_back(&channel);
             self.entrance.logins().forget(endpoint);
-            self.drop_waiting(endpoint, channel.id);
+            self.drop_waiting(endpoint, channel.party.fence);
             self.loans.files().end_of(&mut self.filer, endpoint);
             self.files().act_on_locks();
             for orphan in self.filer.take_orphans() {

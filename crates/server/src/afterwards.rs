@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::ServingInterface;
-use dafs_filer::{ChannelId, FileKey, Filer, KeptSession, RequestName};
+use dafs_filer::{ClientKey, FileKey, Filer, KeptSession, RequestName};
 use dafs_store::Store;
 use dafs_types::{FileHandle, Moment, StateId, Status};
 use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
@@ -44,7 +44,7 @@ struct Removals {
 /// An open that ends.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    pub channel: ChannelId,
+    pub client: ClientKey,
     pub state: StateId,
     pub key: FileKey,
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use dafs_filer::ChannelId;
+use dafs_filer::Party;
 use dafs_store::local::Squash;
 use dafs_store::{ExportTerms, Store};
 use dafs_types::Credentials;
@@ -30,8 +30,8 @@ pub(crate) struct Asker {
 pub(crate) struct Caller {
     /// Whose rights count, and what they see of the exports.
     pub who: Arc<Asker>,
-    /// The filer's name for the connection, which leads to the client.
-    pub channel: ChannelId,
+    /// As whom the filer knows them.
+    pub party: Party,
 }
 
 impl Deref for Caller {

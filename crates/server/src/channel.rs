@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_dat::{EndpointId, Inbox, ServingInterface};
-use dafs_filer::{ChannelId, Holder};
+use dafs_filer::{ChannelId, FenceKey, Filer, Holder, Party};
 use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
@@ -24,6 +24,8 @@ use crate::stalls::Stalls;
 pub(crate) struct Channel {
     /// The filer's name for it.
     pub id: ChannelId,
+    /// As whom the filer knows whoever sends its requests ([`Channel::know`]).
+    pub party: Party,
     /// The transport's name for it.
     pub endpoint: EndpointId,
     /// The client's byte order, once its first message has shown it.
@@ -63,6 +65,11 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// Takes over who it is by now. To be called whenever that may have changed.
+    pub fn know(&mut self, filer: &Filer) {
+        self.party = filer.party_of(self.id);
+    }
+
     /// Posts the receives that are owed.
     fn post_receives(&mut self, interface: &mut ServingInterface) {
         while self.receives_due > 0 && self.inbox.post(interface, self.endpoint) {
@@ -155,6 +162,11 @@ impl Channels {
         channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
     }
 
+    /// All take over who they are by now.
+    pub fn know_all(&mut self, filer: &Filer) {
+        self.slots.iter_mut().flatten().for_each(|channel| channel.know(filer));
+    }
+
     /// Every connection.
     pub fn iter(&self) -> impl Iterator<Item = &Channel> {
         self.slots.iter().flatten()
@@ -213,8 +225,13 @@ impl Channels {
         }
     }
 
+    /// The connection under a fence identity: each has one of its own.
+    pub fn endpoint_under(&self, fence: FenceKey) -> Option<EndpointId> {
+        self.iter().find(|c| c.party.fence == Some(fence)).map(|c| c.endpoint)
+    }
+
     /// The transport's name for a channel of the filer's.
-    pub fn endpoint_of(&self, id: dafs_filer::ChannelId) -> Option<EndpointId> {
+    pub fn endpoint_of(&self, id: ChannelId) -> Option<EndpointId> {
         self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
     }
 }

@@ -6,6 +6,7 @@
 
 mod stepping;
 
+use dafs_ops::Fault;
 use dafs_types::Status;
 use dafs_wire::{Checksum, DirectBuffers};
 
@@ -33,7 +34,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub fn failed(why: impl Into<Status>) -> Self {
+    pub fn failed(why: impl Into<Fault>) -> Self {
         Self::Done(Outcome::failed(why))
     }
 }

@@ -20,10 +20,11 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{ChannelId, DelegationDecision, FileKey, Filer, Touch, WaiterId};
+use dafs_filer::{ClientKey, DelegationDecision, FileKey, Filer, Touch, WaiterId};
+use dafs_ops::Fault;
 use dafs_store::File;
 use dafs_store::cache::CachedFile;
-use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, Status};
+use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess};
 
 use crate::outcome::{NotDone, Question};
 
@@ -83,7 +84,7 @@ impl Delegations {
     pub fn touch(
         &mut self,
         filer: &mut Filer,
-        channel: ChannelId,
+        client: ClientKey,
         file: &FileHandle,
         touch: Touch,
         now: Moment,
@@ -91,13 +92,13 @@ impl Delegations {
         let Some(file) = self.files.get(file) else { return Ok(()) };
         self.last_waiter += 1;
         let waiter = WaiterId(self.last_waiter);
-        match filer.touch(channel, FileKey(file.key().0), touch, waiter, now) {
+        match filer.touch(client, FileKey(file.key().0), touch, waiter, now) {
             DelegationDecision::Proceed => Ok(()),
             DelegationDecision::Wait => Err(NotDone::Recalls(waiter)),
             DelegationDecision::AskAttributes { client, handle: file } => {
                 Err(NotDone::Asks(Box::new(Question { client, file, waiter })))
             }
-            DelegationDecision::Delay => Err(Status::Delay.into()),
+            DelegationDecision::Delay => Err(Fault::WouldWait.into()),
         }
     }
 

@@ -24,10 +24,11 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::{
-    ChannelId, FencedObject, FileKey, Filer, IoKind, OperationId, Principal, RunningRequest,
+    FencedObject, FileKey, Filer, IoKind, OperationId, Party, Principal, RunningRequest,
 };
+use dafs_ops::Fault;
 use dafs_store::cache::{CachedFile, Listener};
-use dafs_types::{ClientId, FileHandle, Moment, Stability, StateId, Status, limits};
+use dafs_types::{ClientId, Credentials, FileHandle, Moment, Stability, StateId, Status, limits};
 
 use crate::authorize::TransportKind;
 use crate::caller::Asker;
@@ -104,9 +105,9 @@ impl DirectReads {
     /// Files in the hands of clients, for a change of a fencing list to wait for.
     pub fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
         self.given.values().map(|given| {
-            let channel = channels.get(given.endpoint).map(|channel| channel.id);
+            let fence = channels.get(given.endpoint).and_then(|channel| channel.party.fence);
             let operation = operation_of_given(given.name);
-            RunningRequest { operation, channel, file: given.handle }
+            RunningRequest { operation, fence, file: given.handle }
         })
     }
 
@@ -127,8 +128,10 @@ impl DirectReads {
 /// Whoever asks for a file, if it may be given any.
 pub(crate) struct Reader {
     endpoint: EndpointId,
-    channel: ChannelId,
+    party: Party,
     who: Arc<Asker>,
+    /// As whom its session has come in.
+    credentials: Credentials,
     /// As whom the kernel has seen its process connect.
     user: u32,
 }
@@ -138,12 +141,17 @@ impl Reader {
     ///
     /// # Errors
     /// NOTSUPP where no file is handed over to this session.
-    pub fn of(channels: &Channels, to: ReplyTo) -> Result<Self, Status> {
+    pub fn of(channels: &Channels, filer: &Filer, to: ReplyTo) -> Result<Self, Status> {
         let channel = channels.get(to.endpoint).ok_or(Status::BadSession)?;
         let is_shared_memory = channel.peer.transport == TransportKind::SharedMemory;
         let user = channel.peer.uid.filter(|_| is_shared_memory && !to.is_acting);
-        let (endpoint, who) = (to.endpoint, channel.who.clone());
-        Ok(Self { endpoint, channel: channel.id, who, user: user.ok_or(Status::NotSupp)? })
+        let user = user.ok_or(Status::NotSupp)?;
+        if filer.principal(channel.id) != Some(&Principal::LocalUser(user)) {
+            return Err(Status::NotSupp);
+        }
+        let (endpoint, party, who) = (to.endpoint, channel.party, channel.who.clone());
+        let credentials = filer.credentials(channel.id).ok_or(Status::NotAuthenticated)?.clone();
+        Ok(Self { endpoint, party, who, credentials, user })
     }
 }
 
@@ -204,18 +212,17 @@ impl Files<'_> {
         reader: &Reader,
         request: &FileAsked,
     ) -> Result<Allowed, Status> {
-        let &Reader { endpoint, channel: id, user, .. } = reader;
-        let is_himself = self.filer.principal(id) == Some(&Principal::LocalUser(user));
-        if !given.is_on || !is_himself {
+        let &Reader { endpoint, party, user, .. } = reader;
+        if !given.is_on {
             return Err(Status::NotSupp);
         }
         let record = self.opened.record(request.state).filter(|open| open.handle == request.file);
         let record = record.ok_or(Status::BadStateId)?;
         let (key, file) = (FileKey(record.key.0), record.file);
-        self.filer.check_io(id, request.state, key, IoKind::Read)?;
-        let client = match self.filer.check_undisturbed(id, request.delegation, key) {
+        self.filer.check_io(party.client, request.state, key, IoKind::Read, self.now)?;
+        let client = match self.filer.check_undisturbed(party.client, request.delegation, key) {
             // The client is to go on without, not to ask again after a pause.
-            Err(Status::Delay) => Err(Status::Resource),
+            Err(Fault::WouldWait) => Err(Fault::Limit),
             checked => checked,
         }?;
         if self.filer.is_fenced(&request.file) {
@@ -230,8 +237,7 @@ impl Files<'_> {
         if !is_free {
             return Err(Status::Resource);
         }
-        let credentials = self.filer.credentials(id).ok_or(Status::NotAuthenticated)?;
-        let store = reader.who.store();
+        let (credentials, store) = (&reader.credentials, reader.who.store());
         if credentials.uid() != user || !store.may_have(credentials, &request.file)? {
             return Err(Status::Access);
         }

@@ -26,9 +26,10 @@ pub(crate) mod writing;
 use std::collections::VecDeque;
 
 use dafs_filer::{Filer, Touch};
+use dafs_ops::Fault;
 use dafs_store::cache::Cache;
 use dafs_store::{PathLookup, StoreError};
-use dafs_types::{FileHandle, Moment, Status};
+use dafs_types::{FileHandle, Moment};
 
 use crate::caller::Caller;
 use crate::delegations::Delegations;
@@ -72,11 +73,11 @@ impl Files<'_> {
     ///
     /// # Errors
     /// ACCES if its session is fenced out.
-    pub fn pass_file(&mut self, by: &Caller, file: &FileHandle) -> Result<(), Status> {
+    pub fn pass_file(&mut self, by: &Caller, file: &FileHandle) -> Result<(), Fault> {
         if !self.filer.has_fences() {
             return Ok(());
         }
-        self.filer.pass_fence(Some(by.channel), file)
+        self.filer.pass_fence(by.party.fence, file)
     }
 
     /// The same for whatever has a name now.
@@ -88,7 +89,7 @@ impl Files<'_> {
         by: &Caller,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         if !self.filer.has_fences() {
             return Ok(());
         }
@@ -127,7 +128,7 @@ impl Files<'_> {
         if self.filer.has_no_delegations() {
             return Ok(());
         }
-        self.delegations.touch(self.filer, by.channel, file, touch, self.now)
+        self.delegations.touch(self.filer, by.party.client, file, touch, self.now)
     }
 
     /// An object has a name, which it may not have had before.

@@ -4,7 +4,7 @@
 //! that began before it is still under way in its range, and when what must be on stable
 //! storage for it is.
 
-use dafs_filer::ChannelId;
+use dafs_filer::FenceKey;
 use dafs_filer::locks::{LockMode, WaiterId};
 use dafs_ops::{Lock, LockSpan};
 use dafs_types::{FileHandle, StateId};
@@ -13,7 +13,7 @@ use dafs_types::{FileHandle, StateId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockWaiter {
     id: WaiterId,
-    channel: ChannelId,
+    fence: Option<FenceKey>,
     file: FileHandle,
     state: StateId,
     offset: u64,
@@ -22,9 +22,9 @@ pub(crate) struct LockWaiter {
 }
 
 impl LockWaiter {
-    /// Whose it is.
-    pub fn channel(&self) -> ChannelId {
-        self.channel
+    /// Under which identity it was asked for: each session has its own.
+    pub fn fence(&self) -> Option<FenceKey> {
+        self.fence
     }
 
     /// What it waits for.
@@ -43,19 +43,19 @@ pub(crate) struct LockWaits {
 
 impl LockWaits {
     /// The name of a request that may have to wait: the one it has if it has asked before.
-    pub fn name_of(&mut self, channel: ChannelId, ask: &Lock, mode: LockMode) -> WaiterId {
+    pub fn name_of(&mut self, fence: Option<FenceKey>, ask: &Lock, mode: LockMode) -> WaiterId {
         let Lock { file, state, offset, length, .. } = *ask;
         let is_same = |waiter: &&LockWaiter| {
-            let LockWaiter { channel: c, file: f, state: s, offset: o, length: l, mode: m, .. } =
+            let LockWaiter { fence: by, file: f, state: s, offset: o, length: l, mode: m, .. } =
                 **waiter;
-            (c, f, s, o, l, m) == (channel, file, state, offset, length, mode)
+            (by, f, s, o, l, m) == (fence, file, state, offset, length, mode)
         };
         if let Some(waiter) = self.waiters.iter().find(is_same) {
             return waiter.id;
         }
         self.last += 1;
         let id = WaiterId(self.last);
-        self.waiters.push(LockWaiter { id, channel, file, state, offset, length, mode });
+        self.waiters.push(LockWaiter { id, fence, file, state, offset, length, mode });
         id
     }
 
@@ -67,8 +67,8 @@ impl LockWaits {
         self.waiters.retain(|waiter| waiter.id != id);
     }
 
-    /// A connection is gone, and what waited on it.
-    pub fn forget_channel(&mut self, channel: ChannelId) {
-        self.waiters.retain(|waiter| waiter.channel != channel);
+    /// Whoever asked under an identity is gone, and what waited for them.
+    pub fn forget_all(&mut self, fence: Option<FenceKey>) {
+        self.waiters.retain(|waiter| waiter.fence != fence);
     }
 }

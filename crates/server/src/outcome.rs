@@ -37,7 +37,7 @@ impl Now<Outcome> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotDone {
     /// It failed.
-    Failed(Status),
+    Failed(Fault),
     /// It failed on its way, and how far it came belongs to the answer.
     Partly(Box<Refusal<'static>>),
     /// It has had no effect yet, and waits until a delegation has ended: this is the name that
@@ -57,14 +57,21 @@ pub(crate) struct Question {
 }
 
 impl NotDone {
-    pub fn partly(status: Status, partial: Partial<'static>) -> Self {
-        Self::Partly(Box::new(refusal(status, partial)))
+    pub fn partly(fault: Fault, partial: Partial<'static>) -> Self {
+        Self::Partly(Box::new(Refusal { fault, partial }))
     }
 }
 
+impl From<Fault> for NotDone {
+    fn from(fault: Fault) -> Self {
+        Self::Failed(fault)
+    }
+}
+
+/// Of what DAFS refuses by itself.
 impl From<Status> for NotDone {
     fn from(status: Status) -> Self {
-        Self::Failed(status)
+        Self::Failed(status.into())
     }
 }
 
@@ -105,17 +112,13 @@ impl Outcome {
     }
 
     /// It failed, and there is nothing more to be said.
-    pub fn failed(why: impl Into<Status>) -> Self {
+    pub fn failed(why: impl Into<Fault>) -> Self {
         Self::refused(why, Partial::Nothing)
     }
 
     /// It failed, and this is known besides.
-    pub fn refused(why: impl Into<Status>, partial: Partial<'static>) -> Self {
-        let refusal = refusal(why.into(), partial);
+    pub fn refused(why: impl Into<Fault>, partial: Partial<'static>) -> Self {
+        let refusal = Refusal { fault: why.into(), partial };
         Self { result: Err(Box::new(refusal)), after: RecordNumber(0) }
     }
-}
-
-fn refusal(status: Status, partial: Partial<'static>) -> Refusal<'static> {
-    Refusal { fault: Fault::from(status), partial }
 }

@@ -48,7 +48,8 @@ impl Reactor {
     fn act_on_notice(&mut self, notice: Notice) {
         match notice {
             Notice::LockReady(waiter) => {
-                let Some(endpoint) = self.channels.endpoint_of(waiter.channel()) else { return };
+                let endpoint = waiter.fence().and_then(|fence| self.channels.endpoint_under(fence));
+                let Some(endpoint) = endpoint else { return };
                 let LockSpan { file, state, offset, length } = waiter.span();
                 // Whoever does not hear of it asks again by itself.
                 let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });

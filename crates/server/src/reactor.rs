@@ -259,8 +259,8 @@ impl Reactor {
     }
 
     fn close_up(&mut self) {
-        if let Some(Closing { channel, state, key }) = self.afterwards.take_closing()
-            && let Ok(closed) = self.filer.close(channel, state, key)
+        if let Some(Closing { client, state, key }) = self.afterwards.take_closing()
+            && let Ok(closed) = self.filer.close(client, state, key, self.life.now())
         {
             self.files().release_open(&closed);
         }

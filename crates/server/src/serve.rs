@@ -72,11 +72,13 @@ impl Reactor {
             Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(status)) => {
                 self.succeed();
+                self.know(endpoint);
                 self.end_open_chain(endpoint);
                 return self.fail(answer, status);
             }
             Err(Refusal::Break(reason)) => {
                 tracing::warn!(?endpoint, ?reason, "client broke the credit rules");
+                self.know(endpoint);
                 return self.give_up(endpoint);
             }
         };
@@ -106,6 +108,7 @@ impl Reactor {
     ) {
         if admitted.begins_life {
             self.succeed();
+            self.know(answer.endpoint);
         }
         if matches!(admitted.place, ChainPlace::Alone | ChainPlace::First) {
             self.pool.on_request();
@@ -119,6 +122,7 @@ impl Reactor {
 
     fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
         self.succeed();
+        self.know(answer.endpoint);
         self.filer.doubt_chain(id);
         self.end_open_chain(answer.endpoint);
         self.fail(answer, Status::Chksum);

@@ -147,7 +147,8 @@ fn lock(request: &wire::Lock) -> Result<Operation<'static>, Status> {
 fn creation_of(wanted: &OpenCreation<'_>, from: &FileHandle) -> Result<Creation, NotDone> {
     let settings = |block| {
         let reached = Walked { file: *from, component_count: 0 };
-        settings_of(block).map_err(|status| NotDone::partly(status, Partial::Walked { reached }))
+        settings_of(block)
+            .map_err(|status| NotDone::partly(status.into(), Partial::Walked { reached }))
     };
     Ok(match wanted {
         OpenCreation::NoCreate => Creation::NoCreate,

@@ -102,6 +102,7 @@ impl Reactor {
             self.give_up(endpoint);
         }
         let actions = self.filer.on_tick(self.life.now());
+        self.channels.know_all(&self.filer);
         for (id, reason) in actions.close {
             tracing::info!(?reason, "closing a channel");
             self.give_up_channel(id);

@@ -9,7 +9,7 @@ mod questions;
 mod searching;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{ChannelId, Filer};
+use dafs_filer::{FenceKey, Filer};
 
 use crate::chain::Chains;
 use crate::config::ServerConfig;
@@ -91,10 +91,10 @@ impl Waiting {
         &mut self,
         filer: &mut Filer,
         endpoint: EndpointId,
-        channel: ChannelId,
+        fence: Option<FenceKey>,
     ) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
-        self.lock_waits.forget_channel(channel);
+        self.lock_waits.forget_all(fence);
         self.held.forget(filer, endpoint)
     }
 }

@@ -122,7 +122,7 @@ impl Reactor {
         spans: &mut Spans,
     ) {
         let id = self.tasks.reserve();
-        let (by, part) = (self.channel_of(answer).ok(), task.writing.part());
+        let (by, part) = (self.party_of(answer).ok(), task.writing.part());
         let room = self.files().room_found(by, part, found, spans);
         let step = self.use_room(id, answer, &mut task, room, spans);
         let task = Task::new(answer, Work::Write(task));
@@ -166,7 +166,7 @@ impl Reactor {
         if task.writing.is_append && self.intends(id, answer, task) {
             return Step::Wait(Wait::Journal);
         }
-        let by = self.channel_of(answer).ok();
+        let by = self.party_of(answer).ok();
         while task.writing.done < task.writing.length {
             let part = task.writing.part();
             let reach = (part.place, u64::from(part.left));
@@ -256,7 +256,7 @@ impl Reactor {
             let moved = Moved::Written(task.writing.length);
             self.note_moved(answer.endpoint, answer.reading, moved);
         }
-        let by = self.channel_of(answer).ok();
+        let by = self.party_of(answer).ok();
         let now = self.files().finish_write(by, &mut task.writing);
         self.release(answer, task);
         if let Now::Done(_) = now {
@@ -352,7 +352,7 @@ impl Reactor {
         let Some(result) = self.push_commit(&mut task.ticket) else {
             return Step::Wait(Wait::File(task.file));
         };
-        let by = self.channel_of(answer).ok();
+        let by = self.party_of(answer).ok();
         let (now, moved) = self.files().finish_commit(by, task, result);
         if let Some(progress) = moved {
             self.on_progress(progress);

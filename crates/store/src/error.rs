@@ -3,6 +3,7 @@
 //! Invariant: every failure of the operating system becomes exactly one of these,
 //! and each of these exactly one protocol status, without a wildcard.
 
+use dafs_ops::Fault;
 use dafs_types::Status;
 use rustix::io::Errno;
 
@@ -99,37 +100,44 @@ pub enum StoreError {
     Fault,
 }
 
-impl From<StoreError> for Status {
+impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::NotPermitted => Self::Perm,
-            StoreError::NotFound => Self::NoEnt,
+            StoreError::NotPermitted => Self::NotPermitted,
+            StoreError::NotFound => Self::NotFound,
             StoreError::Io => Self::Io,
-            StoreError::NoDevice => Self::Nxio,
+            StoreError::NoDevice => Self::NoDevice,
             StoreError::Access => Self::Access,
-            StoreError::Exists => Self::Exist,
-            StoreError::CrossDevice => Self::XDev,
-            StoreError::NotDirectory => Self::NotDir,
-            StoreError::IsDirectory => Self::IsDir,
-            StoreError::Invalid => Self::Inval,
-            StoreError::TooBig => Self::FBig,
-            StoreError::NoSpace => Self::NoSpc,
-            StoreError::ReadOnly => Self::RoFs,
-            StoreError::TooManyLinks => Self::MLink,
+            StoreError::Exists => Self::Exists,
+            StoreError::CrossDevice => Self::CrossDevice,
+            StoreError::NotDirectory => Self::NotDirectory,
+            StoreError::IsDirectory => Self::IsDirectory,
+            StoreError::Invalid => Self::Invalid,
+            StoreError::TooBig => Self::TooBig,
+            StoreError::NoSpace => Self::NoSpace,
+            StoreError::ReadOnly => Self::ReadOnly,
+            StoreError::TooManyLinks => Self::TooManyLinks,
             StoreError::NameTooLong => Self::NameTooLong,
             StoreError::NotEmpty => Self::NotEmpty,
-            StoreError::Quota => Self::DQuot,
+            StoreError::Quota => Self::Quota,
             StoreError::Stale => Self::Stale,
             StoreError::BadHandle => Self::BadHandle,
             StoreError::BadCookie => Self::BadCookie,
-            StoreError::NotSupported => Self::NotSupp,
+            StoreError::NotSupported => Self::NotSupported,
             StoreError::BadType => Self::BadType,
-            StoreError::Busy | StoreError::Unseen => Self::Delay,
+            StoreError::Busy | StoreError::Unseen => Self::Busy,
             StoreError::Resource => Self::Resource,
-            StoreError::IsSymlink => Self::Symlink,
+            StoreError::IsSymlink => Self::IsSymlink,
             StoreError::TooSmall => Self::TooSmall,
-            StoreError::Fault => Self::ServerFault,
+            StoreError::Fault => Self::Broken,
         }
+    }
+}
+
+/// For code that says why in words of DAFS.
+impl From<StoreError> for Status {
+    fn from(error: StoreError) -> Self {
+        Fault::from(error).into()
     }
 }
 

@@ -37,6 +37,8 @@ pub const ACL_WHO_BYTES_MAX: usize = 124;
 pub const MIME_TYPE_BYTES_MAX: usize = 255;
 /// Longest fence identity, in octets.
 pub const FENCE_ID_BYTES_MAX: usize = 255;
+/// Most fence identities in one list.
+pub const FENCE_IDS_MAX: usize = 256;
 /// Most buffers in one direct request.
 pub const DIRECT_BUFFERS_MAX: usize = 64;
 /// Most octets one READ or WRITE moves (MAX_READ, MAX_WRITE attributes).

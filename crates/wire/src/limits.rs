@@ -17,7 +17,7 @@ pub const BATCH_REQUESTS_MAX: usize = 256;
 /// Most completions in one message: as many as fit the largest message.
 pub const COMPLETIONS_MAX: usize = limits::REQUEST_BYTES_MAX / 24;
 /// Most fence identities in one list.
-pub const FENCE_IDS_MAX: usize = 256;
+pub const FENCE_IDS_MAX: usize = limits::FENCE_IDS_MAX;
 /// Most authentication methods a server lists.
 pub const AUTH_METHODS_MAX: usize = 16;
 /// Most supplementary groups in one set of credentials (Linux NGROUPS_MAX is

@@ -3,7 +3,8 @@
 //! Invariant: that of the table, before and after every function but [`DelegationTable`]'s
 //! `detach` and `unlink_client`, which `end` and `revoke` complete.
 
-use dafs_types::{ClientId, Moment, StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::{ClientId, Moment, StateId};
 
 use super::policy::limit_of;
 use super::slots::Delegation;
@@ -112,14 +113,14 @@ impl DelegationTable {
         client: ClientId,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<&Delegation, Status> {
+    ) -> Result<&Delegation, Fault> {
         let delegation = self.slots.get(self.slots.find(client, state_id)?);
         match delegation.phase {
-            DelegationPhase::Revoked => Err(Status::Expired),
-            _ if delegation.file != file => Err(Status::BadStateId),
+            DelegationPhase::Revoked => Err(Fault::Expired),
+            _ if delegation.file != file => Err(Fault::BadState),
             DelegationPhase::Granted | DelegationPhase::Recalling { .. } => Ok(delegation),
             // Its new number was told to nobody yet.
-            DelegationPhase::Awaiting { .. } => Err(Status::BadStateId),
+            DelegationPhase::Awaiting { .. } => Err(Fault::BadState),
         }
     }
 

@@ -55,7 +55,6 @@ pub use policy::DelegationPolicy;
 pub use table::{DelegationCounters, DelegationTable};
 
 use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, SpaceLimit, StateId};
-use dafs_wire::messages::DelegationType;
 
 use crate::FileKey;
 
@@ -66,18 +65,6 @@ pub enum DelegationKind {
     Read,
     /// Everything: nobody else has the file open.
     Write,
-}
-
-impl DelegationKind {
-    /// The kind on the wire, or `None` for no delegation.
-    #[must_use]
-    pub const fn from_wire(kind: DelegationType) -> Option<Self> {
-        match kind {
-            DelegationType::None => None,
-            DelegationType::Read => Some(Self::Read),
-            DelegationType::Write => Some(Self::Write),
-        }
-    }
 }
 
 /// What the caller knows of an OPEN that has just succeeded.

@@ -7,7 +7,8 @@
 
 use std::collections::VecDeque;
 
-use dafs_types::{ClientId, FileHandle, Moment, SpaceLimit, StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::{ClientId, FileHandle, Moment, SpaceLimit, StateId};
 
 use super::{DelegationKind, DelegationPhase};
 use crate::FileKey;
@@ -119,18 +120,18 @@ impl Slots {
     }
 
     /// The slot that a state id names, if it is this client's.
-    pub fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Status> {
+    pub fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Fault> {
         if !self.owns(state_id) {
-            return Err(Status::StaleStateId);
+            return Err(Fault::StaleState);
         }
         let index = (state_id.0 & INDEX_MASK) as u32;
         let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
-        let slot = self.slots.get(index as usize).ok_or(Status::BadStateId)?;
+        let slot = self.slots.get(index as usize).ok_or(Fault::BadState)?;
         let behind = slot.generation.wrapping_sub(generation) & GENERATION_MASK;
         match &slot.delegation {
             Some(delegation) if behind == 0 && delegation.client == client => Ok(index),
-            _ if behind != 0 && behind <= GENERATION_MASK / 2 => Err(Status::OldStateId),
-            _ => Err(Status::BadStateId),
+            _ if behind != 0 && behind <= GENERATION_MASK / 2 => Err(Fault::OldState),
+            _ => Err(Fault::BadState),
         }
     }
 
@@ -148,7 +149,7 @@ mod tests {
     use dafs_types::{DeleteDisposition, Entropy, Random, ShareAccess, ShareDeny};
 
     use super::*;
-    use crate::clients::ClientSlot;
+    use crate::clients::ClientKey;
     use crate::opens::{ClientOpens, OpenTable};
     use crate::{IoKind, OpenArguments};
 
@@ -188,11 +189,11 @@ mod tests {
                 unlinked: false,
                 is_reclaim: false,
             };
-            let client = ClientSlot(0);
+            let client = ClientKey::of_test(0);
             let opened = opens.open(client, &mut ClientOpens::default(), &arguments).unwrap();
             assert!(!slots.owns(opened.state_id) && slots.owns(state_id));
             let verdict = opens.check_io(client, state_id, FileKey(1), IoKind::Read);
-            assert_eq!(verdict, Err(Status::StaleStateId), "seed {seed}");
+            assert_eq!(verdict, Err(Fault::StaleState), "seed {seed}");
         }
     }
 
@@ -202,16 +203,16 @@ mod tests {
         let index = slots.insert(delegation());
         let state_id = slots.state_id(index);
         assert_eq!(slots.find(ClientId(7), state_id), Ok(index));
-        assert_eq!(slots.find(ClientId(8), state_id), Err(Status::BadStateId));
+        assert_eq!(slots.find(ClientId(8), state_id), Err(Fault::BadState));
         let unheard = StateId(state_id.0 + 1);
-        assert_eq!(slots.find(ClientId(7), unheard), Err(Status::BadStateId));
+        assert_eq!(slots.find(ClientId(7), unheard), Err(Fault::BadState));
         let to_come = StateId(state_id.0 + (1 << INDEX_BITS));
-        assert_eq!(slots.find(ClientId(7), to_come), Err(Status::BadStateId));
+        assert_eq!(slots.find(ClientId(7), to_come), Err(Fault::BadState));
         let before = StateId(state_id.0 ^ 1 << 63);
-        assert_eq!(slots.find(ClientId(7), before), Err(Status::StaleStateId));
+        assert_eq!(slots.find(ClientId(7), before), Err(Fault::StaleState));
         slots.remove(index);
-        assert_eq!(slots.find(ClientId(7), state_id), Err(Status::OldStateId));
+        assert_eq!(slots.find(ClientId(7), state_id), Err(Fault::OldState));
         assert_eq!(slots.insert(delegation()), index);
-        assert_eq!(slots.find(ClientId(7), state_id), Err(Status::OldStateId));
+        assert_eq!(slots.find(ClientId(7), state_id), Err(Fault::OldState));
     }
 }

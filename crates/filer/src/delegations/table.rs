@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId};
 
 use super::policy::{Promises, QuietFiles};
 use super::slots::{Delegation, Slots};
@@ -200,17 +201,17 @@ impl DelegationTable {
         facts: &DelegationFacts,
         kind: DelegationKind,
         now: Moment,
-    ) -> Result<GrantedDelegation, Status> {
+    ) -> Result<GrantedDelegation, Fault> {
         if let Some(index) = self.holder(facts.file, facts.client) {
             let held = self.slots.get(index);
             let is_it = held.kind == kind && held.phase.is_in_force();
-            return if is_it { Ok(self.shown(index)) } else { Err(Status::Inval) };
+            return if is_it { Ok(self.shown(index)) } else { Err(Fault::Invalid) };
         }
         if self.has_conflict(facts.file, kind) {
-            return Err(Status::Denied);
+            return Err(Fault::Denied);
         }
         if !self.has_room(facts) {
-            return Err(Status::Resource);
+            return Err(Fault::Limit);
         }
         let is_wanted = self.is_coming_back(facts.file);
         let index = self.insert(facts, kind, now);
@@ -228,13 +229,13 @@ impl DelegationTable {
         &mut self,
         facts: &DelegationFacts,
         now: Moment,
-    ) -> Result<GrantedDelegation, Status> {
+    ) -> Result<GrantedDelegation, Fault> {
         let index = self
             .holder(facts.file, facts.client)
             .filter(|&index| {
                 matches!(self.slots.get(index).phase, DelegationPhase::Awaiting { .. })
             })
-            .ok_or(Status::Expired)?;
+            .ok_or(Fault::Expired)?;
         self.slots.get_mut(index).phase = DelegationPhase::Granted;
         self.set_timer(index, None);
         self.count_grant(self.slots.get(index).kind);
@@ -256,11 +257,11 @@ impl DelegationTable {
         file: FileKey,
         access: ShareAccess,
         deny: ShareDeny,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         let touch = Touch::Open { access, deny, truncate: false };
         match self.find(client, state_id, file)?.kind {
             DelegationKind::Write => Ok(()),
-            DelegationKind::Read if touch.conflicts(DelegationKind::Read) => Err(Status::Inval),
+            DelegationKind::Read if touch.conflicts(DelegationKind::Read) => Err(Fault::Invalid),
             DelegationKind::Read => Ok(()),
         }
     }
@@ -276,9 +277,9 @@ impl DelegationTable {
         state_id: StateId,
         file: FileKey,
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         match (self.find(client, state_id, file)?.kind, kind) {
-            (DelegationKind::Read, IoKind::Write) => Err(Status::Access),
+            (DelegationKind::Read, IoKind::Write) => Err(Fault::OpenLacksAccess),
             (DelegationKind::Read, IoKind::Read) | (DelegationKind::Write, _) => Ok(()),
         }
     }
@@ -294,12 +295,12 @@ impl DelegationTable {
         client: ClientId,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         let delegation = self.find(client, state_id, file)?;
         match (delegation.kind, delegation.phase) {
-            (DelegationKind::Write, _) => Err(Status::Inval),
+            (DelegationKind::Write, _) => Err(Fault::Invalid),
             (DelegationKind::Read, DelegationPhase::Granted) => Ok(()),
-            (DelegationKind::Read, _) => Err(Status::Delay),
+            (DelegationKind::Read, _) => Err(Fault::WouldWait),
         }
     }
 
@@ -320,12 +321,12 @@ impl DelegationTable {
         client: ClientId,
         state_id: StateId,
         now: Moment,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         let index = self.slots.find(client, state_id)?;
         let was_revoked = self.slots.get(index).phase == DelegationPhase::Revoked;
         self.end(index, now);
         if was_revoked {
-            return Err(Status::Expired);
+            return Err(Fault::Expired);
         }
         self.counters.returned += 1;
         Ok(())

@@ -3,7 +3,8 @@
 //! Invariant: the identities are sorted, none is empty, none stands twice; and a list
 //! that names somebody never becomes one that names nobody by taking identities out.
 
-use dafs_types::{FenceAccess, FenceUpdate, Status, limits};
+use dafs_ops::Fault;
+use dafs_types::{FenceAccess, FenceUpdate, limits};
 
 use crate::ConfigError;
 
@@ -17,9 +18,9 @@ impl FenceId {
     ///
     /// # Errors
     /// INVAL beyond [`limits::FENCE_ID_BYTES_MAX`].
-    pub fn new(text: &str) -> Result<Self, Status> {
+    pub fn new(text: &str) -> Result<Self, Fault> {
         if text.len() > limits::FENCE_ID_BYTES_MAX {
-            return Err(Status::Inval);
+            return Err(Fault::Invalid);
         }
         Ok(Self(text.into()))
     }
@@ -49,7 +50,7 @@ impl Default for FenceLimits {
     fn default() -> Self {
         Self {
             lists_max: 4096,
-            ids_per_list_max: dafs_wire::limits::FENCE_IDS_MAX as u32,
+            ids_per_list_max: limits::FENCE_IDS_MAX as u32,
             octets_max: 4 << 20,
             changes_max: 16,
         }
@@ -64,11 +65,7 @@ impl FenceLimits {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("fences.lists_max", self.lists_max, 1 << 20),
-            (
-                "fences.ids_per_list_max",
-                self.ids_per_list_max,
-                dafs_wire::limits::FENCE_IDS_MAX as u32,
-            ),
+            ("fences.ids_per_list_max", self.ids_per_list_max, limits::FENCE_IDS_MAX as u32),
             ("fences.octets_max", self.octets_max, 1 << 30),
             // `leave` looks through the changes under way.
             ("fences.changes_max", self.changes_max, 256),
@@ -89,12 +86,12 @@ impl FenceList {
     ///
     /// # Errors
     /// INVAL if one is empty.
-    pub fn new(fence_ids: &[FenceId]) -> Result<Self, Status> {
+    pub fn new(fence_ids: &[FenceId]) -> Result<Self, Fault> {
         let mut ids = fence_ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
         match ids.first() {
-            Some(first) if first.as_str().is_empty() => Err(Status::Inval),
+            Some(first) if first.as_str().is_empty() => Err(Fault::Invalid),
             _ => Ok(Self(ids)),
         }
     }
@@ -128,14 +125,14 @@ impl FenceList {
         access: FenceAccess,
         update: FenceUpdate,
         fence_ids: &[FenceId],
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Fault> {
         let given = Self::new(fence_ids)?;
         match (access, update) {
             (FenceAccess::Allow, FenceUpdate::Overwrite) => Ok(given),
             (FenceAccess::Allow, FenceUpdate::Append) => Ok(self.with(given)),
             (FenceAccess::Deny, FenceUpdate::Append | FenceUpdate::Remove) => self.without(&given),
             (FenceAccess::Allow, FenceUpdate::Remove)
-            | (FenceAccess::Deny, FenceUpdate::Overwrite) => Err(Status::Inval),
+            | (FenceAccess::Deny, FenceUpdate::Overwrite) => Err(Fault::Invalid),
         }
     }
 
@@ -146,11 +143,11 @@ impl FenceList {
         given
     }
 
-    fn without(&self, given: &Self) -> Result<Self, Status> {
+    fn without(&self, given: &Self) -> Result<Self, Fault> {
         let absent = |id: &&FenceId| given.0.binary_search(id).is_err();
         let rest = Self(self.0.iter().filter(absent).cloned().collect());
         // Whoever denies nobody changes nothing, also where there is no list.
-        if rest.is_open() && !given.is_open() { Err(Status::Inval) } else { Ok(rest) }
+        if rest.is_open() && !given.is_open() { Err(Fault::Invalid) } else { Ok(rest) }
     }
 }
 
@@ -201,13 +198,13 @@ mod tests {
         let nobody = FenceId::default();
         assert!(FenceList::default().allows(&nobody));
         assert!(!FenceList::new(&ids("a")).unwrap().allows(&nobody));
-        assert_eq!(FenceList::new(&[nobody]), Err(Status::Inval));
+        assert_eq!(FenceList::new(&[nobody]), Err(Fault::Invalid));
     }
 
     #[test]
     fn identities_are_as_long_as_a_session_may_give_them() {
         assert!(FenceId::new(&"x".repeat(limits::FENCE_ID_BYTES_MAX)).is_ok());
-        assert_eq!(FenceId::new(&"x".repeat(limits::FENCE_ID_BYTES_MAX + 1)), Err(Status::Inval));
+        assert_eq!(FenceId::new(&"x".repeat(limits::FENCE_ID_BYTES_MAX + 1)), Err(Fault::Invalid));
     }
 
     #[test]

@@ -203,12 +203,12 @@ pub enum FenceAction {
         /// Which.
         request: FenceRequest,
     },
-    /// Nothing was changed; answer with this status.
+    /// Nothing was changed; answer with this fault.
     Failed {
         /// Which.
         request: FenceRequest,
         /// Why.
-        status: dafs_types::Status,
+        fault: dafs_ops::Fault,
     },
 }
 

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dafs_types::{FileHandle, Status};
+use dafs_ops::Fault;
+use dafs_types::FileHandle;
 
 use super::list::FenceList;
 use super::{
@@ -146,18 +147,18 @@ impl FenceTable {
     /// ACCES if the file or its file system is fenced and the session's fence identity
     /// is not let in.
     #[inline]
-    pub fn enter(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Status> {
+    pub fn enter(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Fault> {
         if self.is_idle() { Ok(()) } else { self.judge(fence_id, file) }
     }
 
-    fn judge(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Status> {
+    fn judge(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Fault> {
         let around = [FencedObject::File(*file), FencedObject::FileSystem(file.fs())];
         let mut fences = around.iter().filter_map(|object| self.objects.get(object));
         if fences.all(|fence| fence.allows(fence_id)) {
             Ok(())
         } else {
             self.counters.fenced_out += 1;
-            Err(Status::Access)
+            Err(Fault::Fenced)
         }
     }
 
@@ -191,9 +192,9 @@ impl FenceTable {
         &self,
         object: &FencedObject,
         authority: FenceAuthority,
-    ) -> Result<&[FenceId], Status> {
+    ) -> Result<&[FenceId], Fault> {
         if !authority.extends_to(object) {
-            return Err(Status::NotAuthorized);
+            return Err(Fault::NotAuthorized);
         }
         Ok(self.objects.get(object).map_or(&[], |fence| fence.list.ids()))
     }
@@ -213,7 +214,7 @@ impl FenceTable {
         change: &FenceChange<'_>,
         authority: FenceAuthority,
         running: impl IntoIterator<Item = RunningOperation<'a>>,
-    ) -> Result<usize, Status> {
+    ) -> Result<usize, Fault> {
         let next = match self.check_change(change, authority) {
             Ok(next) => next,
             Err(status) => {
@@ -244,18 +245,18 @@ impl FenceTable {
         &self,
         change: &FenceChange<'_>,
         authority: FenceAuthority,
-    ) -> Result<FenceList, Status> {
+    ) -> Result<FenceList, Fault> {
         if !authority.extends_to(&change.object) {
-            return Err(Status::NotAuthorized);
+            return Err(Fault::NotAuthorized);
         }
         if change.fence_ids.len() > self.limits.ids_per_list_max as usize {
-            return Err(Status::Resource);
+            return Err(Fault::Limit);
         }
         let fence = self.objects.get(&change.object);
         if fence.is_some_and(|fence| fence.change.is_some())
             || self.changing.len() >= self.limits.changes_max as usize
         {
-            return Err(Status::Delay);
+            return Err(Fault::WouldWait);
         }
         let open = FenceList::default();
         let list = fence.map_or(&open, |fence| &fence.list);
@@ -266,13 +267,13 @@ impl FenceTable {
 
     /// Whether there is room for one more list beside those there are. An object's old
     /// list is counted until the new one is in force.
-    fn check_room(&self, object: &FencedObject, list: &FenceList) -> Result<(), Status> {
+    fn check_room(&self, object: &FencedObject, list: &FenceList) -> Result<(), Fault> {
         let objects = self.objects.len() + usize::from(!self.objects.contains_key(object));
         let fits = objects <= self.limits.lists_max as usize
             && list.ids().len() <= self.limits.ids_per_list_max as usize
             && self.octets + list.octets() <= self.limits.octets_max as usize;
         // A fence can be lifted however full the table is.
-        if fits || list.is_open() { Ok(()) } else { Err(Status::Resource) }
+        if fits || list.is_open() { Ok(()) } else { Err(Fault::Limit) }
     }
 
     /// The operations that a change waits for. The driver may abort those that are only
@@ -297,7 +298,7 @@ impl FenceTable {
             self.change_mut(&object).store = None;
             self.settle(object);
         } else {
-            self.withdraw(object, Status::Io);
+            self.withdraw(object, Fault::Io);
             self.tidy(object);
         }
     }
@@ -309,7 +310,7 @@ impl FenceTable {
             return;
         }
         if self.changing.contains(&object) {
-            self.withdraw(object, Status::Stale);
+            self.withdraw(object, Fault::Stale);
         }
         let fence = self.objects.remove(&object).unwrap_or_default();
         self.octets -= fence.list.octets();
@@ -373,12 +374,12 @@ impl FenceTable {
     }
 
     /// Ends a change without effect. The object's entry may be left empty.
-    fn withdraw(&mut self, object: FencedObject, status: Status) {
+    fn withdraw(&mut self, object: FencedObject, fault: Fault) {
         if let Some(change) = self.end_change(object) {
             self.octets -= change.next.octets();
             self.draining -= u32::from(!change.waits_for.is_empty());
             self.counters.failed += 1;
-            self.actions.push_back(FenceAction::Failed { request: change.request, status });
+            self.actions.push_back(FenceAction::Failed { request: change.request, fault });
         }
     }
 

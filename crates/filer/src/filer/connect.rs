@@ -8,8 +8,8 @@ use dafs_types::{
     AuthType, ClientId, Credentials, Entropy, Moment, SessionId, Status, Verifier, limits,
 };
 
-use super::{ColdChannel, Filer, Phase, Session};
-use crate::clients::{Client, ClientSlot, Principal};
+use super::{ColdChannel, Filer, Party, Phase, Session};
+use crate::clients::{Client, ClientKey, Principal};
 use crate::negotiate::{first_credits, negotiate};
 use crate::opens::ClientOpens;
 use crate::{
@@ -77,7 +77,7 @@ impl Filer {
                 id: SessionId(session_id),
                 client_id,
                 granted,
-                fence_id,
+                fence: self.identities.insert(fence_id),
                 client_name: arguments.client_id_string.into(),
                 client_verifier: arguments.client_verifier,
                 order: arguments.order,
@@ -138,6 +138,7 @@ impl Filer {
         let cold = self.cold[channel.index()].as_mut();
         if let Some(session) = cold.and_then(|cold| cold.session.take()) {
             self.sessions.remove(&session.id);
+            self.identity_gone(session.fence);
         }
     }
 
@@ -318,7 +319,7 @@ impl Filer {
     }
 
     /// Says how much a session counts when credits are short.
-    fn weigh(&mut self, channel: ChannelId, slot: ClientSlot) {
+    fn weigh(&mut self, channel: ChannelId, slot: ClientKey) {
         let name = self.clients.get(slot).map(|client| &client.name);
         let weight = name.and_then(|name| self.config.credit_weights.get(name));
         let window = &mut self.hot[channel.index()].window;
@@ -347,7 +348,7 @@ impl Filer {
     }
 
     /// Ties a session whose principal is proven to its client (draft 3.1.1.3).
-    fn enroll(&mut self, channel: ChannelId) -> Result<ClientSlot, Status> {
+    fn enroll(&mut self, channel: ChannelId) -> Result<ClientKey, Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
         let principal = session.principal.as_ref().ok_or(Status::IllegalState)?;
@@ -364,11 +365,11 @@ impl Filer {
             None if session.expects_record => Err(Status::StaleClientId),
             None => {
                 let slot = self.record_client(channel, principal.clone())?;
-                let may_lock = self.may_lock(slot);
-                if may_lock.is_err() {
+                if !self.may_lock(slot) {
                     self.clients.remove(slot);
+                    return Err(Status::ClidInUse);
                 }
-                may_lock.map(|()| slot)
+                Ok(slot)
             }
         }
     }
@@ -378,7 +379,7 @@ impl Filer {
         &mut self,
         channel: ChannelId,
         principal: Principal,
-    ) -> Result<ClientSlot, Status> {
+    ) -> Result<ClientKey, Status> {
         let cold = self.cold(channel).ok_or(Status::IllegalState)?;
         let holder = cold.holder;
         let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
@@ -420,7 +421,7 @@ impl Filer {
             self.end_life(before, slot, now);
         }
         self.note_return(slot, now);
-        if self.connect_locks(slot, now).is_ok() {
+        if self.connect_locks(slot, now) {
             return true;
         }
         self.condemn_sessions(slot);
@@ -437,7 +438,7 @@ impl Filer {
 
     /// Case C: the client lives again. Its old state goes at once, its old channels
     /// accept nothing more.
-    fn end_life(&mut self, slot: ClientSlot, new: ClientSlot, now: Moment) {
+    fn end_life(&mut self, slot: ClientKey, new: ClientKey, now: Moment) {
         self.counters.client_restarts += 1;
         self.condemn_sessions(slot);
         let id_of = |slot| self.clients.get(slot).map(|client| client.id);
@@ -451,10 +452,10 @@ impl Filer {
     }
 
     /// The channels of a client accept nothing more.
-    fn condemn_sessions(&mut self, slot: ClientSlot) {
+    fn condemn_sessions(&mut self, slot: ClientKey) {
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == slot {
-                hot.client = ClientSlot::NOBODY;
+                hot.client = ClientKey::NOBODY;
                 hot.phase = Phase::Condemned;
                 let generation = hot.generation;
                 self.succession.close.push(ChannelId { index: index as u32, generation });
@@ -481,6 +482,26 @@ impl Filer {
         types
     }
 
+    /// The operation channels of a client's sessions.
+    pub fn sessions_of(&self, client: ClientId) -> impl Iterator<Item = ChannelId> + '_ {
+        self.hot.iter().enumerate().filter_map(move |(index, hot)| {
+            let of_client = self.clients.get(hot.client).is_some_and(|one| one.id == client);
+            let is_open = matches!(hot.phase, Phase::Authenticated | Phase::Lapsed);
+            let id = ChannelId { index: index as u32, generation: hot.generation };
+            (of_client && is_open).then_some(id)
+        })
+    }
+
+    /// Who asks by a channel's requests: nobody's client unless it is authenticated.
+    #[must_use]
+    pub fn party_of(&self, channel: ChannelId) -> Party {
+        let Some(cold) = self.cold(channel) else { return Party::default() };
+        let hot = &self.hot[channel.index()];
+        let is_client = hot.phase == Phase::Authenticated;
+        let client = if is_client { hot.client } else { ClientKey::NOBODY };
+        Party { client, fence: cold.session.as_ref().map(|session| session.fence) }
+    }
+
     /// The identity requests of this channel act with; `None` before authentication.
     #[must_use]
     pub fn credentials(&self, channel: ChannelId) -> Option<&Credentials> {
@@ -503,7 +524,7 @@ impl Filer {
     /// The session's fence identity; `None` before CONNECT.
     #[must_use]
     pub fn fence_id(&self, channel: ChannelId) -> Option<&str> {
-        Some(self.cold(channel)?.session.as_ref()?.fence_id.as_str())
+        Some(self.identity(self.party_of(channel).fence?)?.as_str())
     }
 
     /// What the connection's private data said.

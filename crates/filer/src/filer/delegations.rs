@@ -1,14 +1,15 @@
-//! Delegations, from a channel's point of view (draft 6.5.10, 6.5.11, 6.5.24).
+//! Delegations, from a client's point of view (draft 6.5.10, 6.5.11, 6.5.24).
 //!
 //! Invariant: a delegation belongs to a client that has a record here, and ends with it at
-//! the latest; it is granted only over a channel whose client can be called back, and only
+//! the latest; it is granted only to a client that can be called back, and only
 //! while no other client's open stands against it.
 
-use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId};
 
-use super::{Filer, Phase};
+use super::Filer;
 use crate::{
-    ChannelId, DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
+    ClientKey, DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
     DelegationInformation, FileKey, GrantedDelegation, RecallAnswer, Touch, WaiterId,
 };
 
@@ -50,28 +51,28 @@ impl Filer {
         self.delegations.owns(state_id)
     }
 
-    /// Whether a channel's request may touch a file. If it waits, act on
+    /// Whether a request of a client may touch a file. If it waits, act on
     /// [`Filer::take_delegation_action`].
     pub fn touch(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         file: FileKey,
         touch: Touch,
         waiter: WaiterId,
         now: Moment,
     ) -> DelegationDecision {
-        let actor = self.client_id(channel);
+        let actor = self.client(client).ok().map(|client| client.id);
         self.delegations.check(file, actor, touch, waiter, now)
     }
 
     /// A delegation for an OPEN, if there is reason to give one.
     pub fn grant_delegation(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         wish: &DelegationWish,
         now: Moment,
     ) -> Option<GrantedDelegation> {
-        let facts = self.delegation_facts(channel, wish)?;
+        let facts = self.delegation_facts(client, wish)?;
         self.delegations.grant(&facts, now).ok()
     }
 
@@ -81,30 +82,29 @@ impl Filer {
     /// EXPIRED if the client's earlier life left nothing of that file; NOT_AUTHENTICATED.
     pub fn claim_delegation(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         wish: &DelegationWish,
         now: Moment,
-    ) -> Result<GrantedDelegation, Status> {
-        let facts = self.delegation_facts(channel, wish).ok_or(Status::NotAuthenticated)?;
+    ) -> Result<GrantedDelegation, Fault> {
+        let facts = self.delegation_facts(client, wish).ok_or(Fault::NoClient)?;
         self.delegations.claim_awaiting(&facts, now)
     }
 
     fn delegation_facts(
         &self,
-        channel: ChannelId,
+        client: ClientKey,
         wish: &DelegationWish,
     ) -> Option<DelegationFacts> {
-        let slot = self.client_of(channel).ok()?;
-        let client = self.clients.get(slot)?.id;
+        let id = self.clients.get(client)?.id;
         let DelegationWish { file, handle, access, has_back_channel, size, space } = *wish;
         let (others_open, others_write) = if self.config.delegations.enabled && has_back_channel {
-            self.opens.others(slot, file)
+            self.opens.others(client, file)
         } else {
             // Nothing is granted in any case.
             (true, true)
         };
         Some(DelegationFacts {
-            client,
+            client: id,
             file,
             handle,
             access,
@@ -122,28 +122,28 @@ impl Filer {
     /// Those of state ids, EXPIRED if it was revoked; INVAL if it does not; NOT_AUTHENTICATED.
     pub fn covers_open(
         &self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
         access: ShareAccess,
         deny: ShareDeny,
-    ) -> Result<(), Status> {
-        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+    ) -> Result<(), Fault> {
+        let client = self.client(client)?.id;
         self.delegations.claim_current(client, state_id, file, access, deny)
     }
 
-    /// Whether the channel's client may be given the file itself: its read delegation is in force
+    /// Whether a client may be given the file itself: its read delegation is in force
     /// and has not been called back. Who it is.
     ///
     /// # Errors
     /// As [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
     pub fn check_undisturbed(
         &self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<ClientId, Status> {
-        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+    ) -> Result<ClientId, Fault> {
+        let client = self.client(client)?.id;
         self.delegations.check_undisturbed(client, state_id, file)?;
         Ok(client)
     }
@@ -165,11 +165,11 @@ impl Filer {
     /// Those of state ids; EXPIRED if it was revoked; NOT_AUTHENTICATED.
     pub fn return_delegation(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         now: Moment,
-    ) -> Result<(), Status> {
-        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+    ) -> Result<(), Fault> {
+        let client = self.client(client)?.id;
         self.delegations.returned(client, state_id, now)
     }
 
@@ -177,8 +177,8 @@ impl Filer {
     ///
     /// # Errors
     /// NOT_AUTHENTICATED.
-    pub fn purge_delegations(&mut self, channel: ChannelId, now: Moment) -> Result<usize, Status> {
-        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+    pub fn purge_delegations(&mut self, client: ClientKey, now: Moment) -> Result<usize, Fault> {
+        let client = self.client(client)?.id;
         Ok(self.delegations.purge(client, now))
     }
 
@@ -193,10 +193,10 @@ impl Filer {
         self.delegations.recall_answered(client, state_id, answer, now);
     }
 
-    /// The back-control channel of an operation channel's session works.
-    pub fn back_channel_up(&mut self, operation: ChannelId) {
-        if let Some(client) = self.client_id(operation) {
-            self.delegations.back_channel_up(client);
+    /// A client can be called back from now on.
+    pub fn can_recall(&mut self, client: ClientKey) {
+        if let Some(client) = self.clients.get(client) {
+            self.delegations.back_channel_up(client.id);
         }
     }
 
@@ -209,16 +209,6 @@ impl Filer {
     #[inline]
     pub fn take_delegation_action(&mut self) -> Option<DelegationAction> {
         self.delegations.poll_action()
-    }
-
-    /// The operation channels of a client's sessions.
-    pub fn sessions_of(&self, client: ClientId) -> impl Iterator<Item = ChannelId> + '_ {
-        self.hot.iter().enumerate().filter_map(move |(index, hot)| {
-            let of_client = self.clients.get(hot.client).is_some_and(|one| one.id == client);
-            let is_open = matches!(hot.phase, Phase::Authenticated | Phase::Lapsed);
-            let id = ChannelId { index: index as u32, generation: hot.generation };
-            (of_client && is_open).then_some(id)
-        })
     }
 
     /// Every delegation, for people.
@@ -236,22 +226,18 @@ impl Filer {
     #[cold]
     pub(super) fn check_delegated_io(
         &self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
         kind: crate::IoKind,
-        status: Status,
-    ) -> Result<(), Status> {
-        match self.client_id(channel) {
+        fault: Fault,
+    ) -> Result<(), Fault> {
+        match self.clients.get(client) {
             Some(client) if self.delegations.owns(state_id) => {
-                self.delegations.check_io(client, state_id, file, kind)
+                self.delegations.check_io(client.id, state_id, file, kind)
             }
-            _ => Err(status),
+            Some(_) => Err(fault),
+            None => Err(Fault::NoClient),
         }
-    }
-
-    fn client_id(&self, channel: ChannelId) -> Option<ClientId> {
-        let slot = self.client_of(channel).ok()?;
-        Some(self.clients.get(slot)?.id)
     }
 }

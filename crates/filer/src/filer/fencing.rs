@@ -1,30 +1,61 @@
-//! Fences, from a channel's point of view (draft 4.4.4, 6.4).
+//! Fences, from the point of view of whoever asks (draft 4.4.4, 6.4).
 //!
-//! Invariant: every question to the table is asked with the fence identity that the
-//! channel's session gave when it connected. A channel that is gone has none: what is left
-//! of its requests is let in nowhere that anybody is left out of.
+//! Invariant: every question to the table is asked with the fence identity that whoever
+//! asks gave when they came. Those who are gone have none: what is left of their requests is let in nowhere that
+//! anybody is left out of.
 
-use dafs_types::{FileHandle, Status};
+use dafs_base::Key;
+use dafs_ops::Fault;
+use dafs_types::FileHandle;
 
-use super::{ColdChannel, Filer, HotChannel};
+use super::Filer;
 use crate::{
-    ChannelId, FenceAction, FenceAuthority, FenceChange, FenceCounters, FenceId, FenceInformation,
+    ClientKey, FenceAction, FenceAuthority, FenceChange, FenceCounters, FenceId, FenceInformation,
     FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FencedObject, OperationId,
     RunningOperation,
 };
+
+/// Names a fence identity that somebody asks under, a session for instance. It names none once they
+/// are gone.
+pub type FenceKey = Key<FenceId>;
+
+/// Whoever asks for something that is done to files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Party {
+    /// The client whose state it is about.
+    pub client: ClientKey,
+    /// The identity that fences know it by; `None` if it has none.
+    pub fence: Option<FenceKey>,
+}
 
 /// An operation under way, as the driver knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningRequest {
     /// Which.
     pub operation: OperationId,
-    /// The channel it came over; `None` if that is gone.
-    pub channel: Option<ChannelId>,
+    /// Under which identity it was asked for; `None` if whoever asked is gone.
+    pub fence: Option<FenceKey>,
     /// The file it touches.
     pub file: FileHandle,
 }
 
 impl Filer {
+    /// Somebody comes who will ask under this identity.
+    pub fn identity_came(&mut self, fence_id: FenceId) -> FenceKey {
+        self.identities.insert(fence_id)
+    }
+
+    /// Nobody asks under an identity any more.
+    pub fn identity_gone(&mut self, fence: FenceKey) {
+        self.identities.remove(fence);
+    }
+
+    /// An identity; `None` if whoever had it is gone.
+    #[must_use]
+    pub fn identity(&self, fence: FenceKey) -> Option<&FenceId> {
+        self.identities.get(fence)
+    }
+
     /// Whether there is any fence, or will be: one load and one comparison.
     #[inline]
     #[must_use]
@@ -32,16 +63,12 @@ impl Filer {
         !self.fences.is_idle()
     }
 
-    /// A request of a channel wants to touch a file, or goes on to do so.
+    /// A request wants to touch a file, or goes on to do so.
     ///
     /// # Errors
-    /// ACCES if the session is fenced out.
-    pub fn pass_fence(
-        &mut self,
-        channel: Option<ChannelId>,
-        file: &FileHandle,
-    ) -> Result<(), Status> {
-        let fence_id = fence_id_of(&self.hot, &self.cold, channel);
+    /// ACCES if whoever asks is fenced out.
+    pub fn pass_fence(&mut self, fence: Option<FenceKey>, file: &FileHandle) -> Result<(), Fault> {
+        let fence_id = fence.and_then(|fence| self.identities.get(fence));
         self.fences.enter(fence_id.unwrap_or(&FenceId::default()), file)
     }
 
@@ -65,7 +92,7 @@ impl Filer {
         &self,
         object: &FencedObject,
         authority: FenceAuthority,
-    ) -> Result<&[FenceId], Status> {
+    ) -> Result<&[FenceId], Fault> {
         self.fences.list(object, authority)
     }
 
@@ -80,12 +107,12 @@ impl Filer {
         change: &FenceChange<'_>,
         authority: FenceAuthority,
         running: &[RunningRequest],
-    ) -> Result<usize, Status> {
-        let Self { fences, hot, cold, .. } = self;
+    ) -> Result<usize, Fault> {
+        let Self { fences, identities, .. } = self;
         let nobody = FenceId::default();
         let running = running.iter().map(|running| RunningOperation {
             operation: running.operation,
-            fence_id: fence_id_of(hot, cold, running.channel).unwrap_or(&nobody),
+            fence_id: running.fence.and_then(|fence| identities.get(fence)).unwrap_or(&nobody),
             file: &running.file,
         });
         fences.set(request, change, authority, running)
@@ -146,16 +173,4 @@ impl Filer {
     pub fn fence_counters(&self) -> FenceCounters {
         self.fences.counters()
     }
-}
-
-/// The identity of a channel's session.
-fn fence_id_of<'c>(
-    hot: &[HotChannel],
-    cold: &'c [Option<ColdChannel>],
-    channel: Option<ChannelId>,
-) -> Option<&'c FenceId> {
-    let channel = channel?;
-    let is_live = hot.get(channel.index())?.generation == channel.generation;
-    let session = cold.get(channel.index())?.as_ref()?.session.as_ref()?;
-    is_live.then_some(&session.fence_id)
 }

@@ -1,15 +1,16 @@
-//! Opens, from a channel's point of view.
+//! Opens, from a client's point of view.
 //!
-//! Invariant: a channel reaches only the opens of its own client.
+//! Invariant: whoever asks reaches only the opens of the client that it asks for.
 
-use dafs_types::{RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::{Moment, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId};
 
-use super::{Filer, Phase};
-use crate::clients::ClientSlot;
-use crate::{ChannelId, Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
+use super::Filer;
+use crate::clients::Client;
+use crate::{ClientKey, Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
 
 impl Filer {
-    /// Opens a file for the channel's client (draft 6.5.24).
+    /// Opens a file for a client (draft 6.5.24).
     ///
     /// # Errors
     /// SHARE_DENIED, KEY_MISMATCH, RESOURCE (a limit), INVAL (owner too long),
@@ -17,25 +18,26 @@ impl Filer {
     /// back too late, or what was not held.
     pub fn open(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         arguments: &OpenArguments<'_>,
-    ) -> Result<Opened, Status> {
-        let slot = self.client_of(channel)?;
+        now: Moment,
+    ) -> Result<Opened, Fault> {
+        let record = self.client(client)?;
         if arguments.is_reclaim {
-            self.may_reclaim(slot)?;
+            self.may_reclaim(record)?;
         } else {
-            self.may_take(channel)?;
+            self.may_take(client, now)?;
         }
-        if !arguments.is_reclaim && !self.may_have_open(slot) {
+        if !arguments.is_reclaim && !self.may_have_open(client) {
             self.counters.opens_resource += 1;
-            return Err(Status::Resource);
+            return Err(Fault::Limit);
         }
-        let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
-        let outcome = self.opens.open(slot, &mut client.opens, arguments);
+        let record = self.clients.get_mut(client).ok_or(Fault::NoClient)?;
+        let outcome = self.opens.open(client, &mut record.opens, arguments);
         match outcome {
-            Err(Status::ShareDenied) => self.counters.opens_share_denied += 1,
-            Err(Status::KeyMismatch) => self.counters.opens_key_mismatch += 1,
-            Err(Status::Resource) => self.counters.opens_resource += 1,
+            Err(Fault::ShareDenied) => self.counters.opens_share_denied += 1,
+            Err(Fault::KeyMismatch) => self.counters.opens_key_mismatch += 1,
+            Err(Fault::Limit) => self.counters.opens_resource += 1,
             _ => {}
         }
         outcome
@@ -48,15 +50,15 @@ impl Filer {
     /// INVAL for bits or a key not in effect; the errors of state ids.
     pub fn open_downgrade(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
         access: ShareAccess,
         deny: ShareDeny,
         key: Option<ShareKey>,
-    ) -> Result<(), Status> {
-        let slot = self.client_of(channel)?;
-        self.opens.downgrade(slot, state_id, file, access, deny, key)
+    ) -> Result<(), Fault> {
+        self.client(client)?;
+        self.opens.downgrade(client, state_id, file, access, deny, key)
     }
 
     /// Whether a CLOSE would end this open and nothing else: it has no locks that go with it,
@@ -66,12 +68,12 @@ impl Filer {
     /// Those of [`Filer::close`].
     pub fn closes_alone(
         &self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<bool, Status> {
-        let slot = self.client_of(channel)?;
-        Ok(self.locks.is_empty() & self.opens.closes_alone(slot, state_id, file)?)
+    ) -> Result<bool, Fault> {
+        self.client(client)?;
+        Ok(self.locks.is_empty() & self.opens.closes_alone(client, state_id, file)?)
     }
 
     /// CLOSE.
@@ -81,43 +83,41 @@ impl Filer {
     /// BAD_STATEID (never issued, or not for this client and file).
     pub fn close(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<Closed, Status> {
-        let slot = self.client_of(channel)?;
-        let now = self.hot[channel.index()].last_heard;
-        self.end_locks_of_open(slot, state_id, file, now);
-        let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
-        self.opens.close(slot, &mut client.opens, state_id, file)
+        now: Moment,
+    ) -> Result<Closed, Fault> {
+        self.end_locks_of_open(client, state_id, file, now);
+        let record = self.clients.get_mut(client).ok_or(Fault::NoClient)?;
+        self.opens.close(client, &mut record.opens, state_id, file)
     }
 
     /// Whether a read or write may go on under this state id.
     ///
     /// # Errors
-    /// Those of [`Filer::close`]; ACCES if the open lacks the access; LOCKED if the
-    /// state id is anonymous and somebody's open denies it.
+    /// Those of [`Filer::close`]; ACCES if the open lacks the access; LOCKED if the state id is
+    /// anonymous and somebody's open denies it. Whoever asks under that one need be no client.
     #[inline]
     pub fn check_io(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
         kind: IoKind,
-    ) -> Result<(), Status> {
+        now: Moment,
+    ) -> Result<(), Fault> {
         let outcome = match self.grace {
             None => Ok(()),
             // Somebody may yet take a reservation back that stands against it,
-            Some(_) if state_id == StateId::ANONYMOUS => self.may_take(channel),
+            Some(_) if state_id == StateId::ANONYMOUS => self.may_take(client, now),
             // or a lock.
-            Some(_) => self.may_move(channel),
+            Some(_) => self.may_move(client),
         };
-        let outcome = outcome
-            .and_then(|()| self.client_of(channel))
-            .and_then(|client| self.opens.check_io(client, state_id, file, kind));
+        let outcome = outcome.and_then(|()| self.opens.check_io(client, state_id, file, kind));
         let outcome = match outcome {
             Ok(()) => return Ok(()),
-            Err(status) => self.check_delegated_io(channel, state_id, file, kind, status),
+            Err(fault) => self.check_delegated_io(client, state_id, file, kind, fault),
         };
         self.counters.io_refused += u64::from(outcome.is_err());
         outcome
@@ -127,7 +127,7 @@ impl Filer {
     ///
     /// # Errors
     /// DENYDISP_CONFLICT (draft 6.5.33).
-    pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Status> {
+    pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Fault> {
         self.opens.remove_check(file, mode)
     }
 
@@ -148,31 +148,25 @@ impl Filer {
         self.opens.is_open(file)
     }
 
-    /// Whether the client of a channel has the file open.
+    /// Whether a client has the file open.
     #[must_use]
-    pub fn is_open_by(&self, channel: ChannelId, file: FileKey) -> bool {
-        let Ok(client) = self.client_of(channel) else { return false };
+    pub fn is_open_by(&self, client: ClientKey, file: FileKey) -> bool {
         let record = self.clients.get(client);
         record.is_some_and(|record| self.opens.is_open_by(client, &record.opens, file))
     }
 
-    /// The state ids under which the client of a channel has the file open.
+    /// The state ids under which a client has the file open.
     #[must_use]
-    pub fn opens_by(&self, channel: ChannelId, file: FileKey) -> Vec<StateId> {
-        let Ok(client) = self.client_of(channel) else { return Vec::new() };
+    pub fn opens_by(&self, client: ClientKey, file: FileKey) -> Vec<StateId> {
         let record = self.clients.get(client);
         record.map_or_else(Vec::new, |record| self.opens.opens_by(client, &record.opens, file))
     }
 
-    #[inline]
-    pub(super) fn client_of(&self, channel: ChannelId) -> Result<ClientSlot, Status> {
-        match self.hot.get(channel.index()) {
-            Some(hot)
-                if hot.generation == channel.generation && hot.phase == Phase::Authenticated =>
-            {
-                Ok(hot.client)
-            }
-            _ => Err(Status::NotAuthenticated),
-        }
+    /// A client's record.
+    ///
+    /// # Errors
+    /// NOT_AUTHENTICATED if it has none.
+    pub(super) fn client(&self, client: ClientKey) -> Result<&Client, Fault> {
+        self.clients.get(client).ok_or(Fault::NoClient)
     }
 }

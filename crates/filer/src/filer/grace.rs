@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use dafs_types::{Moment, Status, Verifier};
+use dafs_ops::Fault;
+use dafs_types::{Moment, Verifier};
 
 use super::Filer;
-use crate::clients::{Client, ClientSlot, Principal};
-use crate::{ChannelId, Counters};
+use crate::clients::{Client, Principal};
+use crate::{ClientKey, Counters};
 
 /// A client that has state, as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,45 +69,43 @@ impl Filer {
         self.grace.is_some()
     }
 
-    /// Whether a channel's client may have something it did not hold before. Asking says
+    /// Whether a client may have something it did not hold before. Asking says
     /// that it has taken back everything else.
     ///
     /// # Errors
     /// GRACE: not yet; NOT_AUTHENTICATED.
     #[inline]
-    pub fn may_take(&mut self, channel: ChannelId) -> Result<(), Status> {
+    pub fn may_take(&mut self, client: ClientKey, now: Moment) -> Result<(), Fault> {
         if self.grace.is_none() {
             return Ok(());
         }
-        let slot = self.client_of(channel)?;
-        let now = self.hot[channel.index()].last_heard;
-        self.end_reclaims_of(slot, now);
-        if self.grace.is_none() { Ok(()) } else { Err(Status::Grace) }
+        self.client(client)?;
+        self.end_reclaims_of(client, now);
+        if self.grace.is_none() { Ok(()) } else { Err(Fault::Grace) }
     }
 
-    /// Whether a channel's client may read and write what it has open.
+    /// Whether a client may read and write what it has open.
     ///
     /// # Errors
     /// GRACE: another client may yet take a plain lock back that stands against it.
     #[inline]
-    pub fn may_move(&mut self, channel: ChannelId) -> Result<(), Status> {
-        if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(channel) }
+    pub fn may_move(&mut self, client: ClientKey) -> Result<(), Fault> {
+        if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(client) }
     }
 
     #[cold]
-    fn may_move_in_grace(&mut self, channel: ChannelId) -> Result<(), Status> {
-        let slot = self.client_of(channel)?;
-        let own = self.clients.get(slot).map(|client| &client.name);
+    fn may_move_in_grace(&mut self, client: ClientKey) -> Result<(), Fault> {
+        let own = Some(&self.client(client)?.name);
         let Some(grace) = &self.grace else { return Ok(()) };
         let mut others = grace.expected.iter().filter(|(name, _)| Some(*name) != own);
         let may_take_back = |expected: &Expected| expected.has_locks && !expected.is_done;
         let stands_against = others.any(|(_, expected)| may_take_back(expected));
-        if stands_against { Err(Status::Grace) } else { Ok(()) }
+        if stands_against { Err(Fault::Grace) } else { Ok(()) }
     }
 
     /// A client has taken back what it wants.
     #[cold]
-    pub(super) fn end_reclaims_of(&mut self, slot: ClientSlot, now: Moment) {
+    pub(super) fn end_reclaims_of(&mut self, slot: ClientKey, now: Moment) {
         let name = self.clients.get_mut(slot).map(|client| client.name.clone());
         let Some(grace) = &mut self.grace else { return };
         if let Some(expected) = name.and_then(|name| grace.expected.get_mut(&name)) {
@@ -125,21 +124,20 @@ impl Filer {
         }
     }
 
-    /// Whether a channel's client may take something back.
+    /// Whether a client may take something back.
     ///
     /// # Errors
-    /// EXPIRED: the time for it is over, or this client held nothing; NOT_AUTHENTICATED.
-    pub(super) fn may_reclaim(&mut self, slot: ClientSlot) -> Result<(), Status> {
-        let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
-        let grace = self.grace.as_ref().ok_or(Status::Expired)?;
+    /// EXPIRED: the time for it is over, or this client held nothing.
+    pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
+        let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
         match grace.expected.get(&client.name) {
             Some(expected) if expected.is(client) => Ok(()),
-            _ => Err(Status::Expired),
+            _ => Err(Fault::NoGrace),
         }
     }
 
     /// A client has authenticated.
-    pub(super) fn note_return(&mut self, slot: ClientSlot, now: Moment) {
+    pub(super) fn note_return(&mut self, slot: ClientKey, now: Moment) {
         let Some(grace) = &mut self.grace else { return };
         let Some(client) = self.clients.get_mut(slot) else { return };
         let Some(expected) = grace.expected.get_mut(&client.name) else { return };
@@ -199,11 +197,10 @@ impl Filer {
         records.into_values().collect()
     }
 
-    /// The record of a channel's client, if it has state now and none is written down yet.
+    /// The record of a client, if it has state now and none is written down yet.
     /// The driver writes it, and lets no answer out before that is durable.
-    pub fn client_to_record(&mut self, channel: ChannelId) -> Option<ClientRecord> {
-        let slot = self.client_of(channel).ok()?;
-        let client = self.clients.get_mut(slot)?;
+    pub fn client_to_record(&mut self, client: ClientKey) -> Option<ClientRecord> {
+        let client = self.clients.get_mut(client)?;
         if client.is_recorded {
             return None;
         }
@@ -211,11 +208,10 @@ impl Filer {
         Some(ClientRecord::of(client))
     }
 
-    /// The name of a channel's client, if it has a plain lock now and that is not written down
+    /// The name of a client, if it has a plain lock now and that is not written down
     /// yet. The driver writes it, and lets no answer out before that is durable.
-    pub fn lock_holder_to_record(&mut self, channel: ChannelId) -> Option<Box<[u8]>> {
-        let slot = self.client_of(channel).ok()?;
-        let client = self.clients.get_mut(slot)?;
+    pub fn lock_holder_to_record(&mut self, client: ClientKey) -> Option<Box<[u8]>> {
+        let client = self.clients.get_mut(client)?;
         let is_known = std::mem::replace(&mut client.has_locks, true);
         (!is_known).then(|| client.name.clone())
     }

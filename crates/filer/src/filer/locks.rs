@@ -1,17 +1,18 @@
-//! Byte-range locks, from a channel's point of view (draft 4.4.1, 6.5.18 to 6.5.20).
+//! Byte-range locks, from a client's point of view (draft 4.4.1, 6.5.18 to 6.5.20).
 //!
 //! Invariant: a lock is taken under an open of the asker's own, which allows what the lock
 //! is for; it ends with that open, with its client, or as its options say.
 
-use dafs_types::{ClientId, Moment, StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::{Moment, StateId};
 
 use super::Filer;
-use crate::clients::{Client, ClientSlot, Principal};
+use crate::clients::{Client, Principal};
 use crate::locks::{
     Claim, LockAction, LockAnswer, LockClient, LockCounters, LockEntry, LockMode, LockOwner,
     LockRecord, LockRequest, LockTestAnswer, OwnerName, RollbackId, WaiterEntry,
 };
-use crate::{ChannelId, FileKey, IoKind};
+use crate::{ClientKey, FileKey, IoKind};
 
 impl Filer {
     /// LOCK of any kind but ABORT. Act on [`Filer::take_lock_action`] before the answer.
@@ -21,27 +22,27 @@ impl Filer {
     /// EXPIRED for taking back what is lost; those of [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state: StateId,
         request: &LockRequest,
         now: Moment,
-    ) -> Result<LockAnswer, Status> {
-        let slot = self.client_of(channel)?;
+    ) -> Result<LockAnswer, Fault> {
+        self.client(client)?;
         // Who repairs gets something new, too, around what others have yet to take back.
         if request.claim != Claim::Reclaim {
-            self.may_take(channel)?;
+            self.may_take(client, now)?;
         }
-        let (owner, access) = self.opens.owner(slot, state, request.file)?;
+        let (owner, access) = self.opens.owner(client, state, request.file)?;
         let allows = match request.mode {
             LockMode::Read => access.reads(),
             LockMode::Write => access.writes(),
         };
         if !allows {
-            return Err(Status::Access);
+            return Err(Fault::OpenLacksAccess);
         }
-        let client = self.clients.get(slot).ok_or(Status::NotAuthenticated)?;
-        let owner = LockOwner { client: client.for_locks(), owner, state };
-        self.locks.lock(&owner, request, now).map_err(|error| error.status())
+        let client = self.clients.get(client).ok_or(Fault::NoClient)?.for_locks();
+        let owner = LockOwner { client, owner, state };
+        self.locks.lock(&owner, request, now).map_err(Fault::from)
     }
 
     /// LOCKT: `owner` is the asker's name for itself.
@@ -50,15 +51,16 @@ impl Filer {
     /// INVAL for an impossible range; GRACE, since nobody knows yet; NOT_AUTHENTICATED.
     pub fn lock_test(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         owner: &[u8],
         request: &LockRequest,
-    ) -> Result<LockTestAnswer, Status> {
-        self.may_take(channel)?;
-        let client = self.client_id_of(channel)?;
+        now: Moment,
+    ) -> Result<LockTestAnswer, Fault> {
+        self.may_take(client, now)?;
+        let client = self.client(client)?.id;
         let LockRequest { file, offset, length, mode, .. } = *request;
         let tested = self.locks.test(OwnerName { client, owner }, file, offset, length, mode);
-        tested.map_err(|error| error.status())
+        tested.map_err(Fault::from)
     }
 
     /// LOCKU.
@@ -67,17 +69,17 @@ impl Filer {
     /// Those of state ids and of [`crate::locks::LockError`].
     pub fn unlock(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state: StateId,
         request: &LockRequest,
         now: Moment,
-    ) -> Result<(), Status> {
-        let client = self.client_id_of(channel)?;
-        let slot = self.client_of(channel)?;
+    ) -> Result<(), Fault> {
+        let id = self.client(client)?.id;
         let LockRequest { file, offset, length, .. } = *request;
-        let (owner, _) = self.opens.owner(slot, state, file)?;
-        let unlocked = self.locks.unlock(OwnerName { client, owner }, file, offset, length, now);
-        unlocked.map_err(|error| error.status())
+        let (owner, _) = self.opens.owner(client, state, file)?;
+        let unlocked =
+            self.locks.unlock(OwnerName { client: id, owner }, file, offset, length, now);
+        unlocked.map_err(Fault::from)
     }
 
     /// LOCK of kind ABORT: the rollbacks to wait for before the answer.
@@ -86,16 +88,15 @@ impl Filer {
     /// As [`Filer::unlock`].
     pub fn abort_lock(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state: StateId,
         request: &LockRequest,
-    ) -> Result<Vec<RollbackId>, Status> {
-        let client = self.client_id_of(channel)?;
-        let slot = self.client_of(channel)?;
+    ) -> Result<Vec<RollbackId>, Fault> {
+        let id = self.client(client)?.id;
         let LockRequest { file, offset, length, .. } = *request;
-        let (owner, _) = self.opens.owner(slot, state, file)?;
-        let aborted = self.locks.abort(OwnerName { client, owner }, file, offset, length);
-        aborted.map_err(|error| error.status())
+        let (owner, _) = self.opens.owner(client, state, file)?;
+        let aborted = self.locks.abort(OwnerName { client: id, owner }, file, offset, length);
+        aborted.map_err(Fault::from)
     }
 
     /// Whether locks of others let a read or write through, under a state id that
@@ -111,7 +112,7 @@ impl Filer {
         offset: u64,
         count: u64,
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         self.locks.check_io(file, state, offset, count, kind)
     }
 
@@ -164,15 +165,10 @@ impl Filer {
         self.locks.counters()
     }
 
-    fn client_id_of(&mut self, channel: ChannelId) -> Result<ClientId, Status> {
-        let slot = self.client_of(channel)?;
-        Ok(self.clients.get(slot).ok_or(Status::NotAuthenticated)?.id)
-    }
-
     /// An open ends by its owner's will.
     pub(super) fn end_locks_of_open(
         &mut self,
-        slot: ClientSlot,
+        client: ClientKey,
         state: StateId,
         file: FileKey,
         now: Moment,
@@ -180,22 +176,21 @@ impl Filer {
         if self.locks.is_empty() {
             return;
         }
-        let Ok((owner, _)) = self.opens.owner(slot, state, file) else { return };
-        let Some(client) = self.clients.get(slot) else { return };
-        self.locks.release_open(OwnerName { client: client.id, owner }, file, now);
+        let Ok((owner, _)) = self.opens.owner(client, state, file) else { return };
+        let Some(record) = self.clients.get(client) else { return };
+        self.locks.release_open(OwnerName { client: record.id, owner }, file, now);
     }
 
-    /// CLID_INUSE if locks are kept for somebody else of a client's name.
-    pub(super) fn may_lock(&self, slot: ClientSlot) -> Result<(), Status> {
-        let Some(client) = self.clients.get(slot) else { return Ok(()) };
-        self.locks.may_connect(&client.for_locks()).map_err(|_| Status::ClidInUse)
+    /// Whether no locks are kept for somebody else of a client's name.
+    pub(super) fn may_lock(&self, client: ClientKey) -> bool {
+        let record = self.clients.get(client);
+        record.is_none_or(|record| self.locks.may_connect(&record.for_locks()).is_ok())
     }
 
-    /// A client's life begins. CLID_INUSE as above.
-    pub(super) fn connect_locks(&mut self, slot: ClientSlot, now: Moment) -> Result<(), Status> {
-        let Some(client) = self.clients.get(slot) else { return Ok(()) };
-        let connected = self.locks.client_connected(&client.for_locks(), now);
-        connected.map_err(|_| Status::ClidInUse)
+    /// A client's life begins. False as above.
+    pub(super) fn connect_locks(&mut self, client: ClientKey, now: Moment) -> bool {
+        let Some(record) = self.clients.get(client) else { return true };
+        self.locks.client_connected(&record.for_locks(), now).is_ok()
     }
 }
 

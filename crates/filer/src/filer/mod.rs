@@ -22,22 +22,23 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use bind::BindArguments;
+use dafs_base::Slab;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
 pub use delegations::DelegationWish;
-pub use fencing::RunningRequest;
+pub use fencing::{FenceKey, Party, RunningRequest};
 pub use grace::ClientRecord;
 pub use view::SessionView;
 
 use crate::chain::ChainState;
-use crate::clients::{ClientSlot, ClientTable, Principal};
+use crate::clients::{ClientTable, Principal};
 use crate::credits::{Budget, Window};
 use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
-    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationPolicy,
+    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, ClientKey, CloseReason,
+    Closed, ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationPolicy,
     DelegationTable, FenceId, FenceTable, FilerConfig, Holder, Negotiated, PeerIdentity,
     Succession, TickActions,
 };
@@ -59,6 +60,8 @@ pub struct Filer {
     locks: LockTable,
     kept: KeptSessions,
     fences: FenceTable,
+    /// Fence identities of those who ask.
+    identities: Slab<FenceId>,
     delegations: DelegationTable,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
@@ -104,7 +107,7 @@ struct HotChannel {
     chain: ChainState,
     /// Requests under way that act with registered credentials.
     acting: u16,
-    client: ClientSlot,
+    client: ClientKey,
     /// Where its results are kept.
     kept: KeptSession,
     last_heard: Moment,
@@ -145,7 +148,8 @@ struct Session {
     id: SessionId,
     client_id: ClientId,
     granted: Negotiated,
-    fence_id: FenceId,
+    /// As whom fences know it.
+    fence: FenceKey,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
@@ -197,6 +201,7 @@ impl Filer {
             locks,
             kept,
             fences,
+            identities: Slab::new(),
             delegations,
             forgotten: Vec::new(),
             grace: None,
@@ -321,6 +326,7 @@ impl Filer {
             }
             if let Some(session) = cold.session {
                 self.sessions.remove(&session.id);
+                self.identity_gone(session.fence);
                 self.end_kept(kept, session.id, end, now);
                 self.orphan([session.back_control, session.rdma_read]);
             }
@@ -338,7 +344,7 @@ impl Filer {
     pub fn depart(&mut self, channel: ChannelId, now: Moment) -> Vec<Closed> {
         let mut released = Vec::new();
         if let Some((hot, _)) = self.live(channel) {
-            let client = std::mem::replace(&mut hot.client, ClientSlot::NOBODY);
+            let client = std::mem::replace(&mut hot.client, ClientKey::NOBODY);
             self.leave_client(client, false, false, ChannelEnd::Orderly, now, &mut released);
         }
         released
@@ -347,7 +353,7 @@ impl Filer {
     /// A session leaves its client; with the last one the client's state goes, too.
     fn leave_client(
         &mut self,
-        slot: ClientSlot,
+        slot: ClientKey,
         has_replies: bool,
         is_kept: bool,
         end: ChannelEnd,
@@ -383,7 +389,7 @@ impl Filer {
     }
 
     /// Ends a client's opens and delegations, and forgets it.
-    fn release_client(&mut self, slot: ClientSlot, now: Moment, released: &mut Vec<Closed>) {
+    fn release_client(&mut self, slot: ClientKey, now: Moment, released: &mut Vec<Closed>) {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
             self.credentials.client_gone(client.id);
@@ -524,7 +530,7 @@ impl HotChannel {
             phase: Phase::Vacant,
             chain: ChainState::Closed,
             acting: 0,
-            client: ClientSlot::NOBODY,
+            client: ClientKey::NOBODY,
             kept: KeptSession::NONE,
             last_heard: Moment(0),
             window: Window::new(),

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::{ColdChannel, Filer, Phase};
-use crate::clients::{Client, ClientSlot, Principal};
+use crate::clients::{Client, ClientKey, Principal};
 use crate::{ChannelId, ChannelRefusal, Holder};
 
 /// What a holder has now.
@@ -159,7 +159,7 @@ impl Filer {
 
     /// Whether a client may have one more open beside its own others and those of whoever it
     /// belongs to.
-    pub(super) fn may_have_open(&self, slot: ClientSlot) -> bool {
+    pub(super) fn may_have_open(&self, slot: ClientKey) -> bool {
         let (max, count) = (self.config.opens_max, self.opens.count());
         if count < max / 2 {
             return true;
@@ -169,7 +169,7 @@ impl Filer {
     }
 
     /// Whether one more client of the same owner may be kept without a session.
-    pub(super) fn may_be_kept(&self, slot: ClientSlot) -> bool {
+    pub(super) fn may_be_kept(&self, slot: ClientKey) -> bool {
         let (max, count) = (self.config.channels_max, self.clients.kept_count());
         if count < max / 2 {
             return true;
@@ -179,7 +179,7 @@ impl Filer {
     }
 
     /// A sum over all clients of a client's owner; `None` for the superuser of this host.
-    fn sum_of_owner(&self, slot: ClientSlot, of: impl Fn(&Client) -> u32) -> Option<u32> {
+    fn sum_of_owner(&self, slot: ClientKey, of: impl Fn(&Client) -> u32) -> Option<u32> {
         let client = self.clients.get(slot)?;
         if client.principal == Principal::LocalUser(0) {
             return None;

@@ -43,7 +43,7 @@ impl Filer {
                 client: client.id,
                 client_name: client.name.clone(),
                 principal: String::from_utf8_lossy(&client.principal_octets).into_owned(),
-                fence_id: session.fence_id.as_str().to_owned(),
+                fence_id: self.identity(session.fence)?.as_str().to_owned(),
                 opens: client.opens.count,
                 keeps_results: hot.kept.is_some(),
                 has_back_control: session.back_control.is_some(),

@@ -5,7 +5,8 @@
 
 use std::ops::ControlFlow;
 
-use dafs_types::{StateId, Status};
+use dafs_ops::Fault;
+use dafs_types::StateId;
 
 use super::action::Hold;
 use super::action::HoldKey;
@@ -29,7 +30,7 @@ impl LockTable {
         offset: u64,
         count: u64,
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         if self.is_empty() {
             return Ok(());
         }
@@ -43,7 +44,7 @@ impl LockTable {
         offset: u64,
         count: u64,
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         let (Some(locks), Some(range)) = (self.files.get(&file), io_range(offset, count)) else {
             return Ok(());
         };
@@ -63,18 +64,18 @@ impl LockTable {
     }
 
     /// One hold that covers some of what is read or written and whose mode is against it.
-    fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Status> {
+    fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Fault> {
         if hold.phase.is_broken() {
             let anonymous = state == StateId::ANONYMOUS;
-            return Err(if anonymous { Status::Locked } else { Status::StaleStateId });
+            return Err(if anonymous { Fault::RangeLocked } else { Fault::StaleState });
         }
         if hold.phase.is_rolling_back() {
-            return Err(Status::Locked);
+            return Err(Fault::RangeLocked);
         }
         let own = hold.state == state && state != StateId::ANONYMOUS;
         // What others write under an auto-recovery lock a rollback would undo with the rest.
         let undone = hold.attributes.auto_recovery && kind == IoKind::Write;
-        if own || !(self.config.mandatory || undone) { Ok(()) } else { Err(Status::Locked) }
+        if own || !(self.config.mandatory || undone) { Ok(()) } else { Err(Fault::RangeLocked) }
     }
 
     /// Shows the parts of a write that auto-recovery locks cover: what is there must be in

@@ -1,8 +1,9 @@
 //! What is asked of the lock table and what it answers.
 //!
-//! Invariant: every answer and every error has one status on the wire.
+//! Invariant: every answer and every error is one fault, or none.
 
-use dafs_types::{ClientId, StateId, Status, Verifier};
+use dafs_ops::Fault;
+use dafs_types::{ClientId, StateId, Verifier};
 
 use super::range::ByteRange;
 use crate::FileKey;
@@ -184,14 +185,14 @@ pub enum LockAnswer {
 }
 
 impl LockAnswer {
-    /// The status on the wire.
+    /// Why the lock is not held; `None` if it is.
     #[must_use]
-    pub const fn status(&self) -> Status {
+    pub const fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Granted => Status::Ok,
-            Self::Denied(_) | Self::Waiting { .. } => Status::Denied,
-            Self::Broken(_) => Status::LockBroken,
-            Self::Deadlock(_) => Status::Deadlock,
+            Self::Granted => None,
+            Self::Denied(_) | Self::Waiting { .. } => Some(Fault::Denied),
+            Self::Broken(_) => Some(Fault::LockBroken),
+            Self::Deadlock(_) => Some(Fault::Deadlock),
         }
     }
 }
@@ -240,17 +241,15 @@ pub enum LockError {
     RollingBack,
 }
 
-impl LockError {
-    /// The status on the wire.
-    #[must_use]
-    pub const fn status(self) -> Status {
-        match self {
-            Self::Range | Self::Contradiction | Self::NothingThere => Status::Inval,
-            Self::OptionsDiffer | Self::SubRange => Status::LockRange,
-            Self::NotSupported => Status::NotSupp,
-            Self::Resource => Status::Resource,
-            Self::Lost => Status::Expired,
-            Self::RollingBack => Status::Delay,
+impl From<LockError> for Fault {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Range | LockError::Contradiction | LockError::NothingThere => Self::Invalid,
+            LockError::OptionsDiffer | LockError::SubRange => Self::LockRange,
+            LockError::NotSupported => Self::NotSupported,
+            LockError::Resource => Self::Limit,
+            LockError::Lost => Self::Expired,
+            LockError::RollingBack => Self::WouldWait,
         }
     }
 }

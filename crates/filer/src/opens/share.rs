@@ -2,7 +2,8 @@
 //!
 //! Invariant: each count is the number of opens whose reservation has that part.
 
-use dafs_types::{ShareKey, Status};
+use dafs_ops::Fault;
+use dafs_types::ShareKey;
 
 /// Bit of reading in access and deny modes.
 pub(super) const READ: u8 = 1;
@@ -48,14 +49,14 @@ impl FileShares {
     /// Whether a reservation can stand beside those counted here. The draft's
     /// pseudo-code compares keys the wrong way round; its prose is followed: the first
     /// key holds until its last open ends, and opens without a key bypass the check.
-    pub fn check(&self, wanted: &Reservation) -> Result<(), Status> {
+    pub fn check(&self, wanted: &Reservation) -> Result<(), Fault> {
         let held = bits(self.readers, self.writers);
         let denied = bits(self.deny_read, self.deny_write);
         if wanted.access & denied != 0 || wanted.deny & held != 0 {
-            return Err(Status::ShareDenied);
+            return Err(Fault::ShareDenied);
         }
         match (wanted.key, self.key) {
-            (Some(shown), Some(in_force)) if shown != in_force => Err(Status::KeyMismatch),
+            (Some(shown), Some(in_force)) if shown != in_force => Err(Fault::KeyMismatch),
             _ => Ok(()),
         }
     }

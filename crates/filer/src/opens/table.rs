@@ -6,15 +6,15 @@
 
 use std::collections::HashMap;
 
+use dafs_ops::Fault;
 use dafs_types::{
-    DeleteDisposition, QuickMap, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status,
-    limits,
+    DeleteDisposition, QuickMap, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, limits,
 };
 use smallvec::SmallVec;
 
 use super::share::{FileShares, Reservation, WRITE};
 use super::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
-use crate::clients::ClientSlot;
+use crate::clients::ClientKey;
 use crate::config::OPENS_LIMIT;
 
 /// Bits of a state id: boot epoch, generation of the slot, index of the slot.
@@ -48,7 +48,7 @@ pub(crate) struct OpenTable {
     files: QuickMap<FileKey, FileOpens>,
     /// By names that peers choose, hence the careful hash. Tables rather than trees: these are
     /// often empty, and the first node of a tree is allocated each time.
-    owners: HashMap<(FileKey, ClientSlot, Owner), u32>,
+    owners: HashMap<(FileKey, ClientKey, Owner), u32>,
 }
 
 /// The opens of one file.
@@ -62,7 +62,7 @@ struct FileOpens {
 #[derive(Debug)]
 struct HotOpen {
     file: FileKey,
-    client: ClientSlot,
+    client: ClientKey,
     generation: u32,
     held: Reservation,
 }
@@ -162,12 +162,12 @@ impl OpenTable {
     /// OPEN: a new open, or more of one that the owner has (draft 6.5.24).
     pub fn open(
         &mut self,
-        client: ClientSlot,
+        client: ClientKey,
         opens: &mut ClientOpens,
         arguments: &OpenArguments<'_>,
-    ) -> Result<Opened, Status> {
+    ) -> Result<Opened, Fault> {
         if arguments.owner.len() > limits::OWNER_BYTES_MAX {
-            return Err(Status::Inval);
+            return Err(Fault::Invalid);
         }
         let wanted = Reservation {
             access: arguments.access.number() as u8,
@@ -183,7 +183,7 @@ impl OpenTable {
             opens.shares.check(&wanted)?;
         }
         if self.count >= self.opens_max || opens.count >= self.per_client_max {
-            return Err(Status::Resource);
+            return Err(Fault::Limit);
         }
         let index = self.occupy(arguments.file, client, wanted, owner.2.clone());
         self.owners.insert(owner, index);
@@ -201,14 +201,14 @@ impl OpenTable {
 
     /// The owner's own reservation never stands against itself: RFC 3010's OPEN joins
     /// the two with "or" and one CLOSE ends both.
-    fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Status> {
+    fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Fault> {
         let open = &mut self.hot[index as usize];
         let shares = shares_of(&mut self.files, open.file);
         shares.remove(&open.held);
         let joined = open.held.join(&wanted);
         // The key in force is asked before the owner's own: it may show no second one.
         let verdict = match (open.held.key, wanted.key) {
-            (Some(held), Some(shown)) if held != shown => Err(Status::KeyMismatch),
+            (Some(held), Some(shown)) if held != shown => Err(Fault::KeyMismatch),
             _ => Ok(()),
         };
         if let Err(status) = shares.check(&joined).and(verdict) {
@@ -225,13 +225,13 @@ impl OpenTable {
     /// OPEN_DOWNGRADE (draft 6.5.26).
     pub fn downgrade(
         &mut self,
-        client: ClientSlot,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
         access: ShareAccess,
         deny: ShareDeny,
         key: Option<ShareKey>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         let index = self.find(client, state_id, file)?;
         let open = &mut self.hot[index];
         let wanted = Reservation {
@@ -242,7 +242,7 @@ impl OpenTable {
         };
         let more = wanted.access & !open.held.access | wanted.deny & !open.held.deny;
         if more != 0 || (key.is_some() && key != open.held.key) {
-            return Err(Status::Inval);
+            return Err(Fault::Invalid);
         }
         let shares = shares_of(&mut self.files, file);
         shares.remove(&open.held);
@@ -256,10 +256,10 @@ impl OpenTable {
     /// Whether a CLOSE would end this open and nothing else.
     pub fn closes_alone(
         &self,
-        client: ClientSlot,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<bool, Status> {
+    ) -> Result<bool, Fault> {
         self.find(client, state_id, file)?;
         Ok(self.files.get(&file).is_some_and(|opens| !opens.shares.unlinked))
     }
@@ -267,11 +267,11 @@ impl OpenTable {
     /// CLOSE.
     pub fn close(
         &mut self,
-        client: ClientSlot,
+        client: ClientKey,
         opens: &mut ClientOpens,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<Closed, Status> {
+    ) -> Result<Closed, Fault> {
         let index = self.find(client, state_id, file)?;
         Ok(self.end(index as u32, opens))
     }
@@ -289,22 +289,22 @@ impl OpenTable {
     #[inline]
     pub fn check_io(
         &self,
-        client: ClientSlot,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         let wanted = kind.access_bit();
         if state_id == StateId::ANONYMOUS {
             return self.check_anonymous(file, wanted);
         }
         let index = self.find(client, state_id, file)?;
         // What an open may do nobody else denies: OPEN has seen to that.
-        if self.hot[index].held.access & wanted == 0 { Err(Status::Access) } else { Ok(()) }
+        if self.hot[index].held.access & wanted == 0 { Err(Fault::OpenLacksAccess) } else { Ok(()) }
     }
 
     /// Whether other clients have the file open at all, and to write.
-    pub fn others(&self, client: ClientSlot, file: FileKey) -> (bool, bool) {
+    pub fn others(&self, client: ClientKey, file: FileKey) -> (bool, bool) {
         let mut others = self.opens_of(file).filter(|&index| !self.is_of(index, client));
         let is_writing = |index: u32| self.hot[index as usize].held.access & WRITE != 0;
         match others.next() {
@@ -315,7 +315,7 @@ impl OpenTable {
 
     /// Whether a client has the file open. Looks through the shorter of two lists: the client's
     /// opens, and the file's.
-    pub fn is_open_by(&self, client: ClientSlot, opens: &ClientOpens, file: FileKey) -> bool {
+    pub fn is_open_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> bool {
         let some = |index: u32| (index != NONE).then_some(index);
         let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
         let of_client = std::iter::successors(some(opens.first), next);
@@ -326,7 +326,7 @@ impl OpenTable {
 
     /// The state ids under which a client has the file open. Looks through the shorter of two
     /// lists, as [`OpenTable::is_open_by`].
-    pub fn opens_by(&self, client: ClientSlot, opens: &ClientOpens, file: FileKey) -> Vec<StateId> {
+    pub fn opens_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> Vec<StateId> {
         let is_wanted = |index: &u32| {
             let open = &self.hot[*index as usize];
             open.client == client && open.file == file
@@ -348,17 +348,17 @@ impl OpenTable {
         std::iter::successors(first, move |&index| some(self.cold[index as usize].of_file.next))
     }
 
-    fn is_of(&self, index: u32, client: ClientSlot) -> bool {
+    fn is_of(&self, index: u32, client: ClientKey) -> bool {
         self.hot[index as usize].client == client
     }
 
     /// For whom an open was made, and what it allows.
     pub fn owner(
         &self,
-        client: ClientSlot,
+        client: ClientKey,
         state_id: StateId,
         file: FileKey,
-    ) -> Result<(&[u8], ShareAccess), Status> {
+    ) -> Result<(&[u8], ShareAccess), Fault> {
         let index = self.find(client, state_id, file)?;
         let access = match self.hot[index].held.access {
             super::share::READ => ShareAccess::Read,
@@ -368,19 +368,19 @@ impl OpenTable {
         Ok((&self.cold[index].owner, access))
     }
 
-    fn check_anonymous(&self, file: FileKey, wanted: u8) -> Result<(), Status> {
+    fn check_anonymous(&self, file: FileKey, wanted: u8) -> Result<(), Fault> {
         if self.denying == 0 {
             return Ok(());
         }
         match self.files.get(&file) {
-            Some(opens) if opens.shares.denies(wanted) => Err(Status::Locked),
+            Some(opens) if opens.shares.denies(wanted) => Err(Fault::RangeLocked),
             _ => Ok(()),
         }
     }
 
     /// The slot that a state id names, if it is this client's open of this file.
     #[inline]
-    fn find(&self, client: ClientSlot, state_id: StateId, file: FileKey) -> Result<usize, Status> {
+    fn find(&self, client: ClientKey, state_id: StateId, file: FileKey) -> Result<usize, Fault> {
         let index = (state_id.0 & INDEX_MASK) as usize;
         let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
         match self.hot.get(index) {
@@ -399,28 +399,28 @@ impl OpenTable {
     /// Tells the kinds of bad state ids apart (draft 4.4.1.2, RFC 3010 8.1.3). A state
     /// id never changes in DAFS; OLD_STATEID says that its open has ended.
     #[cold]
-    fn why_not(&self, state_id: StateId) -> Status {
+    fn why_not(&self, state_id: StateId) -> Fault {
         let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
         if state_id.0 >> EPOCH_SHIFT != self.epoch {
-            return Status::StaleStateId;
+            return Fault::StaleState;
         }
         match self.hot.get((state_id.0 & INDEX_MASK) as usize) {
             Some(open) => {
                 let behind = open.generation.wrapping_sub(generation) & GENERATION_MASK;
                 let was_issued = behind != 0 && behind <= GENERATION_MASK / 2;
-                if was_issued { Status::OldStateId } else { Status::BadStateId }
+                if was_issued { Fault::OldState } else { Fault::BadState }
             }
-            None => Status::BadStateId,
+            None => Fault::BadState,
         }
     }
 
     /// Whether a name of the file may be removed (draft 6.5.33).
-    pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Status> {
+    pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Fault> {
         match (self.files.get(&file), mode) {
             (None, _) => Ok(RemoveDecision::Now),
-            (Some(_), RemoveMode::CheckOpen) => Err(Status::DenyDispConflict),
+            (Some(_), RemoveMode::CheckOpen) => Err(Fault::NameHeldOpen),
             (Some(opens), RemoveMode::Unchecked) if opens.shares.denies_remove() => {
-                Err(Status::DenyDispConflict)
+                Err(Fault::NameHeldOpen)
             }
             (Some(_), RemoveMode::Unchecked) => Ok(RemoveDecision::KeepDataUntilLastClose),
         }
@@ -447,13 +447,7 @@ impl OpenTable {
         StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
     }
 
-    fn occupy(
-        &mut self,
-        file: FileKey,
-        client: ClientSlot,
-        held: Reservation,
-        owner: Owner,
-    ) -> u32 {
+    fn occupy(&mut self, file: FileKey, client: ClientKey, held: Reservation, owner: Owner) -> u32 {
         self.count += 1;
         let index = self.free_first;
         if index == NONE {
@@ -497,7 +491,7 @@ impl OpenTable {
 
     fn vacate(&mut self, index: u32) {
         let open = &mut self.hot[index as usize];
-        open.client = ClientSlot::FREE_OPEN;
+        open.client = ClientKey::FREE_OPEN;
         open.generation = open.generation.wrapping_add(1) & GENERATION_MASK;
         self.cold[index as usize].of_client.next = NONE;
         match self.free_last {
@@ -524,20 +518,24 @@ mod tests {
             let mut table = OpenTable::new(1, 8, 8);
             let mut opens: Vec<ClientOpens> = (0..3).map(|_| ClientOpens::default()).collect();
             let mut states = Vec::new();
-            for (client, opens) in (0..).map(ClientSlot).zip(&mut opens) {
-                let access = if client.0 == 1 { ShareAccess::Write } else { ShareAccess::Read };
+            for (client, opens) in (0..).map(ClientKey::of_test).zip(&mut opens) {
+                let access = if client == ClientKey::of_test(1) {
+                    ShareAccess::Write
+                } else {
+                    ShareAccess::Read
+                };
                 let arguments = OpenArguments::plain(file, b"owner", access);
                 states.push(table.open(client, opens, &arguments).unwrap().state_id);
             }
             let mut left = vec![0, 1, 2];
             for ended in order {
-                let (client, opens) = (ClientSlot(ended), &mut opens[ended as usize]);
+                let (client, opens) = (ClientKey::of_test(ended), &mut opens[ended as usize]);
                 table.close(client, opens, states[ended as usize], file).unwrap();
                 left.retain(|client| *client != ended);
                 for asker in 0..4 {
                     let others: Vec<_> = left.iter().filter(|client| **client != asker).collect();
                     let wanted = (!others.is_empty(), others.contains(&&1));
-                    assert_eq!(table.others(ClientSlot(asker), file), wanted, "{order:?}");
+                    assert_eq!(table.others(ClientKey::of_test(asker), file), wanted, "{order:?}");
                 }
             }
             assert_eq!((table.count(), table.file_count()), (0, 0));

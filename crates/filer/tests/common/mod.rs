@@ -1,6 +1,7 @@
 //! What the tests share: a filer, its entropy, and clients that do as they should.
 
 use dafs_filer::*;
+use dafs_ops::Fault;
 use dafs_types::*;
 
 /// Predictable "entropy".
@@ -96,6 +97,52 @@ impl Bench {
         self.authenticate(channel).unwrap();
         self.exchange(channel, RequestClass::Ordinary).unwrap();
         channel
+    }
+
+    pub fn open(
+        &mut self,
+        channel: ChannelId,
+        arguments: &OpenArguments<'_>,
+    ) -> Result<Opened, Fault> {
+        self.filer.open(self.filer.party_of(channel).client, arguments, Moment(0))
+    }
+
+    pub fn open_downgrade(
+        &mut self,
+        channel: ChannelId,
+        state: StateId,
+        file: FileKey,
+        access: ShareAccess,
+        deny: ShareDeny,
+        key: Option<ShareKey>,
+    ) -> Result<(), Fault> {
+        self.filer.open_downgrade(
+            self.filer.party_of(channel).client,
+            state,
+            file,
+            access,
+            deny,
+            key,
+        )
+    }
+
+    pub fn close(
+        &mut self,
+        channel: ChannelId,
+        state: StateId,
+        file: FileKey,
+    ) -> Result<Closed, Fault> {
+        self.filer.close(self.filer.party_of(channel).client, state, file, Moment(0))
+    }
+
+    pub fn check_io(
+        &mut self,
+        channel: ChannelId,
+        state: StateId,
+        file: FileKey,
+        kind: IoKind,
+    ) -> Result<(), Fault> {
+        self.filer.check_io(self.filer.party_of(channel).client, state, file, kind, Moment(0))
     }
 
     /// Closes a channel and returns the files whose last open went with it.

@@ -155,7 +155,7 @@ impl Reactor {
         }
         match self.set_attributes(to, &asked) {
             Ok(now) => Ok(now.into()),
-            Err(NotDone::Failed(status)) => Err(status),
+            Err(NotDone::Failed(fault)) => Err(fault.into()),
             Err(why) => {
                 self.refuse(to, why, Asked::Operation(&operation));
                 Ok(Step::Silent)

@@ -100,7 +100,7 @@ impl Reactor {
             Request::OpenDowngrade(r) => {
                 let (file, state, key) = (r.file, r.state, r.key);
                 let ask = Downgrade { file, state, access: r.access, deny: r.deny, key };
-                let by = self.channel_of(to)?;
+                let by = self.party_of(to)?;
                 self.files().open_downgrade(by, &ask)?;
                 self.answer(to, &Response::OpenDowngrade(Empty))
             }
@@ -111,13 +111,13 @@ impl Reactor {
             Request::GetFencingList(r) => self.ask_for_fence(to, r),
             Request::SetFencingList(r) => self.ask_to_fence(to, r),
             Request::DelegReturn(r) => {
-                let by = self.channel_of(to)?;
+                let by = self.party_of(to)?.client;
                 self.filer.return_delegation(by, r.state, self.life.now())?;
                 self.loans.files().end(&mut self.filer, r.state);
                 self.answer(to, &Response::DelegReturn(Empty))
             }
             Request::DelegPurge(_) => {
-                let by = self.channel_of(to)?;
+                let by = self.party_of(to)?.client;
                 let ended = self.filer.purge_delegations(by, self.life.now())?;
                 tracing::debug!(ended, "delegations of an earlier life are given up");
                 self.answer(to, &Response::DelegPurge(Empty))
@@ -233,12 +233,12 @@ impl Reactor {
     // ---- opens and locks ------------------------------------------------------------
 
     fn ask_to_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
-        let by = self.channel_of(to)?;
+        let by = self.party_of(to)?;
         self.follow_up();
         let now = match self.files().closes_alone(by, ask)? {
             // What else happens, happens once the answer is out.
             Some(key) => {
-                self.afterwards.close(Closing { channel: by, state: ask.state, key });
+                self.afterwards.close(Closing { client: by.client, state: ask.state, key });
                 return self.answer(to, &Response::Close(Empty));
             }
             None => self.files().close(by, ask)?,
@@ -247,7 +247,7 @@ impl Reactor {
     }
 
     fn ask_to_abort(&mut self, to: ReplyTo, ask: &LockSpan) -> Result<(), NotDone> {
-        let by = self.channel_of(to)?;
+        let by = self.party_of(to)?;
         match self.files().abort_lock(by, ask)? {
             Aborted::Done(outcome) => self.report(to, outcome),
             Aborted::RollsBack(rollbacks) => {
@@ -260,7 +260,7 @@ impl Reactor {
     }
 
     fn ask_to_unlock(&mut self, to: ReplyTo, request: &Unlock) -> Result<(), NotDone> {
-        let by = self.channel_of(to)?;
+        let by = self.party_of(to)?;
         let Unlock { file, state, offset, length, .. } = *request;
         let now = self.files().unlock(by, &LockSpan { file, state, offset, length })?;
         self.follow(to, now)
@@ -281,7 +281,7 @@ impl Reactor {
 
     /// HAND_OVER.
     fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
-        let reader = Reader::of(&self.channels, to)?;
+        let reader = Reader::of(&self.channels, &self.filer, to)?;
         let (mut files, givers) = self.files_and_givers();
         if let Some(flush) = files.begin_hand_over(givers.0, &reader, request)? {
             self.start(Task::new(to, Work::Flush(flush)));
@@ -301,7 +301,7 @@ impl Reactor {
     ) -> Step {
         self.give_back(file, true);
         let reader = match written {
-            Ok(()) => Reader::of(&self.channels, to),
+            Ok(()) => Reader::of(&self.channels, &self.filer, to),
             Err(_) => Err(Status::Resource),
         };
         let (mut files, givers) = self.files_and_givers();

@@ -222,8 +222,8 @@ impl Reactor {
         let operation =
             self.back(endpoint).filter(|back| back.is_proven).map(|back| back.operation);
         let channel = operation.and_then(|operation| self.channels.get(operation));
-        if let Some(id) = channel.map(|channel| channel.id) {
-            self.filer.back_channel_up(id);
+        if let Some(client) = channel.map(|channel| channel.party.client) {
+            self.filer.can_recall(client);
         }
     }
 

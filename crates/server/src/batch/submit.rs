@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use dafs_filer::{BatchRequest, DeviceLoad, FileKey, IoKind, Submission, completions_in};
+use dafs_filer::{
+    BatchRequest, ClientKey, DeviceLoad, FileKey, IoKind, Submission, completions_in,
+};
 use dafs_types::{FileHandle, SessionId, ShareAccess, StateId, Status};
 use dafs_wire::messages::{BatchRequest as WireRequest, BatchSubmit, Completions, Empty, HurryUp};
 use dafs_wire::{Array, Response};
@@ -21,8 +23,8 @@ impl Reactor {
         request: &BatchSubmit<'_>,
     ) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        self.filer.may_move(id)?;
+        let client = self.party_of(answer)?.client;
+        self.filer.may_move(client)?;
         let batch = Batch {
             requests: request
                 .requests
@@ -150,8 +152,11 @@ impl Reactor {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<FileKey, Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let client = self.party_of(answer)?.client;
         let key = if state == StateId::ANONYMOUS {
+            if client == ClientKey::NOBODY {
+                return Err(Status::NotAuthenticated);
+            }
             if answer.is_acting {
                 // When the data moves, credentials of a stream may be others, or none.
                 return Err(Status::NotSupp);
@@ -167,7 +172,7 @@ impl Reactor {
             // The filer tells stale, old and plainly wrong state ids apart.
             self.opened.key_of(state, handle)
         };
-        self.filer.check_io(id, state, key, kind)?;
+        self.filer.check_io(client, state, key, kind, self.life.now())?;
         Ok(key)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{ChannelId, Registration};
+use dafs_filer::{Party, Registration};
 use dafs_types::{Credentials, Status};
 use dafs_wire::Response;
 use dafs_wire::messages::{Empty, RegisterCred, RegisterCredResult, ReleaseCred};
@@ -33,17 +33,17 @@ impl Reactor {
     /// BAD_SESSION if the connection is gone.
     #[inline]
     pub(crate) fn caller(&self, to: ReplyTo) -> Result<Caller, Status> {
-        let channel = self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
-        Ok(Caller { who: self.who(to), channel })
+        let party = self.party_of(to)?;
+        Ok(Caller { who: self.who(to), party })
     }
 
-    /// The filer's name for the connection that a request came over.
+    /// As whom the filer knows whoever has sent a request.
     ///
     /// # Errors
-    /// BAD_SESSION if it is gone.
+    /// BAD_SESSION if its connection is gone.
     #[inline]
-    pub(crate) fn channel_of(&self, to: ReplyTo) -> Result<ChannelId, Status> {
-        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
+    pub(crate) fn party_of(&self, to: ReplyTo) -> Result<Party, Status> {
+        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
     }
 
     pub(crate) fn register_credentials(

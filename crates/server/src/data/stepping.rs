@@ -1,6 +1,6 @@
 //! Tasks: started, parked, resumed, ended.
 
-use dafs_filer::IoKind;
+use dafs_filer::{ClientKey, IoKind};
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob, Progress, SizeStep};
 use dafs_types::{FileHandle, StateId, Status};
@@ -32,7 +32,12 @@ impl Reactor {
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         if let Some(recent) = channel.recent.find(state, handle) {
             let undo_seen = self.undo_seen();
-            return Ok(recent.pass(&mut self.filer, channel.id, kind, undo_seen)?);
+            return Ok(recent.pass(
+                &mut self.filer,
+                channel.party.client,
+                kind,
+                (undo_seen, self.life.now()),
+            )?);
         }
         self.find_io_file(answer, state, handle, kind)
     }
@@ -46,9 +51,13 @@ impl Reactor {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
-        let by = self.channel_of(to)?;
+        let by = self.party_of(to)?;
         let Some(recent) = self.files().opened_file(by, state, handle, kind)? else {
             let by = self.caller(to)?;
+            if by.party.client == ClientKey::NOBODY {
+                // Its session has ended since it was let in.
+                return Err(Status::NotAuthenticated.into());
+            }
             return self.files().unopened_file(&by, state, handle, kind);
         };
         if let Some(channel) = self.channels.get_mut(to.endpoint) {
@@ -69,7 +78,7 @@ impl Reactor {
         if self.filer.has_no_locks() {
             return Ok(());
         }
-        self.files().check_locks_of(state, handle, reach, kind)
+        Ok(self.files().check_locks_of(state, handle, reach, kind)?)
     }
 
     pub(crate) fn give_back(&mut self, file: CachedFile, borrowed: bool) {
@@ -293,7 +302,7 @@ impl Reactor {
         if self.push_commit(&mut task.ticket).is_none() {
             return Step::Wait(Wait::File(task.file));
         }
-        let by = self.channel_of(answer).ok();
+        let by = self.party_of(answer).ok();
         Step::Done(self.files().finish_times(by, task))
     }
 
@@ -330,7 +339,7 @@ impl Reactor {
         task: &SizeTask,
         result: Result<(), StoreError>,
     ) -> Step {
-        let by = self.channel_of(answer).ok();
+        let by = self.party_of(answer).ok();
         self.files().finish_size(by, task, result).into()
     }
 }

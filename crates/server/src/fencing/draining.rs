@@ -32,20 +32,21 @@ impl UnderWay<'_> {
     /// Everything of it.
     pub fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
-        let channel_of = |endpoint| self.channels.get(endpoint).map(|channel| channel.id);
+        let fence_of =
+            |endpoint| self.channels.get(endpoint).and_then(|channel| channel.party.fence);
         for (id, task) in self.tasks.iter() {
-            let channel = channel_of(task.reply_to.endpoint);
+            let fence = fence_of(task.reply_to.endpoint);
             if let (Some(file), false) = (task.work.file(), passes_again(&task.work)) {
                 let (operation, file) = (operation_of_task(id), self.cache.handle(file));
-                running.push(RunningRequest { operation, channel, file });
+                running.push(RunningRequest { operation, fence, file });
             }
         }
         for (id, lent) in self.loans.iter() {
             // What was gathered before shows nothing that comes after.
             let pin = lent.loan.first_pin();
             if let Some(file) = pin.and_then(|pin| self.cache.pinned_file(pin)) {
-                let (operation, channel) = (operation_of_loan(id), channel_of(lent.endpoint));
-                running.push(RunningRequest { operation, channel, file });
+                let (operation, fence) = (operation_of_loan(id), fence_of(lent.endpoint));
+                running.push(RunningRequest { operation, fence, file });
             }
         }
         if let Some(ledger) = self.ledger {
@@ -117,9 +118,9 @@ impl Fencing {
                 let is_settled = ledger.as_mut().is_none_or(|ledger| ledger.is_settled(ticket));
                 is_settled.then(|| (ticket, Outcome::done(Ended::Fenced)))
             }
-            FenceAction::Failed { request, status } => {
+            FenceAction::Failed { request, fault } => {
                 let ticket = self.changes.remove(&request)?.ticket?;
-                Some((ticket, Outcome::failed(status)))
+                Some((ticket, Outcome::failed(fault)))
             }
         }
     }

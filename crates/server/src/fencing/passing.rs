@@ -94,14 +94,14 @@ impl Reactor {
         if !self.filer.has_fences() {
             return Ok(());
         }
-        let channel = self.channels.get(answer.endpoint).map(|channel| channel.id);
-        self.filer.pass_fence(channel, file)
+        let party = self.party_of(answer).unwrap_or_default();
+        Ok(self.filer.pass_fence(party.fence, file)?)
     }
 
     /// Whether a request that waited may not go on.
     pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
         self.filer.has_fences() && {
-            let by = self.channel_of(answer).ok();
+            let by = self.party_of(answer).ok();
             self.files().is_barred(by, file)
         }
     }

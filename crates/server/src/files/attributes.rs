@@ -6,14 +6,12 @@
 use std::sync::Arc;
 
 use dafs_filer::{IoKind, Touch};
-use dafs_ops::{AttributeSet, Partial, Set, SetAttributes};
+use dafs_ops::{AttributeSet, Fault, Partial, Set, SetAttributes};
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
 };
-use dafs_types::{
-    AccessMask, FileAttributes, FileHandle, ShareAccess, Stability, StateId, Status, limits,
-};
+use dafs_types::{AccessMask, FileAttributes, FileHandle, ShareAccess, Stability, StateId, limits};
 
 use crate::caller::{Asker, Caller};
 use crate::delegations::Told;
@@ -113,13 +111,13 @@ impl Files<'_> {
     ) -> Result<Now<Outcome>, NotDone> {
         let (state, handle) = (ask.state, &ask.file);
         if size > limits::FILE_OFFSET_MAX {
-            return Err(Status::FBig.into());
+            return Err(Fault::TooBig.into());
         }
         self.check_locks(state, handle, (size, limits::FILE_OFFSET_MAX - size), IoKind::Write)?;
         if state == StateId::ANONYMOUS {
             let granted = by.store().access(by, handle, AccessMask::MODIFY)?;
             if granted != AccessMask::MODIFY {
-                return Err(Status::Access.into());
+                return Err(Fault::Access.into());
             }
         } else {
             self.check_state(by, state, handle, IoKind::Write)?;

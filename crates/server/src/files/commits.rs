@@ -2,8 +2,8 @@
 //!
 //! Invariant: who is told that data was lost is noted to have heard in the same step.
 
-use dafs_filer::ChannelId;
-use dafs_ops::{Appended, Commit, Committed};
+use dafs_filer::Party;
+use dafs_ops::{Appended, Commit, Committed, Fault};
 use dafs_store::StoreError;
 use dafs_store::cache::Progress;
 use dafs_types::{ShareAccess, Stability, Status};
@@ -15,7 +15,7 @@ use crate::outcome::{Ended, Now, Outcome};
 
 impl Files<'_> {
     /// Has what was written to a part of a file go to stable storage.
-    pub fn commit(&mut self, by: &Caller, ask: &Commit) -> Result<Now<Outcome>, Status> {
+    pub fn commit(&mut self, by: &Caller, ask: &Commit) -> Result<Now<Outcome>, Fault> {
         let (file, borrowed) = match self.cache.find(&ask.file) {
             Some(file) => {
                 self.check_use(by, &ask.file)?;
@@ -24,7 +24,7 @@ impl Files<'_> {
             // Nothing of it is in the cache; what was written before is the kernel's.
             None => (self.borrow_file(by, &ask.file, ShareAccess::Write)?.file, true),
         };
-        let (stable, listener) = (Stability::FileSync, self.listener(by.channel, file));
+        let (stable, listener) = (Stability::FileSync, self.listener(by.party, file));
         let ticket = self.cache.commit_begin(file, ask.offset, ask.length, stable, listener);
         let then = Then::Committed;
         Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed, then })))
@@ -34,7 +34,7 @@ impl Files<'_> {
     /// to, and what has moved by that. The client may be gone by now.
     pub fn finish_commit(
         &mut self,
-        by: Option<ChannelId>,
+        by: Option<Party>,
         task: &CommitTask,
         result: Result<(), StoreError>,
     ) -> (Now<Outcome>, Option<Progress>) {
@@ -57,7 +57,7 @@ impl Files<'_> {
         (now, moved)
     }
 
-    fn finish_committed(&mut self, by: Option<ChannelId>, then: Then) -> Now<Outcome> {
+    fn finish_committed(&mut self, by: Option<Party>, then: Then) -> Now<Outcome> {
         let ended = match then {
             Then::Written { length, stability } => Ended::Written(self.written(length, stability)),
             Then::Appended { offset, stability: committed, .. } => {
@@ -65,7 +65,7 @@ impl Files<'_> {
                 Ended::Appended(Appended { offset, committed, verifier })
             }
             Then::Ending(ending) => {
-                let ended = by.ok_or(Status::BadSession);
+                let ended = by.ok_or(Fault::from(Status::BadSession));
                 let ended = ended.and_then(|by| self.end_now(by, &ending));
                 return ended.unwrap_or_else(|status| Now::Done(Outcome::failed(status)));
             }

@@ -1,7 +1,7 @@
 //! Delegations that are granted, or claimed.
 
 use dafs_filer::{DelegationWish, FileKey, GrantedDelegation};
-use dafs_types::Status;
+use dafs_ops::Fault;
 
 use crate::caller::Caller;
 use crate::delegations::FreshOpen;
@@ -25,7 +25,7 @@ impl Files<'_> {
             return None;
         }
         let wish = self.delegation_wish(by, can_recall, open);
-        let granted = self.filer.grant_delegation(by.channel, &wish, self.now)?;
+        let granted = self.filer.grant_delegation(by.party.client, &wish, self.now)?;
         self.delegations.enter(open.handle, open.file.clone());
         Some(granted)
     }
@@ -36,9 +36,9 @@ impl Files<'_> {
         by: &Caller,
         can_recall: bool,
         open: &FreshOpen<'_>,
-    ) -> Result<GrantedDelegation, Status> {
+    ) -> Result<GrantedDelegation, Fault> {
         let wish = self.delegation_wish(by, can_recall, open);
-        let granted = self.filer.claim_delegation(by.channel, &wish, self.now)?;
+        let granted = self.filer.claim_delegation(by.party.client, &wish, self.now)?;
         self.delegations.enter(open.handle, open.file.clone());
         Ok(granted)
     }

@@ -1,7 +1,8 @@
 //! Fencing lists as whoever may see them asks for them.
 
 use dafs_filer::{FenceAuthority, FenceId, FencedObject};
-use dafs_types::{FileHandle, Status};
+use dafs_ops::Fault;
+use dafs_types::FileHandle;
 
 use crate::caller::Caller;
 use crate::files::Files;
@@ -13,7 +14,7 @@ impl Files<'_> {
         by: &Caller,
         is_trusted: bool,
         file: &FileHandle,
-    ) -> Result<Vec<FenceId>, Status> {
+    ) -> Result<Vec<FenceId>, Fault> {
         let object = FencedObject::asked_for(file);
         let authority = self.fence_authority(by, is_trusted, file)?;
         Ok(self.filer.fencing_list(&object, authority)?.to_vec())
@@ -25,7 +26,7 @@ impl Files<'_> {
         by: &Caller,
         is_trusted: bool,
         file: &FileHandle,
-    ) -> Result<FenceAuthority, Status> {
+    ) -> Result<FenceAuthority, Fault> {
         let is_owner = match FencedObject::asked_for(file) {
             FencedObject::FileSystem(_) => false,
             FencedObject::File(_) => self.attributes_of(by, file)?.uid == by.uid(),

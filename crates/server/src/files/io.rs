@@ -3,10 +3,11 @@
 //! Invariant: a file is handed out for a read or write only after the state id, the locks of
 //! others, and for whoever has no open the store and the delegations, have let it through.
 
-use dafs_filer::{ChannelId, Filer, IoKind, Touch};
+use dafs_filer::{ClientKey, Filer, IoKind, Party, Touch};
+use dafs_ops::Fault;
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
-use dafs_types::{AccessMask, FileHandle, ShareAccess, StateId, Status, limits};
+use dafs_types::{AccessMask, FileHandle, Moment, ShareAccess, StateId, limits};
 
 use crate::caller::Caller;
 use crate::files::Files;
@@ -57,11 +58,11 @@ impl RecentFile {
     pub fn pass(
         &self,
         filer: &mut Filer,
-        by: ChannelId,
+        by: ClientKey,
         kind: IoKind,
-        undo_seen: UndoSeen,
-    ) -> Result<IoFile, Status> {
-        filer.check_io(by, self.state, dafs_filer::FileKey(self.key.0), kind)?;
+        (undo_seen, now): (UndoSeen, Moment),
+    ) -> Result<IoFile, Fault> {
+        filer.check_io(by, self.state, dafs_filer::FileKey(self.key.0), kind, now)?;
         Ok(self.opened(undo_seen))
     }
 
@@ -77,11 +78,11 @@ impl Files<'_> {
     /// open's: then [`Files::unopened_file`] has the file.
     pub fn opened_file(
         &mut self,
-        by: ChannelId,
+        by: Party,
         state: StateId,
         handle: &FileHandle,
         kind: IoKind,
-    ) -> Result<Option<RecentFile>, Status> {
+    ) -> Result<Option<RecentFile>, Fault> {
         if state == StateId::ANONYMOUS {
             return Ok(None);
         }
@@ -90,8 +91,8 @@ impl Files<'_> {
             return Ok(None);
         }
         // The filer tells stale, old and plainly wrong state ids apart.
-        self.filer.check_io(by, state, self.opened.key_of(state, handle), kind)?;
-        let record = record.ok_or(Status::BadStateId)?;
+        self.filer.check_io(by.client, state, self.opened.key_of(state, handle), kind, self.now)?;
+        let record = record.ok_or(Fault::BadState)?;
         Ok(Some(RecentFile { state, handle: *handle, key: record.key, file: record.file }))
     }
 
@@ -118,7 +119,7 @@ impl Files<'_> {
     ) -> Result<IoFile, NotDone> {
         let file = by.store().open(by, handle, access_for(kind))?;
         let key = dafs_filer::FileKey(file.key().0);
-        self.filer.check_io(by.channel, StateId::ANONYMOUS, key, kind)?;
+        self.filer.check_io(by.party.client, StateId::ANONYMOUS, key, kind, self.now)?;
         let touch = match kind {
             IoKind::Read => Touch::Read,
             IoKind::Write => Touch::Write,
@@ -137,8 +138,14 @@ impl Files<'_> {
         state: StateId,
         handle: &FileHandle,
         kind: IoKind,
-    ) -> Result<IoFile, Status> {
-        self.filer.check_io(by.channel, state, self.delegations.key_of(handle), kind)?;
+    ) -> Result<IoFile, Fault> {
+        self.filer.check_io(
+            by.party.client,
+            state,
+            self.delegations.key_of(handle),
+            kind,
+            self.now,
+        )?;
         self.borrow_file(by, handle, access_for(kind))
     }
 
@@ -148,7 +155,7 @@ impl Files<'_> {
         by: &Caller,
         handle: &FileHandle,
         access: ShareAccess,
-    ) -> Result<IoFile, Status> {
+    ) -> Result<IoFile, Fault> {
         let file = by.store().open(by, handle, access)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
@@ -158,15 +165,15 @@ impl Files<'_> {
     /// Whether a file's data is any business of the asker's: they may read or write it, or own it,
     /// or have it open since they might. A handle alone, which says where the file is, does not
     /// let anybody have the server sync it, fetch it or drop it.
-    pub fn check_use(&self, by: &Caller, handle: &FileHandle) -> Result<(), Status> {
+    pub fn check_use(&self, by: &Caller, handle: &FileHandle) -> Result<(), Fault> {
         let rights = AccessMask::READ | AccessMask::MODIFY;
         if by.store().access(by, handle, rights)? != AccessMask::default() {
             return Ok(());
         }
         let key = self.opened.key(handle);
-        let is_open = key.is_some_and(|key| self.filer.is_open_by(by.channel, key));
+        let is_open = key.is_some_and(|key| self.filer.is_open_by(by.party.client, key));
         let is_own = || by.store().attributes(by, handle).is_ok_and(|found| found.uid == by.uid());
-        if is_open || is_own() { Ok(()) } else { Err(Status::Access) }
+        if is_open || is_own() { Ok(()) } else { Err(Fault::Access) }
     }
 
     /// Whether locks of others let a read or write through. Nearly free while there are none.
@@ -177,7 +184,7 @@ impl Files<'_> {
         handle: &FileHandle,
         (offset, length): (u64, u64),
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         if self.filer.has_no_locks() {
             return Ok(());
         }
@@ -191,7 +198,7 @@ impl Files<'_> {
         handle: &FileHandle,
         (offset, length): (u64, u64),
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         // Locks outlive opens only on record, and those keep their file.
         let locked = || self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle));
         let Some(key) = self.opened.key(handle).or_else(locked) else { return Ok(()) };
@@ -205,22 +212,34 @@ impl Files<'_> {
         state: StateId,
         handle: &FileHandle,
         kind: IoKind,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Fault> {
         if self.opened.record(state).is_none() && self.filer.is_of_delegation(state) {
-            self.filer.check_io(by.channel, state, self.delegations.key_of(handle), kind)?;
+            self.filer.check_io(
+                by.party.client,
+                state,
+                self.delegations.key_of(handle),
+                kind,
+                self.now,
+            )?;
             by.store().open(by, handle, access_for(kind))?;
             return Ok(());
         }
-        self.filer.check_io(by.channel, state, self.opened.key_of(state, handle), kind)?;
-        self.opened.record(state).map(|_| ()).ok_or(Status::BadStateId)
+        self.filer.check_io(
+            by.party.client,
+            state,
+            self.opened.key_of(state, handle),
+            kind,
+            self.now,
+        )?;
+        self.opened.record(state).map(|_| ()).ok_or(Fault::BadState)
     }
 
     /// Whether a request that waited may not go on: its client is fenced out by now. One whose
     /// client is gone counts as of a client without an identity.
-    pub fn is_barred(&mut self, by: Option<ChannelId>, file: CachedFile) -> bool {
+    pub fn is_barred(&mut self, by: Option<Party>, file: CachedFile) -> bool {
         self.filer.has_fences() && {
             let handle = self.cache.handle(file);
-            self.filer.pass_fence(by, &handle).is_err()
+            self.filer.pass_fence(by.and_then(|by| by.fence), &handle).is_err()
         }
     }
 }
@@ -234,13 +253,13 @@ fn access_for(kind: IoKind) -> ShareAccess {
 
 /// Whether a request may be about such a range at all.
 #[inline]
-pub(crate) fn check_range(offset: u64, length: u32) -> Result<(), Status> {
+pub(crate) fn check_range(offset: u64, length: u32) -> Result<(), Fault> {
     if length > limits::TRANSFER_BYTES_MAX {
-        return Err(Status::Inval);
+        return Err(Fault::Invalid);
     }
     match offset.checked_add(u64::from(length)) {
         Some(end) if end <= limits::FILE_OFFSET_MAX => Ok(()),
-        _ => Err(Status::FBig),
+        _ => Err(Fault::TooBig),
     }
 }
 

@@ -6,10 +6,10 @@ use dafs_filer::locks::{
     ByteRange, Claim, LockAction, LockAnswer, LockAttributes, LockConflict, LockMode, LockRequest,
     LockTestAnswer, RollbackId, Wait,
 };
-use dafs_filer::{ChannelId, FileKey, Touch};
+use dafs_filer::{FileKey, Party, Touch};
 use dafs_journal::RecordNumber;
-use dafs_ops::{Conflict, Lock, LockClaim, LockSpan, Partial, TestLock};
-use dafs_types::{FileHandle, Stability, Status};
+use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockSpan, Partial, TestLock};
+use dafs_types::{FileHandle, Stability};
 
 use crate::caller::Caller;
 use crate::files::left::{CommitTask, Ending, GrantTask, Left, Then};
@@ -35,7 +35,7 @@ impl Files<'_> {
             LockClaim::Repair => Claim::Repair,
         };
         let wait = match ask.waits && claim == Claim::New {
-            true => Wait::Poll(self.lock_waits.name_of(by.channel, ask, mode)),
+            true => Wait::Poll(self.lock_waits.name_of(by.party.fence, ask, mode)),
             false => Wait::No,
         };
         let wanted = LockRequest {
@@ -47,19 +47,20 @@ impl Files<'_> {
             claim,
             wait,
         };
-        let granted = self.filer.lock(by.channel, ask.state, &wanted, self.now);
+        let granted = self.filer.lock(by.party.client, ask.state, &wanted, self.now);
         let mut after = self.act_on_locks();
         let is_waiting = matches!(granted, Ok(LockAnswer::Waiting { .. }));
         if let (Wait::Poll(waiter), false) = (wait, is_waiting) {
             self.lock_waits.forget(waiter);
         }
-        let status = granted.as_ref().map_or_else(|status| *status, LockAnswer::status);
-        match granted? {
+        let granted = granted?;
+        let fault = granted.fault();
+        match granted {
             LockAnswer::Granted => {
-                let range = ByteRange::new(ask.offset, ask.length).ok_or(Status::Inval)?;
+                let range = ByteRange::new(ask.offset, ask.length).ok_or(Fault::Invalid)?;
                 let file = self.opened.record(ask.state).map(|record| record.file);
                 if wanted.attributes == LockAttributes::PLAIN {
-                    after = after.max(self.record_locker(by.channel));
+                    after = after.max(self.record_locker(by.party.client));
                 }
                 let grant = GrantTask { file, range, mode, after };
                 Ok(match grant.waits(self.under_way) {
@@ -70,11 +71,12 @@ impl Files<'_> {
             LockAnswer::Denied(conflict)
             | LockAnswer::Broken(conflict)
             | LockAnswer::Waiting { conflict, .. } => {
-                let refused = Outcome::refused(status, in_the_way(conflict));
+                let refused =
+                    Outcome::refused(fault.unwrap_or(Fault::Denied), in_the_way(conflict));
                 // What the request has changed is written down before it is told.
                 Ok(Now::Done(Outcome { after, ..refused }))
             }
-            LockAnswer::Deadlock(_) => Err(status.into()),
+            LockAnswer::Deadlock(_) => Err(Fault::Deadlock.into()),
         }
     }
 
@@ -91,60 +93,60 @@ impl Files<'_> {
             claim: Claim::New,
             wait: Wait::No,
         };
-        match self.filer.lock_test(by.channel, ask.owner, &wanted)? {
+        match self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)? {
             LockTestAnswer::Free => Ok(()),
             LockTestAnswer::Denied(conflict) => {
-                Err(NotDone::partly(Status::Denied, in_the_way(conflict)))
+                Err(NotDone::partly(Fault::Denied, in_the_way(conflict)))
             }
             LockTestAnswer::Broken(conflict) => {
-                Err(NotDone::partly(Status::LockBroken, in_the_way(conflict)))
+                Err(NotDone::partly(Fault::LockBroken, in_the_way(conflict)))
             }
         }
     }
 
     /// Ends locks.
-    pub fn unlock(&mut self, channel: ChannelId, ask: &LockSpan) -> Result<Now<Outcome>, Status> {
+    pub fn unlock(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
-            return self.end_undo(channel, &ask.file, Ending::Unlock(*ask));
+            return self.end_undo(by, &ask.file, Ending::Unlock(*ask));
         }
-        self.unlock_now(channel, ask)
+        self.unlock_now(by, ask)
     }
 
     /// What was changed under auto-recovery locks is final once they end: so it goes to stable
     /// storage first, or a loss of power could leave part of it.
     pub fn end_undo(
         &mut self,
-        channel: ChannelId,
+        by: Party,
         handle: &FileHandle,
         ending: Ending,
-    ) -> Result<Now<Outcome>, Status> {
-        let Some(file) = self.cache.find(handle) else { return self.end_now(channel, &ending) };
-        let listener = self.listener(channel, file);
+    ) -> Result<Now<Outcome>, Fault> {
+        let Some(file) = self.cache.find(handle) else { return self.end_now(by, &ending) };
+        let listener = self.listener(by, file);
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync, listener);
         let then = Then::Ending(ending);
         Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
     /// What was changed is on stable storage.
-    pub fn end_now(&mut self, channel: ChannelId, ending: &Ending) -> Result<Now<Outcome>, Status> {
+    pub fn end_now(&mut self, by: Party, ending: &Ending) -> Result<Now<Outcome>, Fault> {
         match ending {
-            Ending::Unlock(ask) => self.unlock_now(channel, ask),
-            Ending::Close(ask) => self.close_now(channel, ask),
+            Ending::Unlock(ask) => self.unlock_now(by, ask),
+            Ending::Close(ask) => self.close_now(by, ask),
         }
     }
 
-    fn unlock_now(&mut self, channel: ChannelId, ask: &LockSpan) -> Result<Now<Outcome>, Status> {
+    fn unlock_now(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
         let wanted = self.range_request(ask);
-        let unlocked = self.filer.unlock(channel, ask.state, &wanted, self.now);
+        let unlocked = self.filer.unlock(by.client, ask.state, &wanted, self.now);
         let after = self.act_on_locks();
         unlocked?;
         Ok(Now::done(Ended::Unlocked, after))
     }
 
     /// Ends locks and takes back what was changed under them.
-    pub fn abort_lock(&mut self, channel: ChannelId, ask: &LockSpan) -> Result<Aborted, Status> {
+    pub fn abort_lock(&mut self, by: Party, ask: &LockSpan) -> Result<Aborted, Fault> {
         let wanted = self.range_request(ask);
-        let aborted = self.filer.abort_lock(channel, ask.state, &wanted);
+        let aborted = self.filer.abort_lock(by.client, ask.state, &wanted);
         let after = self.act_on_locks();
         let rollbacks = aborted?;
         Ok(match rollbacks.is_empty() || self.ledger.is_none() {

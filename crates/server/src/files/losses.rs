@@ -13,7 +13,7 @@
 //! what it has written. Sessions that have no open of the
 //! file hear of what nobody was told; what else they have lost the write verifier tells them.
 
-use dafs_filer::ChannelId;
+use dafs_filer::Party;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_types::StateId;
@@ -22,13 +22,13 @@ use crate::files::Files;
 
 impl Files<'_> {
     /// Whom a request of a client about a file tells.
-    pub fn listener(&self, channel: ChannelId, file: CachedFile) -> Listener {
+    pub fn listener(&self, by: Party, file: CachedFile) -> Listener {
         let count = self.cache.losses(file);
         if count == 0 {
             // The usual case.
             return Listener::Anybody;
         }
-        let opens = self.own_opens(channel, file);
+        let opens = self.own_opens(by, file);
         let records = opens.iter().filter_map(|state| self.opened.record(*state));
         let mut heard = records.map(|record| record.heard);
         let Some(first) = heard.next() else { return Listener::Anybody };
@@ -37,12 +37,12 @@ impl Files<'_> {
     }
 
     /// The same for a request that has waited: its client may be gone.
-    pub fn listener_of(&self, by: Option<ChannelId>, file: CachedFile) -> Listener {
+    pub fn listener_of(&self, by: Option<Party>, file: CachedFile) -> Listener {
         by.map_or(Listener::Nobody, |by| self.listener(by, file))
     }
 
     /// A loss of a file that a client has not heard of. It is told now.
-    pub fn take_loss(&mut self, by: Option<ChannelId>, file: CachedFile) -> Option<StoreError> {
+    pub fn take_loss(&mut self, by: Option<Party>, file: CachedFile) -> Option<StoreError> {
         let listener = self.listener_of(by, file);
         let error = self.cache.take_loss(file, listener)?;
         if let Some(by) = by {
@@ -52,25 +52,25 @@ impl Files<'_> {
     }
 
     /// A client hears of all that was lost of a file so far.
-    pub fn note_heard(&mut self, channel: ChannelId, file: CachedFile) {
+    pub fn note_heard(&mut self, by: Party, file: CachedFile) {
         let count = self.cache.losses(file);
-        for state in self.own_opens(channel, file) {
+        for state in self.own_opens(by, file) {
             self.opened.note_heard(state, count);
         }
     }
 
     /// What of the losses of a file a client need not hear by an open that it makes now: no less
     /// than its other opens have heard.
-    pub fn heard_at_open(&self, channel: ChannelId, file: CachedFile) -> u32 {
-        match self.listener(channel, file) {
+    pub fn heard_at_open(&self, by: Party, file: CachedFile) -> u32 {
+        match self.listener(by, file) {
             Listener::Who(heard) if heard != self.cache.losses(file) => heard,
             _ => self.cache.losses_before_open(file),
         }
     }
 
     /// A client's opens of a file.
-    fn own_opens(&self, channel: ChannelId, file: CachedFile) -> Vec<StateId> {
+    fn own_opens(&self, by: Party, file: CachedFile) -> Vec<StateId> {
         let key = self.opened.key(&self.cache.handle(file));
-        key.map_or_else(Vec::new, |key| self.filer.opens_by(channel, key))
+        key.map_or_else(Vec::new, |key| self.filer.opens_by(by.client, key))
     }
 }

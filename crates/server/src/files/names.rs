@@ -4,10 +4,11 @@
 //! hold open has a say.
 
 use dafs_filer::{RemoveDecision, Touch};
+use dafs_ops::Fault;
 use dafs_store::{
     Created, ExtraChanges, ExtrasWanted, FileVersion, ListEntry, NewNode, Renamed, StoreError,
 };
-use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttributes, Status};
+use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttributes};
 
 use crate::caller::Caller;
 use crate::files::Files;
@@ -34,7 +35,7 @@ impl Files<'_> {
         (directory, name): Named<'_>,
         node: NewNode<'_>,
         settings: &SetAttributes,
-    ) -> Result<Created, Status> {
+    ) -> Result<Created, Fault> {
         let (changes, extras) = changes_in(settings)?;
         let created = by.store().create_node(by, directory, name, node, &changes)?;
         self.outfit(by, (directory, name), &created, &extras)?;
@@ -49,7 +50,7 @@ impl Files<'_> {
         (directory, name): Named<'_>,
         created: &Created,
         extras: &ExtraChanges,
-    ) -> Result<bool, Status> {
+    ) -> Result<bool, Fault> {
         if extras.is_empty() || !created.is_new {
             return Ok(false);
         }
@@ -84,7 +85,7 @@ impl Files<'_> {
         (directory, name): Named<'_>,
         mode: RemoveMode,
     ) -> Result<Removed, NotDone> {
-        self.filer.may_take(by.channel)?;
+        self.filer.may_take(by.party.client, self.now)?;
         let mut refused = Ok(());
         let removed = by.store().remove_if(by, directory, name, &mut |object| {
             refused = self.may_go(by, object, mode);
@@ -92,7 +93,7 @@ impl Files<'_> {
         })?;
         let Some(removed) = removed else {
             refused?;
-            return Err(Status::ServerFault.into());
+            return Err(Fault::Broken.into());
         };
         if removed.was_last {
             self.forget_object(&removed.handle);
@@ -108,7 +109,7 @@ impl Files<'_> {
         (source, old): Named<'_>,
         (target, new): Named<'_>,
     ) -> Result<Renamed, NotDone> {
-        self.filer.may_take(by.channel)?;
+        self.filer.may_take(by.party.client, self.now)?;
         match by.store().lookup(by, target, new) {
             Ok(object) => self.may_go(by, &object.handle, RemoveMode::Unchecked)?,
             Err(StoreError::NotFound) => {}
@@ -139,7 +140,7 @@ impl Files<'_> {
     }
 
     /// Whether those who have the object open let its name go.
-    fn may_remove(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Status> {
+    fn may_remove(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Fault> {
         let Some(key) = self.opened.key(handle) else { return Ok(()) };
         match self.filer.remove_check(key, mode)? {
             RemoveDecision::Now | RemoveDecision::KeepDataUntilLastClose => Ok(()),

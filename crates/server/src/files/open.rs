@@ -5,19 +5,17 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{
-    ChannelId, Closed, DelegationKind, GrantedDelegation, IoKind, OpenArguments, Touch,
-};
+use dafs_filer::{Closed, DelegationKind, GrantedDelegation, IoKind, OpenArguments, Party, Touch};
 use dafs_journal::RecordNumber;
 use dafs_ops::{
-    AttributeSet, Claim, Close, Creation, Delegated, Delegation, Downgrade, Open, Opened, Partial,
-    Walked,
+    AttributeSet, Claim, Close, Creation, Delegated, Delegation, Downgrade, Fault, Open, Opened,
+    Partial, Walked,
 };
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_store::{AttributeChanges, ExtraChanges, File, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, FileHandle, ObjectType, SetAttributes, SpaceLimit,
-    Stability, StateId, Status, limits,
+    Stability, StateId, limits,
 };
 use smallvec::SmallVec;
 
@@ -70,7 +68,7 @@ impl Files<'_> {
     ) -> Result<Now<(Opened, RecordNumber)>, NotDone> {
         if ask.claim != Claim::Previous {
             // Before anything is made that the client could not open.
-            self.filer.may_take(by.channel)?;
+            self.filer.may_take(by.party.client, self.now)?;
         }
         let found = self.find_to_open(by, ask)?;
         let (access, deny, handle) = (ask.access, ask.deny, found.file.handle());
@@ -78,24 +76,25 @@ impl Files<'_> {
         self.touch(by, &handle, Touch::Open { access, deny, truncate })?;
         let key = dafs_filer::FileKey(found.file.key().0);
         if let Claim::DelegateCurrent { state, .. } = ask.claim {
-            self.filer.covers_open(by.channel, state, key, access, deny)?;
+            self.filer.covers_open(by.party.client, state, key, access, deny)?;
         }
         let version = match found.version {
             Some(version) => version,
             None => found.file.version()?,
         };
         let cached = self.cache.open(found.file.clone(), version)?;
-        let opened = match self.filer.open(by.channel, &arguments(ask, key, &found)) {
+        let opened = match self.filer.open(by.party.client, &arguments(ask, key, &found), self.now)
+        {
             Ok(opened) => opened,
-            Err(status) => {
+            Err(fault) => {
                 if found.is_reclaim {
-                    tracing::info!(?status, "an open is not taken back");
+                    tracing::info!(%fault, "an open is not taken back");
                 }
                 self.cache.close(cached);
-                return Err(status.into());
+                return Err(fault.into());
             }
         };
-        let after = self.record_client(by.channel);
+        let after = self.record_client(by.party.client);
         let fresh = FreshOpen { file: &found.file, cached, handle, access };
         let delegation = match ask.claim {
             Claim::Null { .. } => Ok(self.delegate(by, can_recall, &fresh)),
@@ -108,17 +107,17 @@ impl Files<'_> {
             // One CLOSE ends both; so does one open of the cache.
             self.cache.close(cached);
         } else {
-            let heard = self.heard_at_open(by.channel, cached);
+            let heard = self.heard_at_open(by.party, cached);
             let record = OpenRecord { handle, key: found.file.key(), file: cached, heard };
             self.opened.enter(opened.state_id, record, &found.file);
         }
         let delegation = match delegation {
             Ok(delegation) => delegation,
-            Err(status) => {
+            Err(fault) => {
                 if !opened.reopened {
-                    self.undo_open(by.channel, opened.state_id, None);
+                    self.undo_open(by.party, opened.state_id, None);
                 }
-                return Err(status.into());
+                return Err(fault.into());
             }
         };
         let state = opened.state_id;
@@ -135,9 +134,9 @@ impl Files<'_> {
         }
         // Under the new open: its owner's own locks are not in its way.
         let reach = (0, limits::FILE_OFFSET_MAX);
-        if let Err(status) = self.check_locks(state, &handle, reach, IoKind::Write) {
-            self.undo_open(by.channel, state, opened.delegation.as_ref());
-            return Err(status.into());
+        if let Err(fault) = self.check_locks(state, &handle, reach, IoKind::Write) {
+            self.undo_open(by.party, state, opened.delegation.as_ref());
+            return Err(fault.into());
         }
         Ok(Now::later(Left::Size(SizeTask {
             who: by.who.clone(),
@@ -156,27 +155,29 @@ impl Files<'_> {
     /// connection may be gone by now, and the open with it.
     pub fn finish_open(
         &mut self,
-        channel: Option<ChannelId>,
+        by: Option<Party>,
         (opened, after): &(Opened, RecordNumber),
         result: Result<(), StoreError>,
     ) -> Outcome {
         let Err(error) = result else {
             return Outcome { result: Ok(Ended::Opened(Box::new(*opened))), after: *after };
         };
-        if let Some(channel) = channel {
-            self.undo_open(channel, opened.state, opened.delegation.as_ref());
+        if let Some(by) = by {
+            self.undo_open(by, opened.state, opened.delegation.as_ref());
         }
         Outcome::failed(error)
     }
 
     /// An open that was granted fails after all.
-    fn undo_open(&mut self, channel: ChannelId, state: StateId, delegation: Option<&Delegation>) {
+    fn undo_open(&mut self, by: Party, state: StateId, delegation: Option<&Delegation>) {
         if let Some(delegation) = delegation {
             // It was granted just now, and nobody has heard of it.
-            let _ = self.filer.return_delegation(channel, delegation.state, self.now);
+            let _ = self.filer.return_delegation(by.client, delegation.state, self.now);
         }
         let Some(record) = self.opened.record(state) else { return };
-        if let Ok(closed) = self.filer.close(channel, state, dafs_filer::FileKey(record.key.0)) {
+        if let Ok(closed) =
+            self.filer.close(by.client, state, dafs_filer::FileKey(record.key.0), self.now)
+        {
             self.release_open(&closed);
         }
     }
@@ -186,7 +187,7 @@ impl Files<'_> {
             Claim::DelegateCurrent { .. } | Claim::DelegatePrevious { .. }
                 if ask.creation.is_any() =>
             {
-                Err(Status::Inval.into())
+                Err(Fault::Invalid.into())
             }
             Claim::Null { path }
             | Claim::DelegateCurrent { path, .. }
@@ -205,7 +206,7 @@ impl Files<'_> {
     /// Walks to the file and opens or makes it in the store.
     fn find(&mut self, by: &Caller, names: &[&[u8]], ask: &Open<'_>) -> Result<Found, Missed> {
         let Some((last, way)) = names.split_last() else {
-            return Err(missed(ask.from, 0, Status::Inval));
+            return Err(missed(ask.from, 0, Fault::Invalid));
         };
         if names == [b"."] && !ask.creation.is_any() {
             return self.find_itself(by, ask);
@@ -242,7 +243,7 @@ impl Files<'_> {
         self.pass_file(by, &object.handle).map_err(|_| failed(StoreError::Access))?;
         if object.attributes.kind == ObjectType::SymbolicLink {
             // The client reads the link and goes on by itself.
-            return Err(missed(object.handle, count + 1, Status::Symlink));
+            return Err(missed(object.handle, count + 1, Fault::IsSymlink));
         }
         let file = by.store().open(by, &object.handle, ask.access).map_err(failed)?;
         Ok(Found::existing(file, component_count))
@@ -256,7 +257,7 @@ impl Files<'_> {
         ask: &Open<'_>,
     ) -> Result<Found, Missed> {
         let failed = |error: StoreError| missed(directory, count, error);
-        let refused = |status: Status| missed(directory, count, status);
+        let refused = |fault: Fault| missed(directory, count, fault);
         let settings = ask.creation.attributes();
         let (mut changes, extras) = wanted(settings).map_err(failed)?;
         // Truncation of a file that exists goes through the cache, once it is granted.
@@ -292,49 +293,49 @@ impl Files<'_> {
 
     /// Opens what the handle itself names (`docs/spec/gaps.md`, "Opens").
     fn find_itself(&mut self, by: &Caller, ask: &Open<'_>) -> Result<Found, Missed> {
-        self.pass_file(by, &ask.from).map_err(|_| missed(ask.from, 0, Status::Access))?;
+        self.pass_file(by, &ask.from).map_err(|_| missed(ask.from, 0, Fault::Access))?;
         let file = by.store().open(by, &ask.from, ask.access);
         let file = file.map_err(|error| missed(ask.from, 0, error))?;
         Ok(Found::existing(file, 1))
     }
 
     /// Gives up part of what an open may do.
-    pub fn open_downgrade(&mut self, channel: ChannelId, ask: &Downgrade) -> Result<(), Status> {
+    pub fn open_downgrade(&mut self, by: Party, ask: &Downgrade) -> Result<(), Fault> {
         let Downgrade { file, state, access, deny, key } = *ask;
         let file = self.opened.key_of(state, &file);
-        self.filer.open_downgrade(channel, state, file, access, deny, key)
+        self.filer.open_downgrade(by.client, state, file, access, deny, key)
     }
 
     /// Ends an open that has more to end than itself.
-    pub fn close(&mut self, channel: ChannelId, ask: &Close) -> Result<Now<Outcome>, Status> {
+    pub fn close(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
-            return self.end_undo(channel, &ask.file, Ending::Close(*ask));
+            return self.end_undo(by, &ask.file, Ending::Close(*ask));
         }
-        self.close_now(channel, ask)
+        self.close_now(by, ask)
     }
 
     /// The key of an open's file if nothing else can become of a CLOSE than that the open ends.
     pub fn closes_alone(
         &mut self,
-        channel: ChannelId,
+        by: Party,
         ask: &Close,
-    ) -> Result<Option<dafs_filer::FileKey>, Status> {
+    ) -> Result<Option<dafs_filer::FileKey>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return Ok(None);
         }
         let Some(record) = self.opened.record(ask.state) else { return Ok(None) };
         let key = dafs_filer::FileKey(record.key.0);
         let is_plain = record.handle == ask.file && self.has_nothing_to_tell(record);
-        Ok((is_plain && self.filer.closes_alone(channel, ask.state, key)?).then_some(key))
+        Ok((is_plain && self.filer.closes_alone(by.client, ask.state, key)?).then_some(key))
     }
 
     /// Ends an open; what was written under it goes to the file.
-    pub fn close_now(&mut self, channel: ChannelId, ask: &Close) -> Result<Now<Outcome>, Status> {
+    pub fn close_now(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         let key = self.opened.key_of(ask.state, &ask.file);
-        let closed = self.filer.close(channel, ask.state, key)?;
+        let closed = self.filer.close(by.client, ask.state, key, self.now)?;
         let after = self.act_on_locks();
         let Some(record) = self.forget_open(&closed) else {
-            return Err(Status::BadStateId);
+            return Err(Fault::BadState);
         };
         // Local processes see what was written once the close is answered, and the
         // client hears of errors; nobody needs the data of a file that goes away.
@@ -438,17 +439,17 @@ fn shown(granted: &GrantedDelegation) -> Delegation {
 /// How far an OPEN got before it failed.
 struct Missed {
     reached: Walked,
-    status: Status,
+    fault: Fault,
 }
 
-fn missed(file: FileHandle, count: usize, why: impl Into<Status>) -> Missed {
+fn missed(file: FileHandle, count: usize, why: impl Into<Fault>) -> Missed {
     let component_count = u32::try_from(count).unwrap_or(u32::MAX);
-    Missed { reached: Walked { file, component_count }, status: why.into() }
+    Missed { reached: Walked { file, component_count }, fault: why.into() }
 }
 
 impl From<Missed> for NotDone {
     fn from(missed: Missed) -> Self {
-        let Missed { reached, status } = missed;
-        Self::partly(status, Partial::Walked { reached })
+        let Missed { reached, fault } = missed;
+        Self::partly(fault, Partial::Walked { reached })
     }
 }

@@ -3,9 +3,9 @@
 //! Invariant: what is found is pinned, and whoever asked gives each pin back once; what is not
 //! there is told as what it needs, and nothing is held meanwhile.
 
-use dafs_ops::Hint;
+use dafs_ops::{Fault, Hint};
 use dafs_store::cache::{CachedFile, FillJob, Pieces, Planned, Read};
-use dafs_types::{CacheHint, Status};
+use dafs_types::CacheHint;
 
 use crate::caller::Caller;
 use crate::files::Files;
@@ -130,7 +130,7 @@ impl Files<'_> {
     }
 
     /// Says how part of a file will be used. What is to be read for that.
-    pub fn hint(&mut self, by: &Caller, ask: &Hint) -> Result<Vec<FillJob>, Status> {
+    pub fn hint(&mut self, by: &Caller, ask: &Hint) -> Result<Vec<FillJob>, Fault> {
         self.check_use(by, &ask.file)?;
         let mut jobs = Vec::new();
         if let Some(file) = self.cache.find(&ask.file) {

@@ -3,7 +3,7 @@
 //! Invariant: a size is set when no job or transfer of the file is under way that would undo it;
 //! times are set when the data is in the file whose way there would set them, too.
 
-use dafs_filer::ChannelId;
+use dafs_filer::Party;
 use dafs_ops::AttributeSet;
 use dafs_store::StoreError;
 
@@ -15,7 +15,7 @@ use crate::outcome::{Now, Outcome};
 impl Files<'_> {
     /// The data is in the file, or is lost: who asks about the data hears of that. The times
     /// follow.
-    pub fn finish_times(&mut self, by: Option<ChannelId>, task: &TimesTask) -> Outcome {
+    pub fn finish_times(&mut self, by: Option<Party>, task: &TimesTask) -> Outcome {
         let who = &task.who;
         let done = match self.is_barred(by, task.file) {
             true => Err(StoreError::Access),
@@ -35,7 +35,7 @@ impl Files<'_> {
     /// now.
     pub fn finish_size(
         &mut self,
-        by: Option<ChannelId>,
+        by: Option<Party>,
         task: &SizeTask,
         result: Result<(), StoreError>,
     ) -> Now<Outcome> {

@@ -4,11 +4,11 @@
 //! arrived or not; an append has the end of its file from before it knows its place until its
 //! bytes are in the cache, or its outcome is in the journal.
 
-use dafs_filer::{ChannelId, IoKind};
-use dafs_ops::{Append, Written};
+use dafs_filer::{IoKind, Party};
+use dafs_ops::{Append, Fault, Written};
 use dafs_store::StoreError;
 use dafs_store::cache::{Cache, CachedFile, FillJob, Prepared, Progress, Spans, WriteToken};
-use dafs_types::{CacheHint, FileHandle, Stability, StateId, Status, Verifier, limits};
+use dafs_types::{CacheHint, FileHandle, Stability, StateId, Verifier, limits};
 
 use crate::files::Files;
 use crate::files::io::{IoFile, check_range};
@@ -99,7 +99,7 @@ pub(crate) enum Room {
 
 impl Files<'_> {
     /// Asks for room for part of a file.
-    pub fn room(&mut self, by: Option<ChannelId>, part: Part, spans: &mut Spans) -> Room {
+    pub fn room(&mut self, by: Option<Party>, part: Part, spans: &mut Spans) -> Room {
         let Part { file, place, left } = part;
         let mut jobs = Vec::new();
         let found = self.cache.prepare_write(file, place, left, spans, &mut jobs);
@@ -109,7 +109,7 @@ impl Files<'_> {
     /// As [`Files::room`], with what the cache has said already.
     pub fn room_found(
         &mut self,
-        by: Option<ChannelId>,
+        by: Option<Party>,
         part: Part,
         (mut found, mut jobs): (Prepared, Vec<FillJob>),
         spans: &mut Spans,
@@ -141,7 +141,7 @@ impl Files<'_> {
 
     /// All bytes of a write are in the cache: it is done, or they are to be made stable first. The
     /// caller lets go of the end of the file that an append still has.
-    pub fn finish_write(&mut self, by: Option<ChannelId>, writing: &mut Writing) -> Now<Outcome> {
+    pub fn finish_write(&mut self, by: Option<Party>, writing: &mut Writing) -> Now<Outcome> {
         let &mut Writing { file, offset, length, stability, borrowed, .. } = writing;
         if stability == Stability::Unstable {
             return Now::Done(Outcome::done(Ended::Written(self.written(length, stability))));
@@ -175,7 +175,7 @@ impl Files<'_> {
     // ---- appends --------------------------------------------------------------------
 
     /// Whether locks let an append through: it may end up anywhere behind the present end.
-    pub fn check_end_locks(&mut self, state: StateId, handle: &FileHandle) -> Result<(), Status> {
+    pub fn check_end_locks(&mut self, state: StateId, handle: &FileHandle) -> Result<(), Fault> {
         let end = self.cache.find(handle).map_or(0, |file| self.cache.size(file));
         let reach = (end, limits::FILE_OFFSET_MAX - end);
         self.check_locks(state, handle, reach, IoKind::Write)

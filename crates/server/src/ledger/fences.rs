@@ -45,9 +45,9 @@ impl Ledger {
         let carried_out = self.unsynced.iter().chain(&self.syncing).map(|done| &done.running);
         self.running.values().chain(carried_out).flat_map(|running| {
             let operation = operation_of_intent(running.number);
-            let channel = channels.get(running.endpoint).map(|channel| channel.id);
+            let fence = channels.get(running.endpoint).and_then(|channel| channel.party.fence);
             let handles = running.touched.iter();
-            handles.map(move |&file| RunningRequest { operation, channel, file })
+            handles.map(move |&file| RunningRequest { operation, fence, file })
         })
     }
 }

@@ -78,7 +78,7 @@ impl Reactor {
     ) -> Result<Option<Plan>, NotDone> {
         let by = self.caller(answer)?;
         if matches!(operation, Operation::Remove(_) | Operation::Rename(_) | Operation::Open(_)) {
-            self.filer.may_take(by.channel)?;
+            self.filer.may_take(by.party.client, self.life.now())?;
         }
         let mut files = self.files();
         let lookup =

@@ -266,11 +266,11 @@ impl Files<'_> {
         after
     }
 
-    /// A channel's client is about to have state: its answer waits until that is written
+    /// A client is about to have state: its answer waits until that is written
     /// down, and until it is that others' time to take theirs back is over.
-    pub fn record_client(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+    pub fn record_client(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         self.note_forgotten();
-        let record = self.filer.client_to_record(id);
+        let record = self.filer.client_to_record(client);
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         if let Some(record) = record {
             ledger.clients_noted = ledger.append(&Record::Client(record));
@@ -278,12 +278,12 @@ impl Files<'_> {
         ledger.after_clients()
     }
 
-    /// A channel's client has a plain lock: its answer waits until it is written down that it
+    /// A client has a plain lock: its answer waits until it is written down that it
     /// takes such, so that others wait for it after a restart.
-    pub fn record_locker(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+    pub fn record_locker(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         // That it is a client was written down with the open that the lock is of.
-        if let Some(name) = self.filer.lock_holder_to_record(id) {
+        if let Some(name) = self.filer.lock_holder_to_record(client) {
             ledger.clients_noted = ledger.append(&Record::Locker(name));
         }
         ledger.after_clients()

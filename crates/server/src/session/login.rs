@@ -272,7 +272,9 @@ impl Reactor {
             return self.finish_bind(answer, verified, sizes, result);
         }
         let is_renewal = self.filer.credentials(id).is_some();
-        let outcome = match self.filer.finish_auth(id, verified, self.life.now()) {
+        let finished = self.filer.finish_auth(id, verified, self.life.now());
+        self.know(answer.endpoint);
+        let outcome = match finished {
             Ok(outcome) => outcome,
             Err(status) => {
                 self.undo_connect(answer, &purpose);
@@ -309,7 +311,17 @@ impl Reactor {
             self.files().release_open(closed);
         }
         for channel in close {
-            self.give_up_channel(channel);
+            if let Some(endpoint) = self.channels.endpoint_of(channel) {
+                self.know(endpoint);
+                self.give_up(endpoint);
+            }
+        }
+    }
+
+    /// A connection takes over who it is by now, in the eyes of the filer.
+    pub(crate) fn know(&mut self, endpoint: EndpointId) {
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            channel.know(&self.filer);
         }
     }
 
@@ -389,7 +401,9 @@ impl Reactor {
         // The client closes once it has the answer; `on_tick` is the backstop.
         channel.closing = Some(self.life.now());
         let id = channel.id;
-        for closed in self.filer.depart(id, self.life.now()) {
+        let released = self.filer.depart(id, self.life.now());
+        self.know(answer.endpoint);
+        for closed in released {
             self.files().release_open(&closed);
         }
         let after = self.files().act_on_locks().max(self.files().note_forgotten());

@@ -1,7 +1,7 @@
 //! Requests that cannot be carried out at once, and those whose turn has come.
 
 use dafs_dat::EndpointId;
-use dafs_filer::{DelegationAction, RecallAnswer, WaiterId};
+use dafs_filer::{DelegationAction, FenceKey, RecallAnswer, WaiterId};
 use dafs_ops::Operation;
 use dafs_types::{ClientId, FileAttributes, FileHandle, StateId, Status};
 use dafs_wire::messages::{DiscardResponses, Empty};
@@ -118,8 +118,10 @@ impl Reactor {
     pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>) {
         let to = self.keep_begun(to);
         match why {
-            NotDone::Failed(Status::Delay) if self.awaits_search_after_all(to, asked) => {}
-            NotDone::Failed(status) => self.fail(to, status),
+            NotDone::Failed(fault) => match Status::from(fault) {
+                Status::Delay if self.awaits_search_after_all(to, asked) => {}
+                status => self.fail(to, status),
+            },
             NotDone::Partly(refusal) => {
                 let told = ReplyStatus::now(refusal.fault.into());
                 let response = match asked {
@@ -147,7 +149,7 @@ impl Reactor {
     #[cold]
     pub(crate) fn without_waiting(&mut self, why: NotDone) -> Status {
         match why {
-            NotDone::Failed(status) => status,
+            NotDone::Failed(fault) => fault.into(),
             NotDone::Partly(refusal) => refusal.fault.into(),
             NotDone::Recalls(waiter) => {
                 self.filer.abandon_waiter(waiter);
@@ -227,8 +229,8 @@ impl Reactor {
     }
 
     /// A connection is gone, and what waited on it.
-    pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, channel: dafs_filer::ChannelId) {
-        for to in self.waiting.forget(&mut self.filer, endpoint, channel) {
+    pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, fence: Option<FenceKey>) {
+        for to in self.waiting.forget(&mut self.filer, endpoint, fence) {
             self.abandon(to);
         }
     }
@@ -299,7 +301,9 @@ impl Reactor {
             }
             self.settle();
             match self.carry_again(to, &kept, None) {
-                Err(NotDone::Failed(Status::Delay)) => self.fail(to, Status::Delay),
+                Err(NotDone::Failed(fault)) if Status::from(fault) == Status::Delay => {
+                    self.fail(to, Status::Delay);
+                }
                 Err(why) => self.refuse_again(to, why, &kept),
                 Ok(()) => {}
             }
@@ -331,7 +335,7 @@ impl Reactor {
         to: ReplyTo,
         request: &DiscardResponses,
     ) -> Result<(), Status> {
-        let id = self.channel_of(to)?;
+        let id = self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
         self.filer.discard_replies(id, request.session)?;
         self.files().note_forgotten();
         self.reply(to, &Response::DiscardResponses(Empty));

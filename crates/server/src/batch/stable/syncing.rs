@@ -66,7 +66,7 @@ impl Reactor {
         }
         for id in ended {
             let Some(answer) = self.tasks.get(id).map(|task| task.reply_to) else { continue };
-            let by = self.channel_of(answer).ok();
+            let by = self.party_of(answer).ok();
             let lost = self.files().take_loss(by, file);
             let result = result.and(lost.map_or(Ok(()), Err));
             let task = self.tasks.get_mut(id);

@@ -314,7 +314,7 @@ impl Reactor {
         if strand.done < strand.length && self.is_barred(answer, strand.file) {
             return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
         }
-        let by = self.channel_of(answer).ok();
+        let by = self.party_of(answer).ok();
         while strand.done < strand.length {
             let part = strand.part();
             let reach = (part.place, u64::from(part.left));
