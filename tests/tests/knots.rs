@@ -76,17 +76,7 @@ fn what_is_done_to_files_knows_nothing_of_those_who_ask() {
 }
 
 /// Modules that what is done to files imports, and that know who asks all the same: and why.
-const KNOW_WHO_ASKS: &[(&str, &str)] = &[
-    ("answers", "the ledger's records are turned into results by it"),
-    ("decode", "as answers"),
-    ("ledger", "requests on their way through the journal are kept with where their replies go"),
-    ("ledger::legacy", "old records have messages"),
-    ("ledger::record", "sessions are written down with their byte order"),
-    ("reply_to", "by all of those that keep requests"),
-    ("translate", "as answers"),
-    ("undo", "ABORTs that wait for rollbacks are kept with where their replies go"),
-    ("undo::rollback", "as undo"),
-];
+const KNOW_WHO_ASKS: &[(&str, &str)] = &[];
 
 /// The code of each module of a crate, without comments and tests.
 fn modules_of(folder: &str) -> BTreeMap<Module, String> {

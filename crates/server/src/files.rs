@@ -54,7 +54,7 @@ pub(crate) struct Files<'r> {
     pub under_way: &'r UnderWay,
     /// For whoever can tell clients something, and go on with what waits.
     pub notices: &'r mut VecDeque<Notice>,
-    /// Differs with every start of the server.
+    /// The number of the server's life: no other has had it.
     pub boot: u64,
     pub now: Moment,
 }

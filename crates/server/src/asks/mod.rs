@@ -250,11 +250,7 @@ impl Reactor {
         let by = self.party_of(to)?;
         match self.files().abort_lock(by, ask)? {
             Aborted::Done(outcome) => self.report(to, outcome),
-            Aborted::RollsBack(rollbacks) => {
-                if let Some(ledger) = &mut self.ledger {
-                    ledger.undo.await_rollbacks(to, rollbacks);
-                }
-            }
+            Aborted::RollsBack(rollbacks) => self.journaled.await_rollbacks(to, rollbacks),
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use super::{
 use crate::channel::Channels;
 use crate::direct_reads::DirectReads;
 use crate::ledger::Ledger;
+use crate::ledger::requests::JournaledRequests;
 use crate::outcome::{Ended, Outcome};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Tasks, Work};
@@ -24,7 +25,7 @@ pub(crate) struct UnderWay<'r> {
     pub cache: &'r Cache,
     pub tasks: &'r Tasks,
     pub loans: &'r Loans,
-    pub ledger: Option<&'r Ledger>,
+    pub journaled: &'r JournaledRequests,
     pub direct_reads: &'r DirectReads,
 }
 
@@ -49,9 +50,7 @@ impl UnderWay<'_> {
                 running.push(RunningRequest { operation, fence, file });
             }
         }
-        if let Some(ledger) = self.ledger {
-            running.extend(ledger.running_requests(self.channels));
-        }
+        running.extend(self.journaled.running_requests(self.channels));
         running.extend(self.direct_reads.running(self.channels));
         running
     }
@@ -105,17 +104,19 @@ impl Fencing {
     pub fn act(
         &mut self,
         filer: &mut Filer,
-        ledger: &mut Option<Ledger>,
+        journal: (&mut Option<Ledger>, &mut JournaledRequests),
         action: FenceAction,
     ) -> Option<(ReplyTo, Outcome)> {
         match action {
             FenceAction::Store { id, record } => {
-                self.store(filer, ledger, id, record);
+                self.store(filer, journal, id, record);
                 None
             }
             FenceAction::Completed { request } => {
                 let ticket = self.changes.remove(&request)?.ticket?;
-                let is_settled = ledger.as_mut().is_none_or(|ledger| ledger.is_settled(ticket));
+                let (ledger, requests) = journal;
+                let ledger = ledger.as_ref();
+                let is_settled = ledger.is_none_or(|ledger| requests.is_settled(ledger, ticket));
                 is_settled.then(|| (ticket, Outcome::done(Ended::Fenced)))
             }
             FenceAction::Failed { request, fault } => {
@@ -128,12 +129,12 @@ impl Fencing {
     fn store(
         &mut self,
         filer: &mut Filer,
-        ledger: &mut Option<Ledger>,
+        (ledger, requests): (&mut Option<Ledger>, &mut JournaledRequests),
         id: FenceStoreId,
         record: FenceRecord,
     ) {
         if let Some(ledger) = ledger {
-            return ledger.store_fence(id, record);
+            return requests.store_fence(ledger, id, record);
         }
         if !std::mem::replace(&mut self.has_warned, true) {
             tracing::warn!("fences end with this server: it has no journal to keep them in");

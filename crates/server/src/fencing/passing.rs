@@ -129,7 +129,7 @@ impl Reactor {
             cache: &self.cache,
             tasks: &self.tasks,
             loans: &self.loans,
-            ledger: self.ledger.as_ref(),
+            journaled: &self.journaled,
             direct_reads: self.loans.files_given(),
         }
     }
@@ -151,7 +151,8 @@ impl Reactor {
     #[inline]
     pub(crate) fn pump_fences(&mut self) {
         while let Some(action) = self.filer.poll_fence_action() {
-            let ended = self.waiting.fencing().act(&mut self.filer, &mut self.ledger, action);
+            let journal = (&mut self.ledger, &mut self.journaled);
+            let ended = self.waiting.fencing().act(&mut self.filer, journal, action);
             if let Some((ticket, outcome)) = ended {
                 self.report(ticket, outcome);
             }

@@ -6,25 +6,31 @@
 use dafs_filer::{FenceRecord, FenceStoreId, RunningRequest};
 use dafs_journal::RecordNumber;
 
-use super::{FenceStep, Ledger, Record};
+use super::requests::{FenceStep, JournaledRequests};
+use super::{Ledger, StateRecord};
 use crate::channel::Channels;
 use crate::fencing::operation_of_intent;
 use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 
-impl Ledger {
+impl JournaledRequests {
     /// Writes a list down.
-    pub(crate) fn store_fence(&mut self, id: FenceStoreId, record: FenceRecord) {
-        let number = self.append(&Record::Fence(record));
+    pub(crate) fn store_fence(
+        &mut self,
+        ledger: &mut Ledger,
+        id: FenceStoreId,
+        record: FenceRecord,
+    ) {
+        let number = ledger.append(&StateRecord::Fence(record));
         self.fences.push_back((number, FenceStep::Stored(id)));
     }
 
     /// Has a change answered once all that was written down by now is durable. True if it
     /// is already.
-    pub(crate) fn is_settled(&mut self, answer: ReplyTo) -> bool {
-        let last = self.last();
-        let is_durable = self.log.durable() >= last;
+    pub(crate) fn is_settled(&mut self, ledger: &Ledger, answer: ReplyTo) -> bool {
+        let last = ledger.last();
+        let is_durable = ledger.log.durable() >= last;
         if !is_durable {
             self.fences.push_back((last, FenceStep::Answered(answer)));
         }
@@ -55,9 +61,7 @@ impl Ledger {
 impl Reactor {
     /// Records are durable up to this one.
     pub(super) fn advance_fences(&mut self, durable: RecordNumber) {
-        while let Some(step) =
-            self.ledger.as_mut().and_then(|ledger| ledger.next_fence_step(durable))
-        {
+        while let Some(step) = self.journaled.next_fence_step(durable) {
             match step {
                 FenceStep::Stored(id) => {
                     self.filer.fence_stored(id, true);

@@ -13,11 +13,11 @@ use dafs_types::{FileHandle, ObjectType, Status};
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 use smallvec::SmallVec;
 
-use super::record::Reply;
-use super::{
-    Concluded, Facts, Held, Intended, Intent, LedgerDone, LedgerError, Outcome, Place, Places,
-    Record, RequestKey, Running, Touched, Unsynced, is_failure,
+use super::record::{Facts, Intent, Outcome, Record, Reply, RequestKey};
+use super::requests::{
+    Concluded, Held, Intended, Place, Places, Running, Touched, Unsynced, is_failure,
 };
+use super::{Entry, LedgerDone, LedgerError};
 use crate::caller::Caller;
 use crate::fencing::operation_of_intent;
 use crate::files::Files;
@@ -58,9 +58,8 @@ impl Reactor {
                 return true;
             }
         };
-        let Some(ledger) = &mut self.ledger else { return false };
-        if ledger.is_busy(&plan.places) {
-            ledger.held.push(Held { answer, operation: octets_of(operation) });
+        if self.journaled.is_busy(&plan.places) {
+            self.journaled.held.push(Held { answer, operation: octets_of(operation) });
             return true;
         }
         if !answer.kept().is_some() {
@@ -159,16 +158,17 @@ impl Reactor {
         let key = intent.key;
         let record = Record::Intent(intent);
         let octets = record.encode();
-        ledger.busy.extend(places.iter().cloned());
-        let number = match ledger.skips_intents {
+        let requests = &mut self.journaled;
+        requests.busy.extend(places.iter().cloned());
+        let number = match requests.skips_intents {
             // Something must be written, or nothing would set the request going again.
             true => ledger.append(&Record::Abandoned(key)),
             false => ledger.append_octets(record.kind(), octets.clone()),
         };
         let endpoint = answer.endpoint;
         let running = Running { key, order, number, endpoint, intent: octets, places, touched };
-        ledger.running.insert((answer.kept(), answer.stream), running);
-        ledger.intended.push_back((number, next));
+        requests.running.insert((answer.kept(), answer.stream), running);
+        requests.intended.push_back((number, next));
     }
 
     /// An append has its place: it goes on once that is durable.
@@ -202,7 +202,7 @@ impl Reactor {
     pub(crate) fn push_ledger(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
         // Asked at each turn: a job is large, and is not to be moved about where there is none.
-        if let Some(job) = ledger.take_sync(&self.whole_store) {
+        if let Some(job) = self.journaled.take_sync(&self.whole_store) {
             self.pool.submit(Job::Ledger(job));
         }
         if let Some(job) = ledger.take_group() {
@@ -222,12 +222,11 @@ impl Reactor {
     /// What operations have touched is on stable storage: their outcomes are written down, and
     /// they are answered. Nobody else changes their names before the outcomes are durable.
     fn on_touched_synced(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
-        for Unsynced { concluded, after, running } in std::mem::take(&mut ledger.syncing) {
+        for Unsynced { concluded, after, running } in std::mem::take(&mut self.journaled.syncing) {
             let Some(ledger) = &mut self.ledger else { return };
             let ended = running.ended(concluded.status, &concluded.octets);
             let number = ledger.append(&ended);
-            ledger.cooling.push_back((number, running.places));
+            self.journaled.cooling.push_back((number, running.places));
             self.conclude_after(after, concluded);
             self.filer.leave_fence(operation_of_intent(running.number));
         }
@@ -258,21 +257,20 @@ impl Reactor {
     }
 
     fn next_concluded(&mut self, durable: RecordNumber) -> Option<Concluded> {
-        let concluded = &mut self.ledger.as_mut()?.concluded;
+        let concluded = &mut self.journaled.concluded;
         concluded.front().filter(|(number, _)| *number <= durable)?;
         concluded.pop_front().map(|(_, concluded)| concluded)
     }
 
     fn next_intended(&mut self, durable: RecordNumber) -> Option<Intended> {
-        let intended = &mut self.ledger.as_mut()?.intended;
+        let intended = &mut self.journaled.intended;
         intended.front().filter(|(number, _)| *number <= durable)?;
         intended.pop_front().map(|(_, intended)| intended)
     }
 
     /// Serves again what waited for names that are free now.
     fn serve_held(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
-        for Held { answer, operation } in std::mem::take(&mut ledger.held) {
+        for Held { answer, operation } in std::mem::take(&mut self.journaled.held) {
             self.take_up(answer, &SetAside::Operation(operation), None);
         }
     }
@@ -288,10 +286,8 @@ impl Reactor {
         message: Option<&[u8]>,
     ) {
         let ReplyStatus { status, after } = told;
-        let running = match &mut self.ledger {
-            Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept(), answer.stream)),
-            _ => None,
-        };
+        let name = (answer.kept(), answer.stream);
+        let running = answer.logged.then(|| self.journaled.running.remove(&name)).flatten();
         let Some(running) = running else {
             if after.0 != 0 {
                 let concluded = Concluded::new(answer, status, octets, message);
@@ -307,10 +303,10 @@ impl Reactor {
         };
         let mut concluded = Concluded::new(answer, status, octets, message);
         concluded.key = Some(running.key);
-        let Some(ledger) = &mut self.ledger else { return };
         if !is_failure(status) && !running.touched.is_empty() {
-            return ledger.unsynced.push(Unsynced { concluded, after, running });
+            return self.journaled.unsynced.push(Unsynced { concluded, after, running });
         }
+        let Some(ledger) = &mut self.ledger else { return };
         let number = ledger.append(&running.ended(status, octets));
         let Running { number: intent, places, .. } = running;
         self.free_places(&places);
@@ -326,10 +322,8 @@ impl Reactor {
     /// Names whose outcomes are durable are free.
     fn free_cooled(&mut self, durable: RecordNumber) {
         let mut is_any = false;
-        while let Some(ledger) = &mut self.ledger
-            && ledger.cooling.front().is_some_and(|(number, _)| *number <= durable)
-            && let Some((_, places)) = ledger.cooling.pop_front()
-        {
+        let is_durable = |(number, _): &mut (RecordNumber, Places)| *number <= durable;
+        while let Some((_, places)) = self.journaled.cooling.pop_front_if(is_durable) {
             self.free_places(&places);
             is_any = true;
         }
@@ -343,8 +337,9 @@ impl Reactor {
         match &mut self.ledger {
             Some(ledger) if after > ledger.log.durable() => {
                 // What was appended last is durable last: the queue stays in order.
-                let after = ledger.concluded.back().map_or(after, |(last, _)| after.max(*last));
-                ledger.concluded.push_back((after, concluded));
+                let waiting = &mut self.journaled.concluded;
+                let after = waiting.back().map_or(after, |(last, _)| after.max(*last));
+                waiting.push_back((after, concluded));
             }
             _ => self.deliver_concluded(concluded),
         }
@@ -381,7 +376,7 @@ impl Reactor {
             return answer;
         }
         if let Some(ledger) = &mut self.ledger
-            && let Some(running) = ledger.running.remove(&(answer.kept(), answer.stream))
+            && let Some(running) = self.journaled.running.remove(&(answer.kept(), answer.stream))
         {
             ledger.append(&Record::Abandoned(running.key));
             self.filer.leave_fence(operation_of_intent(running.number));
@@ -398,10 +393,8 @@ impl Reactor {
     }
 
     fn free_places(&mut self, places: &Places) {
-        if let Some(ledger) = &mut self.ledger {
-            for place in places {
-                ledger.busy.remove(place);
-            }
+        for place in places {
+            self.journaled.busy.remove(place);
         }
     }
 

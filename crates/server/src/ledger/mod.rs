@@ -1,5 +1,5 @@
-//! The ledger: which requests are on their way through the journal
-//! (`docs/decisions/0014-exactly-once.md`).
+//! The ledger: what is written down in the journal, and what is kept undo of. Requests that wait
+//! for that are in [`requests`] (`docs/decisions/0014-exactly-once.md`).
 //!
 //! Invariant: a request is carried out after its intent is durable, and answered after what its
 //! operation touched is synced; its outcome is written after that. Until the outcome is durable
@@ -11,28 +11,25 @@ mod gate;
 mod legacy;
 mod record;
 mod recovery;
+pub(crate) mod requests;
+mod state;
 mod verdict;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use dafs_dat::EndpointId;
 use dafs_filer::locks::LockId;
-use dafs_filer::{FenceRestoreError, FenceStoreId, FileKey, KeptSession};
+use dafs_filer::{FenceRestoreError, FileKey};
 use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, UndoConfig};
 use dafs_store::{File, Store, StoreError};
-use dafs_types::{FileHandle, Status, StreamId};
-use dafs_wire::ByteOrder;
+use dafs_types::FileHandle;
 
 use crate::opened::Opened;
-use crate::reply_to::{ReplyTo, TaskId};
 use crate::undo::Undo;
 
-pub(crate) use record::Record;
-use record::{Facts, Intent, Outcome, RequestKey};
+pub(crate) use state::{Entry, StateRecord};
 
 /// Where the journal is kept, and how large it may get.
 #[derive(Clone)]
@@ -51,95 +48,16 @@ impl std::fmt::Debug for JournalConfig {
     }
 }
 
-/// What one request is about to change: a name in a directory, or an object (no name).
-pub(crate) type Place = (FileHandle, Box<[u8]>);
-
-/// At most two names, or one object.
-pub(crate) type Places = ArrayVec<Place, 2>;
-
-/// Objects to sync before an outcome is true for good.
-pub(crate) type Touched = ArrayVec<FileHandle, 2>;
-
-/// What waits for its intent to be durable.
-enum Intended {
-    /// A request, to be carried out then: the operation that it asks for.
-    Request { answer: ReplyTo, operation: Box<[u8]> },
-    /// A task, to be stepped then.
-    Task(TaskId),
-}
-
-/// A request between its intent and its outcome.
-struct Running {
-    key: RequestKey,
-    /// The byte order of its session.
-    order: ByteOrder,
-    /// Its intent.
-    number: RecordNumber,
-    endpoint: EndpointId,
-    intent: Vec<u8>,
-    places: Places,
-    touched: Touched,
-}
-
-/// What of fencing waits for records to be durable.
-enum FenceStep {
-    /// A list.
-    Stored(FenceStoreId),
-    /// Word to whoever changed a list that the change holds: whatever its victims have
-    /// begun must have come to a durable end.
-    Answered(ReplyTo),
-}
-
-/// An answer that waits for its outcome to be durable, or for other records.
-struct Concluded {
-    answer: ReplyTo,
-    /// Its name in the journal, if its outcome is there.
-    key: Option<RequestKey>,
-    status: Status,
-    /// Everything behind the answer's header.
-    octets: Box<[u8]>,
-    /// The answer as it will be sent; `None` if there is nobody to send it to.
-    message: Option<Box<[u8]>>,
-}
-
-/// A request that was carried out, and what it has touched is not synced yet.
-struct Unsynced {
-    concluded: Concluded,
-    /// The answer waits for this record, too.
-    after: RecordNumber,
-    running: Running,
-}
-
-/// A request that waits for others to be done with a name.
-struct Held {
-    answer: ReplyTo,
-    /// What it asks for, as an operation encodes itself.
-    operation: Box<[u8]>,
-}
-
 pub(crate) struct Ledger {
     log: Log,
     /// Records the log has no room for yet, in order.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
-    intended: VecDeque<(RecordNumber, Intended)>,
-    fences: VecDeque<(RecordNumber, FenceStep)>,
-    concluded: VecDeque<(RecordNumber, Concluded)>,
-    running: BTreeMap<(KeptSession, StreamId), Running>,
-    /// Carried out, to be synced; and those of which a sync is under way.
-    unsynced: Vec<Unsynced>,
-    syncing: Vec<Unsynced>,
-    busy: HashSet<Place>,
-    /// Names that are free when a record is durable.
-    cooling: VecDeque<(RecordNumber, Places)>,
     /// Files of locks on record, which stay open as long as the locks are there.
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
     /// Behind this record it is written down that nobody takes anything back any more.
     grace_ended: RecordNumber,
     /// The last that was said of clients that have state.
     clients_noted: RecordNumber,
-    held: Vec<Held>,
-    /// A defect on purpose: nothing is written down before it is carried out.
-    skips_intents: bool,
     pub(crate) undo: Undo,
 }
 
@@ -216,25 +134,15 @@ impl Ledger {
         Self {
             log,
             backlog: VecDeque::new(),
-            intended: VecDeque::new(),
-            fences: VecDeque::new(),
-            concluded: VecDeque::new(),
-            running: BTreeMap::new(),
-            unsynced: Vec::new(),
-            syncing: Vec::new(),
-            busy: HashSet::new(),
-            cooling: VecDeque::new(),
             locked: BTreeMap::new(),
             grace_ended: RecordNumber(0),
             clients_noted: RecordNumber(0),
-            held: Vec::new(),
-            skips_intents: false,
             undo,
         }
     }
 
     /// Adds a record behind all others; it becomes durable with one of the next groups.
-    pub(crate) fn append(&mut self, record: &Record) -> RecordNumber {
+    pub(crate) fn append(&mut self, record: &impl Entry) -> RecordNumber {
         self.append_octets(record.kind(), record.encode())
     }
 
@@ -260,11 +168,6 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody is about to change one of these.
-    fn is_busy(&self, places: &Places) -> bool {
-        !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
-    }
-
     /// The key of a file that has a lock on record.
     pub(crate) fn locked_file(&self, handle: &FileHandle) -> Option<FileKey> {
         let mut files = self.locked.values();
@@ -278,37 +181,9 @@ impl Ledger {
         Some(LedgerJob::Group(self.log.take_group()?))
     }
 
-    /// A sync of what was touched, unless one is on its way.
-    pub(crate) fn take_sync(&mut self, store: &Arc<dyn Store>) -> Option<LedgerJob> {
-        if self.unsynced.is_empty() || !self.syncing.is_empty() {
-            return None;
-        }
-        std::mem::swap(&mut self.unsynced, &mut self.syncing);
-        let mut touched = Vec::new();
-        for handle in self.syncing.iter().flat_map(|unsynced| &unsynced.running.touched) {
-            if !touched.contains(handle) {
-                touched.push(*handle);
-            }
-        }
-        Some(LedgerJob::Sync { store: store.clone(), touched })
-    }
-
     /// A group was written: up to which record everything is durable.
     fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LedgerError> {
         self.log.on_group_done(done).map_err(journal_failed)
-    }
-
-    /// The intents of requests that have no outcome yet.
-    fn intents(&self) -> impl Iterator<Item = &Vec<u8>> {
-        let unsynced = self.unsynced.iter().chain(&self.syncing);
-        let carried_out = unsynced.map(|unsynced| &unsynced.running.intent);
-        self.running.values().map(|running| &running.intent).chain(carried_out)
-    }
-
-    /// Requests between arrival and answer.
-    pub(crate) fn under_way(&self) -> usize {
-        let unsynced = self.unsynced.len() + self.syncing.len();
-        self.held.len() + self.running.len() + unsynced + self.concluded.len()
     }
 }
 
@@ -335,11 +210,6 @@ fn chain_of(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// Whether a status says that nothing was changed.
-fn is_failure(status: Status) -> bool {
-    status != Status::Ok
 }
 
 /// Searches for an object that is to be synced, while they cannot see everything.

@@ -2,26 +2,21 @@
 //!
 //! Requests are operations here, named by their origin ([`dafs_ops`]); what the DAFS front alone
 //! understands, its sessions and the results that it has given, is in an envelope with its name.
+//! What is said of clients and files is in [`super::state`].
 //!
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
 //! a kind's layout never changes, new layouts get new kinds. Kinds that are not written any more
 //! are read by [`super::legacy`]. All numbers are little-endian.
 
-use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
-use dafs_filer::{
-    ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal, RequestName,
-    SessionRecord,
-};
-use dafs_journal::{RecordKind, UndoId};
+use dafs_filer::{RequestName, SessionRecord};
+use dafs_journal::RecordKind;
 use dafs_ops::{FrontId, Operation, Origin};
-use dafs_types::{
-    ClientId, Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId,
-    Verifier,
-};
+use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::ByteOrder;
 
 use super::bytes::{Put, Take};
 use super::legacy;
+use super::state::{Entry, StateRecord, put_principal, take_handle, take_principal};
 
 /// A request of DAFS, among all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,46 +110,29 @@ pub enum Record {
     Abandoned(RequestKey),
     /// Nobody will ask for a session's results any more.
     Forgotten(SessionId),
-    /// A client has state that it may take back after a restart.
-    Client(ClientRecord),
-    /// A client has none any more, by its name.
-    ClientGone(Box<[u8]>),
-    /// This client takes plain locks, which are not written down.
-    Locker(Box<[u8]>),
-    /// A lock that outlives its owner; the key in it means nothing.
-    Lock(FileHandle, Box<LockRecord>),
-    /// It is no more.
-    LockGone(LockId),
-    /// Who may reach an object, from now on; everybody if nobody is named.
-    Fence(FenceRecord),
-    /// From now on what is overwritten in a range is saved as this undo data.
-    UndoKept { id: UndoId, handle: FileHandle, range: ByteRange },
-    /// What was saved of a range means nothing any more.
-    UndoDropped { handle: FileHandle, range: ByteRange },
+    /// What is said of clients and files.
+    State(StateRecord),
 }
 
-impl Record {
-    /// Its kind in the journal.
-    pub fn kind(&self) -> RecordKind {
+impl From<StateRecord> for Record {
+    fn from(state: StateRecord) -> Self {
+        Self::State(state)
+    }
+}
+
+impl Entry for Record {
+    fn kind(&self) -> RecordKind {
         RecordKind(match self {
             Self::Intent(_) => INTENT.0,
             Self::Outcome(_) => 31,
             Self::Abandoned(_) => 32,
             Self::Session(_) | Self::Reply(_) => 33,
             Self::Forgotten(_) => 34,
-            Self::Client(_) => 6,
-            Self::ClientGone(_) => 7,
-            Self::Lock(..) => 8,
-            Self::LockGone(_) => 9,
-            Self::Fence(_) => 10,
-            Self::Locker(_) => 11,
-            Self::UndoKept { .. } => 20,
-            Self::UndoDropped { .. } => 21,
+            Self::State(state) => return state.kind(),
         })
     }
 
-    /// Its octets.
-    pub fn encode(&self) -> Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         match self {
             Self::Session(session) => {
@@ -175,24 +153,13 @@ impl Record {
             }
             Self::Abandoned(key) => key.origin().encode(&mut to),
             Self::Forgotten(session) => put_front(&mut to, &session_key(*session)),
-            Self::Client(client) => {
-                to.put_rest(&client.verifier.0);
-                put_principal(&mut to, &client.principal);
-                to.put_rest(&client.name);
-            }
-            Self::ClientGone(name) | Self::Locker(name) => to.put_rest(name),
-            Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
-            Self::LockGone(id) => to.put_u64(id.0),
-            Self::Fence(fence) => put_fence(&mut to, fence),
-            Self::UndoKept { id, handle, range } => {
-                to.put_u64(id.0);
-                put_range_of(&mut to, handle, *range);
-            }
-            Self::UndoDropped { handle, range } => put_range_of(&mut to, handle, *range),
+            Self::State(state) => return state.encode(),
         }
         to
     }
+}
 
+impl Record {
     /// Has each handle in it brought up to date, whichever server wrote the record. Outcomes are
     /// answers, in which each is good.
     pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
@@ -208,26 +175,12 @@ impl Record {
                     Facts::NameFree | Facts::Truncates | Facts::Attributes => {}
                 }
             }
-            Self::Lock(handle, _)
-            | Self::UndoKept { handle, .. }
-            | Self::UndoDropped { handle, .. } => renew(handle),
-            Self::Fence(fence) => match &mut fence.object {
-                FencedObject::File(handle) => renew(handle),
-                FencedObject::FileSystem(fs) => {
-                    let mut alone = FileHandle::new(*fs, [0; 48]);
-                    renew(&mut alone);
-                    *fs = alone.fs();
-                }
-            },
+            Self::State(state) => state.renew(renew),
             Self::Session(_)
             | Self::Outcome(_)
             | Self::Reply(_)
             | Self::Abandoned(_)
-            | Self::Forgotten(_)
-            | Self::Client(_)
-            | Self::ClientGone(_)
-            | Self::Locker(_)
-            | Self::LockGone(_) => {}
+            | Self::Forgotten(_) => {}
         }
     }
 
@@ -236,29 +189,6 @@ impl Record {
         let mut from = octets;
         let record = match kind.0 {
             1..=5 => return legacy::decode(kind, octets),
-            6 => Self::Client(ClientRecord {
-                verifier: Verifier(from.take_array()?),
-                principal: take_principal(&mut from)?,
-                name: std::mem::take(&mut from).into(),
-                has_locks: false,
-            }),
-            7 => Self::ClientGone(std::mem::take(&mut from).into()),
-            8 => {
-                let (handle, lock) = take_lock(&mut from)?;
-                Self::Lock(handle, Box::new(lock))
-            }
-            9 => Self::LockGone(LockId(from.take_u64()?)),
-            10 => Self::Fence(take_fence(&mut from)?),
-            11 => Self::Locker(std::mem::take(&mut from).into()),
-            20 => {
-                let id = UndoId(from.take_u64()?);
-                let (handle, range) = take_range_of(&mut from)?;
-                Self::UndoKept { id, handle, range }
-            }
-            21 => {
-                let (handle, range) = take_range_of(&mut from)?;
-                Self::UndoDropped { handle, range }
-            }
             30 => Self::Intent(take_intent(&mut from)?),
             31 => Self::Outcome(Outcome {
                 key: take_origin(&mut from)?,
@@ -267,7 +197,7 @@ impl Record {
             32 => Self::Abandoned(take_origin(&mut from)?),
             33 => take_front(&mut from)?,
             34 => Self::Forgotten(take_session_key(&take_front_key(&mut from)?)?),
-            _ => return None,
+            kind => Self::State(StateRecord::take(kind, &mut from)?),
         };
         from.is_empty().then_some(record)
     }
@@ -330,38 +260,10 @@ fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
     to.put_counted(&session.client_name);
 }
 
-fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
-    match principal {
-        Principal::Anonymous => to.push(0),
-        Principal::LocalUser(uid) => {
-            to.push(1);
-            to.put_u32(*uid);
-        }
-        Principal::User(name) => {
-            to.push(2);
-            to.put_counted(name.as_bytes());
-        }
-        Principal::Gss(name) => {
-            to.push(3);
-            to.put_counted(name.as_bytes());
-        }
-    }
-}
-
 pub(super) fn take_session(id: SessionId, from: &mut &[u8]) -> Option<SessionRecord> {
     let order = take_order(from)?;
     let principal = take_principal(from)?;
     Some(SessionRecord { id, client_name: from.take_counted()?.into(), principal, order })
-}
-
-fn take_principal(from: &mut &[u8]) -> Option<Principal> {
-    match from.take_u8()? {
-        0 => Some(Principal::Anonymous),
-        1 => Some(Principal::LocalUser(from.take_u32()?)),
-        2 => Some(Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into())),
-        3 => Some(Principal::Gss(std::str::from_utf8(from.take_counted()?).ok()?.into())),
-        _ => None,
-    }
 }
 
 fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
@@ -431,106 +333,6 @@ pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Facts
     Some((who, facts))
 }
 
-fn put_lock(to: &mut Vec<u8>, handle: &FileHandle, lock: &LockRecord) {
-    to.put_u64(lock.id.0);
-    to.put_rest(&handle.0);
-    to.put_u64(lock.client.0);
-    to.put_rest(&lock.verifier.0);
-    to.put_u64(lock.range.first());
-    to.put_u64(lock.range.last());
-    let options = u8::from(lock.attributes.persist) | u8::from(lock.attributes.auto_recovery) << 1;
-    to.push(options | u8::from(lock.mode == LockMode::Write) << 2);
-    to.push(match lock.phase {
-        RecordPhase::Held => 0,
-        RecordPhase::Revoked => 1,
-        RecordPhase::BrokenUnrolled => 2,
-        RecordPhase::Broken => 3,
-    });
-    to.put_counted(&lock.client_name);
-    to.put_counted(&lock.principal);
-    to.put_counted(&lock.owner);
-}
-
-fn take_lock(from: &mut &[u8]) -> Option<(FileHandle, LockRecord)> {
-    let id = LockId(from.take_u64()?);
-    let handle = take_handle(from)?;
-    let (client, verifier) = (ClientId(from.take_u64()?), Verifier(from.take_array()?));
-    let range = ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?;
-    let bits = from.take_u8()?;
-    let attributes = LockAttributes { persist: bits & 1 != 0, auto_recovery: bits & 2 != 0 };
-    let mode = if bits & 4 != 0 { LockMode::Write } else { LockMode::Read };
-    let phase = match from.take_u8()? {
-        0 => RecordPhase::Held,
-        1 => RecordPhase::Revoked,
-        2 => RecordPhase::BrokenUnrolled,
-        3 => RecordPhase::Broken,
-        _ => return None,
-    };
-    let client_name = from.take_counted()?.into();
-    let principal = from.take_counted()?.into();
-    let owner = from.take_counted()?.into();
-    let file = FileKey(0);
-    let lock = LockRecord {
-        id,
-        file,
-        client,
-        client_name,
-        principal,
-        verifier,
-        owner,
-        range,
-        mode,
-        attributes,
-        phase,
-    };
-    Some((handle, lock))
-}
-
-fn put_fence(to: &mut Vec<u8>, fence: &FenceRecord) {
-    match &fence.object {
-        FencedObject::File(file) => {
-            to.push(0);
-            to.put_rest(&file.0);
-        }
-        FencedObject::FileSystem(fs) => {
-            to.push(1);
-            to.put_rest(&fs.0);
-        }
-    }
-    to.put_u32(fence.fence_ids.len() as u32);
-    for fence_id in &fence.fence_ids {
-        to.put_counted(fence_id.as_str().as_bytes());
-    }
-}
-
-fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
-    let object = match from.take_u8()? {
-        0 => FencedObject::File(take_handle(from)?),
-        1 => FencedObject::FileSystem(from.take_array().map(FsHandle)?),
-        _ => return None,
-    };
-    let count = from.take_u32()?;
-    let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
-    // Each takes four octets, so that a wrong count finds its end.
-    let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
-    Some(FenceRecord { object, fence_ids })
-}
-
-fn put_range_of(to: &mut Vec<u8>, handle: &FileHandle, range: ByteRange) {
-    to.put_rest(&handle.0);
-    to.put_u64(range.first());
-    to.put_u64(range.last());
-}
-
-fn take_range_of(from: &mut &[u8]) -> Option<(FileHandle, ByteRange)> {
-    let handle = take_handle(from)?;
-    Some((handle, ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?))
-}
-
-fn take_handle(from: &mut &[u8]) -> Option<FileHandle> {
-    from.take_array().map(FileHandle)
-}
-
 fn order_number(order: ByteOrder) -> u8 {
     match order {
         ByteOrder::Little => 0,
@@ -553,8 +355,11 @@ const SESSION_KEY_BYTES: usize = 8;
 
 #[cfg(test)]
 mod tests {
+    use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
+    use dafs_filer::{ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal};
+    use dafs_journal::UndoId;
     use dafs_ops::Remove;
-    use dafs_types::RemoveMode;
+    use dafs_types::{ClientId, FsHandle, RemoveMode, Verifier};
 
     use super::*;
 
@@ -606,15 +411,16 @@ mod tests {
         records.push(Record::Reply(reply));
         records.push(Record::Abandoned(key()));
         records.push(Record::Forgotten(SessionId(5)));
+        let mut state = Vec::new();
         let name: Box<[u8]> = b"client".as_slice().into();
-        records.push(Record::Client(ClientRecord {
+        state.push(StateRecord::Client(ClientRecord {
             name: name.clone(),
             verifier: Verifier([8; 8]),
             principal: Principal::LocalUser(3),
             has_locks: false,
         }));
-        records.push(Record::ClientGone(name.clone()));
-        records.push(Record::Locker(name));
+        state.push(StateRecord::ClientGone(name.clone()));
+        state.push(StateRecord::Locker(name));
         for phase in [
             RecordPhase::Held,
             RecordPhase::Revoked,
@@ -634,19 +440,20 @@ mod tests {
                 attributes: LockAttributes { persist: true, auto_recovery: false },
                 phase,
             };
-            records.push(Record::Lock(handle(6), Box::new(lock)));
+            state.push(StateRecord::Lock(handle(6), Box::new(lock)));
         }
-        records.push(Record::LockGone(LockId(11)));
+        state.push(StateRecord::LockGone(LockId(11)));
         let (handle_, range) = (handle(7), ByteRange::from_ends(5, u64::MAX).unwrap());
-        records.push(Record::UndoKept { id: UndoId(12), handle: handle_, range });
-        records.push(Record::UndoDropped { handle: handle_, range });
+        state.push(StateRecord::UndoKept { id: UndoId(12), handle: handle_, range });
+        state.push(StateRecord::UndoDropped { handle: handle_, range });
         let ids = |texts: &[&str]| texts.iter().map(|id| FenceId::new(id).unwrap()).collect();
         let objects = [FencedObject::File(handle(6)), FencedObject::FileSystem(FsHandle([7; 16]))];
         for object in objects {
             for fence_ids in [ids(&[]), ids(&["node-1", "Knoten zw\u{f6}lf"])] {
-                records.push(Record::Fence(FenceRecord { object, fence_ids }));
+                state.push(StateRecord::Fence(FenceRecord { object, fence_ids }));
             }
         }
+        records.extend(state.into_iter().map(Record::State));
         records
     }
 
@@ -666,16 +473,14 @@ mod tests {
                 Record::Intent(intent) => intent.operation.len(),
                 Record::Outcome(outcome) => outcome.outcome.len(),
                 Record::Reply(reply) => reply.octets.len(),
-                Record::Client(client) => client.name.len(),
-                Record::ClientGone(name) | Record::Locker(name) => name.len(),
+                Record::State(StateRecord::Client(client)) => client.name.len(),
+                Record::State(StateRecord::ClientGone(name) | StateRecord::Locker(name)) => {
+                    name.len()
+                }
                 Record::Session(_)
                 | Record::Abandoned(_)
                 | Record::Forgotten(_)
-                | Record::Lock(..)
-                | Record::LockGone(_)
-                | Record::Fence(_)
-                | Record::UndoKept { .. }
-                | Record::UndoDropped { .. } => 0,
+                | Record::State(_) => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);

@@ -17,11 +17,12 @@ use dafs_types::{
     Credentials, Entropy, FileHandle, Moment, Random, SessionId, ShareAccess, Status, StreamId,
 };
 
-use super::record::{INTENT, Reply};
+use super::record::{INTENT, Intent, Outcome, Record, Reply, RequestKey};
+use super::requests::JournaledRequests;
 use super::verdict::judge;
 use super::{
-    Intent, JournalConfig, Ledger, LedgerError, LedgerJob, Outcome, Record, RequestKey,
-    journal_failed, locked_file_of,
+    Entry, JournalConfig, Ledger, LedgerError, LedgerJob, StateRecord, journal_failed,
+    locked_file_of,
 };
 use crate::config::ServerError;
 use crate::defect::Defect;
@@ -106,7 +107,6 @@ impl Ledger {
     /// Gives it a number that no other server has had, and a defect on purpose if it is to have
     /// one.
     pub(crate) fn prepare(&mut self, boot: u64, defect: Option<Defect>) {
-        self.skips_intents = defect == Some(Defect::SkipIntent);
         self.undo.prepare(Random::new(boot), defect);
     }
 
@@ -146,7 +146,8 @@ impl Ledger {
 
     /// Makes a checkpoint and waits until it is durable.
     fn write_all(&mut self, filer: &Filer) -> Result<(), ServerError> {
-        self.begin_checkpoint(filer).map_err(recovery_failed)?;
+        let none = JournaledRequests::default();
+        self.begin_checkpoint(&none, filer).map_err(recovery_failed)?;
         while let Some(LedgerJob::Group(job)) = self.take_group() {
             self.on_group_done(job.run()).map_err(recovery_failed)?;
         }
@@ -161,40 +162,44 @@ impl Ledger {
     }
 
     /// Hands the log everything its records amount to.
-    fn begin_checkpoint(&mut self, filer: &Filer) -> Result<(), LedgerError> {
+    fn begin_checkpoint(
+        &mut self,
+        requests: &JournaledRequests,
+        filer: &Filer,
+    ) -> Result<(), LedgerError> {
         let mut records: Vec<(RecordKind, Vec<u8>)> = Vec::new();
-        let mut push = |record: &Record| records.push((record.kind(), record.encode()));
+        let mut push = |record: Record| records.push((record.kind(), record.encode()));
         for (session, replies) in filer.kept_records() {
-            push(&Record::Session(session.clone()));
+            push(Record::Session(session.clone()));
             for reply in replies {
                 let key = RequestKey { session: session.id, request: reply.request };
                 let (status, octets) = (reply.status, reply.octets.into());
-                push(&Record::Reply(Reply { key, status, octets }));
+                push(Record::Reply(Reply { key, status, octets }));
             }
         }
         for client in filer.client_records() {
-            let locker = client.has_locks.then(|| Record::Locker(client.name.clone()));
-            push(&Record::Client(client));
-            locker.iter().for_each(&mut push);
+            let locker = client.has_locks.then(|| StateRecord::Locker(client.name.clone()));
+            push(StateRecord::Client(client).into());
+            locker.into_iter().for_each(|locker| push(locker.into()));
         }
         for lock in filer.lock_records() {
             if let Some((handle, _)) = self.locked.get(&lock.id) {
-                push(&Record::Lock(*handle, Box::new(lock)));
+                push(StateRecord::Lock(*handle, Box::new(lock)).into());
             }
         }
         for fence in filer.fence_records() {
-            push(&Record::Fence(fence));
+            push(StateRecord::Fence(fence).into());
         }
         for (handle, Extent { range, id }) in self.undo.extents() {
-            push(&Record::UndoKept { id, handle, range });
+            push(StateRecord::UndoKept { id, handle, range }.into());
         }
-        for (_, concluded) in &self.concluded {
+        for (_, concluded) in &requests.concluded {
             if let Some(key) = concluded.key {
                 let (status, octets) = (concluded.status, concluded.octets.clone());
-                push(&Record::Reply(Reply { key, status, octets }));
+                push(Record::Reply(Reply { key, status, octets }));
             }
         }
-        records.extend(self.intents().map(|octets| (INTENT, octets.clone())));
+        records.extend(requests.intents().map(|octets| (INTENT, octets.clone())));
         // What is in the backlog is written behind the checkpoint in any case.
         let records = records.iter().map(|(kind, octets)| (*kind, octets.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
@@ -208,7 +213,7 @@ impl Reactor {
         if !ledger.log.wants_checkpoint() {
             return;
         }
-        if let Err(error) = ledger.begin_checkpoint(&self.filer) {
+        if let Err(error) = ledger.begin_checkpoint(&self.journaled, &self.filer) {
             self.life.fail(error);
         }
     }
@@ -231,7 +236,7 @@ impl Files<'_> {
             return RecordNumber(0);
         };
         ledger.locked.insert(record.id, (handle, file));
-        ledger.append(&Record::Lock(handle, Box::new(record.clone())))
+        ledger.append(&StateRecord::Lock(handle, Box::new(record.clone())))
     }
 
     /// The file of a lock.
@@ -243,7 +248,7 @@ impl Files<'_> {
     pub fn remove_lock(&mut self, id: LockId) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         ledger.locked.remove(&id);
-        ledger.append(&Record::LockGone(id))
+        ledger.append(&StateRecord::LockGone(id))
     }
 
     /// Writes down who has left, and whose results are kept no longer. The last record about
@@ -257,7 +262,7 @@ impl Files<'_> {
             after = ledger.append(&Record::Forgotten(session));
         }
         for name in lapsed {
-            after = ledger.append(&Record::ClientGone(name));
+            after = ledger.append(&StateRecord::ClientGone(name));
         }
         if has_grace_ended {
             tracing::info!("clients have taken back what they held; new state is granted");
@@ -273,7 +278,7 @@ impl Files<'_> {
         let record = self.filer.client_to_record(client);
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         if let Some(record) = record {
-            ledger.clients_noted = ledger.append(&Record::Client(record));
+            ledger.clients_noted = ledger.append(&StateRecord::Client(record));
         }
         ledger.after_clients()
     }
@@ -284,7 +289,7 @@ impl Files<'_> {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         // That it is a client was written down with the open that the lock is of.
         if let Some(name) = self.filer.lock_holder_to_record(client) {
-            ledger.clients_noted = ledger.append(&Record::Locker(name));
+            ledger.clients_noted = ledger.append(&StateRecord::Locker(name));
         }
         ledger.after_clients()
     }
@@ -345,23 +350,29 @@ impl Past {
                 }
             }
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
-            Record::Client(client) => drop(self.clients.insert(client.name.clone(), client)),
-            Record::ClientGone(name) => drop(self.clients.remove(&name)),
-            Record::Locker(name) => {
+            Record::State(state) => self.take_state(state),
+        }
+    }
+
+    fn take_state(&mut self, record: StateRecord) {
+        match record {
+            StateRecord::Client(client) => drop(self.clients.insert(client.name.clone(), client)),
+            StateRecord::ClientGone(name) => drop(self.clients.remove(&name)),
+            StateRecord::Locker(name) => {
                 if let Some(client) = self.clients.get_mut(&name) {
                     client.has_locks = true;
                 }
             }
-            Record::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
-            Record::LockGone(id) => drop(self.locks.remove(&id)),
-            Record::UndoKept { id, handle, range } => {
+            StateRecord::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
+            StateRecord::LockGone(id) => drop(self.locks.remove(&id)),
+            StateRecord::UndoKept { id, handle, range } => {
                 self.undo.push((handle, Extent { range, id }))
             }
-            Record::UndoDropped { handle, range } => self.drop_undo(&handle, range),
-            Record::Fence(FenceRecord { object, fence_ids }) if fence_ids.is_empty() => {
+            StateRecord::UndoDropped { handle, range } => self.drop_undo(&handle, range),
+            StateRecord::Fence(FenceRecord { object, fence_ids }) if fence_ids.is_empty() => {
                 self.fences.remove(&object);
             }
-            Record::Fence(FenceRecord { object, fence_ids }) => {
+            StateRecord::Fence(FenceRecord { object, fence_ids }) => {
                 self.fences.insert(object, fence_ids);
             }
         }

@@ -10,7 +10,7 @@ use dafs_ops::{
 use dafs_store::{AttributeChanges, FileVersion, Object, Store, StoreError};
 use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, StateId};
 
-use super::{Facts, Intent};
+use super::record::{Facts, Intent};
 
 /// What a request came to that was carried out; `None` if it was not. What it touched is durable
 /// then.

@@ -15,7 +15,7 @@ use super::seen::UndoSeen;
 use super::{Blob, Extent, UndoGate, UndoTask, UndoTaskDone, offsets};
 use crate::files::{Files, Notice};
 use crate::jobs::Job;
-use crate::ledger::{Ledger, Record};
+use crate::ledger::{Ledger, StateRecord};
 use crate::reactor::Reactor;
 use crate::reply_to::TaskId;
 use crate::task::Wait;
@@ -26,14 +26,14 @@ impl Files<'_> {
         let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let id = ledger.undo.keep(key, handle, &file, range);
-        ledger.append(&Record::UndoKept { id, handle, range })
+        ledger.append(&StateRecord::UndoKept { id, handle, range })
     }
 
     /// What was changed in a range is final.
     pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
-        let after = ledger.append(&Record::UndoDropped { handle, range });
+        let after = ledger.append(&StateRecord::UndoDropped { handle, range });
         let woken = ledger.undo.drop_range(key, range, after);
         self.notices.extend(woken.into_iter().map(Notice::Resume));
         after

@@ -33,15 +33,14 @@ use std::sync::Arc;
 
 use clones::Clones;
 use dafs_filer::FileKey;
-use dafs_filer::locks::{ByteRange, RollbackId};
+use dafs_filer::locks::ByteRange;
 use dafs_journal::undo::PieceNumber;
 use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
 use dafs_store::{File, StoreError};
 use dafs_types::{FileHandle, Random, Status};
 
 use crate::defect::Defect;
-use crate::files::under_way::Wait;
-use crate::reply_to::{ReplyTo, TaskId};
+use crate::files::under_way::{TaskId, Wait};
 
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
 pub(crate) use restart::RecordedLock;
@@ -102,8 +101,6 @@ pub(crate) struct Undo {
     clones: Clones,
     /// Undo data of no lock, to be removed once a record is durable.
     doomed: VecDeque<(RecordNumber, UndoId)>,
-    /// ABORTs, and the rollbacks that each waits for.
-    aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
     /// What tells the undo data of this server from older data.
     seeds: Random,
     /// Defects on purpose: the first piece is not saved, and what it was.
@@ -135,7 +132,6 @@ impl Undo {
             data: BTreeMap::new(),
             rollbacks: Vec::new(),
             doomed: VecDeque::new(),
-            aborts: Vec::new(),
             seeds: Random::new(0),
             forgets_block: false,
             forgotten: None,

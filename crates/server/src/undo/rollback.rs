@@ -23,7 +23,6 @@ use dafs_types::Moment;
 
 use super::batch::Source;
 use super::{Blob, Extent, Undo};
-use crate::reply_to::ReplyTo;
 
 pub(super) struct Rollback {
     id: RollbackId,
@@ -77,20 +76,6 @@ impl Undo {
     pub fn roll_back(&mut self, id: RollbackId, key: FileKey, range: ByteRange) {
         let (file, left, stage) = (None, Vec::new(), Stage::Quiet);
         self.rollbacks.push(Rollback { id, key, range, file, left, stage });
-    }
-
-    /// Has an ABORT wait for its rollbacks.
-    pub fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
-        self.aborts.push((answer, rollbacks));
-    }
-
-    /// A rollback is over: the ABORTs that waited for it alone.
-    fn end_rollback(&mut self, id: RollbackId) -> Vec<ReplyTo> {
-        for (_, waits_for) in &mut self.aborts {
-            waits_for.retain(|other| *other != id);
-        }
-        let over = self.aborts.extract_if(.., |(_, waits_for)| waits_for.is_empty());
-        over.map(|(answer, _)| answer).collect()
     }
 }
 

@@ -360,8 +360,7 @@ impl Reactor {
         tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
         self.filer.rollback_done(rollback.id, self.life.now());
         let after = self.files().act_on_locks();
-        let Some(ledger) = &mut self.ledger else { return Turn::Wait };
-        for answer in ledger.undo.end_rollback(rollback.id) {
+        for answer in self.journaled.end_rollback(rollback.id) {
             self.report(answer, Outcome { result: Ok(Ended::Locked), after });
         }
         Turn::Wait
