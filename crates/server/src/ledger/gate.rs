@@ -322,8 +322,9 @@ impl Reactor {
     /// Names whose outcomes are durable are free.
     fn free_cooled(&mut self, durable: RecordNumber) {
         let mut is_any = false;
-        let is_durable = |(number, _): &mut (RecordNumber, Places)| *number <= durable;
-        while let Some((_, places)) = self.journaled.cooling.pop_front_if(is_durable) {
+        while self.journaled.cooling.front().is_some_and(|(number, _)| *number <= durable)
+            && let Some((_, places)) = self.journaled.cooling.pop_front()
+        {
             self.free_places(&places);
             is_any = true;
         }
