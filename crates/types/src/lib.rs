@@ -17,6 +17,7 @@ pub mod ids;
 pub mod limits;
 pub mod names;
 pub mod permission;
+pub mod placement;
 pub mod quick_map;
 pub mod random;
 pub mod secret;
@@ -38,6 +39,7 @@ pub use ids::{
     ClientId, CookieVerifier, CredHandle, FileHandle, FsHandle, ReaddirCookie, RequestId,
     RmrContext, RmrTarget, SequenceNumber, SessionId, StateId, StreamId, Verifier,
 };
+pub use placement::{Shard, ShardCount, placement_hash};
 pub use quick_map::QuickMap;
 pub use random::Random;
 pub use secret::{ExposedSecret, check_secret};
