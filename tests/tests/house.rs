@@ -14,6 +14,7 @@ use std::process::Command;
 const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-base", &[]),
     ("dafs-types", &[]),
+    ("dafs-crossing", &["dafs-base", "dafs-types"]),
     ("dafs-memory", &[]),
     ("dafs-iwarp", &[]),
     ("dafs-gss", &[]),
