@@ -1,39 +1,62 @@
-//! Connections: let in, refused, ended.
+//! Connections: let in, or turned away.
 //!
-//! Invariant: whatever a connection holds goes with it, as soon as its end is heard of.
+//! Invariant: somebody who is turned away leaves nothing behind.
 
 use std::sync::Arc;
 
-use dafs_dat::{Domain, EndpointConfig, EndpointId, Inbox, Peer, PendingId};
-use dafs_filer::{ChannelDescription, ChannelEnd, ChannelKind, Party, PeerIdentity};
-use dafs_types::{Credentials, NoSuchId, limits};
+use dafs_dat::{Domain, EndpointConfig, Inbox, Peer, PendingId, ServingInterface};
+use dafs_filer::{
+    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, Filer, Party, PeerIdentity,
+};
+use dafs_types::{Credentials, Moment, NoSuchId, limits};
 use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
-use crate::channel::{Channel, RECEIVES_SPARE};
+use crate::channel::{Channel, Channels, RECEIVES_SPARE};
+use crate::entrance::Entrance;
 use crate::files::io::Recent;
 use crate::meter::Traffic;
-use crate::reactor::Reactor;
 use crate::reply_to::ChainId;
 use crate::session::Exchange;
 
 /// iWARP devices tell a refusal from nobody being there by its words alone.
 const REFUSED: &[u8] = b"refused";
 
-impl Reactor {
-    /// Somebody wants to connect.
-    pub(crate) fn on_connection(&mut self, pending: PendingId, peer: &Peer, private_data: &[u8]) {
+/// What connections are made of.
+pub(crate) struct Ways<'r> {
+    pub interface: &'r mut ServingInterface,
+    pub filer: &'r mut Filer,
+    pub channels: &'r mut Channels,
+}
+
+/// Somebody who wants to connect.
+pub(crate) struct Coming<'c> {
+    pub pending: PendingId,
+    pub peer: &'c Peer,
+    pub private_data: &'c [u8],
+}
+
+impl Entrance {
+    /// Lets somebody in, or turns them away.
+    pub fn admit(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) {
+        if !self.lets_in(ways, coming, now) {
+            ways.interface.reject(coming.pending, REFUSED);
+        }
+    }
+
+    fn lets_in(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) -> bool {
+        let &Coming { pending, peer, private_data } = coming;
         let Ok((_, data)) = ConnectData::decode(private_data) else {
             tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
-            return self.interface.reject(pending, REFUSED);
+            return false;
         };
         let facts = PeerFacts::of(peer);
         let holder = facts.holder();
-        if let Err(refusal) = self.entrance.may_come(&facts) {
-            if self.entrance.may_tell(holder, self.life.now()) {
+        if let Err(refusal) = self.may_come(&facts) {
+            if self.may_tell(holder, now) {
                 tracing::warn!(from = %facts, %refusal, "connection refused");
             }
-            return self.interface.reject(pending, REFUSED);
+            return false;
         }
         if let Some(certificate) = &peer.certificate {
             tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
@@ -42,7 +65,7 @@ impl Reactor {
             Some(Ok(who)) => PeerIdentity::Local(who),
             Some(Err(error)) => {
                 tracing::warn!(from = %facts, %error, "connection refused");
-                return self.interface.reject(pending, REFUSED);
+                return false;
             }
             None => PeerIdentity::Remote,
         };
@@ -51,56 +74,57 @@ impl Reactor {
             client_session: data.client_session,
             kind: ChannelKind::from_number(data.channel as u32).unwrap_or(ChannelKind::Operation),
         };
-        let id = match self.filer.channel_opened_by(holder, identity, description, self.life.now())
-        {
+        let id = match ways.filer.channel_opened_by(holder, identity, description, now) {
             Ok(id) => id,
             Err(refusal) => {
-                if self.entrance.may_tell(holder, self.life.now()) {
+                if self.may_tell(holder, now) {
                     tracing::warn!(from = %holder, %refusal, "connection refused");
                 }
-                return self.interface.reject(pending, REFUSED);
+                return false;
             }
         };
-        for displaced in self.filer.take_displaced() {
-            self.displace(displaced);
+        for displaced in ways.filer.take_displaced() {
+            self.displace(ways.channels, displaced, now);
         }
-        if self.accept(pending, id, facts).is_none() {
-            self.filer.channel_closed(id, ChannelEnd::Lost, self.life.now());
+        let is_in = self.accept(ways, pending, id, facts);
+        if !is_in {
+            ways.filer.channel_closed(id, ChannelEnd::Lost, now);
         }
+        is_in
     }
 
     /// A connection that has not logged in gives way to a new one.
-    fn displace(&mut self, id: dafs_filer::ChannelId) {
-        let Some(endpoint) = self.channels.endpoint_of(id) else { return };
-        let holder = self.channels.holder_of(endpoint);
-        if self.entrance.may_tell(holder, self.life.now()) {
+    fn displace(&mut self, channels: &mut Channels, id: ChannelId, now: Moment) {
+        let Some(endpoint) = channels.endpoint_of(id) else { return };
+        let holder = channels.holder_of(endpoint);
+        if self.may_tell(holder, now) {
             let text = "too many connections have not logged in: one gives way";
             tracing::warn!(from = %holder, "{text}");
         }
-        self.give_up(endpoint);
+        channels.give_up(endpoint);
     }
 
-    /// Accepts and posts the receive for the first message. `None` if out of memory.
+    /// Accepts and posts the receive for the first message. False if out of memory.
     fn accept(
-        &mut self,
+        &self,
+        ways: &mut Ways<'_>,
         pending: PendingId,
-        id: dafs_filer::ChannelId,
+        id: ChannelId,
         peer: PeerFacts,
-    ) -> Option<()> {
+    ) -> bool {
         // One for each credit, one for the message in hand, and those to spare.
-        let slots = self.filer.config().credits_session_max + 1 + RECEIVES_SPARE;
-        let request_bytes = self.entrance.request_bytes(peer.is_local);
-        let Ok(inbox) = Inbox::new(&mut self.interface, Domain(0), slots, request_bytes) else {
-            self.interface.reject(pending, REFUSED);
-            return None;
+        let slots = ways.filer.config().credits_session_max + 1 + RECEIVES_SPARE;
+        let request_bytes = self.request_bytes(peer.is_local);
+        let Ok(inbox) = Inbox::new(ways.interface, Domain(0), slots, request_bytes) else {
+            return false;
         };
         let config = EndpointConfig {
             message_bytes_max: request_bytes,
             receives_max: u32::from(slots),
-            crc: self.entrance.crc(),
+            crc: self.crc(),
             ..EndpointConfig::default()
         };
-        let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
+        let endpoint = ways.interface.accept(pending, Domain(0), &config, b"");
         let mut channel = Channel {
             id,
             party: Party::default(),
@@ -111,7 +135,7 @@ impl Reactor {
             receives_due: 0,
             sealed_bytes: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
-            who: Arc::new(self.entrance.stranger()),
+            who: Arc::new(self.stranger()),
             peer,
             recent: Recent::default(),
             pending_login: None,
@@ -125,49 +149,10 @@ impl Reactor {
         };
         // If the connection is gone already, its end is on the way as an event.
         for _ in 0..=RECEIVES_SPARE {
-            channel.inbox.post(&mut self.interface, endpoint);
+            channel.inbox.post(ways.interface, endpoint);
         }
-        self.channels.insert(channel);
-        Some(())
-    }
-
-    /// A connection has ended. What its session holds goes with it where the filer says so.
-    pub(crate) fn on_broken(&mut self, endpoint: EndpointId) {
-        if let Some(channel) = self.channels.remove(endpoint) {
-            let end =
-                if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
-            for closed in self.filer.channel_closed(channel.id, end, self.life.now()) {
-                self.files().release_open(&closed);
-            }
-            self.interface.deregister(channel.inbox.key());
-            self.meter.depart(channel.peer.transport, channel.traffic);
-            if let Some(session) = channel.batch_session {
-                self.end_batches(session);
-            }
-            self.end_back(&channel);
-            self.entrance.logins().forget(endpoint);
-            self.drop_waiting(endpoint, channel.party.fence);
-            self.loans.files().end_of(&mut self.filer, endpoint);
-            self.files().act_on_locks();
-            for orphan in self.filer.take_orphans() {
-                self.give_up_channel(orphan);
-            }
-        }
-        self.interface.release(endpoint);
-        self.files().note_forgotten();
-        self.ask_again();
-    }
-
-    /// Breaks a connection after the present event.
-    pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
-        self.channels.give_up(endpoint);
-    }
-
-    /// Breaks the connection of a filer's channel.
-    pub(crate) fn give_up_channel(&mut self, id: dafs_filer::ChannelId) {
-        if let Some(endpoint) = self.channels.endpoint_of(id) {
-            self.give_up(endpoint);
-        }
+        ways.channels.insert(channel);
+        true
     }
 }
 

@@ -1,8 +1,6 @@
 //! Whom requests act for: the session's own identity, or one that a trusted client has
 //! registered (draft 3.1.1, 6.2.8, 6.2.9).
 
-mod registering;
-
 use std::sync::Arc;
 
 use dafs_filer::{CredentialLookup, CredentialName};
@@ -23,9 +21,9 @@ pub(crate) struct LookupJob {
 
 /// What came of it.
 pub(crate) struct LookupDone {
-    answer: ReplyTo,
-    lookup: CredentialLookup,
-    found: Option<Credentials>,
+    pub answer: ReplyTo,
+    pub lookup: CredentialLookup,
+    pub found: Option<Credentials>,
 }
 
 impl LookupJob {

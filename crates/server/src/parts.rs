@@ -1,12 +1,18 @@
 //! The parts of the reactor that operations work with, and what they ask of it.
 
-use dafs_dat::ServingInterface;
+use std::sync::Arc;
+
+use dafs_dat::{EndpointId, ServingInterface};
+use dafs_filer::{ChannelEnd, ChannelId, Party};
 use dafs_ops::LockSpan;
+use dafs_types::{Credentials, Status};
 
 use crate::back::BackRequest;
+use crate::caller::{Asker, Caller};
 use crate::direct_reads::DirectReads;
 use crate::files::{Files, Notice};
 use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
 
 impl Reactor {
     /// What operations work with.
@@ -36,6 +42,38 @@ impl Reactor {
         (files, (self.loans.files(), &mut self.interface))
     }
 
+    /// Who a request acts as, and where.
+    #[inline]
+    pub(crate) fn who(&self, answer: ReplyTo) -> Arc<Asker> {
+        match self.channels.get(answer.endpoint) {
+            Some(channel) if !answer.is_acting => channel.who.clone(),
+            Some(channel) => match self.filer.acting_for(channel.id, answer.stream) {
+                Some(other) => Arc::new(channel.who.acting_for(other)),
+                None => Arc::new(channel.who.acting_for(&Credentials::nobody())),
+            },
+            None => Arc::new(self.entrance.stranger()),
+        }
+    }
+
+    /// The same, with the client it is of.
+    ///
+    /// # Errors
+    /// BAD_SESSION if the connection is gone.
+    #[inline]
+    pub(crate) fn caller(&self, to: ReplyTo) -> Result<Caller, Status> {
+        let party = self.party_of(to)?;
+        Ok(Caller { who: self.who(to), party })
+    }
+
+    /// As whom the filer knows whoever has sent a request.
+    ///
+    /// # Errors
+    /// BAD_SESSION if its connection is gone.
+    #[inline]
+    pub(crate) fn party_of(&self, to: ReplyTo) -> Result<Party, Status> {
+        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
+    }
+
     /// Does what operations have asked for on the way.
     #[inline]
     pub(crate) fn act_on_notices(&mut self) {
@@ -55,6 +93,47 @@ impl Reactor {
                 let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
             }
             Notice::Resume(task) => self.resume(task, None),
+        }
+    }
+
+    // ---- ends of connections ----------------------------------------------------------
+
+    /// A connection has ended. What its session holds goes with it where the filer says so.
+    pub(crate) fn on_broken(&mut self, endpoint: EndpointId) {
+        if let Some(channel) = self.channels.remove(endpoint) {
+            let end =
+                if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
+            for closed in self.filer.channel_closed(channel.id, end, self.life.now()) {
+                self.files().release_open(&closed);
+            }
+            self.interface.deregister(channel.inbox.key());
+            self.meter.depart(channel.peer.transport, channel.traffic);
+            if let Some(session) = channel.batch_session {
+                self.end_batches(session);
+            }
+            self.end_back(&channel);
+            self.entrance.logins().forget(endpoint);
+            self.drop_waiting(endpoint, channel.party.fence);
+            self.loans.files().end_of(&mut self.filer, endpoint);
+            self.files().act_on_locks();
+            for orphan in self.filer.take_orphans() {
+                self.give_up_channel(orphan);
+            }
+        }
+        self.interface.release(endpoint);
+        self.files().note_forgotten();
+        self.ask_again();
+    }
+
+    /// Breaks a connection after the present event.
+    pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
+        self.channels.give_up(endpoint);
+    }
+
+    /// Breaks the connection of a filer's channel.
+    pub(crate) fn give_up_channel(&mut self, id: ChannelId) {
+        if let Some(endpoint) = self.channels.endpoint_of(id) {
+            self.give_up(endpoint);
         }
     }
 }

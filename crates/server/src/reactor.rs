@@ -19,6 +19,7 @@ use dafs_types::names::shown;
 use dafs_types::{Entropy, Moment};
 use dafs_wire::ByteOrder;
 
+use crate::accept::{Coming, Ways};
 use crate::afterwards::{Afterwards, Closing, keep_begun};
 use crate::authorize::AccessRules;
 use crate::batch::Batches;
@@ -283,7 +284,9 @@ impl Reactor {
             // Those are taken first.
             Event::Completion(_) => {}
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
-                self.on_connection(pending, &peer, &private_data);
+                let Self { entrance, interface, filer, channels, life, .. } = self;
+                let coming = Coming { pending, peer: &peer, private_data: &private_data };
+                entrance.admit(&mut Ways { interface, filer, channels }, &coming, life.now());
             }
             Event::Established { .. } => {}
             Event::Rejected { endpoint, .. } => self.interface.release(endpoint),

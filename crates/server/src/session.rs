@@ -3,6 +3,7 @@
 //! Invariant: until a channel has authenticated, nothing here looks at the store.
 
 mod login;
+mod proof;
 mod tokens;
 
 use std::time::Duration;

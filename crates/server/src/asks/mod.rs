@@ -8,24 +8,27 @@ mod attributes;
 pub(crate) mod changes;
 mod listings;
 
+use dafs_filer::Registration;
 use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
 use dafs_store::StoreError;
 use dafs_store::cache::CachedFile;
 use dafs_types::Status;
 use dafs_wire::messages::{
     CacheHintRequest, Empty, FencingList, GetFencingList, LockResult, LockTest, LockType, Lookup,
-    LookupResult, OneHandle, SetFencingList, Unlock,
+    LookupResult, OneHandle, RegisterCred, RegisterCredResult, ReleaseCred, SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 use smallvec::SmallVec;
 
 use crate::afterwards::Closing;
 use crate::answers::{handed_over_response, refusal_response};
+use crate::credentials::{LookupDone, LookupJob};
 use crate::data::Step;
 use crate::decode::{Scratch, components};
 use crate::delegations::Told;
 use crate::direct_reads::Reader;
 use crate::files::locks::Aborted;
+use crate::jobs::Job;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
@@ -305,6 +308,53 @@ impl Reactor {
             Ok(name) => Step::HandedOver(name),
             Err(status) => Step::failed(status),
         }
+    }
+
+    // ---- whom requests act for --------------------------------------------------------
+
+    fn register_credentials(
+        &mut self,
+        answer: ReplyTo,
+        request: &RegisterCred<'_>,
+    ) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        match self.filer.register_credentials(id, &request.credentials)? {
+            Registration::Done(handle) => {
+                self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
+            }
+            Registration::LookUp(lookup, name) => {
+                let users = self.entrance.users();
+                let kerberos = self.entrance.kerberos();
+                let job = LookupJob { answer, lookup, name, users, kerberos };
+                self.entrance.logins().submit_lookup(Job::Lookup(Box::new(job)));
+                self.entrance.logins().give(&mut self.pool, self.life.now());
+            }
+        }
+        Ok(())
+    }
+
+    /// A name has been looked up.
+    pub(crate) fn on_looked_up(&mut self, done: LookupDone) {
+        let LookupDone { answer, lookup, found } = done;
+        match self.filer.credentials_looked_up(lookup, found) {
+            Ok(handle) => {
+                self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
+            }
+            Err(status) => self.fail(answer, status),
+        }
+        self.entrance.logins().end_lookup();
+        self.entrance.logins().give(&mut self.pool, self.life.now());
+    }
+
+    fn release_credentials(
+        &mut self,
+        answer: ReplyTo,
+        request: &ReleaseCred,
+    ) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        self.filer.release_credentials(id, request.handle)?;
+        self.reply(answer, &Response::ReleaseCred(Empty));
+        Ok(())
     }
 
     // ---- fences ---------------------------------------------------------------------

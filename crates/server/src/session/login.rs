@@ -4,43 +4,43 @@ use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
-    AuthDecision, BindArguments, ChannelKind, ConnectArguments, ConnectResults, Negotiated,
-    Succession, Verified,
+    AuthDecision, BindArguments, ChannelId, ChannelKind, ConnectArguments, ConnectResults,
+    Principal, Succession,
 };
 use dafs_journal::RecordNumber;
-use dafs_types::{AuthType, ClientId, Credentials, SessionId, Status};
+use dafs_types::{AuthType, Credentials, Status, Verifier};
 use dafs_wire::messages::{
-    AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientAuthResult,
-    ClientConnect, ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult, ConnectBind,
-    Empty, SecurityMethods, SessionOptions,
+    AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientConnect,
+    ClientConnectAuth, ClientConnectResult, ConnectBind, Empty, GssProcedure, GssService,
+    SecurityMethods, ServerAuth, ServerAuthResult, SessionOptions,
 };
 use dafs_wire::{Array, RequestHeader, Response};
 
+use super::proof::login_response;
+use super::tokens::{self, TokenEnd};
 use super::{PendingLogin, Proof, Purpose, asked, brings_results, options, wanted};
+use crate::authorize;
 use crate::back::BackSizes;
-use crate::caller::{Asker, View};
+use crate::caller::Asker;
+use crate::gss::{self, TokenOutcome};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::{authorize, gss};
 
 impl Reactor {
+    /// CLIENT_CONNECT.
     pub(crate) fn client_connect(
         &mut self,
         answer: ReplyTo,
         header: &RequestHeader,
         request: &ClientConnect<'_>,
     ) -> Result<(), Status> {
-        let arguments = ConnectArguments {
-            protocol_version: header.version,
-            wanted: self.wanted(answer, &request.options),
-            fence_id: request.fence_id,
-            client_id_string: request.client_string,
-            client_verifier: request.verifier,
-            order: self.order_of(answer.endpoint).ok_or(Status::BadSession)?,
+        let ClientConnect { fence_id, client_string, verifier, options: wishes, .. } = request;
+        let client = (*fence_id, *client_string, *verifier);
+        let Some(results) = self.connect(answer, header.version, wishes, client)? else {
+            return Ok(());
         };
-        let Some(results) = self.try_connect(answer, &arguments) else { return Ok(()) };
         let response = Response::ClientConnect(ClientConnectResult {
             session: results.session_id,
             client: results.client_id,
@@ -51,24 +51,53 @@ impl Reactor {
         Ok(())
     }
 
+    /// CLIENT_CONNECT_AUTH.
     pub(crate) fn client_connect_auth(
         &mut self,
         answer: ReplyTo,
         header: &RequestHeader,
         request: &ClientConnectAuth<'_>,
     ) -> Result<(), Status> {
-        let arguments = ConnectArguments {
-            protocol_version: header.version,
-            wanted: self.wanted(answer, &request.options),
-            fence_id: request.fence_id,
-            client_id_string: request.client_string,
-            client_verifier: request.verifier,
-            order: self.order_of(answer.endpoint).ok_or(Status::BadSession)?,
+        let ClientConnectAuth { fence_id, client_string, verifier, options: wishes, .. } = request;
+        let client = (*fence_id, *client_string, *verifier);
+        let Some(results) = self.connect(answer, header.version, wishes, client)? else {
+            return Ok(());
         };
-        let Some(results) = self.try_connect(answer, &arguments) else { return Ok(()) };
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let id = self.channel_id(answer)?;
         let decision = self.filer.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
+    }
+
+    /// Makes a session for a client, by its fence identity, its name and its verifier. A refusal
+    /// is answered here, since it may name a version.
+    fn connect(
+        &mut self,
+        answer: ReplyTo,
+        protocol_version: u32,
+        wishes: &SessionOptions,
+        (fence_id, client_id_string, client_verifier): (&str, &[u8], Verifier),
+    ) -> Result<Option<ConnectResults>, Status> {
+        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let mut wanted = wanted(wishes);
+        // No larger than the room for them.
+        wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
+        let order = channel.order.ok_or(Status::BadSession)?;
+        let arguments = ConnectArguments {
+            protocol_version,
+            wanted,
+            fence_id,
+            client_id_string,
+            client_verifier,
+            order,
+        };
+        match self.filer.connect(channel.id, &arguments, self.entrance.entropy()) {
+            Ok(results) => return Ok(Some(results)),
+            Err(refusal) if refusal.status == Status::IllegalProt => {
+                self.refuse_version(answer, refusal.status, refusal.protocol_version);
+            }
+            Err(refusal) => self.fail(answer, refusal.status),
+        }
+        Ok(None)
     }
 
     pub(crate) fn client_auth(
@@ -76,7 +105,7 @@ impl Reactor {
         answer: ReplyTo,
         request: &ClientAuth<'_>,
     ) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let id = self.channel_id(answer)?;
         let decision = self.filer.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Session)
     }
@@ -87,7 +116,7 @@ impl Reactor {
         header: &RequestHeader,
         request: &ConnectBind<'_>,
     ) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let id = self.channel_id(answer)?;
         let arguments = BindArguments {
             protocol_version: header.version,
             session: request.session,
@@ -107,35 +136,6 @@ impl Reactor {
         )
     }
 
-    /// What a client wishes for; requests no larger than the room for them.
-    fn wanted(&self, answer: ReplyTo, options: &SessionOptions) -> Negotiated {
-        let mut wanted = wanted(options);
-        if let Some(channel) = self.channels.get(answer.endpoint) {
-            wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
-        }
-        wanted
-    }
-
-    /// Makes a session; a refusal is answered here, since it may name a version.
-    fn try_connect(
-        &mut self,
-        answer: ReplyTo,
-        arguments: &ConnectArguments<'_>,
-    ) -> Option<ConnectResults> {
-        let id = self.channels.get(answer.endpoint)?.id;
-        match self.filer.connect(id, arguments, self.entrance.entropy()) {
-            Ok(results) => Some(results),
-            Err(refusal) if refusal.status == Status::IllegalProt => {
-                self.refuse_version(answer, refusal.status, refusal.protocol_version);
-                None
-            }
-            Err(refusal) => {
-                self.fail(answer, refusal.status);
-                None
-            }
-        }
-    }
-
     fn authenticate(
         &mut self,
         answer: ReplyTo,
@@ -150,7 +150,9 @@ impl Reactor {
                 } else {
                     AuthResult::Default
                 };
-                let proof = self.proof(answer, credentials, AuthType::None);
+                let proof = self.channel_id(answer);
+                let proof =
+                    proof.and_then(|id| Proof::of(&self.filer, id, credentials, AuthType::None));
                 self.finish_login(answer, purpose, proof, result);
                 Ok(())
             }
@@ -168,11 +170,15 @@ impl Reactor {
                 Ok(())
             }
             (AuthDecision::VerifyToken, WireAuth::Gss { procedure, service, token }) => {
-                let begun = self.begin_token(answer, (*procedure, *service), token, purpose);
-                begun.or_else(|status| {
-                    self.finish_login(answer, purpose, Err(status), AuthResult::None);
-                    Ok(())
-                })
+                match self
+                    .begin_token(PendingLogin { answer, purpose }, (*procedure, *service, token))
+                {
+                    Ok(job) => self.submit_login((answer.endpoint, None), job),
+                    Err(status) => {
+                        self.finish_login(answer, purpose, Err(status), AuthResult::None);
+                    }
+                }
+                Ok(())
             }
             (AuthDecision::VerifyPassword | AuthDecision::VerifyToken, _) => {
                 Err(Status::ServerFault)
@@ -193,6 +199,50 @@ impl Reactor {
         }
     }
 
+    fn begin_token(
+        &mut self,
+        pending: PendingLogin,
+        sent: (GssProcedure, GssService, &[u8]),
+    ) -> Result<Job, Status> {
+        let kerberos = self.entrance.kerberos().ok_or(Status::NotSupp)?;
+        let channel = self.channels.get_mut(pending.answer.endpoint).ok_or(Status::BadSession)?;
+        tokens::begin_token(kerberos, &self.filer, channel, pending, sent)
+    }
+
+    /// A token has been looked at. What it comes to counts for the next one, and the log has it.
+    pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
+        if self.note_login(endpoint, tokens::failure_of(&outcome)) {
+            tokens::log_failure(&self.channels.origin_of(endpoint), &outcome);
+        }
+        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
+        match tokens::end_token(&mut self.filer, channel, purpose, outcome) {
+            TokenEnd::Continue(token) => {
+                let result =
+                    AuthResult::Gss { major: gss::CONTINUE_NEEDED, minor: 0, token: &token };
+                let told = ReplyStatus::now(Status::GssContinueInit);
+                self.answer_login(answer, &purpose, told, result, false);
+            }
+            TokenEnd::Over { proof, major, minor, token } => {
+                let result = AuthResult::Gss { major, minor, token: &token };
+                self.finish_login(answer, purpose, proof, result);
+            }
+        }
+    }
+
+    /// SERVER_AUTH.
+    pub(crate) fn server_auth(
+        &mut self,
+        answer: ReplyTo,
+        request: &ServerAuth,
+    ) -> Result<(), Status> {
+        let id = self.channel_id(answer)?;
+        let by_token = matches!(self.filer.principal(id), Some(Principal::Gss(_)));
+        let proof = tokens::server_proof(by_token, request.auth_type)?;
+        self.reply(answer, &Response::ServerAuth(ServerAuthResult { proof }));
+        Ok(())
+    }
+
     /// A password has been checked.
     pub(crate) fn on_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         self.note_login(endpoint, outcome.as_ref().err().copied());
@@ -200,7 +250,7 @@ impl Reactor {
     }
 
     /// Has a password or token checked. Whoever finds no room is told to try later.
-    pub(super) fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
+    fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
         let refused = self.entrance.logins().submit(&self.channels, whose, job, self.life.now());
         if let Some(refused) = refused {
             self.end_login(refused, Err(Status::Delay));
@@ -209,51 +259,28 @@ impl Reactor {
     }
 
     /// A check has come back. Whether its failure is to be logged.
-    pub(super) fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
+    fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
         let logins = self.entrance.logins();
         let is_told = logins.note(&self.channels, endpoint, failed, self.life.now());
         logins.give(&mut self.pool, self.life.now());
         is_told
     }
 
+    /// The filer's name for the connection that a request came over.
+    fn channel_id(&self, to: ReplyTo) -> Result<ChannelId, Status> {
+        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
+    }
+
     /// What somebody waits for who has named a user, or who has shown a token in vain.
     pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
-        let proof = outcome.and_then(|who| self.proof(answer, who, AuthType::Text));
+        let id = channel.id;
+        let proof = outcome.and_then(|who| Proof::of(&self.filer, id, who, AuthType::Text));
         self.finish_login(answer, purpose, proof, AuthResult::Text);
     }
 
-    /// Whom the request itself says it is, and that has been checked.
-    fn proof(&self, answer: ReplyTo, who: Credentials, how: AuthType) -> Result<Proof, Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let principal = self.filer.principal(id).cloned().ok_or(Status::IllegalState)?;
-        Ok(Proof { principal, credentials: who, how, lifetime: None })
-    }
-
-    /// What the rules say of a client that has proved who it is.
-    fn judge(
-        &mut self,
-        endpoint: EndpointId,
-        proof: Proof,
-    ) -> Result<(Verified, Arc<View>), Status> {
-        let channel = self.channels.get(endpoint).ok_or(Status::BadSession)?;
-        let Proof { principal, credentials: who, how, lifetime } = proof;
-        let verdict = match self.entrance.judge(&channel.peer, &principal, how) {
-            Ok(verdict) => verdict,
-            Err(refusal) => {
-                let by = authorize::named(how);
-                tracing::warn!(%principal, from = %channel.peer, by, %refusal, "not let in");
-                return Err(Status::NotAuthorized);
-            }
-        };
-        let view = self.entrance.view(verdict.terms);
-        let expires = lifetime.map(|lifetime| self.life.now().after(lifetime));
-        let principal = Some(principal);
-        Ok((Verified { who, principal, trusted: verdict.trusted, expires }, view))
-    }
-
-    pub(super) fn finish_login(
+    fn finish_login(
         &mut self,
         answer: ReplyTo,
         purpose: Purpose,
@@ -261,9 +288,9 @@ impl Reactor {
         result: AuthResult<'_>,
     ) {
         let Some(channel) = self.channels.get(answer.endpoint) else { return };
-        let id = channel.id;
+        let (id, now) = (channel.id, self.life.now());
         let how = proof.as_ref().map_or(AuthType::None, |proof| proof.how);
-        let judged = proof.and_then(|proof| self.judge(answer.endpoint, proof));
+        let judged = proof.and_then(|proof| proof.judged(&mut self.entrance, &channel.peer, now));
         let (verified, view) = match judged {
             Ok((verified, view)) => (Ok(verified), Some(view)),
             Err(status) => (Err(status), None),
@@ -327,7 +354,7 @@ impl Reactor {
 
     /// Answers an authentication, in whichever request it came. A refusal says no more than
     /// its status, unless a token tells an honest client what to do.
-    pub(super) fn answer_login(
+    fn answer_login(
         &mut self,
         answer: ReplyTo,
         purpose: &Purpose,
@@ -338,32 +365,10 @@ impl Reactor {
         if !brings_results(told.status, &authentication) {
             return self.fail(answer, told.status);
         }
+        let granted = self.channels.get(answer.endpoint);
+        let granted = granted.and_then(|channel| self.filer.negotiated(channel.id));
         let is_refusal = told.status == Status::NotAuthorized;
-        let response = match purpose {
-            Purpose::Session => Response::ClientAuth(ClientAuthResult { authentication, trusted }),
-            Purpose::Connected(results) if !is_refusal => {
-                let granted = self.channels.get(answer.endpoint);
-                let granted = granted.and_then(|channel| self.filer.negotiated(channel.id));
-                Response::ClientConnectAuth(ClientConnectAuthResult {
-                    session: results.session_id,
-                    client: results.client_id,
-                    options: options(granted.unwrap_or(&results.granted)),
-                    authentication,
-                    trusted,
-                })
-            }
-            // There is no session.
-            Purpose::Connected(_) => Response::ClientConnectAuth(ClientConnectAuthResult {
-                session: SessionId(0),
-                client: ClientId(0),
-                options: SessionOptions::default(),
-                authentication,
-                trusted,
-            }),
-            Purpose::Channel(_, sizes) => {
-                Response::ConnectBind(sizes.result(authentication, trusted))
-            }
-        };
+        let response = login_response(purpose, is_refusal, granted, authentication, trusted);
         self.respond(answer, told, &response);
     }
 
@@ -377,7 +382,7 @@ impl Reactor {
     }
 
     pub(crate) fn security_info(&mut self, answer: ReplyTo) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let id = self.channel_id(answer)?;
         let methods: Vec<AuthMethod<'_>> = self
             .filer
             .auth_types(id)

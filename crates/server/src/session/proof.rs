@@ -1,0 +1,80 @@
+//! What a client has proved, what the rules make of it, and what it is told.
+
+use std::sync::Arc;
+
+use dafs_filer::{ChannelId, Filer, Negotiated, Verified};
+use dafs_types::{AuthType, ClientId, Credentials, Moment, SessionId, Status};
+use dafs_wire::Response;
+use dafs_wire::messages::{AuthResult, ClientAuthResult, ClientConnectAuthResult, SessionOptions};
+
+use super::{Proof, Purpose, options};
+use crate::authorize::{self, PeerFacts};
+use crate::caller::View;
+use crate::entrance::Entrance;
+
+impl Proof {
+    /// Whom the request itself says it is, and that has been checked.
+    pub fn of(
+        filer: &Filer,
+        id: ChannelId,
+        credentials: Credentials,
+        how: AuthType,
+    ) -> Result<Self, Status> {
+        let principal = filer.principal(id).cloned().ok_or(Status::IllegalState)?;
+        Ok(Self { principal, credentials, how, lifetime: None })
+    }
+
+    /// What the rules say of it, and what they let the client see.
+    pub fn judged(
+        self,
+        entrance: &mut Entrance,
+        peer: &PeerFacts,
+        now: Moment,
+    ) -> Result<(Verified, Arc<View>), Status> {
+        let Self { principal, credentials: who, how, lifetime } = self;
+        let verdict = match entrance.judge(peer, &principal, how) {
+            Ok(verdict) => verdict,
+            Err(refusal) => {
+                let by = authorize::named(how);
+                tracing::warn!(%principal, from = %peer, by, %refusal, "not let in");
+                return Err(Status::NotAuthorized);
+            }
+        };
+        let view = entrance.view(verdict.terms);
+        let expires = lifetime.map(|lifetime| now.after(lifetime));
+        let principal = Some(principal);
+        Ok((Verified { who, principal, trusted: verdict.trusted, expires }, view))
+    }
+}
+
+/// The results of an authentication, in whichever request it came: with what the session was
+/// `granted`, if there is one.
+pub(super) fn login_response<'r>(
+    purpose: &Purpose,
+    is_refusal: bool,
+    granted: Option<&Negotiated>,
+    authentication: AuthResult<'r>,
+    trusted: bool,
+) -> Response<'r> {
+    match purpose {
+        Purpose::Session => Response::ClientAuth(ClientAuthResult { authentication, trusted }),
+        Purpose::Connected(results) if !is_refusal => {
+            Response::ClientConnectAuth(ClientConnectAuthResult {
+                session: results.session_id,
+                client: results.client_id,
+                options: options(granted.unwrap_or(&results.granted)),
+                authentication,
+                trusted,
+            })
+        }
+        // There is no session.
+        Purpose::Connected(_) => Response::ClientConnectAuth(ClientConnectAuthResult {
+            session: SessionId(0),
+            client: ClientId(0),
+            options: SessionOptions::default(),
+            authentication,
+            trusted,
+        }),
+        Purpose::Channel(_, sizes) => Response::ConnectBind(sizes.result(authentication, trusted)),
+    }
+}
