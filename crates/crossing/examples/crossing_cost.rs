@@ -4,9 +4,9 @@
 //! cargo run --release -p dafs-crossing --example crossing_cost
 //! ```
 //!
-//! Nanoseconds for an ask and its answer, the median of five turns: with 1 and 32 under way, and with
-//! reactors that look at their rings all the time or sleep when there is nothing. It wants two cores
-//! at least, and says how many there are. `--asks N` sets how many asks a turn has.
+//! Nanoseconds for an ask and its answer, the median of five turns: with 1 and 32 under way, and
+//! with reactors that look at their rings all the time or sleep when there is nothing. It wants two
+//! cores at least, and says how many there are. `--asks N` sets how many asks a turn has.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;

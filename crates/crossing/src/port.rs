@@ -6,6 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use dafs_base::{Key, Slab};
 use dafs_types::{Shard, ShardCount};
@@ -419,13 +420,13 @@ impl<Ask, Answer, Notice> Port<Ask, Answer, Notice> {
     /// # Panics
     /// As [`Port::ask`].
     pub fn nudge(&self, to: Shard) {
-        Bell::<std::sync::atomic::AtomicU32>::publish();
+        Sleeper::publish();
         self.lanes[self.lane_of(to)].sleeper.ring(Cause::Message);
     }
 
     /// As [`Port::nudge`], for all others.
     pub fn nudge_all(&self) {
-        Bell::<std::sync::atomic::AtomicU32>::publish();
+        Sleeper::publish();
         self.lanes.iter().for_each(|lane| lane.sleeper.ring(Cause::Message));
     }
 
@@ -440,7 +441,7 @@ impl<Ask, Answer, Notice> Port<Ask, Answer, Notice> {
         let (unsent, taken) = (self.unsent, self.taken);
         (self.unsent, self.taken) = (0, 0);
         bits(unsent).for_each(|index| self.lanes[index].outgoing.hand_over());
-        Bell::<std::sync::atomic::AtomicU32>::publish();
+        Sleeper::publish();
         bits(unsent).for_each(|index| self.lanes[index].sleeper.ring(Cause::Message));
         bits(taken & !unsent).for_each(|index| self.lanes[index].sleeper.ring(Cause::Room));
     }
@@ -500,7 +501,13 @@ impl Ticket {
 }
 
 impl Sleeper {
-    /// [`Bell::publish`] was called.
+    /// Between what was done for sleepers and their bells.
+    #[inline]
+    fn publish() {
+        Bell::<AtomicU32>::publish();
+    }
+
+    /// [`Sleeper::publish`] was called.
     #[inline]
     fn ring(&self, cause: Cause) {
         if self.bell.must_ring(cause) {

@@ -1,8 +1,8 @@
 //! One budget for all reactors: what may be in use at once, of memory, credits or connections.
 //!
-//! Invariant: what is in the common part, what reactors keep unused and what was taken add up to the
-//! total. A reactor lives off a piece that it has fetched, and touches the common part when that is
-//! used up, when it has much more than it needs, or when somebody else is short.
+//! Invariant: what is in the common part, what reactors keep unused and what was taken add up to
+//! the total. A reactor lives off a piece that it has fetched. It changes the common part when that
+//! is used up, when it has much more than it needs, or when somebody else is short.
 //!
 //! Who is refused counts as short until it gets what it wants or says that it wants no more. Others
 //! see that once a turn ([`Share::settle`]) and give back what they do not use: all above what they
@@ -18,7 +18,7 @@ pub struct Shares {
     common: Arc<Common>,
 }
 
-/// One reactor's part of it, which goes back when it is dropped, except for what is taken.
+/// One reactor's part of it. What is unused goes back when it is dropped.
 #[derive(Debug)]
 pub struct Share {
     common: Arc<Common>,
@@ -178,7 +178,7 @@ impl Share {
     #[cold]
     fn help(&mut self) -> bool {
         self.short_looks = self.short_looks.saturating_add(1);
-        // So does whoever is short itself: two that wait for what the other has would wait for ever.
+        // So does whoever is short itself: two with half of it each would wait for each other.
         self.give_back_above(if self.short_looks == 1 { self.keep } else { 0 })
     }
 

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Wakes one reactor.
 pub trait Waker: Send + Sync {
-    /// Ends the reactor's sleep, or its next one. It must not block. The reactor said before that
-    /// it may sleep ([`crate::Port::prepare_sleep`]), and is told once for each time that it said so.
+    /// Ends the reactor's sleep, or its next one. It must not block. It is called at most once for
+    /// each time that the reactor may sleep ([`crate::Port::prepare_sleep`]).
     fn wake(&self);
 
     /// What the reactor waits for, if that is a descriptor.

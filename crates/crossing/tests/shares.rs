@@ -125,7 +125,8 @@ proptest! {
 
     #[test]
     fn whoever_is_short_gets_all_that_others_do_not_use(
-        total in 1..200u64, piece in 1..40u64, steps in steps(), who in 0..REACTORS, part in 0.0..=1.0,
+        total in 1..200u64, piece in 1..40u64, steps in steps(),
+        who in 0..REACTORS, part in 0.0..=1.0,
     ) {
         let mut world = World::new(total, piece);
         steps.into_iter().for_each(|step| world.step(step));
