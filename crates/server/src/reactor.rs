@@ -370,6 +370,9 @@ impl Reactor {
             journal_records: self.ledger.as_ref().map_or(0, |ledger| ledger.last().0),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             cloned_bytes: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.cloned_bytes()),
+            // One serves everything, and has nobody to tell.
+            reactors: 1,
+            reactor_messages: 0,
             requests: self.meter.request_count(),
             regions: self.interface.region_count(),
             loans: self.loans.count(),

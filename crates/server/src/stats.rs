@@ -20,6 +20,10 @@ pub struct ServerStats {
     pub undone_files: usize,
     /// Octets of undo data that were saved by sharing blocks with files, since the start.
     pub cloned_bytes: u64,
+    /// Threads that serve connections, each with its own files.
+    pub reactors: usize,
+    /// Messages between them since the start.
+    pub reactor_messages: u64,
     /// Requests since the start.
     pub requests: u64,
     /// Memory registered with the transport now, the cache's arena included.

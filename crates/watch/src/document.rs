@@ -41,6 +41,7 @@ pub fn of(found: &Inspection) -> Value {
             "rollbacks_running": lock_counters.rollbacks_running,
         },
         "journal": { "records": stats.journal_records, "requests": stats.journaled_requests },
+        "reactors": { "count": stats.reactors, "messages": stats.reactor_messages },
         "requests": stats.requests, "connections": stats.channels,
         "requests_parked": stats.parked_requests, "open_files": stats.open_files,
         "clients": stats.filer.clients, "opens": stats.filer.opens,

@@ -54,6 +54,8 @@ fn server(families: &mut Families, found: &Inspection) {
     gauge("dafs_in_grace", "1 while clients take back what they held before a restart.", in_grace);
     gauge("dafs_opens", "Opens of all clients.", f64::from(stats.filer.opens));
     gauge("dafs_open_files", "Files that are open.", stats.open_files as f64);
+    let reactors = stats.reactors as f64;
+    gauge("dafs_reactors", "Threads that serve connections, each with its own files.", reactors);
     let parked = stats.parked_requests as f64;
     gauge("dafs_requests_parked", "Requests that wait for disks, transfers or locks.", parked);
     let journaled = stats.journaled_requests as f64;
@@ -70,6 +72,9 @@ fn server(families: &mut Families, found: &Inspection) {
     gauge("dafs_undo_files", "Files of which undo data is kept.", stats.undone_files as f64);
     let held = stats.held_requests as f64;
     gauge("dafs_requests_held", "Requests that wait for delegations.", held);
+    families
+        .counter("dafs_reactor_messages_total", "Messages between reactors.")
+        .add(&[], stats.reactor_messages as f64);
 }
 
 fn requests(families: &mut Families, found: &Inspection) {
