@@ -22,6 +22,8 @@ mod peers;
 mod plot;
 pub mod postmark;
 mod report;
+pub mod scale;
+mod threads;
 
 use std::path::PathBuf;
 
@@ -38,7 +40,8 @@ pub use measure::{Figure, own_cpu, process_cpu, thread_cpu};
 pub use merge::{MergePoint, MergeReport, MergeSeries, MergeSettings, merge_cost, plot_merge};
 pub use peers::{Kind, Label, serve_child};
 pub use plot::plot;
-pub use report::{Report, report};
+pub use report::{Report, machine, report, version};
+pub use threads::{ThreadTime, spent, thread_times};
 
 /// What is measured, and how long.
 #[derive(Clone, Debug)]

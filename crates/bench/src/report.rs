@@ -203,7 +203,8 @@ pub fn bytes(size: usize) -> String {
     }
 }
 
-fn machine() -> String {
+/// Processor, cores and kernel.
+pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
@@ -214,7 +215,7 @@ fn machine() -> String {
 }
 
 /// The version, and the commit where this was built in a checkout.
-fn version() -> String {
+pub fn version() -> String {
     match (env!("CARGO_PKG_VERSION"), env!("DAFS_COMMIT")) {
         (version, "") => version.to_owned(),
         (version, commit) => format!("{version} ({commit})"),

@@ -7,6 +7,7 @@ mod host;
 mod medium;
 mod nfs_pipe;
 mod postmark;
+mod scale;
 mod small_files;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use clap::{Args, Subcommand};
 use dafs_bench::Options;
 use dafs_client::Location;
 
+use crate::keeper::{self, Scratch};
 use crate::place::{self, Access};
 use crate::served::{Pass, Served};
 
@@ -38,6 +40,8 @@ enum Application {
     Postmark(postmark::Arguments),
     /// Copy a tree of small files in and out, against `cp -r`, and count what a file costs.
     SmallFiles(small_files::Arguments),
+    /// Show how operations grow with the server's reactors and with clients, and what each costs.
+    Scale(scale::Arguments),
     /// Draw every figure of the papers that one machine can have.
     Figures(figures::Arguments),
 }
@@ -71,18 +75,20 @@ pub struct Blocks {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let _kept = keeper::start()?;
     match &arguments.application {
         None => blocks(&arguments.blocks).map(drop),
         Some(Application::Gzip(arguments)) => gzip::run(arguments).map(drop),
         Some(Application::Postmark(arguments)) => postmark::run(arguments).map(drop),
         Some(Application::SmallFiles(arguments)) => small_files::run(arguments).map(drop),
+        Some(Application::Scale(arguments)) => scale::run(arguments).map(drop),
         Some(Application::Figures(arguments)) => figures::run(arguments),
     }
 }
 
 /// Measures, prints, and writes what was asked for; returns the plots.
 fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
-    let scratch = tempfile::tempdir().context("making a temporary directory")?;
+    let scratch = Scratch::new("dafs-bench-", None)?;
     let mut options = options(arguments)?;
     let _servers = match &arguments.url {
         Some(url) => {
@@ -164,10 +170,12 @@ fn start(place: &Path, pass: &Pass) -> Result<Served> {
 /// Arguments of `dafs bench-peer`: what a process does that is measured against.
 #[derive(Debug, Args)]
 pub struct PeerArguments {
-    /// echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip or gzip-memory.
+    /// echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip, gzip-memory, scale-client or
+    /// keep.
     work: String,
     /// For NFS: a process in the server's network and a file's path there; for nfs-gzip a level
-    /// and paths. For gzip-memory: a level and files.
+    /// and paths. For gzip-memory: a level and files. For scale-client: its number, how many
+    /// files there are, and addresses of servers.
     #[arg(allow_hyphen_values = true)]
     more: Vec<String>,
 }
@@ -181,6 +189,10 @@ pub fn serve_peer(arguments: &PeerArguments) -> Result<()> {
         (work @ ("nfs-read" | "nfs-write"), [process, path]) => {
             return nfs_pipe::run(work, process, path);
         }
+        ("scale-client", [number, files, addresses @ ..]) => {
+            return scale::serve_client(number, files, addresses);
+        }
+        ("keep", []) => return keeper::serve(),
         _ => {}
     }
     dafs_bench::serve_child(&arguments.work)

@@ -16,6 +16,7 @@ use dafs_dat::Address;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::copy::{Extras, Mover, Side, copy};
+use crate::keeper::{self, Scratch};
 use crate::served::{Pass, Served};
 
 /// Arguments of `dafs demo`.
@@ -37,11 +38,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Some(directory) => directory.clone(),
         None => default_directory(),
     };
-    let scratch = match &arguments.scratch {
-        Some(place) => tempfile::tempdir_in(place),
-        None => tempfile::tempdir(),
-    }
-    .context("making a temporary directory; give --scratch DIR")?;
+    let _kept = keeper::start()?;
+    let scratch = Scratch::new("dafs-demo-", arguments.scratch.as_deref());
+    let scratch = scratch.context("give --scratch DIR")?;
     let inbox = scratch.path().join("in");
     std::fs::create_dir(&inbox)?;
     for parent in [scratch.path(), inbox.as_path()] {

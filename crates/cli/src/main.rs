@@ -31,6 +31,7 @@ mod generate;
 mod gzip;
 mod help;
 mod ignored;
+mod keeper;
 mod lock;
 mod mount;
 mod neighbours;

@@ -586,5 +586,8 @@ fn stop_with_stdin(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
+/// The most reactors that a server of this build can have: the only place that knows it. A build
+/// that can have more has `dafs serve --reactors`, too.
+pub const REACTORS_MAX: usize = 1;
 /// How long the end of the server waits for the last spans to be taken.
 const TRACES_PATIENCE: Duration = Duration::from_secs(3);

@@ -30,6 +30,16 @@ impl Pass {
         Ok(Self { password: octets.iter().map(|octet| format!("{octet:02x}")).collect() })
     }
 
+    /// The one that another process of this program's was told by `write`.
+    pub fn told(password: String) -> Self {
+        Self { password }
+    }
+
+    /// Tells it to a process that reads a line at its start.
+    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        writeln!(out, "{}", self.password)
+    }
+
     /// What a session begins with.
     pub fn options(&self) -> SessionOptions {
         let (user, password) = (OWN_USER.to_owned(), self.password.clone());
@@ -42,7 +52,7 @@ impl Pass {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let written = options.open(path).and_then(|mut file| writeln!(file, "{}", self.password));
+        let written = options.open(path).and_then(|mut file| self.write(&mut file));
         written.with_context(|| format!("writing {}", path.display()))
     }
 }
@@ -86,12 +96,11 @@ impl Served {
             .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        // A signal from the terminal comes here, and from here the server's end.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        crate::keeper::join(&mut command);
         let mut child = command.spawn().context("starting the server")?;
         let mut stdin = child.stdin.take().context("the server has no standard input")?;
         // A server that has ended already says why itself.
-        let _ = writeln!(stdin, "{}", pass.password);
+        let _ = pass.write(&mut stdin);
         let stdin = Some(stdin);
         let stdout = child.stdout.take().context("the server has no standard output")?;
         let mut stdout = BufReader::new(stdout);
@@ -137,7 +146,8 @@ impl Drop for Served {
     }
 }
 
-fn address(text: &str) -> Option<Address> {
+/// An address as `dafs serve` prints it.
+pub fn address(text: &str) -> Option<Address> {
     match text.split_once(':')? {
         ("tcp", socket) => Some(Address::Tcp(socket.parse().ok()?)),
         ("verbs", socket) => Some(Address::Verbs(socket.parse().ok()?)),

@@ -23,6 +23,7 @@ mod preloaded;
 mod program;
 mod recover;
 mod reflink;
+mod scale;
 mod space;
 mod status;
 mod tls;

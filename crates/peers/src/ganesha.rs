@@ -7,6 +7,7 @@
 //! NFSv3 it is, for libnfs 4.0 cannot write 4 KiB at once by NFSv4. It asks for a port mapper,
 //! which would be the whole host's; hence the namespaces. The network is loopback there as here.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -49,8 +50,11 @@ impl Ganesha {
             .canonicalize()
             .map_err(PeerError::host(format!("looking for {}", export.display())))?;
         check(&export)?;
-        let directory =
-            tempfile::tempdir().map_err(PeerError::host("making a directory for nfs-ganesha"))?;
+        let directory = tempfile::Builder::new()
+            .prefix("dafs-ganesha-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(PeerError::host("making a directory for nfs-ganesha"))?;
         let write = |name: &str, text: String| {
             let path = directory.path().join(name);
             std::fs::write(&path, text).map_err(PeerError::host(format!("writing {name}")))
@@ -279,6 +283,7 @@ fn children(process: u32) -> Vec<u32> {
 
 /// What the namespace's first process does; its argument is the directory of the server's files.
 /// The port mapper and the server leave their sockets under `/run`, which is the namespace's own.
+/// The directory goes with the server, which may be all that is left of who has started it.
 const SCRIPT: &str = r#"
 ip link set lo up && mount -t tmpfs none /run && mkdir /run/ganesha || exit 1
 PATH="$PATH:/usr/sbin:/sbin"
@@ -287,6 +292,8 @@ tries=0
 while [ ! -S /run/rpcbind.sock ] && [ $tries -lt 100 ]; do tries=$((tries + 1)); sleep 0.05; done
 ganesha.nfsd -F -f "$0/ganesha.conf" -L "$0/log" -p "$0/pid" <&- &
 read -r rest
+kill -9 -1
+rm -rf "$0"
 "#;
 
 /// What is needed, and what brings it.

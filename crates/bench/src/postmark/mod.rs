@@ -22,6 +22,7 @@ pub use self::lane::{Lane, Step, Work};
 pub use self::local::Directory;
 pub use self::nfs::Mounted;
 pub use self::remote::Served;
+pub(crate) use self::remote::all;
 
 /// The workload's numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]

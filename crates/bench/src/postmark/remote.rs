@@ -122,7 +122,7 @@ impl Store for Served {
 
 /// Runs futures side by side to the end of all, or the first error. `turn` waits for something
 /// to come, and returns whether anything can.
-fn all<F: Future<Output = Result<()>>>(
+pub(crate) fn all<F: Future<Output = Result<()>>>(
     futures: impl Iterator<Item = F>,
     mut turn: impl FnMut() -> bool,
 ) -> Result<()> {

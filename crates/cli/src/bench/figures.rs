@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use dafs_bench::scale::{self, plot_scale};
 use dafs_bench::{Bars, Figure, MergeReport, MergeSettings, bars, merge_cost, plot_merge};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,10 @@ fn redraw(directory: &Path, wants: impl Fn(&str) -> bool) -> Result<()> {
             found = true;
         }
     }
+    if let Some(report) = kept::<scale::Report>(directory, "scale.json", wants("scale"))? {
+        tell(&plot_scale(&report, directory)?);
+        found = true;
+    }
     if !found {
         bail!(
             "{} has no numbers to draw: run dafs bench figures without --redraw first, or name \
@@ -158,7 +163,7 @@ fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn tell(written: &[PathBuf]) {
+pub fn tell(written: &[PathBuf]) {
     for path in written {
         println!("written: {}", path.display());
     }
@@ -206,7 +211,7 @@ fn draw(
     Ok(())
 }
 
-fn keep(directory: &Path, file: &str, report: &impl Serialize) -> Result<()> {
+pub fn keep(directory: &Path, file: &str, report: &impl Serialize) -> Result<()> {
     let path = directory.join(file);
     std::fs::write(&path, serde_json::to_vec_pretty(report)?)
         .with_context(|| path.display().to_string())?;

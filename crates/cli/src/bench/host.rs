@@ -1,7 +1,8 @@
 //! What the applications' benchmarks need of the host: servers, mounts, programs and their
 //! processor time.
 //!
-//! Invariant: everything that is started ends with its value.
+//! Invariant: everything that is started ends with its value, and with this process, however that
+//! ends (see `keeper`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -14,13 +15,15 @@ use dafs_client::SessionOptions;
 use dafs_dat::Address;
 use nix::sys::resource::{UsageWho, getrusage};
 
+use crate::keeper::{self, Scratch};
 use crate::served::{Pass, Served};
 use crate::strangers::OWN_USER;
 
 /// A directory that is served to everybody who is measured.
 pub struct Host {
-    scratch: tempfile::TempDir,
     served: Served,
+    /// It goes behind the server.
+    scratch: Scratch,
     pass: Pass,
     pub program: PathBuf,
 }
@@ -28,13 +31,7 @@ pub struct Host {
 impl Host {
     /// A new directory beneath `place`, or where temporary files go, and a server of it.
     pub fn start(place: Option<&Path>, more: &[&str]) -> Result<Self> {
-        let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix("dafs-bench-");
-        let scratch = match place {
-            Some(place) => builder.tempdir_in(place),
-            None => builder.tempdir(),
-        };
-        let scratch = scratch.context("making a temporary directory")?;
+        let scratch = Scratch::new("dafs-bench-", place)?;
         let program = std::env::current_exe().context("finding this program")?;
         let exported = scratch.path().join("export");
         std::fs::create_dir(&exported)?;
@@ -42,7 +39,7 @@ impl Host {
         let pass = Pass::new()?;
         pass.keep(&scratch.path().join(PASSWORD))?;
         let served = Served::start_at(any_port, scratch.path(), &[exported], more, &pass)?;
-        Ok(Self { scratch, served, pass, program })
+        Ok(Self { served, scratch, pass, program })
     }
 
     /// The directory, as it is on this host.
@@ -123,13 +120,11 @@ impl Host {
             return Ok(None);
         }
         let directory = self.beside("mount")?;
-        let mut child = self
-            .dafs(&["mount", "--foreground", &self.url("shm", "")?])
-            .arg(&directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("mounting")?;
+        let mut command = self.dafs(&["mount", "--foreground", &self.url("shm", "")?]);
+        command.arg(&directory).stdin(Stdio::null()).stdout(Stdio::piped());
+        keeper::join(&mut command);
+        keeper::mounting(&directory)?;
+        let mut child = command.spawn().context("mounting")?;
         let mut line = String::new();
         let output = child.stdout.take().context("the mount has no output")?;
         BufReader::new(output).read_line(&mut line)?;
@@ -216,7 +211,10 @@ pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     let begin = Instant::now();
     let children: Vec<Child> = commands
         .into_iter()
-        .map(|mut command| command.spawn().with_context(|| format!("starting {command:?}")))
+        .map(|mut command| {
+            keeper::join(&mut command);
+            command.spawn().with_context(|| format!("starting {command:?}"))
+        })
         .collect::<Result<_>>()?;
     let wait = |mut child: Child| (child.wait(), begin.elapsed());
     let ended: Vec<_> = std::thread::scope(|scope| {
@@ -241,6 +239,7 @@ pub fn has(program: &str) -> bool {
 
 /// Runs a command with this as its input, and without its output.
 pub fn with_input(mut command: Command, input: &str) -> Result<()> {
+    keeper::join(&mut command);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -15,13 +15,14 @@ use nix::mount::{MntFlags, MsFlags};
 use nix::sched::CloneFlags;
 
 use super::host::has;
+use crate::keeper::Scratch;
 
 /// A directory to measure in.
 pub struct Medium {
     directory: PathBuf,
     /// What kind of file system it is on.
     pub kind: String,
-    mounted: Option<tempfile::TempDir>,
+    mounted: Option<Scratch>,
 }
 
 impl Medium {
@@ -67,7 +68,7 @@ fn mounted() -> Result<Medium> {
         bail!("there is no mkfs.ext4: install the package e2fsprogs");
     };
     let memory = memory().context("there is no /dev/shm")?;
-    let scratch = tempfile::Builder::new().prefix("dafs-medium-").tempdir_in(memory)?;
+    let scratch = Scratch::new("dafs-medium-", Some(&memory))?;
     let (image, directory) = (scratch.path().join("image"), scratch.path().join("mount"));
     std::fs::create_dir(&directory)?;
     std::fs::File::create(&image)?.set_len(IMAGE_BYTES)?;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{Host, ended_well, median};
 use super::medium::Medium;
+use crate::keeper;
 use counts::Counts;
 use tree::Trees;
 
@@ -186,6 +187,7 @@ fn copy_out(host: &Host, to: &Path) -> Result<Command> {
 
 /// Seconds that a command takes, which is to succeed.
 fn timed(mut command: Command) -> Result<f64> {
+    keeper::join(&mut command);
     let begin = Instant::now();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let seconds = begin.elapsed().as_secs_f64();

@@ -12,6 +12,7 @@ mod killer;
 mod load;
 mod model;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     });
     let place = tempfile::Builder::new()
         .prefix("dafs-recover-test-")
+        .permissions(std::fs::Permissions::from_mode(0o700))
         .tempdir_in(&arguments.directory)
         .with_context(|| format!("making a directory in {}", arguments.directory.display()))?;
     let tested = test(arguments, seed, place.path());

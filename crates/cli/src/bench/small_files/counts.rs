@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::super::host::{Host, ended_well, has};
 use super::tree::Trees;
 use super::{COPY, copy_in, copy_out, put, timed};
+use crate::keeper;
 
 /// What each file of a tree has cost, on average.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -71,7 +72,7 @@ pub fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> 
 /// What a command makes a server do.
 fn counted(host: &Host, tracer: &Tracer, command: impl Fn() -> Result<Command>) -> Result<Totals> {
     let before = told(host)?;
-    let tracing = tracer.attach(host.server_process())?;
+    let tracing = tracer.attach(host.server_process(), &host.beside("counts")?)?;
     timed(command()?)?;
     let system_calls = tracing.map(Tracing::end).transpose()?;
     let after = told(host)?;
@@ -133,13 +134,15 @@ impl Tracer {
         Self::Missing
     }
 
-    /// Begins to count; `None` where that is not possible.
-    fn attach(&self, process: u32) -> Result<Option<Tracing>> {
+    /// Begins to count, into a file in a directory; `None` where that is not possible.
+    fn attach(&self, process: u32, directory: &Path) -> Result<Option<Tracing>> {
         if matches!(self, Self::Missing) {
             return Ok(None);
         }
-        let counts = tempfile::NamedTempFile::new()?;
-        let mut child = Command::new("strace")
+        let counts = tempfile::NamedTempFile::new_in(directory)?;
+        let mut command = Command::new("strace");
+        keeper::join(&mut command);
+        let mut child = command
             .args(["-f", "-c", "-o"])
             .arg(counts.path())
             .args(["-p", &process.to_string()])

@@ -1,0 +1,199 @@
+//! One client of `dafs bench scale`, in a process of its own.
+//!
+//! Invariant: it sleeps while it waits, so that what it uses is what its requests cost. Each block
+//! that it reads is checked for whose it is.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dafs_client::{
+    Buffer, Client, ClientConfig, File, FileHandle, Group, OpenOptions, Session, SessionOptions,
+    ShareAccess,
+};
+use dafs_dat::{Address, WaitPolicy};
+use dafs_types::Random;
+use serde::{Deserialize, Serialize};
+
+use super::{Files, HOT, HOT_BYTES, LANES, MANY_BYTES, SHARED, Work, directory_of, many, mark};
+use crate::measure::own_cpu;
+use crate::postmark::all;
+
+/// What a client is told at its start.
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    /// Which of the clients it is.
+    pub number: usize,
+    /// How many small files there are.
+    pub files: usize,
+    /// Servers, one for each transport and number of reactors.
+    pub servers: Vec<Address>,
+    /// What sessions with them begin with.
+    pub session: SessionOptions,
+}
+
+/// What a client has done in one round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Operations.
+    pub operations: u64,
+    /// Seconds from the first to the end of the last.
+    pub seconds: f64,
+    /// Seconds of processor time of the client's process.
+    pub cpu_seconds: f64,
+}
+
+/// A client with a session for each server.
+pub struct ScaleClient {
+    links: Vec<Link>,
+}
+
+/// A session, and everything that is open.
+struct Link {
+    client: Client,
+    session: Session,
+    group: Group,
+    buffer: Buffer,
+    hot: File,
+    many: Vec<File>,
+    /// The directory that all clients use, and one for each lane of this client.
+    shared: FileHandle,
+    own: Vec<FileHandle>,
+    random: Random,
+    number: usize,
+    /// Names that were made; no two are the same.
+    made: u64,
+}
+
+impl ScaleClient {
+    /// Connects to every server, and opens the files.
+    ///
+    /// # Errors
+    /// If a server cannot be reached, or has not the files.
+    pub fn new(plan: &ClientPlan) -> Result<Self> {
+        let links = plan.servers.iter().map(|address| Link::new(plan, address));
+        Ok(Self { links: links.collect::<Result<_>>()? })
+    }
+
+    /// Does one kind of work for a while on one of the servers.
+    ///
+    /// # Errors
+    /// If an operation fails, or reads what is not there.
+    pub fn run(&mut self, server: usize, work: Work, span: Duration) -> Result<Tally> {
+        let link = self.links.get_mut(server).context("there is no such server")?;
+        let (start, cpu) = (Instant::now(), own_cpu());
+        let operations = match work.files() {
+            Files::One | Files::Many => link.read(work, start + span)?,
+            Files::OneDirectory | Files::ManyDirectories => link.name(work, start + span)?,
+        };
+        let (seconds, cpu) = (start.elapsed(), own_cpu().saturating_sub(cpu));
+        let (seconds, cpu_seconds) = (seconds.as_secs_f64(), cpu.as_secs_f64());
+        Ok(Tally { operations, seconds, cpu_seconds })
+    }
+}
+
+impl Link {
+    fn new(plan: &ClientPlan, address: &Address) -> Result<Self> {
+        let open = || -> Result<Self> {
+            let wait = WaitPolicy { spin_max: Duration::ZERO };
+            let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
+            let session = client.connect_to(address, &plan.session)?;
+            let open = |path: String| session.open(path, &OpenOptions::read());
+            let handle = |path: String| Ok::<_, anyhow::Error>(session.metadata(path)?.handle);
+            let own =
+                (0..LANES).map(|lane| handle(format!("/{}", directory_of(plan.number, lane))));
+            let bytes_max = Work::ALL.iter().map(|work| work.octets() * work.depth()).max();
+            Ok(Self {
+                hot: open(format!("/{HOT}"))?,
+                many: (0..plan.files)
+                    .map(|index| open(format!("/{}", many(index))))
+                    .collect::<dafs_client::Result<_>>()?,
+                shared: handle(format!("/{SHARED}"))?,
+                own: own.collect::<Result<_>>()?,
+                group: client.group(),
+                buffer: client.allocate(bytes_max.unwrap_or(1))?,
+                random: Random::new(plan.number as u64 + 1),
+                number: plan.number,
+                made: 0,
+                client,
+                session,
+            })
+        };
+        open().with_context(|| format!("measuring over {address}"))
+    }
+
+    /// Reads blocks, so many at once, until a moment; returns how many.
+    fn read(&mut self, work: Work, end: Instant) -> Result<u64> {
+        let (octets, depth) = (work.octets(), work.depth());
+        let mut free: Vec<usize> = (0..depth).collect();
+        let mut expected = vec![0; depth];
+        let mut operations = 0;
+        loop {
+            let goes_on = Instant::now() < end;
+            while goes_on && let Some(slot) = free.pop() {
+                let (file, index, length) = match work.files() {
+                    Files::One => (&self.hot, None, HOT_BYTES),
+                    _ => {
+                        let index = self.random.below(self.many.len());
+                        (&self.many[index], Some(index), MANY_BYTES)
+                    }
+                };
+                let offset = (self.random.below(length / octets) * octets) as u64;
+                expected[slot] = mark(index, offset);
+                let slice = self.buffer.slice(slot * octets, octets)?;
+                self.session.submit_read(file, offset, slice, self.group, slot as u64)?;
+            }
+            let under_way = depth - free.len();
+            if under_way == 0 {
+                return Ok(operations);
+            }
+            // Half of them are answered while it sleeps, and it is woken once for as many.
+            self.client.wait(self.group, under_way.div_ceil(2), None);
+            while let Some(done) = self.client.next(self.group) {
+                let slot = usize::try_from(done.context)?;
+                let mut first = [0; 8];
+                self.buffer.read(slot * octets, &mut first);
+                if done.result?.length as usize != octets
+                    || u64::from_le_bytes(first) != expected[slot]
+                {
+                    bail!("a block is not what the file has there; this is a fault of DAFS");
+                }
+                free.push(slot);
+                operations += 1;
+            }
+        }
+    }
+
+    /// Makes and removes files until a moment; returns how many names were made and removed.
+    fn name(&mut self, work: Work, end: Instant) -> Result<u64> {
+        let mut done = [0; LANES];
+        let first = self.made;
+        let link = &*self;
+        let lanes = done.iter_mut().enumerate().map(|(lane, done)| async move {
+            let directory = match work.files() {
+                Files::ManyDirectories => link.own[lane],
+                _ => link.shared,
+            };
+            while Instant::now() < end {
+                let name = format!("f-{}-{lane}-{}", link.number, first + *done);
+                link.make(directory, &name).await?;
+                link.session.remove_in_async(directory, &name, &name).await?;
+                *done += 1;
+            }
+            Ok(())
+        });
+        all(lanes, || link.client.turn_for(LANES / 2))?;
+        self.made += done.iter().max().copied().unwrap_or(0);
+        Ok(done.iter().sum::<u64>() * OPERATIONS_OF_A_NAME)
+    }
+
+    async fn make(&self, directory: FileHandle, name: &str) -> Result<()> {
+        let options =
+            OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
+        let chain = self.session.chain().at(directory).open(name, &options).close();
+        chain.run_async().await.with_context(|| format!("making file {name}"))?;
+        Ok(())
+    }
+}
+
+/// A name is made and removed.
+const OPERATIONS_OF_A_NAME: u64 = 2;

@@ -1,0 +1,139 @@
+//! The table.
+
+use std::io::Write;
+
+use super::{Axis, Conclusion, Report, Verdict, Work};
+
+impl Report {
+    /// Writes what was measured, and what it says.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for work in Work::ALL {
+            self.print_work(out, work)?;
+        }
+        writeln!(out)?;
+        self.print_conclusions(out)
+    }
+
+    /// Writes what the numbers are about.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn print_heading(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        writeln!(out, "{}; dafs {}", self.machine, self.version)?;
+        writeln!(
+            out,
+            "Server and clients had {} cores. Nothing is concluded where the clients took more \
+             than {:.2} of them.",
+            self.cores,
+            self.clients_cores_max()
+        )?;
+        match self.reactors_max {
+            1 => writeln!(
+                out,
+                "A server of this build has one reactor: what is shown is how it serves more \
+                 clients, not how it uses more cores."
+            ),
+            most => writeln!(out, "A server of this build has at most {most} reactors."),
+        }
+    }
+
+    fn print_work(&self, out: &mut dyn Write, work: Work) -> std::io::Result<()> {
+        let mut points = self.points.iter().filter(|point| point.work == work).peekable();
+        if points.peek().is_none() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\n{}: {} under way for each client; processor time in microseconds for each operation",
+            work.name(),
+            work.depth()
+        )?;
+        writeln!(
+            out,
+            "{:4} {:>8} {:>7} {:>11} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+            "",
+            "reactors",
+            "clients",
+            "op/s",
+            "server",
+            "reactors",
+            "pool",
+            "clients",
+            "s. cores",
+            "c. cores",
+            "requests",
+            "messages"
+        )?;
+        for point in points {
+            let mark = if point.is_conclusive { "" } else { "  no conclusion" };
+            writeln!(
+                out,
+                "{:4} {:>8} {:>7} {:>11.0} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.2} \
+                 {:>9.2} {:>9.2}{mark}",
+                point.transport,
+                point.reactors,
+                point.clients,
+                point.operations_per_second,
+                point.server_cpu_us,
+                point.reactor_cpu_us,
+                point.pool_cpu_us,
+                point.client_cpu_us,
+                point.server_cores,
+                point.client_cores,
+                point.requests,
+                point.messages,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn print_conclusions(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for conclusion in &self.conclusions {
+            let Conclusion { work, transport, axis, from, to, verdict } = conclusion;
+            let what = format!("{transport} {}, {from} to {to} {}", work.name(), axis.unit());
+            match verdict {
+                Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio } => writeln!(
+                    out,
+                    "{what}: {speedup:.2} x, {part_of_linear:.2} of linear; server CPU for each \
+                     operation {server_cpu_ratio:.2} x"
+                )?,
+                Verdict::Refused { no_conclusion } => {
+                    writeln!(out, "{what}: no conclusion: {no_conclusion}")?;
+                }
+            }
+        }
+        if self.axis() == Axis::Clients {
+            writeln!(
+                out,
+                "One number of reactors was measured: nothing follows for what more of them bring."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::tests::{point, report};
+
+    #[test]
+    fn the_table_says_where_nothing_is_concluded_and_why() {
+        let printed = |report: &crate::scale::Report| {
+            let mut out = Vec::new();
+            report.print_heading(&mut out).unwrap();
+            report.print(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let said = printed(&report(2, vec![point(1, 1, 100.0, 0.5), point(1, 2, 150.0, 1.5)]));
+        assert!(said.contains("had 2 cores") && said.contains("more than 1.00"), "{said}");
+        assert_eq!(said.matches("no conclusion").count(), 2, "{said}");
+        assert!(said.contains("2 clients took 1.50 of 2 cores"), "{said}");
+        assert!(said.contains("nothing follows"), "{said}");
+        let said = printed(&report(4, vec![point(1, 2, 100.0, 1.0), point(2, 2, 150.0, 1.0)]));
+        assert!(said.contains("1 to 2 reactors: 1.50 x, 0.75 of linear"), "{said}");
+        assert!(!said.contains("no conclusion"), "{said}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Processor time of another process, thread by thread, so that a server's reactors and its pool
+//! are told apart.
+//!
+//! Invariant: two looks are compared by the threads' numbers. A thread that has begun between them
+//! counts from its start; one that has ended counts no more.
+
+use std::time::Duration;
+
+/// What a thread has used so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// The thread's number. The first thread has that of its process.
+    pub id: u32,
+    /// Its name, of which the kernel keeps 15 octets.
+    pub name: String,
+    /// Its processor time.
+    pub time: Duration,
+}
+
+/// The processor time of each thread of a process, by the scheduler's statistics; `None` if the
+/// process is not there.
+#[must_use]
+pub fn thread_times(process: u32) -> Option<Vec<ThreadTime>> {
+    let mut times = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        let path = task.ok()?.path();
+        let id = path.file_name()?.to_str()?.parse().ok()?;
+        // A thread may end between the listing and the look.
+        let Ok(statistics) = std::fs::read_to_string(path.join("schedstat")) else { continue };
+        let Ok(name) = std::fs::read_to_string(path.join("comm")) else { continue };
+        let nanoseconds = statistics.split_whitespace().next()?.parse().ok()?;
+        let (name, time) = (name.trim_end().to_owned(), Duration::from_nanos(nanoseconds));
+        times.push(ThreadTime { id, name, time });
+    }
+    Some(times)
+}
+
+/// What each thread has used between two looks.
+#[must_use]
+pub fn spent(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadTime> {
+    let earlier = |id| before.iter().find(|thread| thread.id == id).map(|thread| thread.time);
+    let spent = after.iter().map(|thread| {
+        let time = thread.time.saturating_sub(earlier(thread.id).unwrap_or_default());
+        ThreadTime { time, ..thread.clone() }
+    });
+    spent.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_found_by_its_name_and_its_time_grows() {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let busy = std::thread::Builder::new().name("busy-thread".into()).spawn(move || {
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                std::hint::spin_loop();
+            }
+        });
+        let look = || thread_times(std::process::id()).unwrap();
+        let before = look();
+        let is_busy = |thread: &ThreadTime| thread.name == "busy-thread" && !thread.time.is_zero();
+        while !spent(&before, &look()).iter().any(is_busy) {
+            std::thread::yield_now();
+        }
+        drop(stop);
+        busy.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn what_was_there_before_is_taken_off() {
+        let at = |id, milliseconds| {
+            let time = Duration::from_millis(milliseconds);
+            ThreadTime { id, name: format!("thread-{id}"), time }
+        };
+        let spent = spent(&[at(1, 5), at(2, 7)], &[at(1, 8), at(3, 2)]);
+        assert_eq!(spent, [at(1, 3), at(3, 2)]);
+    }
+}

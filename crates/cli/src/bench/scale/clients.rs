@@ -1,0 +1,108 @@
+//! Clients, each a process of its own, and how they are told what to do.
+//!
+//! Invariant: a client ends with the value that started it, and with this process however it ends:
+//! its standard input closes then.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dafs_bench::scale::{ClientPlan, ScaleClient, Tally, Work};
+use serde::{Deserialize, Serialize};
+
+use super::Link;
+use crate::keeper;
+use crate::served::{self, Pass};
+
+/// A process that asks the servers.
+pub struct Client {
+    number: usize,
+    child: Child,
+    /// Closing it ends the process.
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+/// What a client is told to do.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    link: usize,
+    work: Work,
+    seconds: f64,
+}
+
+impl Client {
+    pub fn start(number: usize, files: usize, links: &[Link], pass: &Pass) -> Result<Self> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut command = Command::new(program);
+        command
+            .args(["bench-peer", "scale-client", &number.to_string(), &files.to_string()])
+            .args(links.iter().map(|link| link.address.to_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        keeper::join(&mut command);
+        let mut child = command.spawn().context("starting a client")?;
+        let mut orders = child.stdin.take().context("a client without standard input")?;
+        let answers = child.stdout.take().context("a client without standard output")?;
+        // One that has ended already says why itself.
+        let _ = pass.write(&mut orders);
+        Ok(Self { number, child, orders: Some(orders), answers: BufReader::new(answers) })
+    }
+
+    pub fn await_ready(&mut self) -> Result<()> {
+        self.line().map(drop)
+    }
+
+    pub fn begin(&mut self, link: usize, work: Work, span: Duration) -> Result<()> {
+        let order = Order { link, work, seconds: span.as_secs_f64() };
+        let line = serde_json::to_string(&order)? + "\n";
+        let orders = self.orders.as_mut().context("a client has been ended")?;
+        orders.write_all(line.as_bytes()).with_context(|| format!("client {}", self.number))
+    }
+
+    pub fn end(&mut self) -> Result<Tally> {
+        let line = self.line()?;
+        serde_json::from_str(&line).with_context(|| format!("client {}: {line}", self.number))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        if line.is_empty() {
+            bail!("client {} has ended; see its message above", self.number);
+        }
+        Ok(line)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.orders.take();
+        // Without an answer there is nothing left to do.
+        let _ = self.child.wait();
+    }
+}
+
+/// What the process of a client does, until its standard input ends.
+pub fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let password = lines.next().context("a client is told a password first")??;
+    let address = |text: &String| {
+        served::address(text).with_context(|| format!("{text:?} is no address of a server"))
+    };
+    let plan = ClientPlan {
+        number: number.parse().context("the number of a client")?,
+        files: files.parse().context("the number of files")?,
+        servers: addresses.iter().map(address).collect::<Result<_>>()?,
+        session: Pass::told(password).options(),
+    };
+    let mut client = ScaleClient::new(&plan)?;
+    println!("ready");
+    for line in lines {
+        let Order { link, work, seconds } = serde_json::from_str(&line?)?;
+        let tally = client.run(link, work, Duration::from_secs_f64(seconds))?;
+        println!("{}", serde_json::to_string(&tally)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! What turns have given, and the medians of it.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use dafs_bench::ThreadTime;
+use dafs_bench::scale::{Point, Tally, Work};
+use serde_json::Value;
+
+use super::super::host::median;
+
+/// What the server counts.
+#[derive(Clone, Copy)]
+pub struct Counters {
+    requests: u64,
+    messages: u64,
+}
+
+impl Counters {
+    pub fn of(document: &Value) -> Self {
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let messages = number(&document["reactors"]["messages"]);
+        Self { requests: number(&document["requests"]), messages }
+    }
+
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            messages: self.messages.saturating_sub(earlier.messages),
+        }
+    }
+}
+
+/// What one turn has given.
+pub struct Sample {
+    pub operations: u64,
+    per_second: f64,
+    /// Microseconds for each operation.
+    server_us: f64,
+    reactors_us: f64,
+    pool_us: f64,
+    clients_us: f64,
+    server_cores: f64,
+    client_cores: f64,
+    /// Requests and messages for each operation, where they were counted.
+    counted: Option<(f64, f64)>,
+}
+
+impl Sample {
+    pub fn new(
+        tallies: &[Tally],
+        threads: &[ThreadTime],
+        process: u32,
+        counted: Option<Counters>,
+        wall: Duration,
+    ) -> Result<Self> {
+        let operations: u64 = tallies.iter().map(|tally| tally.operations).sum();
+        if tallies.iter().any(|tally| tally.operations == 0) {
+            bail!("a client has done nothing in its time: give more --seconds");
+        }
+        let seconds = |is_counted: &dyn Fn(&ThreadTime) -> bool| -> f64 {
+            let times = threads.iter().filter(|thread| is_counted(thread));
+            times.map(|thread| thread.time.as_secs_f64()).sum()
+        };
+        let is_reactor =
+            |thread: &ThreadTime| thread.id == process || thread.name.starts_with(REACTOR_THREADS);
+        let is_of_pool = |thread: &ThreadTime| thread.name.starts_with(POOL_THREADS);
+        let count = operations as f64;
+        let each = |seconds: f64| seconds * 1e6 / count;
+        let server = seconds(&|_| true);
+        let client: f64 = tallies.iter().map(|tally| tally.cpu_seconds).sum();
+        let rates = tallies.iter().map(|tally| tally.operations as f64 / tally.seconds);
+        Ok(Self {
+            operations,
+            per_second: rates.sum(),
+            server_us: each(server),
+            reactors_us: each(seconds(&is_reactor)),
+            pool_us: each(seconds(&is_of_pool)),
+            clients_us: each(client),
+            server_cores: server / wall.as_secs_f64(),
+            client_cores: client / wall.as_secs_f64(),
+            counted: counted
+                .map(|counted| (counted.requests as f64 / count, counted.messages as f64 / count)),
+        })
+    }
+}
+
+/// The rounds of one point.
+#[derive(Default)]
+pub struct Samples(pub Vec<Sample>);
+
+impl Samples {
+    pub fn point(&self, work: Work, transport: &str, reactors: usize, clients: usize) -> Point {
+        let middle = |of: fn(&Sample) -> f64| median(self.0.iter().map(of).collect());
+        let rates = || self.0.iter().map(|sample| sample.per_second);
+        let counted = self.0.iter().find_map(|sample| sample.counted);
+        let (requests, messages) = counted.unwrap_or((f64::NAN, f64::NAN));
+        Point {
+            work,
+            transport: transport.to_owned(),
+            reactors,
+            clients,
+            operations_per_second: middle(|sample| sample.per_second),
+            spread: [rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max)],
+            server_cpu_us: middle(|sample| sample.server_us),
+            reactor_cpu_us: middle(|sample| sample.reactors_us),
+            pool_cpu_us: middle(|sample| sample.pool_us),
+            client_cpu_us: middle(|sample| sample.clients_us),
+            server_cores: middle(|sample| sample.server_cores),
+            client_cores: middle(|sample| sample.client_cores),
+            requests,
+            messages,
+            // The report judges, when it has all points.
+            is_conclusive: false,
+        }
+    }
+}
+
+/// How the names of the threads of reactors begin, but that of the first: it is the process's own
+/// first thread.
+const REACTOR_THREADS: &str = "dafs-reactor";
+/// How the names of the threads begin that make the system calls which may wait.
+const POOL_THREADS: &str = "dafs-io";

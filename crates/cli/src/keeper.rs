@@ -1,0 +1,237 @@
+//! A process that puts away what a benchmark leaves behind, however the benchmark ends.
+//!
+//! The benchmark starts it first, and tells it by a pipe which directories it makes and which
+//! mounts. Everything that the benchmark starts is in the keeper's process group, which is not the
+//! terminal's. The pipe ends with the benchmark; then the keeper ends the group, takes the mounts
+//! away and removes the directories.
+//!
+//! Invariant: it ends only what is in its own group, and removes only what it was told of and has
+//! not been told since to be gone.
+
+use std::io::{BufRead, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpgrp, kill_process_group, pidfd_open, pidfd_send_signal,
+};
+use serde::{Deserialize, Serialize};
+
+/// Keeps what this process starts and makes, until it is dropped.
+#[must_use]
+pub struct Kept(());
+
+/// The keeper, from this process.
+struct Keeper {
+    child: Child,
+    orders: ChildStdin,
+}
+
+/// What the keeper is told, one a line.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    /// A directory was made.
+    Made(PathBuf),
+    /// It was removed.
+    Gone(PathBuf),
+    /// Something will be mounted there.
+    Mounting(PathBuf),
+}
+
+static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
+
+/// Starts the keeper of this process, which has none yet.
+pub fn start() -> Result<Kept> {
+    let mut child = Command::new("/proc/self/exe")
+        .args(["bench-peer", "keep"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context("starting the process that cleans up")?;
+    let orders = child.stdin.take().context("the process that cleans up has no input")?;
+    *keeper() = Some(Keeper { child, orders });
+    Ok(Kept(()))
+}
+
+/// Has a command run where the keeper ends it, or in a group of its own if there is no keeper. A
+/// signal from the terminal comes to this process alone, and from here the command's end.
+pub fn join(command: &mut Command) {
+    let group = keeper().as_ref().map_or(0, |keeper| keeper.child.id());
+    command.process_group(group.cast_signed());
+}
+
+/// Says that something will be mounted on a directory.
+pub fn mounting(directory: &Path) -> Result<()> {
+    tell(&Order::Mounting(directory.to_owned()))
+}
+
+/// A directory that nobody else can enter, and that goes with the value.
+pub struct Scratch(Option<tempfile::TempDir>);
+
+impl Scratch {
+    /// Makes one beneath `place`, or where temporary files go.
+    pub fn new(prefix: &str, place: Option<&Path>) -> Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(prefix).permissions(std::fs::Permissions::from_mode(0o700));
+        let made = match place {
+            Some(place) => builder.tempdir_in(place),
+            None => builder.tempdir(),
+        };
+        let made = made.context("making a temporary directory")?;
+        tell(&Order::Made(made.path().to_owned()))?;
+        Ok(Self(Some(made)))
+    }
+
+    pub fn path(&self) -> &Path {
+        // It is there until the value is dropped.
+        self.0.as_ref().map_or(Path::new(""), tempfile::TempDir::path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let Some(directory) = self.0.take() else { return };
+        let path = directory.path().to_owned();
+        // What cannot be removed now the keeper tries again.
+        if directory.close().is_ok() {
+            let _ = tell(&Order::Gone(path));
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Some(Keeper { mut child, orders }) = keeper().take() else { return };
+        drop(orders);
+        // Without an answer there is nothing left to do.
+        let _ = child.wait();
+    }
+}
+
+fn keeper() -> MutexGuard<'static, Option<Keeper>> {
+    KEEPER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tell(order: &Order) -> Result<()> {
+    let Some(Keeper { orders, .. }) = &mut *keeper() else { return Ok(()) };
+    let line = serde_json::to_string(order)? + "\n";
+    orders.write_all(line.as_bytes()).context("telling the process that cleans up")
+}
+
+/// What the keeper does.
+pub fn serve() -> Result<()> {
+    for signal in IGNORED {
+        // A handler that does nothing but raise a flag which nobody reads.
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    let (mut directories, mut mounts) = (Vec::new(), Vec::new());
+    for line in std::io::stdin().lock().lines() {
+        match serde_json::from_str(&line?)? {
+            Order::Made(path) => directories.push(path),
+            Order::Gone(path) => directories.retain(|made| *made != path),
+            Order::Mounting(path) => mounts.push(path),
+        }
+    }
+    end_group();
+    for mount in mounts.iter().rev() {
+        // Where nothing is mounted any more this fails.
+        let _ = dafs_fuse::unmount(mount, true);
+    }
+    for directory in directories.iter().rev() {
+        if let Err(error) = std::fs::remove_dir_all(directory)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            eprintln!("dafs: {} is left behind: {error}", directory.display());
+        }
+    }
+    Ok(())
+}
+
+/// Ends all others of this process's group: in order, and after a while at once.
+fn end_group() {
+    let group = getpgrp();
+    if others(group).is_empty() {
+        return;
+    }
+    let _ = kill_process_group(group, Signal::TERM);
+    let _ = kill_process_group(group, Signal::CONT);
+    if have_ended(group) {
+        return;
+    }
+    for process in others(group) {
+        let Ok(it) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+        // The number may have become another's before it was opened, and not since.
+        if others(group).contains(&process) {
+            let _ = pidfd_send_signal(&it, Signal::KILL);
+        }
+    }
+    have_ended(group);
+}
+
+/// Waits for the end of all others of a group; false if they take too long.
+fn have_ended(group: Pid) -> bool {
+    let begun = Instant::now();
+    while !others(group).is_empty() {
+        if begun.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(STEP);
+    }
+    true
+}
+
+/// The processes of a group that have not ended, without this one.
+fn others(group: Pid) -> Vec<Pid> {
+    let own = rustix::process::getpid();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let processes = numbers.filter_map(Pid::from_raw).filter(|process| *process != own);
+    let is_of_it = |process: &Pid| {
+        let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+        std::fs::read_to_string(path).is_ok_and(|stat| is_in(&stat, group))
+    };
+    processes.filter(is_of_it).collect()
+}
+
+/// What `stat` says: whether a process is of a group and has not ended.
+fn is_in(stat: &str, group: Pid) -> bool {
+    // The name before may hold anything. State, parent and group follow.
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let mut fields = rest.split_ascii_whitespace();
+    let has_ended = fields.next().is_none_or(|state| matches!(state, "Z" | "X" | "x"));
+    let its_group = fields.nth(1).and_then(|group| group.parse().ok());
+    !has_ended && its_group == Some(group.as_raw_nonzero().get())
+}
+
+/// Signals that a terminal or whoever ends the group sends.
+const IGNORED: [i32; 4] = [
+    signal_hook::consts::SIGINT,
+    signal_hook::consts::SIGTERM,
+    signal_hook::consts::SIGHUP,
+    signal_hook::consts::SIGQUIT,
+];
+/// How long processes have to end in order.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks whether they have.
+const STEP: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_of_its_group_until_it_has_ended_whatever_its_name_is() {
+        let group = Pid::from_raw(7).unwrap();
+        assert!(is_in("9 (a) S 1 3 ) S 1 7 7 0 -1", group));
+        assert!(!is_in("9 (a) S 1 7 ) S 1 8 7 0 -1", group));
+        assert!(!is_in("9 (a) Z 1 7 7 0 -1", group));
+        assert!(!is_in("9 (a", group) && !is_in("", group));
+    }
+}
