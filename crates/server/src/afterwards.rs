@@ -19,7 +19,7 @@ use crate::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 
 /// What waits for the answers to be out: one of each kind.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Afterwards {
     closing: Option<Closing>,
     keeping: Option<Keeping>,

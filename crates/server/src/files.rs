@@ -25,9 +25,11 @@ pub(crate) mod writing;
 
 use std::collections::VecDeque;
 
+use dafs_filer::locks::RollbackId;
 use dafs_filer::{Filer, Touch};
+use dafs_journal::RecordNumber;
 use dafs_ops::Fault;
-use dafs_store::cache::Cache;
+use dafs_store::cache::{Cache, CommitStep, CommitTicket, FillJob, FlushJob, Progress, SyncJob};
 use dafs_store::{PathLookup, StoreError};
 use dafs_types::{FileHandle, Moment};
 
@@ -39,6 +41,7 @@ use crate::ledger::Ledger;
 use crate::lock_waits::{LockWaiter, LockWaits};
 use crate::opened::Opened;
 use crate::outcome::NotDone;
+use crate::undo::UndoTask;
 
 /// The parts that operations on files work with.
 pub(crate) struct Files<'r> {
@@ -60,15 +63,47 @@ pub(crate) struct Files<'r> {
 }
 
 /// What operations have to say to others than those who asked for them.
-#[derive(Clone, Copy, Debug)]
 pub(crate) enum Notice {
     /// The turn of a lock request has come.
     LockReady(LockWaiter),
     /// A task need not wait any more for what it overwrites to be saved.
     Resume(TaskId),
+    /// This is to be done, by whoever may block.
+    Do(Box<FileJob>),
+    /// Something has moved.
+    Moved(Progress),
+    /// What was changed under locks is taken back. Whoever waits for that may be told once a record
+    /// is durable.
+    RolledBack { id: RollbackId, after: RecordNumber },
+}
+
+/// What operations have others do. What comes of it comes back to the cache, or to the undo data
+/// that it is about.
+pub(crate) enum FileJob {
+    Fill(FillJob),
+    Flush(FlushJob),
+    Sync(SyncJob),
+    Undo(UndoTask),
 }
 
 impl Files<'_> {
+    /// Has something done that may block.
+    pub fn submit(&mut self, job: FileJob) {
+        self.notices.push_back(Notice::Do(Box::new(job)));
+    }
+
+    /// Brings data to where a commit is to have it, as far as that goes now. `None` if it goes on
+    /// when something moves on the file.
+    pub fn push_commit(&mut self, ticket: &mut CommitTicket) -> Option<Result<(), StoreError>> {
+        match self.cache.commit_step(ticket) {
+            CommitStep::Flush(job) => self.submit(FileJob::Flush(job)),
+            CommitStep::Sync(job) => self.submit(FileJob::Sync(job)),
+            CommitStep::Wait => {}
+            CommitStep::Done(result) => return Some(result),
+        }
+        None
+    }
+
     /// Whether a request may touch an object that it has found.
     ///
     /// # Errors

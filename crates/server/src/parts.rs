@@ -10,9 +10,13 @@ use dafs_types::{Credentials, Status};
 use crate::back::BackRequest;
 use crate::caller::{Asker, Caller};
 use crate::direct_reads::DirectReads;
-use crate::files::{Files, Notice};
+use crate::files::{FileJob, Files, Notice};
+use crate::jobs::Job;
+use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::undo::gate::{keeps_undo, undo_seen};
+use crate::undo::seen::UndoSeen;
 
 impl Reactor {
     /// What operations work with.
@@ -74,6 +78,29 @@ impl Reactor {
         Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
     }
 
+    /// Whether there is anything to keep undo of. A load and a comparison.
+    #[inline]
+    pub(crate) fn keeps_undo(&self) -> bool {
+        keeps_undo(&self.ledger)
+    }
+
+    /// What is kept undo of now.
+    #[inline]
+    pub(crate) fn undo_seen(&self) -> UndoSeen {
+        undo_seen(&self.ledger)
+    }
+
+    /// Goes on with every rollback, and with what is being cloned, as far as it goes now.
+    /// Called between events: whatever one waits for comes with one.
+    #[inline]
+    pub(crate) fn push_undo(&mut self) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work())
+            && self.files().push_undo()
+        {
+            self.flush_due();
+        }
+    }
+
     /// Does what operations have asked for on the way.
     #[inline]
     pub(crate) fn act_on_notices(&mut self) {
@@ -93,6 +120,18 @@ impl Reactor {
                 let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
             }
             Notice::Resume(task) => self.resume(task, None),
+            Notice::Do(job) => match *job {
+                FileJob::Undo(task) => self.pool.submit(Job::Undo(task)),
+                FileJob::Fill(job) => drop(self.run_or_submit(Job::Fill(job))),
+                FileJob::Flush(job) => drop(self.run_or_submit(Job::Flush(job))),
+                FileJob::Sync(job) => drop(self.run_or_submit(Job::Sync(job))),
+            },
+            Notice::Moved(progress) => self.on_progress(progress),
+            Notice::RolledBack { id, after } => {
+                for to in self.journaled.end_rollback(id) {
+                    self.report(to, Outcome { result: Ok(Ended::Locked), after });
+                }
+            }
         }
     }
 

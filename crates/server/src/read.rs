@@ -7,7 +7,7 @@
 use dafs_dat::LocalSegment;
 use dafs_filer::IoKind;
 use dafs_store::cache::{CachedFile, Pieces, Read, Span};
-use dafs_types::{CacheHint, Status};
+use dafs_types::Status;
 use dafs_wire::messages::{InlineData, ReadDirect, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, Response};
 
@@ -19,7 +19,7 @@ use crate::hits::{Wanted, Way};
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
-use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work};
+use crate::task::{Buffers, ReadTarget, ReadTask, Task, Work};
 use crate::transfer::{Cookie, Cut, Loan};
 
 impl Reactor {
@@ -176,19 +176,6 @@ impl Reactor {
             }
             found = self.look_on(task, &mut pieces);
         }
-    }
-
-    /// What a read needs that has found nothing, as far as it must be waited for. `None` if it is
-    /// there now.
-    pub(crate) fn fill(
-        &mut self,
-        file: CachedFile,
-        at: u64,
-        left: u32,
-        hint: CacheHint,
-    ) -> Option<Wait> {
-        let need = self.files().needs_of(file, (at, left), hint)?;
-        self.meet(need)
     }
 
     pub(crate) fn read_ahead(&mut self, file: CachedFile) {

@@ -6,7 +6,6 @@
 //! one.
 
 use dafs_dat::EndpointId;
-use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_memory::Memory;
 use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{FileHandle, QuickMap, StateId};
@@ -21,7 +20,6 @@ use crate::files::under_way::{Reach, UnderWay};
 use crate::files::writing::Writing;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::transfer::Staging;
-use crate::undo::seen::UndoSeen;
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]
@@ -326,21 +324,6 @@ impl Tasks {
     #[inline]
     pub fn under_way(&self) -> &UnderWay {
         &self.under_way
-    }
-
-    /// As [`UnderWay::has_conflicting`].
-    pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
-        self.under_way.has_conflicting(file, range, mode)
-    }
-
-    /// As [`UnderWay::has_change`].
-    pub fn has_change(
-        &self,
-        file: CachedFile,
-        range: ByteRange,
-        has_seen: impl Fn(UndoSeen) -> bool,
-    ) -> bool {
-        self.under_way.has_change(file, range, has_seen)
     }
 
     /// Tasks parked now.

@@ -30,7 +30,7 @@ impl Reactor {
             Done::Synced(done) => self.cache.on_synced(done),
             Done::Sized(done) => self.cache.on_sized(done),
             Done::Ledger(done) => return self.on_ledger_done(done),
-            Done::Undo(done) => return self.on_undo_done(done),
+            Done::Undo(done) => return self.files().on_undo_done(done),
             Done::Login { endpoint, outcome } => return self.on_login(endpoint, outcome),
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
             Done::LookedUp(done) => return self.on_looked_up(*done),

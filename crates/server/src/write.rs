@@ -17,7 +17,7 @@ use crate::answers::written_response;
 use crate::data::{Step, take_buffers};
 use crate::files::io::check_range;
 use crate::files::left::CommitTask;
-use crate::files::writing::{Room, Writing, verifier_of};
+use crate::files::writing::{Room, Writing, copy_in, verifier_of};
 use crate::hits::{Wanted, Way};
 use crate::meter::Moved;
 use crate::outcome::{NotDone, Now};
@@ -25,7 +25,6 @@ use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Buffers, FlushOf, FlushTask, Task, Wait, Work, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Cut};
-use crate::undo::UndoGate;
 
 impl Reactor {
     pub(crate) fn write_direct(
@@ -170,10 +169,10 @@ impl Reactor {
         while task.writing.done < task.writing.length {
             let part = task.writing.part();
             let reach = (part.place, u64::from(part.left));
-            match self.undo_gate(id, part.file, reach, task.writing.undo_seen) {
-                UndoGate::Open => {}
-                UndoGate::Shut(wait) => return Step::Wait(wait),
-                UndoGate::Refused(status) => return self.refuse_write(answer, task, status),
+            match self.pass_undo(id, part.file, reach, task.writing.undo_seen) {
+                Ok(None) => {}
+                Ok(Some(wait)) => return Step::Wait(wait),
+                Err(status) => return self.refuse_write(answer, task, status),
             }
             let mut spans = Spans::new();
             let room = self.files().room(by, part, &mut spans);
@@ -308,13 +307,7 @@ impl Reactor {
     }
 
     pub(crate) fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
-        let mut from = 0;
-        for span in spans {
-            let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
-            let to = from + span.length as usize;
-            self.cache.arena().write(offset, &bytes[from..to]);
-            from = to;
-        }
+        copy_in(self.cache.arena(), bytes, spans);
     }
 
     /// The same out of other memory, from an offset there.

@@ -16,6 +16,7 @@ use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{ReadTask, Task, Wait, Work};
 use crate::undo::UndoGate;
+use crate::undo::seen::UndoSeen;
 
 impl Reactor {
     // ---- which file -----------------------------------------------------------------
@@ -253,6 +254,31 @@ impl Reactor {
         }
     }
 
+    /// Whether a task may change a range of a file as far as undo goes. If not yet, what it waits
+    /// for.
+    ///
+    /// # Errors
+    /// What it overwrites cannot be saved.
+    pub(crate) fn pass_undo(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        reach: (u64, u64),
+        seen: UndoSeen,
+    ) -> Result<Option<Wait>, Status> {
+        loop {
+            let need = match self.files().undo_gate(task, file, reach, seen) {
+                UndoGate::Open => return Ok(None),
+                UndoGate::Shut => return Ok(Some(Wait::Undo)),
+                UndoGate::Refused(status) => return Err(status),
+                UndoGate::Needs(need) => need,
+            };
+            if let Some(wait) = self.meet(need) {
+                return Ok(Some(wait));
+            }
+        }
+    }
+
     /// Brings data to where a commit is to have it, as far as that goes now. `None` if it goes on
     /// when something moves on the file.
     pub(crate) fn push_commit(
@@ -310,13 +336,13 @@ impl Reactor {
         if self.is_barred(answer, task.file) {
             return self.finish_size(answer, task, Err(StoreError::Access));
         }
-        match self.undo_gate(id, task.file, (task.size, u64::MAX), task.undo_seen) {
-            UndoGate::Open => {}
-            UndoGate::Shut(wait) => return Step::Wait(wait),
-            UndoGate::Refused(Status::NoSpc) => {
+        match self.pass_undo(id, task.file, (task.size, u64::MAX), task.undo_seen) {
+            Ok(None) => {}
+            Ok(Some(wait)) => return Step::Wait(wait),
+            Err(Status::NoSpc) => {
                 return self.finish_size(answer, task, Err(StoreError::NoSpace));
             }
-            UndoGate::Refused(_) => return self.finish_size(answer, task, Err(StoreError::Io)),
+            Err(_) => return self.finish_size(answer, task, Err(StoreError::Io)),
         }
         match self.cache.set_size(task.file, task.size) {
             SizeStep::Wait => Step::Wait(Wait::File(task.file)),

@@ -114,7 +114,7 @@ impl Files<'_> {
     }
 
     /// What a read needs that has found nothing. `None` if it is there now.
-    pub fn needs_of(
+    fn needs_of(
         &mut self,
         file: CachedFile,
         (place, left): (u64, u32),

@@ -5,9 +5,10 @@
 //! bytes are in the cache, or its outcome is in the journal.
 
 use dafs_filer::{IoKind, Party};
+use dafs_memory::Memory;
 use dafs_ops::{Append, Fault, Written};
 use dafs_store::StoreError;
-use dafs_store::cache::{Cache, CachedFile, FillJob, Prepared, Progress, Spans, WriteToken};
+use dafs_store::cache::{Cache, CachedFile, FillJob, Prepared, Progress, Span, Spans, WriteToken};
 use dafs_types::{CacheHint, FileHandle, Stability, StateId, Verifier, limits};
 
 use crate::files::Files;
@@ -211,6 +212,17 @@ impl Files<'_> {
             stability: writing.stability,
             hint: CacheHint(0),
         }
+    }
+}
+
+/// Puts bytes into room that was handed out.
+pub(crate) fn copy_in(arena: &Memory, bytes: &[u8], spans: &[Span]) {
+    let mut from = 0;
+    for span in spans {
+        let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
+        let to = from + span.length as usize;
+        arena.write(offset, &bytes[from..to]);
+        from = to;
     }
 }
 

@@ -242,7 +242,7 @@ impl Reactor {
         self.free_cooled(durable);
         self.checkpoint_if_due();
         self.advance_fences(durable);
-        self.remove_undo(durable);
+        self.files().remove_undo(durable);
         while let Some(concluded) = self.next_concluded(durable) {
             self.deliver_concluded(concluded);
         }

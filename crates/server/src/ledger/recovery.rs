@@ -85,7 +85,7 @@ impl Ledger {
         let verdicts = past.judge(store.as_ref())?;
         past.restore(filer).map_err(recovery_failed)?;
         let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
-        let undo = Undo::restore(&config.shelf, &config.undo, &past.undo, &locks);
+        let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
         let undo = undo.map_err(|error| {
             recovery_failed(LedgerError::Journal(crate::ledger::chain_of(&error)))
         })?;

@@ -8,17 +8,16 @@ use std::ops::Range;
 use dafs_filer::FileKey;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::{RecordNumber, UndoError, UndoId};
-use dafs_store::cache::{CachedFile, Pieces, Read};
+use dafs_store::cache::{CachedFile, Pieces};
 use dafs_types::{CacheHint, Entropy, FileHandle, Status};
 
 use super::seen::UndoSeen;
 use super::{Blob, Extent, UndoGate, UndoTask, UndoTaskDone, offsets};
-use crate::files::{Files, Notice};
-use crate::jobs::Job;
+use crate::files::needs::Need;
+use crate::files::reading::{Found, Look, Reading};
+use crate::files::under_way::TaskId;
+use crate::files::{FileJob, Files, Notice};
 use crate::ledger::{Ledger, StateRecord};
-use crate::reactor::Reactor;
-use crate::reply_to::TaskId;
-use crate::task::Wait;
 
 impl Files<'_> {
     /// From now on what is overwritten in a range is saved first.
@@ -49,33 +48,22 @@ impl Files<'_> {
     pub fn undo_seen(&self) -> UndoSeen {
         undo_seen(self.ledger)
     }
-}
 
-impl Reactor {
     // ---- the gate --------------------------------------------------------------------
-
-    /// Whether there is anything to keep undo of. A load and a comparison.
-    #[inline]
-    pub(crate) fn keeps_undo(&self) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
-    }
 
     /// Whether a task may change a range of a file; if not, what it waits for.
     #[inline]
-    pub(crate) fn undo_gate(
+    pub fn undo_gate(
         &mut self,
         task: TaskId,
         file: CachedFile,
         reach: (u64, u64),
         seen: UndoSeen,
     ) -> UndoGate {
-        if self.keeps_undo() { self.pass_undo(task, file, reach, seen) } else { UndoGate::Open }
-    }
-
-    /// What is kept undo of now.
-    #[inline]
-    pub(crate) fn undo_seen(&self) -> UndoSeen {
-        undo_seen(&self.ledger)
+        match keeps_undo(self.ledger) {
+            true => self.pass_undo(task, file, reach, seen),
+            false => UndoGate::Open,
+        }
     }
 
     #[cold]
@@ -88,7 +76,7 @@ impl Reactor {
     ) -> UndoGate {
         let Some(range) = ByteRange::new(offset, length) else { return UndoGate::Open };
         let handle = self.cache.handle(file);
-        let Some(ledger) = &self.ledger else { return UndoGate::Open };
+        let Some(ledger) = &*self.ledger else { return UndoGate::Open };
         let undo = &ledger.undo;
         let found = undo.files.values().find(|file| file.handle == handle);
         let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
@@ -96,7 +84,7 @@ impl Reactor {
         for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent.id)) {
             let Some(part) = kept.intersection(range) else { continue };
             let gate = self.pass_extent(task, file, (id, offsets(kept)), offsets(part));
-            if gate != UndoGate::Open {
+            if !matches!(gate, UndoGate::Open) {
                 return gate;
             }
         }
@@ -122,7 +110,7 @@ impl Reactor {
             let length = u32::try_from(gap.end - gap.start).unwrap_or(u32::MAX).min(PIECE_BYTES);
             let octets = match self.octets_now(file, gap.start, length) {
                 Ok(octets) => octets,
-                Err(wait) => return UndoGate::Shut(wait),
+                Err(need) => return UndoGate::Needs(need),
             };
             match self.save_undo(id, gap.start, &octets) {
                 Ok(()) => {}
@@ -162,9 +150,9 @@ impl Reactor {
         kept.waiters.push(task);
         if let Some(job) = job {
             kept.blob = Blob::Busy;
-            self.pool.submit(Job::Undo(job));
+            self.submit(FileJob::Undo(job));
         }
-        Some(UndoGate::Shut(Wait::Undo))
+        Some(UndoGate::Shut)
     }
 
     /// The first stretch of a range that is not saved.
@@ -187,31 +175,31 @@ impl Reactor {
     }
 
     /// What a file holds at a place now. Zeros where it ends before.
-    fn octets_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Wait> {
+    fn octets_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Need> {
         let mut octets: Vec<u8> = Vec::with_capacity(length as usize);
-        loop {
-            let done = u32::try_from(octets.len()).unwrap_or(length);
-            if done == length {
-                return Ok(octets);
-            }
-            let (at, left) = (offset + u64::from(done), length - done);
-            let mut pieces = Pieces::new();
-            match self.cache.read(file, at, left, &mut pieces) {
-                Read::Hit { length: 0, is_end: true, .. } => octets.resize(length as usize, 0),
-                Read::Hit { .. } => {
-                    for piece in &pieces {
+        let (hint, borrowed) = (CacheHint::default(), false);
+        let mut reading = Reading { file, offset, length, done: 0, hint, borrowed };
+        while reading.left() > 0 {
+            let (mut pieces, mut ahead) = (Pieces::new(), Vec::new());
+            let found = self.look(&reading, &mut pieces, &mut ahead);
+            ahead.into_iter().for_each(|job| self.submit(FileJob::Fill(job)));
+            match found {
+                Look::Hit(Found { length: 0, is_end: true }) => {
+                    octets.resize(length as usize, 0);
+                    return Ok(octets);
+                }
+                Look::Hit(found) => {
+                    reading.done += found.length;
+                    for piece in pieces {
                         let from = usize::try_from(piece.offset).unwrap_or(usize::MAX);
                         octets.extend(self.cache.arena().to_vec(from, piece.length as usize));
-                    }
-                    self.unpin_all(&mut pieces);
-                }
-                Read::Miss => {
-                    if let Some(wait) = self.fill(file, at, left, CacheHint::default()) {
-                        return Err(wait);
+                        self.cache.unpin(piece.pin);
                     }
                 }
+                Look::Needs(need) => return Err(need),
             }
         }
+        Ok(octets)
     }
 
     fn save_undo(&mut self, id: UndoId, offset: u64, octets: &[u8]) -> Result<(), UndoError> {
@@ -228,7 +216,7 @@ impl Reactor {
             kept.waiters.push(task);
         }
         self.push_undo_data(id);
-        UndoGate::Shut(Wait::Undo)
+        UndoGate::Shut
     }
 
     /// Has what was saved made durable, unless a group is under way.
@@ -238,14 +226,14 @@ impl Reactor {
             _ => None,
         };
         if let Some(job) = job {
-            self.pool.submit(Job::Undo(UndoTask::Save { id, job }));
+            self.submit(FileJob::Undo(UndoTask::Save { id, job }));
         }
     }
 
     // ---- what comes back -------------------------------------------------------------
 
     /// Something about undo data was done.
-    pub(crate) fn on_undo_done(&mut self, done: UndoTaskDone) {
+    pub fn on_undo_done(&mut self, done: UndoTaskDone) {
         match done {
             UndoTaskDone::Opened { id, result } => self.on_undo_opened(id, result),
             UndoTaskDone::Saved { id, done } => self.on_undo_saved(id, done),
@@ -266,7 +254,7 @@ impl Reactor {
     ) {
         let Some(kept) = self.kept(id) else {
             // Its lock ended meanwhile.
-            if let Some(ledger) = &mut self.ledger {
+            if let Some(ledger) = &mut *self.ledger {
                 let last = ledger.last();
                 ledger.undo.doomed.push_back((last, id));
             }
@@ -302,23 +290,30 @@ impl Reactor {
 
     pub(super) fn wake_undo(&mut self, id: UndoId) {
         let waiters = self.kept(id).map(|kept| std::mem::take(&mut kept.waiters));
-        for task in waiters.unwrap_or_default() {
-            self.resume(task, None);
-        }
+        let waiters = waiters.unwrap_or_default().into_iter();
+        self.notices.extend(waiters.map(Notice::Resume));
     }
 
     /// Records are durable up to this one: undo data of locks that have ended may go.
-    pub(crate) fn remove_undo(&mut self, durable: RecordNumber) {
-        let Some(ledger) = &mut self.ledger else { return };
-        while let Some(id) = ledger.undo.next_doomed(durable) {
+    pub fn remove_undo(&mut self, durable: RecordNumber) {
+        while let Some(ledger) = &mut *self.ledger
+            && let Some(id) = ledger.undo.next_doomed(durable)
+        {
             let shelf = ledger.undo.shelf.clone();
-            self.pool.submit(Job::Undo(UndoTask::Remove { shelf, id }));
+            self.submit(FileJob::Undo(UndoTask::Remove { shelf, id }));
         }
     }
 }
 
+/// Whether there is anything to keep undo of.
 #[inline]
-fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
+pub(crate) fn keeps_undo(ledger: &Option<Ledger>) -> bool {
+    ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
+}
+
+/// What is kept undo of now.
+#[inline]
+pub(crate) fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
     UndoSeen(ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
 }
 

@@ -21,7 +21,7 @@
 
 mod batch;
 mod clones;
-mod gate;
+pub(crate) mod gate;
 mod jobs;
 mod restart;
 mod rollback;
@@ -36,11 +36,12 @@ use dafs_filer::FileKey;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::undo::PieceNumber;
 use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
-use dafs_store::{File, StoreError};
+use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Random, Status};
 
 use crate::defect::Defect;
-use crate::files::under_way::{TaskId, Wait};
+use crate::files::needs::Need;
+use crate::files::under_way::TaskId;
 
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
 pub(crate) use restart::RecordedLock;
@@ -94,6 +95,8 @@ struct Kept {
 pub(crate) struct Undo {
     shelf: Arc<dyn Shelf>,
     config: UndoConfig,
+    /// Where files are opened that are to be put back.
+    store: Arc<dyn Store>,
     next: u64,
     files: BTreeMap<FileKey, UndoneFile>,
     data: BTreeMap<UndoId, Kept>,
@@ -111,22 +114,25 @@ pub(crate) struct Undo {
 }
 
 /// Whether a change may be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum UndoGate {
     /// What it overwrites is saved.
     Open,
-    /// Not yet. The task will be tried again.
-    Shut(Wait),
+    /// Not yet: this comes first.
+    Needs(Need),
+    /// Not yet. The task is named by a notice when it is to try again.
+    Shut,
     /// What it overwrites cannot be saved.
     Refused(Status),
 }
 
 impl Undo {
-    fn new(shelf: Arc<dyn Shelf>, config: UndoConfig) -> Self {
+    fn new(shelf: Arc<dyn Shelf>, config: UndoConfig, store: Arc<dyn Store>) -> Self {
         Self {
             clones: Clones::new(shelf.has_reflinks()),
             shelf,
             config,
+            store,
             next: 1,
             files: BTreeMap::new(),
             data: BTreeMap::new(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dafs_filer::FileKey;
 use dafs_filer::locks::{LockRecord, RecordPhase};
 use dafs_journal::{Shelf, ShelfError, UndoConfig, UndoError, UndoId, UndoLog};
-use dafs_store::File;
+use dafs_store::{File, Store};
 use dafs_types::FileHandle;
 
 use super::{Blob, Extent, Kept, Undo, without};
@@ -30,10 +30,11 @@ impl Undo {
     pub fn restore(
         shelf: &Arc<dyn Shelf>,
         config: &UndoConfig,
+        store: &Arc<dyn Store>,
         named: &[(FileHandle, Extent)],
         locks: &[RecordedLock],
     ) -> Result<Self, UndoError> {
-        let mut undo = Self::new(shelf.clone(), config.clone());
+        let mut undo = Self::new(shelf.clone(), config.clone(), store.clone());
         for lock in locks.iter().filter(|lock| may_be_rolled_back(&lock.record)) {
             for (_, extent) in named.iter().filter(|(handle, _)| *handle == lock.handle) {
                 undo.take_over(lock, *extent);

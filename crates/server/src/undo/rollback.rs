@@ -68,6 +68,7 @@ struct Putting {
 enum Turn {
     On,
     Wait,
+    WaitForRoom,
     Failed(String),
 }
 

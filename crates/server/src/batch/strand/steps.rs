@@ -19,7 +19,6 @@ use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
 use crate::transfer::{Cookie, Cut};
-use crate::undo::UndoGate;
 
 impl Reactor {
     /// Begins a piece, or lets it wait for others of its session.
@@ -318,10 +317,10 @@ impl Reactor {
         while strand.done < strand.length {
             let part = strand.part();
             let reach = (part.place, u64::from(part.left));
-            match self.undo_gate(id, strand.file, reach, strand.undo_seen) {
-                UndoGate::Open => {}
-                UndoGate::Shut(wait) => return Step::Wait(wait),
-                UndoGate::Refused(status) => {
+            match self.pass_undo(id, strand.file, reach, strand.undo_seen) {
+                Ok(None) => {}
+                Ok(Some(wait)) => return Step::Wait(wait),
+                Err(status) => {
                     return self.end_strand(strand, PieceOutcome::Failed(status));
                 }
             }

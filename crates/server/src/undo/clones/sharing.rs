@@ -6,17 +6,16 @@ use std::sync::Arc;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::undo::Cloned;
 use dafs_journal::{UndoError, UndoId};
-use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, Listener};
+use dafs_store::cache::{CachedFile, CommitTicket, Listener};
 use dafs_store::{File, StoreError};
 use dafs_types::Stability;
 
 use super::super::jobs::CloneFailure;
 use super::super::{Blob, Extent, UndoTask};
 use super::{Cloning, Stage};
-use crate::jobs::Job;
-use crate::reactor::Reactor;
+use crate::files::{FileJob, Files};
 
-impl Reactor {
+impl Files<'_> {
     /// What of a gap is to be copied now; `None` if that has to wait until a stretch is cloned.
     pub(in crate::undo) fn clone_first(
         &mut self,
@@ -26,7 +25,7 @@ impl Reactor {
         gap: Range<u64>,
     ) -> Option<Range<u64>> {
         let handle = self.cache.handle(cached);
-        let Some(ledger) = &mut self.ledger else { return Some(gap) };
+        let Some(ledger) = &mut *self.ledger else { return Some(gap) };
         let undo = &mut ledger.undo;
         if let Some(Cloning { range, .. }) = undo.clones.of(id) {
             let is_before = gap.start < range.start;
@@ -54,7 +53,7 @@ impl Reactor {
 
     /// Goes on with all that is being cloned, as far as it goes now.
     pub(in crate::undo) fn push_clones(&mut self) {
-        let Some(ledger) = &self.ledger else { return };
+        let Some(ledger) = &*self.ledger else { return };
         let under_way = ledger.undo.clones.under_way.iter();
         let ids: Vec<UndoId> = under_way.map(|cloning| cloning.id).collect();
         for id in ids {
@@ -67,7 +66,7 @@ impl Reactor {
 
     /// Lets go of what is over, of some undo data: of which it was.
     fn end_clones(&mut self, is_meant: impl Fn(UndoId) -> bool) -> Vec<UndoId> {
-        let Some(ledger) = &mut self.ledger else { return Vec::new() };
+        let Some(ledger) = &mut *self.ledger else { return Vec::new() };
         let is_over =
             |cloning: &mut Cloning| matches!(cloning.stage, Stage::Over) && is_meant(cloning.id);
         let over: Vec<Cloning> = ledger.undo.clones.under_way.extract_if(.., is_over).collect();
@@ -147,7 +146,7 @@ impl Reactor {
         let length = range.end - range.start;
         let Some(range) = ByteRange::new(range.start, length) else { return false };
         let extent = Extent { range, id };
-        self.tasks.has_change(cached, range, |seen| !seen.has(extent.id))
+        self.under_way.has_change(cached, range, |seen| !seen.has(extent.id))
     }
 
     /// Brings what the cache has of a stretch to the file. Whether that went; `None`: wait.
@@ -155,21 +154,12 @@ impl Reactor {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.clones_unwritten) {
             return Some(true);
         }
-        loop {
-            let job = match self.cache.commit_step(ticket) {
-                CommitStep::Flush(job) => Job::Flush(job),
-                CommitStep::Sync(job) => Job::Sync(job),
-                CommitStep::Wait => return None,
-                CommitStep::Done(Ok(())) => return Some(true),
-                CommitStep::Done(Err(error)) => {
-                    self.lose(id, error);
-                    return Some(false);
-                }
-            };
-            if !self.run_or_submit(job) {
-                return None;
-            }
+        let written = self.push_commit(ticket)?;
+        let is_written = written.is_ok();
+        if let Err(error) = written {
+            self.lose(id, error);
         }
+        Some(is_written)
     }
 
     /// An earlier write of the file was lost, as the next change of it is to tell.
@@ -180,14 +170,14 @@ impl Reactor {
     }
 
     fn share(&mut self, id: UndoId, file: &Arc<dyn File>, range: &Range<u64>) -> Stage {
-        let Some(ledger) = &self.ledger else { return Stage::Over };
+        let Some(ledger) = &*self.ledger else { return Stage::Over };
         let (shelf, file) = (ledger.undo.shelf.clone(), file.clone());
         let job = match self.kept(id).map(|kept| &kept.blob) {
             Some(Blob::Open(log)) => log.clone_job(range.clone()),
             _ => None,
         };
         let Some(job) = job else { return Stage::Over };
-        self.pool.submit(Job::Undo(UndoTask::Clone { id, shelf, file, job }));
+        self.submit(FileJob::Undo(UndoTask::Clone { id, shelf, file, job }));
         Stage::Sharing
     }
 
@@ -197,7 +187,7 @@ impl Reactor {
         let (number, range) = (log.save_cloned(cloned)?, cloned.range());
         let length = range.end - range.start;
         kept.fresh.push_back((number, range));
-        if let Some(ledger) = &mut self.ledger {
+        if let Some(ledger) = &mut *self.ledger {
             ledger.undo.clones.bytes += length;
         }
         self.push_undo_data(id);
@@ -216,7 +206,7 @@ impl Reactor {
         id: UndoId,
         result: Result<Cloned, CloneFailure>,
     ) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut *self.ledger else { return };
         let last = ledger.last();
         let undo = &mut ledger.undo;
         let is_kept = undo.data.contains_key(&id);
@@ -236,7 +226,7 @@ impl Reactor {
                 self.copy_from_now_on(id);
             }
         }
-        if !is_kept && let Some(ledger) = &mut self.ledger {
+        if !is_kept && let Some(ledger) = &mut *self.ledger {
             // Its lock ended meanwhile.
             ledger.undo.doomed.push_back((last, id));
         }

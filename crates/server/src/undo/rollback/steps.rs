@@ -3,52 +3,51 @@
 use dafs_filer::locks::{LockMode, RollbackId};
 use dafs_journal::UndoError;
 use dafs_store::StoreError;
-use dafs_store::cache::{CachedFile, CommitStep, Listener, Prepared, Progress, SizeStep, Spans};
+use dafs_store::cache::{CachedFile, Listener, Prepared, Progress, SizeStep, Spans};
 use dafs_types::{Credentials, ShareAccess, Stability};
 
 use super::super::batch::{Batch, Changed, Source};
 use super::super::{Blob, Extent, UndoTask, offsets};
 use super::{PUT_BYTES_MAX, Putting, RETRY_PERIOD, Rollback, Stage, Turn};
-use crate::jobs::{Done, Job};
-use crate::outcome::{Ended, Outcome};
-use crate::reactor::Reactor;
+use crate::files::writing::copy_in;
+use crate::files::{FileJob, Files, Notice};
 
-impl Reactor {
-    /// Goes on with every rollback, and with what is being cloned, as far as it goes now.
-    /// Called between events: whatever one waits for comes with one.
-    #[inline]
-    pub(crate) fn push_undo(&mut self) {
-        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work()) {
-            self.push_clones();
-            self.push_rollbacks();
-        }
+impl Files<'_> {
+    /// Goes on with every rollback, and with what is being cloned, as far as it goes now. True if
+    /// one waits for room in the cache.
+    #[cold]
+    pub fn push_undo(&mut self) -> bool {
+        self.push_clones();
+        self.push_rollbacks()
     }
 
-    #[cold]
-    fn push_rollbacks(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
+    fn push_rollbacks(&mut self) -> bool {
+        let Some(ledger) = &mut *self.ledger else { return false };
         let mut under_way = std::mem::take(&mut ledger.undo.rollbacks);
+        let mut wants_room = false;
         for rollback in &mut under_way {
-            self.push_rollback(rollback);
+            wants_room |= self.push_rollback(rollback);
         }
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut *self.ledger else { return false };
         // Others may have begun meanwhile.
         under_way.append(&mut ledger.undo.rollbacks);
         under_way.retain(|rollback| !matches!(rollback.stage, Stage::Over));
         ledger.undo.rollbacks = under_way;
+        wants_room
     }
 
-    fn push_rollback(&mut self, rollback: &mut Rollback) {
+    /// Goes on with one. True if it waits for room.
+    fn push_rollback(&mut self, rollback: &mut Rollback) -> bool {
         loop {
             let turn = match &mut rollback.stage {
                 Stage::Quiet => self.begin_rollback(rollback),
                 Stage::Writing(_) => self.write_range(rollback),
                 Stage::Next => self.read_next_extent(rollback),
-                Stage::Reading | Stage::Over => return,
+                Stage::Reading | Stage::Over => return false,
                 Stage::Putting(_) => self.put_back(rollback),
                 Stage::Fitting { .. } => self.fit(rollback),
                 Stage::Syncing(_) => self.sync_rollback(rollback),
-                Stage::Again(at) if *at <= self.life.now() => {
+                Stage::Again(at) if *at <= self.now => {
                     rollback.stage = Stage::Quiet;
                     Turn::On
                 }
@@ -56,7 +55,8 @@ impl Reactor {
             };
             match turn {
                 Turn::On => {}
-                Turn::Wait => return,
+                Turn::Wait => return false,
+                Turn::WaitForRoom => return true,
                 Turn::Failed(error) => {
                     let (id, again) = (rollback.id, RETRY_PERIOD);
                     tracing::error!(
@@ -65,8 +65,8 @@ impl Reactor {
                          locked, and it is tried again in {again:?}"
                     );
                     self.release_rolled_back(rollback);
-                    rollback.stage = Stage::Again(self.life.now().after(again));
-                    return;
+                    rollback.stage = Stage::Again(self.now.after(again));
+                    return false;
                 }
             }
         }
@@ -74,7 +74,7 @@ impl Reactor {
 
     /// Waits until nothing that was let in before is under way, then takes hold of the file.
     fn begin_rollback(&mut self, rollback: &mut Rollback) -> Turn {
-        let Some(ledger) = &self.ledger else { return Turn::Wait };
+        let Some(ledger) = &*self.ledger else { return Turn::Wait };
         let Some(undone) = ledger.undo.files.get(&rollback.key) else {
             return self.finish_rollback(rollback);
         };
@@ -112,7 +112,7 @@ impl Reactor {
                 Err(error) => return Turn::Failed(error.to_string()),
             },
         };
-        if self.tasks.has_conflicting(file, rollback.range, LockMode::Read) {
+        if self.under_way.has_conflicting(file, rollback.range, LockMode::Read) {
             self.cache.close(file);
             return Turn::Wait;
         }
@@ -138,20 +138,13 @@ impl Reactor {
     /// Brings to the file what changes have left in the cache.
     fn write_range(&mut self, rollback: &mut Rollback) -> Turn {
         let Stage::Writing(ticket) = &mut rollback.stage else { return Turn::Wait };
-        loop {
-            let job = match self.cache.commit_step(ticket) {
-                CommitStep::Flush(job) => Job::Flush(job),
-                CommitStep::Sync(job) => Job::Sync(job),
-                CommitStep::Wait => return Turn::Wait,
-                CommitStep::Done(Ok(())) => {
-                    rollback.stage = Stage::Next;
-                    return Turn::On;
-                }
-                CommitStep::Done(Err(error)) => return Turn::Failed(error.to_string()),
-            };
-            if !self.run_or_submit(job) {
-                return Turn::Wait;
+        match self.push_commit(ticket) {
+            None => Turn::Wait,
+            Some(Ok(())) => {
+                rollback.stage = Stage::Next;
+                Turn::On
             }
+            Some(Err(error)) => Turn::Failed(error.to_string()),
         }
     }
 
@@ -160,7 +153,8 @@ impl Reactor {
         handle: &dafs_types::FileHandle,
     ) -> Result<CachedFile, StoreError> {
         let access = ShareAccess::Both;
-        let file = self.whole_store.open(&Credentials::superuser(), handle, access)?;
+        let Some(ledger) = &*self.ledger else { return Err(StoreError::Stale) };
+        let file = ledger.undo.store.open(&Credentials::superuser(), handle, access)?;
         let version = file.version()?;
         self.cache.open(file, version)
     }
@@ -196,7 +190,7 @@ impl Reactor {
     fn read_undo(&mut self, rollback: &mut Rollback, source: Box<Source>) -> Turn {
         let rollback_id = rollback.id;
         rollback.stage = Stage::Reading;
-        self.pool.submit(Job::Undo(UndoTask::Read { rollback: rollback_id, source }));
+        self.submit(FileJob::Undo(UndoTask::Read { rollback: rollback_id, source }));
         Turn::Wait
     }
 
@@ -206,7 +200,7 @@ impl Reactor {
         id: RollbackId,
         result: Result<Option<Batch>, UndoError>,
     ) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut *self.ledger else { return };
         let mut under_way = ledger.undo.rollbacks.iter_mut();
         let Some(rollback) = under_way.find(|rollback| rollback.id == id) else { return };
         match result {
@@ -220,7 +214,7 @@ impl Reactor {
             }
             Err(error) => {
                 tracing::error!(?id, %error, "undo data cannot be read; it is tried again");
-                rollback.stage = Stage::Again(self.life.now().after(RETRY_PERIOD));
+                rollback.stage = Stage::Again(self.now.after(RETRY_PERIOD));
                 let file = rollback.file.take();
                 if let Some(file) = file {
                     self.cache.close(file);
@@ -270,20 +264,17 @@ impl Reactor {
         match self.cache.prepare_write_anyhow(file, at, length, &mut spans, &mut jobs) {
             Prepared::Ready(token) => {
                 let put = token.length() as usize;
-                self.copy_in(&octets[..put], &spans);
-                let progress = self.cache.write_done(token, self.life.now());
-                self.on_progress(progress);
+                copy_in(self.cache.arena(), &octets[..put], &spans);
+                let progress = self.filled(token, true);
+                self.notices.push_back(Notice::Moved(progress));
                 Ok(put)
             }
             Prepared::Fill => {
-                self.submit_fills(jobs);
+                jobs.into_iter().for_each(|job| self.submit(FileJob::Fill(job)));
                 Err(Turn::Wait)
             }
             Prepared::Wait => Err(Turn::Wait),
-            Prepared::Pressure => {
-                self.flush_due();
-                Err(Turn::Wait)
-            }
+            Prepared::Pressure => Err(Turn::WaitForRoom),
             Prepared::Lost(error) | Prepared::Failed(error) => Err(Turn::Failed(error.to_string())),
         }
     }
@@ -303,11 +294,9 @@ impl Reactor {
             match self.cache.set_size(*file, before.max(part.start)) {
                 SizeStep::Wait => return Turn::Wait,
                 SizeStep::Job(job) => {
-                    let Done::Sized(done) = self.pool.run_here(Job::Size(job)) else {
-                        return Turn::Wait;
-                    };
-                    let progress = self.cache.on_sized(done);
-                    self.on_progress(Progress { error: None, ..progress });
+                    // It touches metadata only.
+                    let progress = self.cache.on_sized(job.run());
+                    self.notices.push_back(Notice::Moved(Progress { error: None, ..progress }));
                     if let Some(error) = progress.error {
                         return Turn::Failed(error.to_string());
                     }
@@ -333,17 +322,10 @@ impl Reactor {
 
     fn sync_rollback(&mut self, rollback: &mut Rollback) -> Turn {
         let Stage::Syncing(ticket) = &mut rollback.stage else { return Turn::Wait };
-        loop {
-            let job = match self.cache.commit_step(ticket) {
-                CommitStep::Flush(job) => Job::Flush(job),
-                CommitStep::Sync(job) => Job::Sync(job),
-                CommitStep::Wait => return Turn::Wait,
-                CommitStep::Done(Ok(())) => return self.finish_rollback(rollback),
-                CommitStep::Done(Err(error)) => return Turn::Failed(error.to_string()),
-            };
-            if !self.run_or_submit(job) {
-                return Turn::Wait;
-            }
+        match self.push_commit(ticket) {
+            None => Turn::Wait,
+            Some(Ok(())) => self.finish_rollback(rollback),
+            Some(Err(error)) => Turn::Failed(error.to_string()),
         }
     }
 
@@ -358,11 +340,9 @@ impl Reactor {
         self.release_rolled_back(rollback);
         rollback.stage = Stage::Over;
         tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
-        self.filer.rollback_done(rollback.id, self.life.now());
-        let after = self.files().act_on_locks();
-        for answer in self.journaled.end_rollback(rollback.id) {
-            self.report(answer, Outcome { result: Ok(Ended::Locked), after });
-        }
+        self.filer.rollback_done(rollback.id, self.now);
+        let after = self.act_on_locks();
+        self.notices.push_back(Notice::RolledBack { id: rollback.id, after });
         Turn::Wait
     }
 }
