@@ -390,13 +390,15 @@ pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
     })
 }
 
-/// The same with a user's password.
+/// The same with a user's password. Each user is a client by that name: a client that another
+/// user has just been may still be there.
 pub fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a> {
     let Request::ClientConnectAuth(login) = login_as(b"guest", WireOptions::default()) else {
         unreachable!()
     };
     let authentication = AuthRequest::Text { identity, password };
-    Request::ClientConnectAuth(ClientConnectAuth { authentication, ..login })
+    let client_string = identity.as_bytes();
+    Request::ClientConnectAuth(ClientConnectAuth { authentication, client_string, ..login })
 }
 
 /// An open to read and write that denies nobody anything.
