@@ -28,9 +28,10 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
         let is_sure = line.iter().all(|point| point.is_conclusive);
         is_conclusive &= is_sure;
         let at = |point: &super::Point| axis.of(point) as f64;
-        let each = first.operations_per_second / at(first);
+        let thousands = |point: &super::Point| point.operations_per_second / 1e3;
+        let each = thousands(first) / at(first);
         let linear = line.iter().map(|point| (at(point), each * at(point))).collect();
-        let points = line.iter().map(|point| (at(point), point.operations_per_second)).collect();
+        let points = line.iter().map(|point| (at(point), thousands(point))).collect();
         let label = if is_sure { transport.to_owned() } else { format!("{transport} ({UNSURE})") };
         lines.push(Line { label, points });
         lines.push(Line { label: format!("{transport}, linear"), points: linear });
@@ -52,13 +53,18 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
     let plot = Lines {
         title: &title,
         across: &across,
-        written: number,
-        up: "operations a second",
+        written: whole,
+        up: "thousands of operations a second",
         is_logarithmic: false,
         lines,
     };
     plot.draw(&path)?;
     Ok(path)
+}
+
+/// Numbers of clients and reactors are whole; between them the axis has no number.
+fn whole(value: f64) -> String {
+    if (value - value.round()).abs() < 1e-6 { number(value) } else { String::new() }
 }
 
 /// Beside the name of a line of which nothing is concluded.

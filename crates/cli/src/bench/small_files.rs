@@ -1,5 +1,5 @@
-//! `dafs bench small-files`: a tree of many small files copied in and out of servers of ours, against
-//! `cp -r` on the same file system; and what one file costs the server, counted.
+//! `dafs bench small-files`: a tree of many small files copied in and out of servers of ours,
+//! against `cp -r` on the same file system; and what one file costs the server, counted.
 //!
 //! Invariant: everybody copies the same tree, in rounds that take turns. What is counted is of a
 //! run of its own, since counting takes time; a tree of the same directories without files is
