@@ -128,7 +128,7 @@ impl Reactor {
             },
             Notice::Moved(progress) => self.on_progress(progress),
             Notice::RolledBack { id, after } => {
-                for to in self.journaled.end_rollback(id) {
+                for to in self.waiting.journaled().end_rollback(id) {
                     self.report(to, Outcome { result: Ok(Ended::Locked), after });
                 }
             }

@@ -34,7 +34,6 @@ use crate::hits::Hits;
 use crate::inspect::copy::Shown;
 use crate::jobs::Pool;
 use crate::ledger::Ledger;
-use crate::ledger::requests::JournaledRequests;
 use crate::life::Life;
 use crate::meter::Meter;
 use crate::opened::Opened;
@@ -68,8 +67,6 @@ pub(crate) struct Reactor {
     pub(crate) entrance: Entrance,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
-    /// Requests on that way.
-    pub(crate) journaled: JournaledRequests,
     /// What time it is, and whether the server ends.
     pub(crate) life: Life,
     /// What waits for delegations, and what is delegated.
@@ -134,7 +131,6 @@ impl Reactor {
             hits: Hits::default(),
             writes: Writes::default(),
             ledger,
-            journaled: JournaledRequests::new(config.defect),
 
             life: Life::begin(boot),
             delegations: Delegations::default(),
@@ -366,7 +362,7 @@ impl Reactor {
             parked_requests: self.tasks.count(),
             chains: self.waiting.chain_count(),
             batched_requests: self.batches.request_count(),
-            journaled_requests: self.journaled.under_way(),
+            journaled_requests: self.waiting.on_record().under_way(),
             journal_records: self.ledger.as_ref().map_or(0, |ledger| ledger.last().0),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             cloned_bytes: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.cloned_bytes()),

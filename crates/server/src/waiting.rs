@@ -9,12 +9,15 @@ mod questions;
 mod searching;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{FenceKey, Filer};
+use dafs_filer::{FenceAction, FenceKey, Filer};
 
 use crate::chain::Chains;
 use crate::config::ServerConfig;
 use crate::fencing::Fencing;
+use crate::ledger::Ledger;
+use crate::ledger::requests::JournaledRequests;
 use crate::lock_waits::LockWaits;
+use crate::outcome::Outcome;
 use crate::reply_to::ReplyTo;
 use held::HeldRequests;
 use questions::Questions;
@@ -37,6 +40,8 @@ pub(crate) struct Waiting {
     lock_waits: LockWaits,
     /// For those to end whom a fencing list leaves out.
     fencing: Fencing,
+    /// For records to be durable.
+    journaled: JournaledRequests,
 }
 
 impl Waiting {
@@ -49,6 +54,7 @@ impl Waiting {
             questions: Questions::default(),
             lock_waits: LockWaits::default(),
             fencing: Fencing::new(config),
+            journaled: JournaledRequests::new(config.defect),
         }
     }
 
@@ -78,6 +84,28 @@ impl Waiting {
     /// The same, to be looked at.
     pub fn changes_of_fences(&self) -> &Fencing {
         &self.fencing
+    }
+
+    /// Does what the filer wants done about a change of a fencing list. Who is to be told what, if
+    /// it has come to its end.
+    pub fn act_on_fence(
+        &mut self,
+        filer: &mut Filer,
+        ledger: &mut Option<Ledger>,
+        action: FenceAction,
+    ) -> Option<(ReplyTo, Outcome)> {
+        self.fencing.act(filer, (ledger, &mut self.journaled), action)
+    }
+
+    /// What waits for records to be durable.
+    #[inline]
+    pub fn journaled(&mut self) -> &mut JournaledRequests {
+        &mut self.journaled
+    }
+
+    /// The same, to be looked at.
+    pub fn on_record(&self) -> &JournaledRequests {
+        &self.journaled
     }
 
     /// Requests that wait for delegations.

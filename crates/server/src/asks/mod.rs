@@ -253,7 +253,9 @@ impl Reactor {
         let by = self.party_of(to)?;
         match self.files().abort_lock(by, ask)? {
             Aborted::Done(outcome) => self.report(to, outcome),
-            Aborted::RollsBack(rollbacks) => self.journaled.await_rollbacks(to, rollbacks),
+            Aborted::RollsBack(rollbacks) => {
+                self.waiting.journaled().await_rollbacks(to, rollbacks);
+            }
         }
         Ok(())
     }

@@ -129,7 +129,7 @@ impl Reactor {
             cache: &self.cache,
             tasks: &self.tasks,
             loans: &self.loans,
-            journaled: &self.journaled,
+            journaled: self.waiting.on_record(),
             direct_reads: self.loans.files_given(),
         }
     }
@@ -151,8 +151,7 @@ impl Reactor {
     #[inline]
     pub(crate) fn pump_fences(&mut self) {
         while let Some(action) = self.filer.poll_fence_action() {
-            let journal = (&mut self.ledger, &mut self.journaled);
-            let ended = self.waiting.fencing().act(&mut self.filer, journal, action);
+            let ended = self.waiting.act_on_fence(&mut self.filer, &mut self.ledger, action);
             if let Some((ticket, outcome)) = ended {
                 self.report(ticket, outcome);
             }

@@ -4,38 +4,24 @@
 //! Invariant: each request that begins here comes to exactly one end: an outcome, or word
 //! that it was not carried out.
 
-use dafs_filer::Touch;
+use dafs_filer::ChannelId;
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
-use dafs_ops::{Append, Claim, Creation, Open, Operation, encode_outcome};
-use dafs_store::StoreError;
-use dafs_types::{FileHandle, ObjectType, Status};
+use dafs_ops::{Append, Operation};
+use dafs_types::Status;
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
-use smallvec::SmallVec;
 
-use super::record::{Facts, Intent, Outcome, Record, Reply, RequestKey};
-use super::requests::{
-    Concluded, Held, Intended, Place, Places, Running, Touched, Unsynced, is_failure,
-};
-use super::{Entry, LedgerDone, LedgerError};
-use crate::caller::Caller;
+use super::plan::Plan;
+use super::record::{Facts, Intent, Record, RequestKey};
+use super::requests::{Concluded, FenceStep, Intended, is_failure};
+use super::{LedgerDone, LedgerError};
 use crate::fencing::operation_of_intent;
-use crate::files::Files;
 use crate::jobs::Job;
-use crate::outcome::NotDone;
+use crate::outcome::{Ended, NotDone, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId, blank};
 use crate::respond::ReplyStatus;
 use crate::set_aside::{Asked, SetAside, octets_of};
-use crate::settings::changes_in;
-use crate::translate::outcome_of;
-
-/// What a request is about to do, if it must be written down first.
-struct Plan {
-    facts: Facts,
-    places: Places,
-    touched: Touched,
-}
 
 impl Reactor {
     /// Sees to a request that may have to go through the journal. False if it may be
@@ -50,7 +36,8 @@ impl Reactor {
             self.fail(answer, status);
             return true;
         }
-        let plan = match self.plan(answer, operation) {
+        let by = self.caller(answer).map_err(NotDone::from);
+        let plan = match by.and_then(|by| self.files().plan(&by, operation)) {
             Ok(Some(plan)) => plan,
             Ok(None) => return false,
             Err(why) => {
@@ -58,8 +45,9 @@ impl Reactor {
                 return true;
             }
         };
-        if self.journaled.is_busy(&plan.places) {
-            self.journaled.held.push(Held { answer, operation: octets_of(operation) });
+        let journaled = self.waiting.journaled();
+        if journaled.is_busy(&plan.places) {
+            journaled.hold(answer, octets_of(operation));
             return true;
         }
         if !answer.kept().is_some() {
@@ -67,68 +55,6 @@ impl Reactor {
         }
         self.intend(answer, plan, octets_of(operation));
         true
-    }
-
-    /// Looks at the names a request is about.
-    fn plan(
-        &mut self,
-        answer: ReplyTo,
-        operation: &Operation<'_>,
-    ) -> Result<Option<Plan>, NotDone> {
-        let by = self.caller(answer)?;
-        if matches!(operation, Operation::Remove(_) | Operation::Rename(_) | Operation::Open(_)) {
-            self.filer.may_take(by.party.client, self.life.now())?;
-        }
-        let mut files = self.files();
-        let lookup =
-            |directory: &FileHandle, name: &[u8]| match by.store().lookup(&by, directory, name) {
-                Ok(object) => Ok(Some(object)),
-                Err(StoreError::NotFound) => Ok(None),
-                Err(error) => Err(Status::from(error)),
-            };
-        let plan = match operation {
-            Operation::CreateNode(asked) => match lookup(&asked.directory, asked.name)? {
-                Some(_) => return Err(Status::Exist.into()),
-                None => {
-                    let places = [place(&asked.directory, asked.name)];
-                    Plan::new(Facts::NameFree, places, [asked.directory])
-                }
-            },
-            Operation::Link(asked) => match lookup(&asked.directory, asked.name)? {
-                Some(_) => return Err(Status::Exist.into()),
-                None => {
-                    files.touch(&by, &asked.source, Touch::Link)?;
-                    let touched = [asked.directory, asked.source];
-                    Plan::new(Facts::NameFree, [place(&asked.directory, asked.name)], touched)
-                }
-            },
-            Operation::Remove(asked) => {
-                let object = lookup(&asked.directory, asked.name)?.ok_or(Status::NoEnt)?;
-                files.touch(&by, &object.handle, Touch::Remove)?;
-                let facts = Facts::Victim(object.handle);
-                Plan::new(facts, [place(&asked.directory, asked.name)], [asked.directory])
-            }
-            Operation::Rename(asked) => {
-                let object = lookup(&asked.source, asked.old_name)?.ok_or(Status::NoEnt)?.handle;
-                let replaced = lookup(&asked.target, asked.new_name)?.map(|object| object.handle);
-                files.touch(&by, &object, Touch::Rename)?;
-                if let Some(replaced) = &replaced {
-                    files.touch(&by, replaced, Touch::Remove)?;
-                }
-                let places =
-                    [place(&asked.source, asked.old_name), place(&asked.target, asked.new_name)];
-                let touched = [asked.source, asked.target];
-                Plan::new(Facts::Renames { object, replaced }, places, touched)
-            }
-            Operation::SetAttributes(asked) => {
-                let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
-                files.touch(&by, &asked.file, Touch::SetAttributes { truncate })?;
-                Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file])
-            }
-            Operation::Open(asked) => return files.plan_open(&by, asked),
-            _ => return Ok(None),
-        };
-        Ok(Some(plan))
     }
 
     /// Writes the intent down; the request goes on once it is durable.
@@ -141,34 +67,10 @@ impl Reactor {
         let intent = Intent { key, who, facts, operation: operation.clone() };
         let mut answer = answer;
         answer.logged = true;
-        let request = Intended::Request { answer, operation };
-        self.write_intent(answer, order, intent, places, touched, request);
-    }
-
-    fn write_intent(
-        &mut self,
-        answer: ReplyTo,
-        order: ByteOrder,
-        intent: Intent,
-        places: Places,
-        touched: Touched,
-        next: Intended,
-    ) {
-        let Some(ledger) = &mut self.ledger else { return };
-        let key = intent.key;
-        let record = Record::Intent(intent);
-        let octets = record.encode();
-        let requests = &mut self.journaled;
-        requests.busy.extend(places.iter().cloned());
-        let number = match requests.skips_intents {
-            // Something must be written, or nothing would set the request going again.
-            true => ledger.append(&Record::Abandoned(key)),
-            false => ledger.append_octets(record.kind(), octets.clone()),
-        };
-        let endpoint = answer.endpoint;
-        let running = Running { key, order, number, endpoint, intent: octets, places, touched };
-        requests.running.insert((answer.kept(), answer.stream), running);
-        requests.intended.push_back((number, next));
+        let next = Intended::Request { answer, operation };
+        if let Some(ledger) = &mut self.ledger {
+            self.waiting.journaled().intend(ledger, answer, order, intent, (places, touched), next);
+        }
     }
 
     /// An append has its place: it goes on once that is durable.
@@ -184,8 +86,10 @@ impl Reactor {
         let facts = Facts::Appends { file: asked.file, offset, length: asked.length };
         let operation = octets_of(&Operation::Append(asked));
         let intent = Intent { key, who, facts, operation };
-        let (places, touched) = (Places::new(), Touched::new());
-        self.write_intent(answer, order, intent, places, touched, Intended::Task(id));
+        if let Some(ledger) = &mut self.ledger {
+            let (nothing, next) = (Default::default(), Intended::Task(id));
+            self.waiting.journaled().intend(ledger, answer, order, intent, nothing, next);
+        }
     }
 
     /// The request's name in the journal, and the byte order of its session.
@@ -202,7 +106,7 @@ impl Reactor {
     pub(crate) fn push_ledger(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
         // Asked at each turn: a job is large, and is not to be moved about where there is none.
-        if let Some(job) = self.journaled.take_sync(&self.whole_store) {
+        if let Some(job) = self.waiting.journaled().take_sync(&self.whole_store) {
             self.pool.submit(Job::Ledger(job));
         }
         if let Some(job) = ledger.take_group() {
@@ -222,13 +126,11 @@ impl Reactor {
     /// What operations have touched is on stable storage: their outcomes are written down, and
     /// they are answered. Nobody else changes their names before the outcomes are durable.
     fn on_touched_synced(&mut self) {
-        for Unsynced { concluded, after, running } in std::mem::take(&mut self.journaled.syncing) {
+        for synced in self.waiting.journaled().take_synced() {
             let Some(ledger) = &mut self.ledger else { return };
-            let ended = running.ended(concluded.status, &concluded.octets);
-            let number = ledger.append(&ended);
-            self.journaled.cooling.push_back((number, running.places));
+            let (intent, after, concluded) = self.waiting.journaled().end_synced(ledger, synced);
             self.conclude_after(after, concluded);
-            self.filer.leave_fence(operation_of_intent(running.number));
+            self.filer.leave_fence(operation_of_intent(intent));
         }
     }
 
@@ -239,14 +141,16 @@ impl Reactor {
             Ok(durable) => durable,
             Err(error) => return self.life.fail(error),
         };
-        self.free_cooled(durable);
+        if self.waiting.journaled().free_cooled(durable) {
+            self.serve_held();
+        }
         self.checkpoint_if_due();
         self.advance_fences(durable);
         self.files().remove_undo(durable);
-        while let Some(concluded) = self.next_concluded(durable) {
+        while let Some(concluded) = self.waiting.journaled().next_concluded(durable) {
             self.deliver_concluded(concluded);
         }
-        while let Some(intended) = self.next_intended(durable) {
+        while let Some(intended) = self.waiting.journaled().next_intended(durable) {
             match intended {
                 Intended::Task(id) => self.resume(id, None),
                 Intended::Request { answer, operation } => {
@@ -256,21 +160,9 @@ impl Reactor {
         }
     }
 
-    fn next_concluded(&mut self, durable: RecordNumber) -> Option<Concluded> {
-        let concluded = &mut self.journaled.concluded;
-        concluded.front().filter(|(number, _)| *number <= durable)?;
-        concluded.pop_front().map(|(_, concluded)| concluded)
-    }
-
-    fn next_intended(&mut self, durable: RecordNumber) -> Option<Intended> {
-        let intended = &mut self.journaled.intended;
-        intended.front().filter(|(number, _)| *number <= durable)?;
-        intended.pop_front().map(|(_, intended)| intended)
-    }
-
     /// Serves again what waited for names that are free now.
     fn serve_held(&mut self) {
-        for Held { answer, operation } in std::mem::take(&mut self.journaled.held) {
+        for (answer, operation) in self.waiting.journaled().take_held() {
             self.take_up(answer, &SetAside::Operation(operation), None);
         }
     }
@@ -286,8 +178,8 @@ impl Reactor {
         message: Option<&[u8]>,
     ) {
         let ReplyStatus { status, after } = told;
-        let name = (answer.kept(), answer.stream);
-        let running = answer.logged.then(|| self.journaled.running.remove(&name)).flatten();
+        let running =
+            answer.logged.then(|| self.waiting.journaled().take_running(answer)).flatten();
         let Some(running) = running else {
             if after.0 != 0 {
                 let concluded = Concluded::new(answer, status, octets, message);
@@ -301,46 +193,24 @@ impl Reactor {
             }
             return self.end_member(answer);
         };
-        let mut concluded = Concluded::new(answer, status, octets, message);
-        concluded.key = Some(running.key);
-        if !is_failure(status) && !running.touched.is_empty() {
-            return self.journaled.unsynced.push(Unsynced { concluded, after, running });
-        }
+        let concluded = Concluded::new(answer, status, octets, message);
         let Some(ledger) = &mut self.ledger else { return };
-        let number = ledger.append(&running.ended(status, octets));
-        let Running { number: intent, places, .. } = running;
-        self.free_places(&places);
+        let ended = self.waiting.journaled().end(ledger, running, after, concluded);
+        let Some((intent, after, concluded)) = ended else { return };
         if is_failure(status) {
             self.deliver_concluded(concluded);
         } else {
-            self.conclude_after(number.max(after), concluded);
+            self.conclude_after(after, concluded);
         }
         self.filer.leave_fence(operation_of_intent(intent));
         self.serve_held();
     }
 
-    /// Names whose outcomes are durable are free.
-    fn free_cooled(&mut self, durable: RecordNumber) {
-        let mut is_any = false;
-        while self.journaled.cooling.front().is_some_and(|(number, _)| *number <= durable)
-            && let Some((_, places)) = self.journaled.cooling.pop_front()
-        {
-            self.free_places(&places);
-            is_any = true;
-        }
-        if is_any {
-            self.serve_held();
-        }
-    }
-
     /// Delivers an answer once a record is durable.
     fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
-        match &mut self.ledger {
-            Some(ledger) if after > ledger.log.durable() => {
-                // What was appended last is durable last: the queue stays in order.
-                let waiting = &mut self.journaled.concluded;
-                let after = waiting.back().map_or(after, |(last, _)| after.max(*last));
-                waiting.push_back((after, concluded));
+        match &self.ledger {
+            Some(ledger) if after > ledger.durable() => {
+                self.waiting.journaled().conclude_after(after, concluded);
             }
             _ => self.deliver_concluded(concluded),
         }
@@ -377,11 +247,9 @@ impl Reactor {
             return answer;
         }
         if let Some(ledger) = &mut self.ledger
-            && let Some(running) = self.journaled.running.remove(&(answer.kept(), answer.stream))
+            && let Some(intent) = self.waiting.journaled().abandon(ledger, answer)
         {
-            ledger.append(&Record::Abandoned(running.key));
-            self.filer.leave_fence(operation_of_intent(running.number));
-            self.free_places(&running.places);
+            self.filer.leave_fence(operation_of_intent(intent));
             self.serve_held();
         }
         if self.filer.end_unkept(answer.kept()) {
@@ -391,12 +259,6 @@ impl Reactor {
         answer.logged = false;
         answer.keep_in(dafs_filer::KeptSession::NONE);
         answer
-    }
-
-    fn free_places(&mut self, places: &Places) {
-        for place in places {
-            self.journaled.busy.remove(place);
-        }
     }
 
     /// A result whose connection is gone.
@@ -429,83 +291,41 @@ impl Reactor {
             }
         }
     }
-}
 
-impl Files<'_> {
-    /// An OPEN is written down if it makes or truncates a file.
-    fn plan_open(&mut self, by: &Caller, asked: &Open<'_>) -> Result<Option<Plan>, NotDone> {
-        let Claim::Null { path } = &asked.claim else { return Ok(None) };
-        let names: SmallVec<[&[u8]; 8]> = path.iter().collect();
-        let Some((last, way)) = names.split_last() else { return Ok(None) };
-        if !asked.creation.is_any() {
-            return Ok(None);
-        }
-        let walked = self.walk(by, &asked.from, way);
-        if walked.error.is_some() {
-            // Carrying it out will say how far it got.
-            return Ok(None);
-        }
-        match by.store().lookup(by, &walked.handle, last) {
-            Err(StoreError::NotFound) => {
-                let places = [(walked.handle, Box::from(*last))];
-                Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
-            }
-            Ok(object) => {
-                let changes = asked.creation.attributes().map(changes_in).transpose()?;
-                let truncates = changes.is_some_and(|(changes, _)| changes.size == Some(0))
-                    && matches!(asked.creation, Creation::Unchecked { .. })
-                    && object.attributes.kind == ObjectType::Regular;
-                let handle = object.handle;
-                if truncates {
-                    let (access, deny) = (asked.access, asked.deny);
-                    self.touch(by, &handle, Touch::Open { access, deny, truncate: true })?;
+    // ---- beside requests --------------------------------------------------------------
+
+    /// Records are durable up to this one.
+    fn advance_fences(&mut self, durable: RecordNumber) {
+        while let Some(step) = self.waiting.journaled().next_fence_step(durable) {
+            match step {
+                FenceStep::Stored(id) => {
+                    self.filer.fence_stored(id, true);
+                    self.pump_fences();
                 }
-                let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
-                Ok(truncates.then(plan))
+                FenceStep::Answered(answer) => {
+                    self.report(answer, Outcome::done(Ended::Fenced));
+                }
             }
-            Err(_) => Ok(None),
         }
     }
-}
 
-impl Running {
-    /// How the request has ended, as it is written down: as an outcome, if there are words for it.
-    fn ended(&self, status: Status, octets: &[u8]) -> Record {
-        let key = self.key;
-        match outcome_of(self.order, key.request.procedure, status, octets) {
-            Some(outcome) => {
-                let mut encoded = Vec::new();
-                encode_outcome(&outcome, &mut encoded);
-                Record::Outcome(Outcome { key, outcome: encoded.into() })
-            }
-            None => Record::Reply(Reply { key, status, octets: octets.into() }),
+    /// Begins a checkpoint if the journal has grown enough.
+    fn checkpoint_if_due(&mut self) {
+        let Some(ledger) = &mut self.ledger else { return };
+        if !ledger.log.wants_checkpoint() {
+            return;
+        }
+        if let Err(error) = ledger.begin_checkpoint(self.waiting.journaled(), &self.filer) {
+            self.life.fail(error);
         }
     }
-}
 
-impl Concluded {
-    fn new(answer: ReplyTo, status: Status, octets: &[u8], message: Option<&[u8]>) -> Self {
-        let (octets, message) = (octets.into(), message.map(Box::from));
-        Self { answer, key: None, status, octets, message }
+    /// A session whose results are kept begins.
+    pub(crate) fn note_session(&mut self, id: ChannelId) -> RecordNumber {
+        let kept = self.filer.kept_session(id);
+        match (&mut self.ledger, self.filer.session_record(kept)) {
+            (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
+            _ => RecordNumber(0),
+        }
     }
-}
-
-impl Plan {
-    fn new<const N: usize, const M: usize>(
-        facts: Facts,
-        places: [Place; N],
-        touched: [FileHandle; M],
-    ) -> Self {
-        Self { facts, places: places.into_iter().collect(), touched: touched.into_iter().collect() }
-    }
-}
-
-/// A name in its directory.
-fn place(directory: &FileHandle, name: &[u8]) -> Place {
-    (*directory, name.into())
-}
-
-/// An object, under whatever name.
-fn itself(object: &FileHandle) -> Place {
-    (*object, Box::default())
 }

@@ -6,9 +6,9 @@
 //! nobody else changes the names it is about, so that the intent and the names tell as much.
 
 mod bytes;
-mod fences;
 mod gate;
 mod legacy;
+mod plan;
 mod record;
 mod recovery;
 pub(crate) mod requests;

@@ -28,7 +28,6 @@ use crate::config::ServerError;
 use crate::defect::Defect;
 use crate::files::Files;
 use crate::handles;
-use crate::reactor::Reactor;
 use crate::translate::results_of;
 use crate::undo::{Extent, RecordedLock, Undo, without};
 
@@ -161,8 +160,13 @@ impl Ledger {
         if after > self.log.durable() { after } else { RecordNumber(0) }
     }
 
+    /// Up to which record everything is durable.
+    pub(crate) fn durable(&self) -> RecordNumber {
+        self.log.durable()
+    }
+
     /// Hands the log everything its records amount to.
-    fn begin_checkpoint(
+    pub(super) fn begin_checkpoint(
         &mut self,
         requests: &JournaledRequests,
         filer: &Filer,
@@ -193,38 +197,11 @@ impl Ledger {
         for (handle, Extent { range, id }) in self.undo.extents() {
             push(StateRecord::UndoKept { id, handle, range }.into());
         }
-        for (_, concluded) in &requests.concluded {
-            if let Some(key) = concluded.key {
-                let (status, octets) = (concluded.status, concluded.octets.clone());
-                push(Record::Reply(Reply { key, status, octets }));
-            }
-        }
+        requests.replies().for_each(|reply| push(Record::Reply(reply)));
         records.extend(requests.intents().map(|octets| (INTENT, octets.clone())));
         // What is in the backlog is written behind the checkpoint in any case.
         let records = records.iter().map(|(kind, octets)| (*kind, octets.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
-    }
-}
-
-impl Reactor {
-    /// Begins a checkpoint if the journal has grown enough.
-    pub(super) fn checkpoint_if_due(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
-        if !ledger.log.wants_checkpoint() {
-            return;
-        }
-        if let Err(error) = ledger.begin_checkpoint(&self.journaled, &self.filer) {
-            self.life.fail(error);
-        }
-    }
-
-    /// A session whose results are kept begins.
-    pub(crate) fn note_session(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
-        let kept = self.filer.kept_session(id);
-        match (&mut self.ledger, self.filer.session_record(kept)) {
-            (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
-            _ => RecordNumber(0),
-        }
     }
 }
 

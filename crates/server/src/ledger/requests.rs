@@ -2,7 +2,9 @@
 //! whatever else is told to somebody once a record is durable.
 //!
 //! Invariant: nobody is told of a record before it is durable; names that a request is about are
-//! busy from its intent on until its outcome is durable.
+//! busy from its intent on until its outcome is durable. A change of a fencing list is answered
+//! when its record is durable and so is the end of everything that whom it leaves out had begun:
+//! nothing is left that recovery would undo.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -10,16 +12,20 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dafs_dat::EndpointId;
 use dafs_filer::locks::RollbackId;
-use dafs_filer::{FenceStoreId, KeptSession};
+use dafs_filer::{FenceRecord, FenceStoreId, KeptSession, RunningRequest};
 use dafs_journal::RecordNumber;
+use dafs_ops::encode_outcome;
 use dafs_store::Store;
 use dafs_types::{FileHandle, Status, StreamId};
 use dafs_wire::ByteOrder;
 
-use super::LedgerJob;
-use super::record::RequestKey;
+use super::record::{Intent, Outcome, Record, Reply, RequestKey};
+use super::{Entry, Ledger, LedgerJob, StateRecord};
+use crate::channel::Channels;
 use crate::defect::Defect;
+use crate::fencing::operation_of_intent;
 use crate::reply_to::{ReplyTo, TaskId};
+use crate::translate::outcome_of;
 
 /// What one request is about to change: a name in a directory, or an object (no name).
 pub(crate) type Place = (FileHandle, Box<[u8]>);
@@ -40,15 +46,15 @@ pub(super) enum Intended {
 
 /// A request between its intent and its outcome.
 pub(super) struct Running {
-    pub(super) key: RequestKey,
+    key: RequestKey,
     /// The byte order of its session.
-    pub(super) order: ByteOrder,
+    order: ByteOrder,
     /// Its intent.
-    pub(super) number: RecordNumber,
-    pub(super) endpoint: EndpointId,
-    pub(super) intent: Vec<u8>,
-    pub(super) places: Places,
-    pub(super) touched: Touched,
+    number: RecordNumber,
+    endpoint: EndpointId,
+    intent: Vec<u8>,
+    places: Places,
+    touched: Touched,
 }
 
 /// What of fencing waits for records to be durable.
@@ -74,37 +80,37 @@ pub(super) struct Concluded {
 
 /// A request that was carried out, and what it has touched is not synced yet.
 pub(super) struct Unsynced {
-    pub(super) concluded: Concluded,
+    concluded: Concluded,
     /// The answer waits for this record, too.
-    pub(super) after: RecordNumber,
-    pub(super) running: Running,
+    after: RecordNumber,
+    running: Running,
 }
 
 /// A request that waits for others to be done with a name.
-pub(super) struct Held {
-    pub(super) answer: ReplyTo,
+struct Held {
+    answer: ReplyTo,
     /// What it asks for, as an operation encodes itself.
-    pub(super) operation: Box<[u8]>,
+    operation: Box<[u8]>,
 }
 
 /// All of them.
 #[derive(Default)]
 pub(crate) struct JournaledRequests {
-    pub(super) intended: VecDeque<(RecordNumber, Intended)>,
-    pub(super) fences: VecDeque<(RecordNumber, FenceStep)>,
-    pub(super) concluded: VecDeque<(RecordNumber, Concluded)>,
-    pub(super) running: BTreeMap<(KeptSession, StreamId), Running>,
+    intended: VecDeque<(RecordNumber, Intended)>,
+    fences: VecDeque<(RecordNumber, FenceStep)>,
+    concluded: VecDeque<(RecordNumber, Concluded)>,
+    running: BTreeMap<(KeptSession, StreamId), Running>,
     /// Carried out, to be synced; and those of which a sync is under way.
-    pub(super) unsynced: Vec<Unsynced>,
-    pub(super) syncing: Vec<Unsynced>,
-    pub(super) busy: HashSet<Place>,
+    unsynced: Vec<Unsynced>,
+    syncing: Vec<Unsynced>,
+    busy: HashSet<Place>,
     /// Names that are free when a record is durable.
-    pub(super) cooling: VecDeque<(RecordNumber, Places)>,
-    pub(super) held: Vec<Held>,
+    cooling: VecDeque<(RecordNumber, Places)>,
+    held: Vec<Held>,
     /// ABORTs, and the rollbacks that each waits for.
-    pub(super) aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
+    aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
     /// A defect on purpose: nothing is written down before it is carried out.
-    pub(super) skips_intents: bool,
+    skips_intents: bool,
 }
 
 impl JournaledRequests {
@@ -116,6 +122,136 @@ impl JournaledRequests {
     /// Whether somebody is about to change one of these.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
+    }
+
+    /// A request waits for others to be done with a name.
+    pub(super) fn hold(&mut self, answer: ReplyTo, operation: Box<[u8]>) {
+        self.held.push(Held { answer, operation });
+    }
+
+    /// All that have waited for names.
+    pub(super) fn take_held(&mut self) -> impl Iterator<Item = (ReplyTo, Box<[u8]>)> + use<> {
+        let held = std::mem::take(&mut self.held);
+        held.into_iter().map(|held| (held.answer, held.operation))
+    }
+
+    /// Writes an intent down; `next` is for when it is durable.
+    pub(super) fn intend(
+        &mut self,
+        ledger: &mut Ledger,
+        answer: ReplyTo,
+        order: ByteOrder,
+        intent: Intent,
+        (places, touched): (Places, Touched),
+        next: Intended,
+    ) {
+        let key = intent.key;
+        let record = Record::Intent(intent);
+        let octets = record.encode();
+        self.busy.extend(places.iter().cloned());
+        let number = match self.skips_intents {
+            // Something must be written, or nothing would set the request going again.
+            true => ledger.append(&Record::Abandoned(key)),
+            false => ledger.append_octets(record.kind(), octets.clone()),
+        };
+        let endpoint = answer.endpoint;
+        let running = Running { key, order, number, endpoint, intent: octets, places, touched };
+        self.running.insert((answer.kept(), answer.stream), running);
+        self.intended.push_back((number, next));
+    }
+
+    /// The next request whose intent is durable.
+    pub(super) fn next_intended(&mut self, durable: RecordNumber) -> Option<Intended> {
+        self.intended.front().filter(|(number, _)| *number <= durable)?;
+        self.intended.pop_front().map(|(_, intended)| intended)
+    }
+
+    /// The next answer whose records are durable.
+    pub(super) fn next_concluded(&mut self, durable: RecordNumber) -> Option<Concluded> {
+        self.concluded.front().filter(|(number, _)| *number <= durable)?;
+        self.concluded.pop_front().map(|(_, concluded)| concluded)
+    }
+
+    /// A request that has its outcome.
+    pub(super) fn take_running(&mut self, answer: ReplyTo) -> Option<Running> {
+        self.running.remove(&(answer.kept(), answer.stream))
+    }
+
+    /// A request has come to its end. If nothing is to be synced for it: its intent, and after
+    /// which record it may be told.
+    pub(super) fn end(
+        &mut self,
+        ledger: &mut Ledger,
+        running: Running,
+        after: RecordNumber,
+        mut concluded: Concluded,
+    ) -> Option<(RecordNumber, RecordNumber, Concluded)> {
+        concluded.key = Some(running.key);
+        if !is_failure(concluded.status) && !running.touched.is_empty() {
+            self.unsynced.push(Unsynced { concluded, after, running });
+            return None;
+        }
+        let number = ledger.append(&running.ended(concluded.status, &concluded.octets));
+        self.free(&running.places);
+        Some((running.number, number.max(after), concluded))
+    }
+
+    /// Requests of which everything that they have touched is on stable storage.
+    pub(super) fn take_synced(&mut self) -> Vec<Unsynced> {
+        std::mem::take(&mut self.syncing)
+    }
+
+    /// One of them comes to its end: its intent, and after which record it may be told.
+    pub(super) fn end_synced(
+        &mut self,
+        ledger: &mut Ledger,
+        synced: Unsynced,
+    ) -> (RecordNumber, RecordNumber, Concluded) {
+        let Unsynced { concluded, after, running } = synced;
+        let number = ledger.append(&running.ended(concluded.status, &concluded.octets));
+        self.cooling.push_back((number, running.places));
+        (running.number, after, concluded)
+    }
+
+    /// A request was not carried out. Its intent, if it had one.
+    pub(super) fn abandon(&mut self, ledger: &mut Ledger, answer: ReplyTo) -> Option<RecordNumber> {
+        let running = self.take_running(answer)?;
+        ledger.append(&Record::Abandoned(running.key));
+        self.free(&running.places);
+        Some(running.number)
+    }
+
+    fn free(&mut self, places: &Places) {
+        for place in places {
+            self.busy.remove(place);
+        }
+    }
+
+    /// Names whose outcomes are durable are free. Whether there are any.
+    pub(super) fn free_cooled(&mut self, durable: RecordNumber) -> bool {
+        let mut is_any = false;
+        while self.cooling.front().is_some_and(|(number, _)| *number <= durable)
+            && let Some((_, places)) = self.cooling.pop_front()
+        {
+            self.free(&places);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// An answer waits for a record. What was appended last is durable last: the queue stays in
+    /// order.
+    pub(super) fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
+        let after = self.concluded.back().map_or(after, |(last, _)| after.max(*last));
+        self.concluded.push_back((after, concluded));
+    }
+
+    /// What a server that starts from here would be told of answers that wait.
+    pub(super) fn replies(&self) -> impl Iterator<Item = Reply> {
+        self.concluded.iter().filter_map(|(_, concluded)| {
+            let (status, octets) = (concluded.status, concluded.octets.clone());
+            Some(Reply { key: concluded.key?, status, octets })
+        })
     }
 
     /// A sync of what was touched, unless one is on its way.
@@ -146,6 +282,52 @@ impl JournaledRequests {
         self.held.len() + self.running.len() + unsynced + self.concluded.len()
     }
 
+    // ---- fencing lists ----------------------------------------------------------------
+
+    /// Writes a list down.
+    pub(crate) fn store_fence(
+        &mut self,
+        ledger: &mut Ledger,
+        id: FenceStoreId,
+        record: FenceRecord,
+    ) {
+        let number = ledger.append(&StateRecord::Fence(record));
+        self.fences.push_back((number, FenceStep::Stored(id)));
+    }
+
+    /// Has a change answered once all that was written down by now is durable. True if it
+    /// is already.
+    pub(crate) fn is_settled(&mut self, ledger: &Ledger, answer: ReplyTo) -> bool {
+        let last = ledger.last();
+        let is_durable = ledger.durable() >= last;
+        if !is_durable {
+            self.fences.push_back((last, FenceStep::Answered(answer)));
+        }
+        is_durable
+    }
+
+    pub(super) fn next_fence_step(&mut self, durable: RecordNumber) -> Option<FenceStep> {
+        self.fences.front().filter(|(number, _)| *number <= durable)?;
+        self.fences.pop_front().map(|(_, step)| step)
+    }
+
+    /// Requests between intent and outcome, for each object they touch; those among them that
+    /// were carried out and are not synced yet.
+    pub(crate) fn running_requests(
+        &self,
+        channels: &Channels,
+    ) -> impl Iterator<Item = RunningRequest> {
+        let carried_out = self.unsynced.iter().chain(&self.syncing).map(|done| &done.running);
+        self.running.values().chain(carried_out).flat_map(|running| {
+            let operation = operation_of_intent(running.number);
+            let fence = channels.get(running.endpoint).and_then(|channel| channel.party.fence);
+            let handles = running.touched.iter();
+            handles.map(move |&file| RunningRequest { operation, fence, file })
+        })
+    }
+
+    // ---- rollbacks --------------------------------------------------------------------
+
     /// Has an ABORT wait for its rollbacks.
     pub fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
         self.aborts.push((answer, rollbacks));
@@ -158,6 +340,33 @@ impl JournaledRequests {
         }
         let over = self.aborts.extract_if(.., |(_, waits_for)| waits_for.is_empty());
         over.map(|(answer, _)| answer).collect()
+    }
+}
+
+impl Running {
+    /// How the request has ended, as it is written down: as an outcome, if there are words for it.
+    fn ended(&self, status: Status, octets: &[u8]) -> Record {
+        let key = self.key;
+        match outcome_of(self.order, key.request.procedure, status, octets) {
+            Some(outcome) => {
+                let mut encoded = Vec::new();
+                encode_outcome(&outcome, &mut encoded);
+                Record::Outcome(Outcome { key, outcome: encoded.into() })
+            }
+            None => Record::Reply(Reply { key, status, octets: octets.into() }),
+        }
+    }
+}
+
+impl Concluded {
+    pub(super) fn new(
+        answer: ReplyTo,
+        status: Status,
+        octets: &[u8],
+        message: Option<&[u8]>,
+    ) -> Self {
+        let (octets, message) = (octets.into(), message.map(Box::from));
+        Self { answer, key: None, status, octets, message }
     }
 }
 

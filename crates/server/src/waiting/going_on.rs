@@ -35,8 +35,9 @@ impl Reactor {
         let Ok(Some(operation)) = &translated else {
             return false;
         };
-        if !(has_effect_early(operation)
-            && self.awaits_search(to, Asked::Operation(operation), operation.touched()))
+        let waits = has_effect_early(operation)
+            && self.awaits_search(to, Asked::Operation(operation), operation.touched());
+        if !waits
             && !self.is_gated(to, operation)
             && let Err(why) = self.carry_out(to, operation)
         {
