@@ -148,7 +148,9 @@ impl Reactor {
             self.interface.deregister(channel.inbox.key());
             self.meter.depart(channel.peer.transport, channel.traffic);
             if let Some(session) = channel.batch_session {
-                self.end_batches(session);
+                for to in self.batches.end_session(session, self.life.now()) {
+                    self.abandon(to);
+                }
             }
             self.end_back(&channel);
             self.entrance.logins().forget(endpoint);

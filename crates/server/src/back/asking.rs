@@ -52,7 +52,7 @@ impl Reactor {
             ChannelKind::BackControl => {
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
-                self.note_back_channel(owner, answer.endpoint);
+                self.batches.note_back_channel(&self.filer, &self.channels, owner, answer.endpoint);
             }
             ChannelKind::RdmaRead => {
                 if let Some(owner) = self.channels.get_mut(owner) {
@@ -236,7 +236,7 @@ impl Reactor {
             owner.reads_over = owner.endpoint;
         }
         if back.kind == ChannelKind::BackControl {
-            self.lose_back_channel(back.operation, channel.endpoint);
+            self.batches.lose_back_channel(&self.channels, back.operation, channel.endpoint);
         }
         for request in back.asked.iter().flatten().chain(&back.waiting) {
             match *request {

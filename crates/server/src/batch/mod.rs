@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{BatchLimits, BatchScheduler, ConfigError, IoKind, Piece};
+use dafs_filer::{BatchLimits, BatchScheduler, ConfigError, DeviceLoad, IoKind, Piece};
 use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::messages::{BatchRequest as WireRequest, FileChunk, TransferDirection};
 use dafs_wire::{Checksum, DirectBuffer};
@@ -131,6 +131,39 @@ impl Batches {
     #[inline]
     pub fn wake(&mut self) {
         self.is_woken = true;
+    }
+
+    /// The pieces of the next run, unless this turn has begun enough.
+    fn next_run(&mut self, now: Moment) -> Option<(Vec<Piece>, IoKind)> {
+        if self.turn_bytes == 0 {
+            self.has_more = true;
+            return None;
+        }
+        let device = DeviceLoad { in_flight: self.in_flight, in_flight_max: IN_FLIGHT_MAX };
+        let run = self.scheduler.poll_run(now, device)?;
+        self.turn_bytes = self.turn_bytes.saturating_sub(u64::from(run.length));
+        let (kind, mut pieces) = (run.kind, std::mem::take(&mut self.pieces));
+        self.scheduler.take_apart(run, &mut pieces);
+        Some((pieces, kind))
+    }
+
+    /// Keeps the room that pieces took for those of the next run.
+    fn keep_room(&mut self, pieces: Vec<Piece>) {
+        self.pieces = pieces;
+    }
+
+    /// The next piece of a session that may begin now.
+    fn next_stalled(&mut self, session: SessionId) -> Option<(Piece, IoKind)> {
+        let entry = self.sessions.get_mut(&session).filter(|entry| !entry.is_full())?;
+        entry.waiting.pop_front()
+    }
+
+    /// A session's pieces wait for others of it, if there are any left.
+    fn stall_again(&mut self, session: SessionId) {
+        let waits = |entry: &BatchSession| !entry.waiting.is_empty();
+        if self.sessions.get(&session).is_some_and(waits) {
+            self.stalled.push_back(session);
+        }
     }
 
     /// Requests that were not reported.

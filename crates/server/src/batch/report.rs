@@ -1,111 +1,160 @@
-//! What becomes of batches: answers, notices, and the end of those who would have them.
+//! Sessions with batches, and what becomes of them: answers, notices, and the end of those who would have them.
 //!
 //! Invariant: a synchronous batch is answered once, or its connection is gone and nothing is kept
 //! of it; a notice goes out when its channel has a credit for it, so that none is ever dropped.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{AbortScope, BatchLoad, BatchReply, ChannelId, Notice, PieceOutcome};
-use dafs_types::{SessionId, Status};
-use dafs_wire::messages::Completions;
-use dafs_wire::{Array, Response};
+use dafs_filer::{AbortScope, BatchLoad, BatchReply, Filer, Notice, PieceOutcome};
+use dafs_types::{Moment, SessionId, Status};
+use dafs_wire::messages::Completion;
 
-use super::Batches;
-use crate::back::BackRequest;
-use crate::reactor::Reactor;
+use super::{BatchSession, Batches};
+use crate::channel::Channels;
+use crate::reply_to::ReplyTo;
 
-impl Reactor {
-    /// Answers synchronous batches that are complete.
-    pub(super) fn answer_batches(&mut self) {
-        while let Some(reply) = self.batches.scheduler.poll_reply() {
-            let BatchReply { session, tag, completions } = reply;
-            let Some(answer) = self.batches.unanswered.remove(&tag) else { continue };
-            let is_ending =
-                self.batches.sessions.get(&session).is_none_or(|session| session.is_ending);
-            if is_ending {
-                // It ended with its session: whoever comes back asks for it anew.
-                self.abandon(answer);
-                continue;
-            }
-            let completions = Array::from(completions.as_slice());
-            self.reply(answer, &Response::BatchSubmit(Completions { completions }));
+/// A synchronous batch that is complete.
+pub(super) enum Complete {
+    /// Its client is told.
+    Told(ReplyTo, Vec<Completion>),
+    /// It ended with its session: whoever comes back asks for it anew.
+    Abandoned(ReplyTo),
+}
+
+impl Batches {
+    /// The session of a channel, known to the scheduler from now on.
+    pub(super) fn session_of(
+        &mut self,
+        filer: &Filer,
+        channels: &mut Channels,
+        endpoint: EndpointId,
+    ) -> Result<SessionId, Status> {
+        let channel = channels.get(endpoint).ok_or(Status::BadSession)?;
+        if let Some(session) = channel.batch_session {
+            return Ok(session);
+        }
+        let (session, _) = filer.ids(channel.id).ok_or(Status::BadSession)?;
+        let back = back_of(filer, channels, endpoint);
+        self.scheduler.open_session(session, back.map(|(_, bytes)| bytes));
+        let entry = BatchSession {
+            operation: endpoint,
+            back: back.map(|(endpoint, _)| endpoint),
+            strands: 0,
+            bytes: 0,
+            waiting: VecDeque::new(),
+            is_fetching: false,
+            behind: VecDeque::new(),
+            is_ending: false,
+        };
+        self.sessions.insert(session, entry);
+        if let Some(channel) = channels.get_mut(endpoint) {
+            channel.batch_session = Some(session);
+        }
+        Ok(session)
+    }
+
+    /// The next synchronous batch that is complete.
+    pub(super) fn next_complete(&mut self) -> Option<Complete> {
+        loop {
+            let BatchReply { session, tag, completions } = self.scheduler.poll_reply()?;
+            let Some(to) = self.unanswered.remove(&tag) else { continue };
+            let is_ending = self.sessions.get(&session).is_none_or(|session| session.is_ending);
+            return Some(match is_ending {
+                true => Complete::Abandoned(to),
+                false => Complete::Told(to, completions),
+            });
         }
     }
 
-    /// Tells of what is complete, where there are credits for it.
-    pub(super) fn notify_batches(&mut self) {
+    /// What is complete of asynchronous ones, where there is a credit for telling it, and over
+    /// which channel it is told.
+    pub(super) fn next_notice(
+        &mut self,
+        channels: &Channels,
+        now: Moment,
+    ) -> Option<(EndpointId, Arc<[Completion]>)> {
         loop {
-            let Self { batches: Batches { scheduler, sessions, .. }, channels, life, .. } = self;
+            let Self { scheduler, sessions, .. } = self;
             let takes = |session: SessionId| {
                 let back = sessions.get(&session).and_then(|session| session.back);
                 let channel = back.and_then(|back| channels.get(back));
                 let back = channel.and_then(|channel| channel.back.as_deref());
                 back.is_some_and(|back| back.has_credit())
             };
-            let Some(notice) = scheduler.poll_notice_for(life.now(), takes) else { return };
+            let notice = scheduler.poll_notice_for(now, takes)?;
             let Notice { session, completions, .. } = notice;
-            let entry = self.batches.sessions.get(&session);
+            let entry = self.sessions.get(&session);
             if let Some(back) = entry.and_then(|entry| entry.back) {
-                let completions = Arc::from(completions);
-                self.ask_client(back, BackRequest::BatchCompletion { completions });
+                return Some((back, Arc::from(completions)));
             }
         }
     }
 
     /// A session has got a back-control channel.
-    pub(crate) fn note_back_channel(&mut self, operation: EndpointId, back: EndpointId) {
-        let session = self.channels.get(operation).and_then(|channel| channel.batch_session);
+    pub(crate) fn note_back_channel(
+        &mut self,
+        filer: &Filer,
+        channels: &Channels,
+        operation: EndpointId,
+        back: EndpointId,
+    ) {
+        let session = channels.get(operation).and_then(|channel| channel.batch_session);
         let Some(session) = session else { return };
-        let bytes = self.back_of(operation).map(|(_, bytes)| bytes);
-        if let Some(entry) = self.batches.sessions.get_mut(&session) {
+        let bytes = back_of(filer, channels, operation).map(|(_, bytes)| bytes);
+        if let Some(entry) = self.sessions.get_mut(&session) {
             entry.back = Some(back);
         }
-        self.batches.scheduler.open_session(session, bytes);
-        self.batches.wake();
+        self.scheduler.open_session(session, bytes);
+        self.wake();
     }
 
     /// The back-control channel of a session is gone: its asynchronous batches go with it, for
     /// nobody could tell any more which of their octets have arrived.
-    pub(crate) fn lose_back_channel(&mut self, operation: EndpointId, back: EndpointId) {
-        let session = self.channels.get(operation).and_then(|channel| channel.batch_session);
+    pub(crate) fn lose_back_channel(
+        &mut self,
+        channels: &Channels,
+        operation: EndpointId,
+        back: EndpointId,
+    ) {
+        let session = channels.get(operation).and_then(|channel| channel.batch_session);
         let Some(session) = session else { return };
-        let Some(entry) = self.batches.sessions.get_mut(&session) else { return };
+        let Some(entry) = self.sessions.get_mut(&session) else { return };
         if entry.back == Some(back) {
             entry.back = None;
-            self.batches.scheduler.drop_asynchronous(session);
-            self.batches.scheduler.open_session(session, None);
-            self.batches.wake();
+            self.scheduler.drop_asynchronous(session);
+            self.scheduler.open_session(session, None);
+            self.wake();
         }
     }
 
-    /// The connection of a session is gone. What is under way comes to its end alone.
-    pub(crate) fn end_batches(&mut self, session: SessionId) {
-        let Some(entry) = self.batches.sessions.get_mut(&session) else { return };
+    /// The connection of a session is gone. What is under way comes to its end alone; what was not
+    /// accepted yet is given up.
+    pub(crate) fn end_session(&mut self, session: SessionId, now: Moment) -> Vec<ReplyTo> {
+        let Some(entry) = self.sessions.get_mut(&session) else { return Vec::new() };
         entry.is_ending = true;
         entry.back = None;
         let waiting = std::mem::take(&mut entry.waiting);
-        for (answer, _) in std::mem::take(&mut entry.behind) {
-            self.abandon(answer);
-        }
-        let batches = &mut self.batches;
-        batches.scheduler.open_session(session, None);
-        batches.scheduler.drop_asynchronous(session);
+        let behind = std::mem::take(&mut entry.behind);
+        self.scheduler.open_session(session, None);
+        self.scheduler.drop_asynchronous(session);
         let scope = AbortScope { session: Some(session), ..AbortScope::EVERYTHING };
-        batches.scheduler.abort(&scope, Status::Io, self.life.now());
+        self.scheduler.abort(&scope, Status::Io, now);
         for (piece, _) in waiting {
-            batches.scheduler.piece_done(piece, PieceOutcome::Failed(Status::Io), self.life.now());
+            self.scheduler.piece_done(piece, PieceOutcome::Failed(Status::Io), now);
         }
-        batches.has_ending = true;
-        batches.wake();
+        self.has_ending = true;
+        self.wake();
+        behind.into_iter().map(|(to, _)| to).collect()
     }
 
     /// Forgets sessions of which nothing is left.
     pub(super) fn forget_ended_sessions(&mut self) {
-        if !self.batches.has_ending {
+        if !self.has_ending {
             return;
         }
-        let Batches { scheduler, sessions, has_ending, .. } = &mut self.batches;
+        let Self { scheduler, sessions, has_ending, .. } = self;
         *has_ending = false;
         sessions.retain(|id, session| {
             if !session.is_ending {
@@ -120,12 +169,16 @@ impl Reactor {
             !is_over
         });
     }
+}
 
-    /// The back-control channel beside an operation channel, and the longest request it takes.
-    pub(super) fn back_of(&self, operation: EndpointId) -> Option<(EndpointId, u32)> {
-        let id: ChannelId = self.channels.get(operation)?.id;
-        let endpoint = self.channels.endpoint_of(self.filer.back_control(id)?)?;
-        let back = self.channels.get(endpoint)?.back.as_deref()?;
-        Some((endpoint, back.request_bytes_max()))
-    }
+/// The back-control channel beside an operation channel, and the longest request it takes.
+pub(super) fn back_of(
+    filer: &Filer,
+    channels: &Channels,
+    operation: EndpointId,
+) -> Option<(EndpointId, u32)> {
+    let id = channels.get(operation)?.id;
+    let endpoint = channels.endpoint_of(filer.back_control(id)?)?;
+    let back = channels.get(endpoint)?.back.as_deref()?;
+    Some((endpoint, back.request_bytes_max()))
 }

@@ -1,18 +1,22 @@
 //! Batches as they come, and what is due of them.
 
-use std::collections::VecDeque;
-
-use dafs_filer::{
-    BatchRequest, ClientKey, DeviceLoad, FileKey, IoKind, Submission, completions_in,
-};
+use dafs_filer::{BatchRequest, ClientKey, FileKey, IoKind, Submission, completions_in};
+use dafs_store::StoreError;
+use dafs_store::cache::{CachedFile, Span, Spans};
 use dafs_types::{FileHandle, SessionId, ShareAccess, StateId, Status};
 use dafs_wire::messages::{BatchRequest as WireRequest, BatchSubmit, Completions, Empty, HurryUp};
 use dafs_wire::{Array, Response};
 
-use super::{Batch, BatchSession, IN_FLIGHT_MAX, Wanted};
+use super::report::Complete;
+use super::sealed::SealedBatch;
+use super::{Batch, Wanted};
+use crate::back::BackRequest;
+use crate::data::Step;
 use crate::handles;
 use crate::reactor::Reactor;
-use crate::reply_to::ReplyTo;
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::{Task, Wait, Work};
+use crate::transfer::Cut;
 
 impl Reactor {
     /// BATCH_SUBMIT. Only what is wrong with the batch as a whole is answered here: what is
@@ -105,6 +109,103 @@ impl Reactor {
         Ok(())
     }
 
+    /// Batches of one session are accepted in the order they came in. Each that waits has a
+    /// credit.
+    fn submit_in_order(
+        &mut self,
+        session: SessionId,
+        answer: ReplyTo,
+        batch: Batch,
+    ) -> Result<(), Status> {
+        let entry = self.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
+        if entry.is_fetching {
+            entry.behind.push_back((answer, batch));
+            return Ok(());
+        }
+        self.submit_sealed(session, answer, batch)
+    }
+
+    /// Submits what came behind a batch that is accepted or refused.
+    fn submit_behind(&mut self, session: SessionId) {
+        while let Some(entry) = self.batches.sessions.get_mut(&session)
+            && !entry.is_fetching
+            && let Some((answer, batch)) = entry.behind.pop_front()
+        {
+            if let Err(status) = self.submit_sealed(session, answer, batch) {
+                self.fail(answer, status);
+            }
+        }
+    }
+
+    /// Fetches what a batch writes, and submits it then.
+    fn submit_sealed(
+        &mut self,
+        session: SessionId,
+        answer: ReplyTo,
+        batch: Batch,
+    ) -> Result<(), Status> {
+        let bytes = batch.bytes_to_fetch()?;
+        if bytes == 0 {
+            return self.submit_batch(answer, &batch);
+        }
+        if !self.batches.has_room_for(&self.channels, &self.tasks, answer, bytes)? {
+            return Err(Status::Delay);
+        }
+        let staging = self.stage(vec![0; bytes].into())?;
+        let id = self.tasks.reserve();
+        let mut sealed = self.batches.begin_fetch(session, batch, staging, bytes);
+        let region = sealed.region();
+        let (mut start, mut transfers) = (0, (0, false));
+        for buffers in sealed.buffers() {
+            let length: u32 = buffers.iter().map(|buffer| buffer.length).sum();
+            let spans = Spans::from_iter([Span { offset: start, length }]);
+            start += u64::from(length);
+            let cut = Cut::new(&spans, buffers, 0, length);
+            let (left, failed) = self.fetch_all(id, answer.endpoint, cut, region);
+            transfers = (transfers.0 + left, transfers.1 | failed);
+        }
+        (sealed.transfers_left, sealed.transfer_failed) = transfers;
+        let waits = sealed.transfers_left > 0;
+        let task = Task::new(answer, Work::SealedBatch(Box::new(sealed)));
+        if waits {
+            self.park(id, task, Wait::Transfers);
+        } else {
+            self.drive(id, task);
+        }
+        Ok(())
+    }
+
+    /// What a batch writes is here, or is summed as well.
+    pub(crate) fn step_sealed_batch(
+        &mut self,
+        id: TaskId,
+        answer: ReplyTo,
+        sealed: &mut SealedBatch,
+    ) -> Step {
+        if !sealed.is_summed() {
+            self.interface.deregister(sealed.region().key);
+        }
+        let has_ended = sealed.transfer_failed || self.channels.get(answer.endpoint).is_none();
+        let step = match sealed.take_summed() {
+            _ if has_ended => Step::Broken,
+            Some(Ok(summed)) => {
+                self.batches.judge_sums(sealed, summed);
+                match self.submit_batch(answer, sealed.batch()) {
+                    Ok(()) => Step::Silent,
+                    Err(status) => Step::failed(status),
+                }
+            }
+            Some(Err(status)) => Step::failed(status),
+            None => {
+                self.submit_sum(sealed.sum_job(id));
+                return Step::Wait(Wait::Sum);
+            }
+        };
+        let session = self.batches.end_fetch(sealed);
+        self.submit_behind(session);
+        step
+    }
+
     /// HURRY_UP.
     pub(crate) fn hurry_up(&mut self, answer: ReplyTo, request: &HurryUp) -> Result<(), Status> {
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
@@ -118,30 +219,8 @@ impl Reactor {
 
     /// The session of a channel, known to the scheduler from now on.
     fn batch_session(&mut self, answer: ReplyTo) -> Result<SessionId, Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
-        if let Some(session) = channel.batch_session {
-            return Ok(session);
-        }
-        let (session, _) = self.filer.ids(channel.id).ok_or(Status::BadSession)?;
-        let back = self.back_of(answer.endpoint);
-        self.batches.scheduler.open_session(session, back.map(|(_, bytes)| bytes));
-        self.batches.sessions.insert(
-            session,
-            BatchSession {
-                operation: answer.endpoint,
-                back: back.map(|(endpoint, _)| endpoint),
-                strands: 0,
-                bytes: 0,
-                waiting: VecDeque::new(),
-                is_fetching: false,
-                behind: VecDeque::new(),
-                is_ending: false,
-            },
-        );
-        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-            channel.batch_session = Some(session);
-        }
-        Ok(session)
+        let Self { filer, channels, .. } = self;
+        self.batches.session_of(filer, channels, answer.endpoint)
     }
 
     /// What the scheduler calls the file of a request.
@@ -190,10 +269,23 @@ impl Reactor {
     fn push_batches_once(&mut self) {
         self.begin_stalled();
         self.begin_runs();
-        self.begin_syncs();
-        self.answer_batches();
-        self.notify_batches();
-        self.forget_ended_sessions();
+        while let Some((to, flush)) = self.batches.begin_sync(&self.tasks, &mut self.cache) {
+            self.start(Task::new(to, Work::Flush(flush)));
+        }
+        while let Some(complete) = self.batches.next_complete() {
+            match complete {
+                Complete::Abandoned(to) => drop(self.abandon(to)),
+                Complete::Told(to, completions) => {
+                    let completions = Array::from(completions.as_slice());
+                    self.reply(to, &Response::BatchSubmit(Completions { completions }));
+                }
+            }
+        }
+        let now = self.life.now();
+        while let Some((back, completions)) = self.batches.next_notice(&self.channels, now) {
+            self.ask_client(back, BackRequest::BatchCompletion { completions });
+        }
+        self.batches.forget_ended_sessions();
         // What was answered may be a member.
         self.push_chains();
     }
@@ -208,22 +300,11 @@ impl Reactor {
     }
 
     fn begin_runs(&mut self) {
-        loop {
-            let batches = &mut self.batches;
-            if batches.turn_bytes == 0 {
-                batches.has_more = true;
-                return;
-            }
-            let device = DeviceLoad { in_flight: batches.in_flight, in_flight_max: IN_FLIGHT_MAX };
-            let Some(run) = batches.scheduler.poll_run(self.life.now(), device) else { return };
-            batches.turn_bytes = batches.turn_bytes.saturating_sub(u64::from(run.length));
-            let kind = run.kind;
-            let mut pieces = std::mem::take(&mut batches.pieces);
-            batches.scheduler.take_apart(run, &mut pieces);
+        while let Some((mut pieces, kind)) = self.batches.next_run(self.life.now()) {
             for piece in pieces.drain(..) {
                 self.begin_piece(piece, kind);
             }
-            self.batches.pieces = pieces;
+            self.batches.keep_room(pieces);
         }
     }
 
@@ -231,15 +312,24 @@ impl Reactor {
     fn begin_stalled(&mut self) {
         for _ in 0..self.batches.stalled.len() {
             let Some(session) = self.batches.stalled.pop_front() else { return };
-            while let Some(entry) = self.batches.sessions.get_mut(&session)
-                && !entry.is_full()
-                && let Some((piece, kind)) = entry.waiting.pop_front()
-            {
+            while let Some((piece, kind)) = self.batches.next_stalled(session) {
                 self.begin_strand(session, piece, kind);
             }
-            let waits = |entry: &BatchSession| !entry.waiting.is_empty();
-            if self.batches.sessions.get(&session).is_some_and(waits) {
-                self.batches.stalled.push_back(session);
+            self.batches.stall_again(session);
+        }
+    }
+
+    /// A commit of what batches have written is over.
+    pub(crate) fn end_sync(&mut self, file: CachedFile, result: Result<(), StoreError>) {
+        for id in self.batches.end_sync(file) {
+            let Some(answer) = self.tasks.get(id).map(|task| task.reply_to) else { continue };
+            let by = self.party_of(answer).ok();
+            let lost = self.files().take_loss(by, file);
+            let result = result.and(lost.map_or(Ok(()), Err));
+            let task = self.tasks.get_mut(id);
+            if let Some(Work::Strand(strand)) = task.map(|task| &mut task.work) {
+                strand.note_stable(result);
+                self.resume(id, None);
             }
         }
     }

@@ -342,7 +342,7 @@ impl Reactor {
                 return step;
             }
         }
-        self.make_stable(id, strand.file, strand.offset, strand.length);
+        self.batches.make_stable(id, strand.file, strand.offset, strand.length);
         Step::Wait(Wait::Commit)
     }
 
