@@ -41,7 +41,7 @@ pub use merge::{MergePoint, MergeReport, MergeSeries, MergeSettings, merge_cost,
 pub use peers::{Kind, Label, serve_child};
 pub use plot::plot;
 pub use report::{Report, machine, report, version};
-pub use threads::{ThreadTime, spent, thread_times};
+pub use threads::{ThreadTime, busy_time, spent, thread_times};
 
 /// What is measured, and how long.
 #[derive(Clone, Debug)]

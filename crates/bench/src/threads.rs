@@ -1,5 +1,5 @@
 //! Processor time of another process, thread by thread, so that a server's reactors and its pool
-//! are told apart.
+//! are told apart; and of everybody on the cores that this process may use.
 //!
 //! Invariant: two looks are compared by the threads' numbers. A thread that has begun between them
 //! counts from its start; one that has ended counts no more.
@@ -46,6 +46,34 @@ pub fn spent(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadTime> {
     spent.collect()
 }
 
+/// For how long the cores that this process may use have been busy in all, for whomever, what a
+/// hypervisor took from them included. In steps of a hundredth of a second; `None` if the system
+/// does not tell, or if this process may use a part of their time only: then others may have the
+/// rest.
+#[must_use]
+pub fn busy_time() -> Option<Duration> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let cores = std::thread::available_parallelism().ok()?;
+    if allowed.count() as usize > cores.get() {
+        return None;
+    }
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let ticks = text.lines().filter_map(core_in).filter(|(core, _)| allowed.is_set(*core));
+    let ticks: u64 = ticks.map(|(_, ticks)| ticks).sum();
+    Some(Duration::from_micros(ticks * 1_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// A line of `/proc/stat` about one core: its number, and for how many ticks it was busy.
+fn core_in(line: &str) -> Option<(usize, u64)> {
+    let mut words = line.strip_prefix("cpu")?.split_whitespace();
+    let core = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
+    // User, nice, system, idle, waiting for a disk, interrupts, those of software, stolen. What
+    // guests have used is in the first.
+    let ticks: Vec<u64> = words.take(8).map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    Some((core, ticks.iter().sum::<u64>() - idle))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +94,13 @@ mod tests {
         }
         drop(stop);
         busy.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_core_is_busy_when_it_neither_idles_nor_waits_for_a_disk() {
+        assert_eq!(core_in("cpu3 1 2 4 100 200 8 16 32 1 0"), Some((3, 63)));
+        assert_eq!(core_in("cpu  1 2 4 100 200 8 16 32 1 0"), None);
+        assert_eq!(core_in("ctxt 12"), None);
     }
 
     #[test]

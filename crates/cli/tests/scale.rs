@@ -68,7 +68,10 @@ fn what_servers_and_clients_cost_is_told_apart_and_nothing_concluded_where_clien
 #[test]
 fn where_clients_leave_the_server_its_cores_growth_is_stated_as_a_part_of_linear() {
     let place = tempfile::tempdir().unwrap();
-    let (said, report) = scale(place.path(), &["--clients-share", "1000", "--only", "4 KiB, many"]);
+    let (said, report) = scale(
+        place.path(),
+        &["--clients-share", "1000", "--others-share", "1000", "--only", "4 KiB, many"],
+    );
     for conclusion in report["conclusions"].as_array().unwrap() {
         assert_eq!((&conclusion["from"], &conclusion["to"]), (&1.into(), &2.into()));
         let number = |key: &str| conclusion[key].as_f64().expect(key);

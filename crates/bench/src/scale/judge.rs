@@ -73,11 +73,13 @@ impl Axis {
 }
 
 impl Report {
-    /// Marks points at which clients have taken too many cores, and says what the others show.
+    /// Marks points at which clients or others have taken too many cores, and says what the rest
+    /// shows.
     pub fn judge(&mut self) {
-        let clients_cores_max = self.clients_cores_max();
+        let (clients_max, others_max) = (self.clients_cores_max(), self.others_cores_max());
         for point in &mut self.points {
-            point.is_conclusive = point.client_cores <= clients_cores_max;
+            let Point { client_cores, other_cores, .. } = *point;
+            point.is_conclusive = client_cores <= clients_max && other_cores <= others_max;
         }
         let mut conclusions = Vec::new();
         for work in Work::ALL {
@@ -94,6 +96,12 @@ impl Report {
     #[must_use]
     pub fn clients_cores_max(&self) -> f64 {
         self.cores as f64 * self.clients_share_max
+    }
+
+    /// The most that others may take there.
+    #[must_use]
+    pub fn others_cores_max(&self) -> f64 {
+        self.cores as f64 * self.others_share_max
     }
 
     /// The points of one line of a plot, in the order of the axis.
@@ -130,12 +138,15 @@ impl Report {
     }
 
     fn refusal(&self, point: &Point) -> String {
-        let Point { clients, client_cores, .. } = point;
+        let Point { clients, client_cores, other_cores, .. } = point;
+        let (who, took, most) = match self.clients_cores_max() {
+            most if *client_cores > most => (format!("{clients} clients"), client_cores, most),
+            _ => ("other programs".to_owned(), other_cores, self.others_cores_max()),
+        };
         format!(
-            "{clients} clients took {client_cores:.2} of {} cores, more than {:.2}: what was \
-             measured is how the machine was shared",
-            self.cores,
-            self.clients_cores_max()
+            "{who} took {took:.2} of {} cores, more than {most:.2}: what was measured is how the \
+             machine was shared",
+            self.cores
         )
     }
 }
@@ -158,6 +169,7 @@ pub(super) mod tests {
             client_cpu_us: 1.0,
             server_cores: 1.0,
             client_cores,
+            other_cores: 0.0,
             requests: 1.0,
             messages: 0.0,
             is_conclusive: false,
@@ -170,6 +182,7 @@ pub(super) mod tests {
             version: "0".into(),
             cores,
             clients_share_max: 0.5,
+            others_share_max: 0.1,
             reactors_max: 4,
             round_seconds: 1.0,
             rounds: 1,
@@ -195,6 +208,21 @@ pub(super) mod tests {
         };
         let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
         assert!(near(speedup, 1.6) && near(part_of_linear, 0.8) && near(server_cpu_ratio, 1.0));
+    }
+
+    #[test]
+    fn where_others_take_a_tenth_of_the_cores_nothing_is_concluded() {
+        for (other_cores, is_refused) in [(0.4, false), (0.41, true)] {
+            let busy = Point { other_cores, ..point(1, 2, 150.0, 0.5) };
+            let report = report(4, vec![point(1, 1, 100.0, 0.5), busy]);
+            let verdict = &report.conclusions[0].verdict;
+            match verdict {
+                Verdict::Refused { no_conclusion } if is_refused => {
+                    assert!(no_conclusion.contains("other programs took 0.41"), "{no_conclusion}");
+                }
+                verdict => assert!(!is_refused, "{verdict:?}"),
+            }
+        }
     }
 
     #[test]

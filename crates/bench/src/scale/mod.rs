@@ -1,7 +1,8 @@
 //! How operations grow with a server's reactors and with its clients (`dafs bench scale`).
 //!
 //! Invariant: a conclusion is drawn only from points at which the clients have left at least half
-//! of the cores to the server. Otherwise what was measured is how the machine was shared.
+//! of the cores to the server, and other programs have taken next to none. Otherwise what was
+//! measured is how the machine was shared.
 
 mod client;
 mod judge;
@@ -147,11 +148,13 @@ pub struct Point {
     pub server_cores: f64,
     /// Cores that the clients kept busy.
     pub client_cores: f64,
+    /// Cores that others kept busy, among those that server and clients had; 0 if nobody knows.
+    pub other_cores: f64,
     /// Requests that the server has counted, for each operation.
     pub requests: f64,
     /// Messages between the server's shards for each operation.
     pub messages: f64,
-    /// Whether the clients have left enough of the cores to the server.
+    /// Whether clients and others have left enough of the cores to the server.
     pub is_conclusive: bool,
 }
 
@@ -166,6 +169,8 @@ pub struct Report {
     pub cores: usize,
     /// The part of the cores that clients may take where a conclusion is drawn.
     pub clients_share_max: f64,
+    /// The part of the cores that others may take there.
+    pub others_share_max: f64,
     /// The most reactors that a server of this build can have.
     pub reactors_max: usize,
     /// Seconds of a round.

@@ -39,7 +39,12 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
     let mut title = format!("{}; {} cores", work.name(), report.cores);
     if !is_conclusive {
         let most = report.clients_cores_max();
-        title.push_str(&format!("; no conclusion: clients took more than {most:.2} of them"));
+        let by_clients =
+            report.points.iter().any(|point| point.work == work && point.client_cores > most);
+        title.push_str(&match by_clients {
+            true => format!("; no conclusion: clients took more than {most:.2} of them"),
+            false => "; no conclusion: other programs were busy".to_owned(),
+        });
     }
     let across = match (axis, report.reactors_max) {
         (Axis::Reactors, _) => "reactors; of the clients the number that got most".to_owned(),

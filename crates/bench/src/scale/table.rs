@@ -26,9 +26,10 @@ impl Report {
         writeln!(
             out,
             "Server and clients had {} cores. Nothing is concluded where the clients took more \
-             than {:.2} of them.",
+             than {:.2} of them, or other programs more than {:.2}.",
             self.cores,
-            self.clients_cores_max()
+            self.clients_cores_max(),
+            self.others_cores_max()
         )?;
         match self.reactors_max {
             1 => writeln!(
@@ -53,7 +54,8 @@ impl Report {
         )?;
         writeln!(
             out,
-            "{:4} {:>8} {:>7} {:>11} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+            "{:4} {:>8} {:>7} {:>11} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} \
+             {:>9}",
             "",
             "reactors",
             "clients",
@@ -64,6 +66,7 @@ impl Report {
             "clients",
             "s. cores",
             "c. cores",
+            "o. cores",
             "requests",
             "messages"
         )?;
@@ -72,7 +75,7 @@ impl Report {
             writeln!(
                 out,
                 "{:4} {:>8} {:>7} {:>11.0} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.2} \
-                 {:>9.2} {:>9.2}{mark}",
+                 {:>9.2} {:>9.2} {:>9.2}{mark}",
                 point.transport,
                 point.reactors,
                 point.clients,
@@ -83,6 +86,7 @@ impl Report {
                 point.client_cpu_us,
                 point.server_cores,
                 point.client_cores,
+                point.other_cores,
                 point.requests,
                 point.messages,
             )?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::scale::{Point, Report, Work, plot_scale};
-use dafs_bench::{ThreadTime, spent, thread_times};
+use dafs_bench::{ThreadTime, busy_time, spent, thread_times};
 use dafs_dat::Address;
 
 use super::figures::{keep, tell};
@@ -25,7 +25,7 @@ use crate::served::{Pass, Served};
 use crate::status;
 use clients::Client;
 use files::{fill, prepare};
-use samples::{Counters, Sample, Samples};
+use samples::{Clocks, Counters, Sample, Samples};
 
 pub use clients::serve_client;
 
@@ -61,6 +61,9 @@ pub struct Arguments {
     /// The part of the cores that clients may take where a conclusion is drawn.
     #[arg(long, hide = true, default_value_t = 0.5)]
     clients_share: f64,
+    /// The part of them that other programs may take there.
+    #[arg(long, hide = true, default_value_t = 0.1)]
+    others_share: f64,
 }
 
 /// What is measured.
@@ -82,6 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         version: dafs_bench::version(),
         cores,
         clients_share_max: arguments.clients_share,
+        others_share_max: arguments.others_share,
         reactors_max: REACTORS_MAX,
         round_seconds: settings.span.as_secs_f64(),
         rounds: settings.rounds,
@@ -270,17 +274,18 @@ impl Bench {
             // What it had counted behind the turn before.
             known => known.filter(|_| is_counted),
         };
-        let (threads, begun) = (host.threads()?, Instant::now());
+        let (threads, busy, begun) = (host.threads()?, busy_time(), Instant::now());
         let clients = &mut self.clients[..turn.clients];
         for client in clients.iter_mut() {
             client.begin(turn.link, work, span)?;
         }
         let tallies = clients.iter_mut().map(Client::end).collect::<Result<Vec<_>>>()?;
         let wall = begun.elapsed();
+        let busy = busy.zip(busy_time()).map(|(before, after)| after.saturating_sub(before));
         let threads = spent(&threads, &host.threads()?);
         host.counted = if is_counted { Some(host.counters()?) } else { None };
         let counted = before.zip(host.counted).map(|(before, after)| after.since(before));
-        Sample::new(&tallies, &threads, host.served.process(), counted, wall)
+        Sample::new(&tallies, &threads, host.served.process(), counted, Clocks { wall, busy })
     }
 }
 

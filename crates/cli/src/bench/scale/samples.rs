@@ -31,6 +31,13 @@ impl Counters {
     }
 }
 
+/// How long a turn took, and for how long all cores together were busy meanwhile, for whomever.
+#[derive(Clone, Copy)]
+pub struct Clocks {
+    pub wall: Duration,
+    pub busy: Option<Duration>,
+}
+
 /// What one turn has given.
 pub struct Sample {
     pub operations: u64,
@@ -42,6 +49,7 @@ pub struct Sample {
     clients_us: f64,
     server_cores: f64,
     client_cores: f64,
+    other_cores: f64,
     /// Requests and messages for each operation, where they were counted.
     counted: Option<(f64, f64)>,
 }
@@ -52,7 +60,7 @@ impl Sample {
         threads: &[ThreadTime],
         process: u32,
         counted: Option<Counters>,
-        wall: Duration,
+        clocks: Clocks,
     ) -> Result<Self> {
         let operations: u64 = tallies.iter().map(|tally| tally.operations).sum();
         if tallies.iter().any(|tally| tally.operations == 0) {
@@ -66,6 +74,8 @@ impl Sample {
             |thread: &ThreadTime| thread.id == process || thread.name.starts_with(REACTOR_THREADS);
         let is_of_pool = |thread: &ThreadTime| thread.name.starts_with(POOL_THREADS);
         let count = operations as f64;
+        let wall = clocks.wall.as_secs_f64();
+        let busy = clocks.busy.unwrap_or_default().as_secs_f64();
         let each = |seconds: f64| seconds * 1e6 / count;
         let server = seconds(&|_| true);
         let client: f64 = tallies.iter().map(|tally| tally.cpu_seconds).sum();
@@ -77,8 +87,9 @@ impl Sample {
             reactors_us: each(seconds(&is_reactor)),
             pool_us: each(seconds(&is_of_pool)),
             clients_us: each(client),
-            server_cores: server / wall.as_secs_f64(),
-            client_cores: client / wall.as_secs_f64(),
+            server_cores: server / wall,
+            client_cores: client / wall,
+            other_cores: (busy - server - client).max(0.0) / wall,
             counted: counted
                 .map(|counted| (counted.requests as f64 / count, counted.messages as f64 / count)),
         })
@@ -108,6 +119,7 @@ impl Samples {
             client_cpu_us: middle(|sample| sample.clients_us),
             server_cores: middle(|sample| sample.server_cores),
             client_cores: middle(|sample| sample.client_cores),
+            other_cores: middle(|sample| sample.other_cores),
             requests,
             messages,
             // The report judges, when it has all points.
