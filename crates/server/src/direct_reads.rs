@@ -23,20 +23,17 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
-use dafs_filer::{
-    FencedObject, FileKey, Filer, IoKind, OperationId, Party, Principal, RunningRequest,
-};
-use dafs_ops::Fault;
-use dafs_store::cache::{CachedFile, Listener};
-use dafs_types::{ClientId, Credentials, FileHandle, Moment, Stability, StateId, Status, limits};
+use dafs_filer::{FencedObject, Filer, OperationId, Party, Principal, RunningRequest};
+use dafs_types::{ClientId, Credentials, FileHandle, Moment, StateId, Status};
 
 use crate::authorize::TransportKind;
 use crate::caller::Asker;
 use crate::channel::Channels;
 use crate::config::ServerConfig;
 use crate::files::Files;
+use crate::files::handing::{Allowed, FileAsked};
 use crate::reply_to::ReplyTo;
-use crate::task::{FileAsked, FlushOf, FlushTask};
+use crate::task::{FlushOf, FlushTask};
 
 /// What was handed over.
 #[derive(Debug)]
@@ -54,12 +51,6 @@ struct Given {
     endpoint: EndpointId,
     user: u32,
     handle: FileHandle,
-}
-
-/// A file that may be handed over, and to whom.
-struct Allowed {
-    file: CachedFile,
-    client: ClientId,
 }
 
 impl DirectReads {
@@ -155,96 +146,65 @@ impl Reader {
     }
 }
 
-impl Files<'_> {
+impl DirectReads {
     /// Whether a file may be handed over at once. If not, what is to be written first.
     ///
     /// # Errors
     /// NOTSUPP where no file is handed over to this session; ACCES if not this one; RESOURCE if
     /// not now; those of state ids.
     pub fn begin_hand_over(
-        &mut self,
-        given: &DirectReads,
+        &self,
+        files: &mut Files<'_>,
         reader: &Reader,
         request: &FileAsked,
     ) -> Result<Option<FlushTask>, Status> {
-        let Allowed { file, .. } = self.may_hand_over(given, reader, request)?;
-        if self.cache.is_written(file) {
-            return Ok(None);
-        }
-        // The open may end meanwhile.
-        self.cache.hold(file);
-        // Whoever has written is to hear of what is lost, not who reads.
-        let stability = Stability::Unstable;
-        let ticket = self.cache.commit_begin(file, 0, 0, stability, Listener::Nobody);
-        Ok(Some(FlushTask { ticket, file, whose: FlushOf::HandOver(*request) }))
+        let Allowed { file, .. } = self.may_hand_over(files, reader, request)?;
+        let ticket = files.write_for_reader(file);
+        let whose = FlushOf::HandOver(*request);
+        Ok(ticket.map(|ticket| FlushTask { ticket, file, whose }))
     }
 
     /// Hands a file over. Under what name.
     ///
     /// # Errors
-    /// As [`Files::begin_hand_over`].
+    /// As [`DirectReads::begin_hand_over`].
     pub fn hand_over(
         &mut self,
-        (given, interface): (&mut DirectReads, &mut ServingInterface),
+        files: &mut Files<'_>,
+        interface: &mut ServingInterface,
         reader: &Reader,
         request: &FileAsked,
     ) -> Result<u64, Status> {
-        let Allowed { file, client } = self.may_hand_over(given, reader, request)?;
-        if !self.cache.is_written(file) {
-            return Err(Status::Resource);
-        }
-        let file = self.opened.file(&request.file).ok_or(Status::BadStateId)?;
+        let Allowed { file, client } = self.may_hand_over(files, reader, request)?;
+        let file = files.written_file(file, &request.file)?;
         let descriptor = file.reader().map_err(|_| Status::Resource)?.ok_or(Status::Access)?;
-        given.last_name += 1;
-        let (name, &Reader { endpoint, user, .. }) = (given.last_name, reader);
+        self.last_name += 1;
+        let (name, &Reader { endpoint, user, .. }) = (self.last_name, reader);
         if !interface.hand_over(endpoint, name, descriptor.as_fd()) {
             return Err(Status::Resource);
         }
-        given.end(self.filer, request.delegation);
+        self.end(files.filer, request.delegation);
         let handed = Given { name, client, endpoint, user, handle: request.file };
-        given.given.insert(request.delegation, handed);
+        self.given.insert(request.delegation, handed);
         Ok(name)
     }
 
     fn may_hand_over(
-        &mut self,
-        given: &DirectReads,
+        &self,
+        files: &mut Files<'_>,
         reader: &Reader,
         request: &FileAsked,
     ) -> Result<Allowed, Status> {
         let &Reader { endpoint, party, user, .. } = reader;
-        if !given.is_on {
+        if !self.is_on {
             return Err(Status::NotSupp);
         }
-        let record = self.opened.record(request.state).filter(|open| open.handle == request.file);
-        let record = record.ok_or(Status::BadStateId)?;
-        let (key, file) = (FileKey(record.key.0), record.file);
-        self.filer.check_io(party.client, request.state, key, IoKind::Read, self.now)?;
-        let client = match self.filer.check_undisturbed(party.client, request.delegation, key) {
-            // The client is to go on without, not to ask again after a pause.
-            Err(Fault::WouldWait) => Err(Fault::Limit),
-            checked => checked,
-        }?;
-        if self.filer.is_fenced(&request.file) {
-            return Err(Status::Access);
+        let who = (&*reader.who, &reader.credentials, user);
+        let allowed = files.may_hand_over(party.client, who, request)?;
+        match self.has_room(request.delegation, endpoint, user) {
+            true => Ok(allowed),
+            false => Err(Status::Resource),
         }
-        if self.keeps_undo_of(&request.file) {
-            return Err(Status::Resource);
-        }
-        let all = (0, limits::FILE_OFFSET_MAX);
-        let is_free = self.filer.has_no_locks()
-            || self.check_locks_of(request.state, &request.file, all, IoKind::Read).is_ok();
-        if !is_free {
-            return Err(Status::Resource);
-        }
-        let (credentials, store) = (&reader.credentials, reader.who.store());
-        if credentials.uid() != user || !store.may_have(credentials, &request.file)? {
-            return Err(Status::Access);
-        }
-        if !given.has_room(request.delegation, endpoint, user) {
-            return Err(Status::Resource);
-        }
-        Ok(Allowed { file, client })
     }
 }
 

@@ -11,6 +11,7 @@ mod commits;
 mod delegated;
 pub(crate) mod ends;
 mod fences;
+pub(crate) mod handing;
 pub(crate) mod io;
 pub(crate) mod left;
 pub(crate) mod locks;

@@ -162,7 +162,7 @@ impl Reactor {
             }
         }
         self.interface.release(endpoint);
-        self.files().note_forgotten();
+        self.note_forgotten();
         self.ask_again();
     }
 

@@ -33,7 +33,7 @@ use crate::gss::Kerberos;
 use crate::hits::Hits;
 use crate::inspect::copy::Shown;
 use crate::jobs::Pool;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, recovery};
 use crate::life::Life;
 use crate::meter::Meter;
 use crate::opened::Opened;
@@ -102,7 +102,7 @@ impl Reactor {
         let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
             Some(journal) => {
-                let mut ledger = Ledger::open(journal, &store, &mut filer, entropy.as_mut())?;
+                let mut ledger = recovery::open(journal, &store, &mut filer, entropy.as_mut())?;
                 ledger.prepare(boot, config.defect);
                 Some(ledger)
             }

@@ -8,11 +8,12 @@
 use dafs_dat::EndpointId;
 use dafs_memory::Memory;
 use dafs_store::cache::{CachedFile, CommitTicket};
-use dafs_types::{FileHandle, QuickMap, StateId};
+use dafs_types::{FileHandle, QuickMap};
 use dafs_wire::DirectBuffer;
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
+use crate::files::handing::FileAsked;
 use crate::files::left::{CommitTask, GrantTask, Left, SizeTask, TimesTask};
 use crate::files::reading::Reading;
 pub(crate) use crate::files::under_way::Wait;
@@ -113,14 +114,6 @@ pub(crate) enum FlushOf {
     Batches,
     /// Whoever is to get the file itself.
     HandOver(FileAsked),
-}
-
-/// A file that its reader asks for itself: under which open, and which delegation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FileAsked {
-    pub file: FileHandle,
-    pub state: StateId,
-    pub delegation: StateId,
 }
 
 /// Client data fetched before a request can be understood (SETATTR_DIRECT).

@@ -111,7 +111,7 @@ impl Reactor {
             self.files().release_open(&closed);
         }
         self.succeed();
-        self.files().note_forgotten();
+        self.note_forgotten();
         self.hurry_fences();
         let transfers = Transfers {
             tasks: &self.tasks,

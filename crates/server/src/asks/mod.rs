@@ -27,13 +27,14 @@ use crate::data::Step;
 use crate::decode::{Scratch, components};
 use crate::delegations::Told;
 use crate::direct_reads::Reader;
+use crate::files::handing::FileAsked;
 use crate::files::locks::Aborted;
 use crate::jobs::Job;
 use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::{FileAsked, Task, Work};
+use crate::task::{Task, Work};
 use crate::waiting::Query;
 
 impl Reactor {
@@ -283,12 +284,12 @@ impl Reactor {
     /// HAND_OVER.
     fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
         let reader = Reader::of(&self.channels, &self.filer, to)?;
-        let (mut files, givers) = self.files_and_givers();
-        if let Some(flush) = files.begin_hand_over(givers.0, &reader, request)? {
+        let (mut files, (given, interface)) = self.files_and_givers();
+        if let Some(flush) = given.begin_hand_over(&mut files, &reader, request)? {
             self.start(Task::new(to, Work::Flush(flush)));
             return Ok(());
         }
-        let name = files.hand_over(givers, &reader, request)?;
+        let name = given.hand_over(&mut files, interface, &reader, request)?;
         self.answer(to, &handed_over_response(name))
     }
 
@@ -305,8 +306,8 @@ impl Reactor {
             Ok(()) => Reader::of(&self.channels, &self.filer, to),
             Err(_) => Err(Status::Resource),
         };
-        let (mut files, givers) = self.files_and_givers();
-        match reader.and_then(|reader| files.hand_over(givers, &reader, request)) {
+        let (mut files, (given, interface)) = self.files_and_givers();
+        match reader.and_then(|reader| given.hand_over(&mut files, interface, &reader, request)) {
             Ok(name) => Step::HandedOver(name),
             Err(status) => Step::failed(status),
         }

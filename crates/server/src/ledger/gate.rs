@@ -13,6 +13,7 @@ use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 
 use super::plan::Plan;
 use super::record::{Facts, Intent, Record, RequestKey};
+use super::recovery::records_of;
 use super::requests::{Concluded, FenceStep, Intended, is_failure};
 use super::{LedgerDone, LedgerError};
 use crate::fencing::operation_of_intent;
@@ -312,12 +313,26 @@ impl Reactor {
     /// Begins a checkpoint if the journal has grown enough.
     fn checkpoint_if_due(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
-        if !ledger.log.wants_checkpoint() {
+        if !ledger.wants_checkpoint() {
             return;
         }
-        if let Err(error) = ledger.begin_checkpoint(self.waiting.journaled(), &self.filer) {
+        let records = records_of(self.waiting.journaled(), &self.filer);
+        if let Err(error) = ledger.begin_checkpoint(&self.filer, records) {
             self.life.fail(error);
         }
+    }
+
+    /// Writes down who has left, and whose results are kept no longer. The last record about
+    /// that, if there is any.
+    pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
+        let forgotten = self.filer.take_forgotten();
+        let mut after = RecordNumber(0);
+        if let Some(ledger) = &mut self.ledger {
+            for session in forgotten {
+                after = ledger.append(&Record::Forgotten(session));
+            }
+        }
+        after.max(self.files().note_lapsed())
     }
 
     /// A session whose results are kept begins.

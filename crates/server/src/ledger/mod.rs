@@ -10,7 +10,8 @@ mod gate;
 mod legacy;
 mod plan;
 mod record;
-mod recovery;
+mod records;
+pub(crate) mod recovery;
 pub(crate) mod requests;
 mod state;
 mod verdict;
@@ -130,7 +131,8 @@ pub enum LedgerError {
 }
 
 impl Ledger {
-    fn new(log: Log, undo: Undo) -> Self {
+    /// Over a log, with what was kept undo of.
+    pub(crate) fn new(log: Log, undo: Undo) -> Self {
         Self {
             log,
             backlog: VecDeque::new(),
@@ -146,10 +148,15 @@ impl Ledger {
         self.append_octets(record.kind(), record.encode())
     }
 
-    fn append_octets(&mut self, kind: RecordKind, octets: Vec<u8>) -> RecordNumber {
+    pub(crate) fn append_octets(&mut self, kind: RecordKind, octets: Vec<u8>) -> RecordNumber {
         self.backlog.push_back((kind, octets));
         self.drain();
         self.last()
+    }
+
+    /// The last record that is durable.
+    pub(crate) fn durable(&self) -> RecordNumber {
+        self.log.durable()
     }
 
     /// The record appended last.
@@ -182,7 +189,7 @@ impl Ledger {
     }
 
     /// A group was written: up to which record everything is durable.
-    fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LedgerError> {
+    pub(crate) fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LedgerError> {
         self.log.on_group_done(done).map_err(journal_failed)
     }
 }

@@ -6,27 +6,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_filer::locks::{ByteRange, LockAction, LockId, LockRecord};
+use dafs_filer::locks::{ByteRange, LockId, LockRecord};
 use dafs_filer::{
-    ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Filer, RequestName, SessionRecord,
+    ClientRecord, FenceId, FenceRecord, FencedObject, Filer, RequestName, SessionRecord,
 };
-use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
+use dafs_journal::{Log, LogError, RecordKind};
 use dafs_ops::decode_outcome;
-use dafs_store::{File, Store, StoreError};
+use dafs_store::{Store, StoreError};
 use dafs_types::{
-    Credentials, Entropy, FileHandle, Moment, Random, SessionId, ShareAccess, Status, StreamId,
+    Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
 };
 
 use super::record::{INTENT, Intent, Outcome, Record, Reply, RequestKey};
 use super::requests::JournaledRequests;
 use super::verdict::judge;
-use super::{
-    Entry, JournalConfig, Ledger, LedgerError, LedgerJob, StateRecord, journal_failed,
-    locked_file_of,
-};
+use super::{Entry, JournalConfig, Ledger, LedgerError, LedgerJob, StateRecord, journal_failed};
 use crate::config::ServerError;
-use crate::defect::Defect;
-use crate::files::Files;
 use crate::handles;
 use crate::translate::results_of;
 use crate::undo::{Extent, RecordedLock, Undo, without};
@@ -52,224 +47,83 @@ struct PastSession {
     intents: Vec<Intent>,
 }
 
-impl Ledger {
-    /// Opens the journal, judges what was under way when the last server ended, and puts
-    /// everything back into the filer. Blocks.
-    pub(crate) fn open(
-        config: &JournalConfig,
-        store: &Arc<dyn Store>,
-        filer: &mut Filer,
-        entropy: &mut dyn Entropy,
-    ) -> Result<Self, ServerError> {
-        let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
-        let (log, mut recovered) =
-            Log::open(config.shelf.clone(), config.log.clone(), entropy).map_err(failed)?;
-        let mut past = Past::default();
-        while let Some(record) = recovered.next_record().map_err(failed)? {
-            match Record::decode(record.kind, record.octets) {
-                Some(mut record) => {
-                    record.renew(|handle| handles::renew(&**store, handle));
-                    past.take(record);
-                }
-                None => past.strange += 1,
+/// Opens the journal, judges what was under way when the last server ended, and puts
+/// everything back into the filer. Blocks.
+pub(crate) fn open(
+    config: &JournalConfig,
+    store: &Arc<dyn Store>,
+    filer: &mut Filer,
+    entropy: &mut dyn Entropy,
+) -> Result<Ledger, ServerError> {
+    let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
+    let (log, mut recovered) =
+        Log::open(config.shelf.clone(), config.log.clone(), entropy).map_err(failed)?;
+    let mut past = Past::default();
+    while let Some(record) = recovered.next_record().map_err(failed)? {
+        match Record::decode(record.kind, record.octets) {
+            Some(mut record) => {
+                record.renew(|handle| handles::renew(&**store, handle));
+                past.take(record);
             }
-        }
-        drop(recovered);
-        if past.strange > 0 {
-            return Err(recovery_failed(LedgerError::Journal(format!(
-                "{} of its records were written by a newer version of this server; use that one",
-                past.strange
-            ))));
-        }
-        let verdicts = past.judge(store.as_ref())?;
-        past.restore(filer).map_err(recovery_failed)?;
-        let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
-        let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
-        let undo = undo.map_err(|error| {
-            recovery_failed(LedgerError::Journal(crate::ledger::chain_of(&error)))
-        })?;
-        let mut ledger = Self::new(log, undo);
-        ledger.restore_locks(locks, filer);
-        tracing::info!(
-            sessions = past.sessions.len(),
-            fences = filer.fence_counters().objects,
-            undo = ledger.undo.data_count(),
-            rollbacks = ledger.undo.rollback_count(),
-            undecided = verdicts.0 + verdicts.1,
-            done = verdicts.0,
-            "journal read"
-        );
-        ledger.write_all(filer)?;
-        Ok(ledger)
-    }
-
-    /// Gives it a number that no other server has had, and a defect on purpose if it is to have
-    /// one.
-    pub(crate) fn prepare(&mut self, boot: u64, defect: Option<Defect>) {
-        self.undo.prepare(Random::new(boot), defect);
-    }
-
-    /// Puts locks back that outlive their owners. What that changes in them is in the
-    /// checkpoint that follows; what is to be rolled back is, once the server runs.
-    fn restore_locks(&mut self, locks: Vec<RecordedLock>, filer: &mut Filer) {
-        let mut records = Vec::new();
-        for RecordedLock { handle, file, record } in locks {
-            records.push(LockRecord { file: FileKey(file.key().0), ..record.clone() });
-            self.locked.insert(record.id, (handle, file));
-        }
-        filer.restore_locks(records, Moment(0));
-        while let Some(action) = filer.take_lock_action() {
-            match action {
-                LockAction::WriteRecord(record) => {
-                    let known = self.locked_by_key(record.file);
-                    self.locked.extend(known.map(|known| (record.id, known)));
-                }
-                LockAction::RemoveRecord(id) => drop(self.locked.remove(&id)),
-                LockAction::Rollback { rollback, file, range } => {
-                    self.undo.roll_back(rollback, file, range);
-                }
-                // Nobody waits yet; and nothing is unlocked or locked anew.
-                LockAction::KeepUndo { .. }
-                | LockAction::DropUndo { .. }
-                | LockAction::Ready { .. }
-                | LockAction::WaiterBroken { .. }
-                | LockAction::WaiterGone { .. } => {}
-            }
+            None => past.strange += 1,
         }
     }
-
-    /// The file of a lock on record.
-    pub(super) fn locked_by_key(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
-        self.locked.values().find(|(_, file)| file.key().0 == key.0).cloned()
+    drop(recovered);
+    if past.strange > 0 {
+        return Err(recovery_failed(LedgerError::Journal(format!(
+            "{} of its records were written by a newer version of this server; use that one",
+            past.strange
+        ))));
     }
-
-    /// Makes a checkpoint and waits until it is durable.
-    fn write_all(&mut self, filer: &Filer) -> Result<(), ServerError> {
-        let none = JournaledRequests::default();
-        self.begin_checkpoint(&none, filer).map_err(recovery_failed)?;
-        while let Some(LedgerJob::Group(job)) = self.take_group() {
-            self.on_group_done(job.run()).map_err(recovery_failed)?;
-        }
-        Ok(())
-    }
-
-    /// What the answer to somebody who gets state waits for: what was written down of
-    /// clients, be it for a request of the same client before, and of the end of grace.
-    fn after_clients(&self) -> RecordNumber {
-        let after = self.clients_noted.max(self.grace_ended);
-        if after > self.log.durable() { after } else { RecordNumber(0) }
-    }
-
-    /// Up to which record everything is durable.
-    pub(crate) fn durable(&self) -> RecordNumber {
-        self.log.durable()
-    }
-
-    /// Hands the log everything its records amount to.
-    pub(super) fn begin_checkpoint(
-        &mut self,
-        requests: &JournaledRequests,
-        filer: &Filer,
-    ) -> Result<(), LedgerError> {
-        let mut records: Vec<(RecordKind, Vec<u8>)> = Vec::new();
-        let mut push = |record: Record| records.push((record.kind(), record.encode()));
-        for (session, replies) in filer.kept_records() {
-            push(Record::Session(session.clone()));
-            for reply in replies {
-                let key = RequestKey { session: session.id, request: reply.request };
-                let (status, octets) = (reply.status, reply.octets.into());
-                push(Record::Reply(Reply { key, status, octets }));
-            }
-        }
-        for client in filer.client_records() {
-            let locker = client.has_locks.then(|| StateRecord::Locker(client.name.clone()));
-            push(StateRecord::Client(client).into());
-            locker.into_iter().for_each(|locker| push(locker.into()));
-        }
-        for lock in filer.lock_records() {
-            if let Some((handle, _)) = self.locked.get(&lock.id) {
-                push(StateRecord::Lock(*handle, Box::new(lock)).into());
-            }
-        }
-        for fence in filer.fence_records() {
-            push(StateRecord::Fence(fence).into());
-        }
-        for (handle, Extent { range, id }) in self.undo.extents() {
-            push(StateRecord::UndoKept { id, handle, range }.into());
-        }
-        requests.replies().for_each(|reply| push(Record::Reply(reply)));
-        records.extend(requests.intents().map(|octets| (INTENT, octets.clone())));
-        // What is in the backlog is written behind the checkpoint in any case.
-        let records = records.iter().map(|(kind, octets)| (*kind, octets.as_slice()));
-        self.log.begin_checkpoint(records).map_err(journal_failed)
-    }
+    let verdicts = past.judge(store.as_ref())?;
+    past.restore(filer).map_err(recovery_failed)?;
+    let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
+    let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
+    let undo = undo
+        .map_err(|error| recovery_failed(LedgerError::Journal(crate::ledger::chain_of(&error))))?;
+    let mut ledger = Ledger::new(log, undo);
+    ledger.restore_locks(locks, filer);
+    tracing::info!(
+        sessions = past.sessions.len(),
+        fences = filer.fence_counters().objects,
+        undo = ledger.undo.data_count(),
+        rollbacks = ledger.undo.rollback_count(),
+        undecided = verdicts.0 + verdicts.1,
+        done = verdicts.0,
+        "journal read"
+    );
+    write_all(&mut ledger, filer)?;
+    Ok(ledger)
 }
 
-impl Files<'_> {
-    /// A lock that outlives its owner is there, or has changed.
-    pub fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
-        let found = self.locked_file_of(record.file);
-        let (Some((handle, file)), Some(ledger)) = (found, &mut *self.ledger) else {
-            return RecordNumber(0);
-        };
-        ledger.locked.insert(record.id, (handle, file));
-        ledger.append(&StateRecord::Lock(handle, Box::new(record.clone())))
+/// Makes a checkpoint and waits until it is durable.
+fn write_all(ledger: &mut Ledger, filer: &Filer) -> Result<(), ServerError> {
+    let records = records_of(&JournaledRequests::default(), filer);
+    ledger.begin_checkpoint(filer, records).map_err(recovery_failed)?;
+    while let Some(LedgerJob::Group(job)) = ledger.take_group() {
+        ledger.on_group_done(job.run()).map_err(recovery_failed)?;
     }
+    Ok(())
+}
 
-    /// The file of a lock.
-    pub fn locked_file_of(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
-        locked_file_of(self.opened, self.ledger.as_ref(), key)
-    }
-
-    /// It is no more.
-    pub fn remove_lock(&mut self, id: LockId) -> RecordNumber {
-        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
-        ledger.locked.remove(&id);
-        ledger.append(&StateRecord::LockGone(id))
-    }
-
-    /// Writes down who has left, and whose results are kept no longer. The last record about
-    /// that, if there is any.
-    pub fn note_forgotten(&mut self) -> RecordNumber {
-        let forgotten = self.filer.take_forgotten();
-        let (lapsed, has_grace_ended) = self.filer.take_lapsed();
-        let mut after = RecordNumber(0);
-        let Some(ledger) = &mut *self.ledger else { return after };
-        for session in forgotten {
-            after = ledger.append(&Record::Forgotten(session));
+/// What the front alone knows of requests, as a checkpoint has it.
+pub(super) fn records_of(
+    requests: &JournaledRequests,
+    filer: &Filer,
+) -> Vec<(RecordKind, Vec<u8>)> {
+    let mut records = Vec::new();
+    let mut push = |record: Record| records.push((record.kind(), record.encode()));
+    for (session, replies) in filer.kept_records() {
+        push(Record::Session(session.clone()));
+        for reply in replies {
+            let key = RequestKey { session: session.id, request: reply.request };
+            let (status, octets) = (reply.status, reply.octets.into());
+            push(Record::Reply(Reply { key, status, octets }));
         }
-        for name in lapsed {
-            after = ledger.append(&StateRecord::ClientGone(name));
-        }
-        if has_grace_ended {
-            tracing::info!("clients have taken back what they held; new state is granted");
-            ledger.grace_ended = ledger.last();
-        }
-        after
     }
-
-    /// A client is about to have state: its answer waits until that is written
-    /// down, and until it is that others' time to take theirs back is over.
-    pub fn record_client(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
-        self.note_forgotten();
-        let record = self.filer.client_to_record(client);
-        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
-        if let Some(record) = record {
-            ledger.clients_noted = ledger.append(&StateRecord::Client(record));
-        }
-        ledger.after_clients()
-    }
-
-    /// A client has a plain lock: its answer waits until it is written down that it
-    /// takes such, so that others wait for it after a restart.
-    pub fn record_locker(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
-        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
-        // That it is a client was written down with the open that the lock is of.
-        if let Some(name) = self.filer.lock_holder_to_record(client) {
-            ledger.clients_noted = ledger.append(&StateRecord::Locker(name));
-        }
-        ledger.after_clients()
-    }
+    requests.replies().for_each(|reply| push(Record::Reply(reply)));
+    records.extend(requests.intents().map(|octets| (INTENT, octets.clone())));
+    records
 }
 
 impl Past {

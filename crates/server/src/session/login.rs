@@ -411,7 +411,7 @@ impl Reactor {
         for closed in released {
             self.files().release_open(&closed);
         }
-        let after = self.files().act_on_locks().max(self.files().note_forgotten());
+        let after = self.files().act_on_locks().max(self.note_forgotten());
         self.respond(answer, ReplyStatus::ok_after(after), &Response::Disconnect(Empty));
         self.interface.flush();
         Ok(())

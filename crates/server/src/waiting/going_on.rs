@@ -338,7 +338,7 @@ impl Reactor {
     ) -> Result<(), Status> {
         let id = self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
         self.filer.discard_replies(id, request.session)?;
-        self.files().note_forgotten();
+        self.note_forgotten();
         self.reply(to, &Response::DiscardResponses(Empty));
         Ok(())
     }
