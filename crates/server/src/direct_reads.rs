@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::{FencedObject, Filer, OperationId, Party, Principal, RunningRequest};
+use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{ClientId, Credentials, FileHandle, Moment, StateId, Status};
 
 use crate::authorize::TransportKind;
@@ -33,7 +34,6 @@ use crate::config::ServerConfig;
 use crate::files::Files;
 use crate::files::handing::{Allowed, FileAsked};
 use crate::reply_to::ReplyTo;
-use crate::task::{FlushOf, FlushTask};
 
 /// What was handed over.
 #[derive(Debug)]
@@ -157,11 +157,10 @@ impl DirectReads {
         files: &mut Files<'_>,
         reader: &Reader,
         request: &FileAsked,
-    ) -> Result<Option<FlushTask>, Status> {
+    ) -> Result<Option<(CommitTicket, CachedFile)>, Status> {
         let Allowed { file, .. } = self.may_hand_over(files, reader, request)?;
         let ticket = files.write_for_reader(file);
-        let whose = FlushOf::HandOver(*request);
-        Ok(ticket.map(|ticket| FlushTask { ticket, file, whose }))
+        Ok(ticket.map(|ticket| (ticket, file)))
     }
 
     /// Hands a file over. Under what name.

@@ -67,6 +67,7 @@ mod server;
 mod session;
 mod set_aside;
 mod settings;
+mod shares;
 mod stalls;
 mod stats;
 mod stepped;

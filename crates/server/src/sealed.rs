@@ -11,6 +11,7 @@ use dafs_types::Status;
 use crate::data::Step;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
+use crate::shares::{is_plenty, is_share};
 use crate::sums::{IN_PLACE_BYTES_MAX, SumJob, sum_of};
 use crate::task::{Wait, WriteSource, WriteTask};
 use crate::transfer::{Cut, Staging};
@@ -138,19 +139,6 @@ impl Reactor {
     }
 }
 
-/// Whether so much is free that nobody's share is looked at.
-pub(crate) fn is_plenty(taken: usize, max: usize) -> bool {
-    taken <= max / 2
-}
-
-/// Whether a holder may have `own` of what all hold together. Clients of one address or user,
-/// however many, leave a quarter of it to others.
-pub(crate) fn is_share(own: usize, taken: usize, max: usize) -> bool {
-    own <= max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
-}
-
-/// How many times what is free a holder may have.
-const SHARE_TIMES: usize = 3;
 /// Octets that all sealed writes hold together.
 const SEALED_BYTES_MAX: usize = 256 << 20;
 /// Octets that those of one client hold: a client that does not let its memory be read keeps

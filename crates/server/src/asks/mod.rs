@@ -34,7 +34,7 @@ use crate::outcome::{NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::{Task, Work};
+use crate::task::{FlushOf, FlushTask, Task, Work};
 use crate::waiting::Query;
 
 impl Reactor {
@@ -285,7 +285,8 @@ impl Reactor {
     fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
         let reader = Reader::of(&self.channels, &self.filer, to)?;
         let (mut files, (given, interface)) = self.files_and_givers();
-        if let Some(flush) = given.begin_hand_over(&mut files, &reader, request)? {
+        if let Some((ticket, file)) = given.begin_hand_over(&mut files, &reader, request)? {
+            let flush = FlushTask { ticket, file, whose: FlushOf::HandOver(*request) };
             self.start(Task::new(to, Work::Flush(flush)));
             return Ok(());
         }

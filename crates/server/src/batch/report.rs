@@ -1,4 +1,5 @@
-//! Sessions with batches, and what becomes of them: answers, notices, and the end of those who would have them.
+//! Sessions with batches, and what becomes of batches: answers, notices, and the end of those who
+//! would have them.
 //!
 //! Invariant: a synchronous batch is answered once, or its connection is gone and nothing is kept
 //! of it; a notice goes out when its channel has a credit for it, so that none is ever dropped.

@@ -15,7 +15,7 @@ use dafs_wire::DirectBuffer;
 use super::{Batch, Batches};
 use crate::channel::Channels;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::sealed::{is_plenty, is_share};
+use crate::shares::{is_plenty, is_share};
 use crate::sums::{SumJob, Summed};
 use crate::task::{Task, Tasks, Work};
 use crate::transfer::Staging;
