@@ -451,7 +451,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.access = access::rules(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
-    config.filer.anonymous = strangers::anonymous(arguments)?;
+    config.sessions.authentication.anonymous = strangers::anonymous(arguments)?;
     config.one_time_user = strangers::one_time_user(arguments)?;
     Ok(config)
 }
@@ -529,7 +529,9 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
         Address::Shm(_) | Address::Verbs(_) | Address::Sim(_) => None,
     });
     let port = tcp.unwrap_or_else(|| arguments.tcp_address()).port();
-    if let Some(path) = socket.filter(|_| is_ours_alone && config.filer.anonymous.is_none()) {
+    if let Some(path) =
+        socket.filter(|_| is_ours_alone && config.sessions.authentication.anonymous.is_none())
+    {
         let mut before = local_socket_candidates(port).into_iter();
         if before.find(|candidate| candidate == path || candidate.exists()).as_ref() == Some(path) {
             return match port {
@@ -538,8 +540,9 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
             };
         }
     }
-    let is_open =
-        |_: &&Address| config.filer.anonymous.is_some() && arguments.allow_user.is_empty();
+    let is_open = |_: &&Address| {
+        config.sessions.authentication.anonymous.is_some() && arguments.allow_user.is_empty()
+    };
     let by_socket = socket.map(|path| Address::Shm(path.clone()));
     let best = addresses.iter().find(is_open).or(by_socket.as_ref()).or(addresses.first());
     best.and_then(url).unwrap_or_default()

@@ -38,7 +38,7 @@ impl Served {
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.access.squash = Some(Squash::Nobody);
-        config.filer.anonymous = Some(
+        config.sessions.authentication.anonymous = Some(
             Credentials::plain(
                 rustix::process::getuid().as_raw(),
                 rustix::process::getgid().as_raw(),

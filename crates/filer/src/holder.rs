@@ -43,6 +43,19 @@ impl Holder {
     }
 }
 
+/// Whether whoever has `own` may have one more, if `taken` of `max` are gone.
+///
+/// A limit that is one number for all is an attacker's tool: whoever takes it all keeps everybody
+/// else out. So each holder may have no more than [`SHARE_TIMES`] times what is still free: one
+/// alone gets three quarters, and the next three quarters of what is left.
+#[must_use]
+pub fn fair_share(own: u32, taken: u32, max: u32) -> bool {
+    own < max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
+}
+
+/// How many times what is free a holder may have.
+pub const SHARE_TIMES: u32 = 3;
+
 impl fmt::Display for Holder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

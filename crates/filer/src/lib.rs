@@ -1,77 +1,47 @@
-//! The file server's mind: who is connected, who they are, how much they may ask
-//! at once, and which files they hold open under which promises.
+//! What clients hold of files: opens and their reservations, locks, delegations, fences, and the
+//! lives of the clients that hold them.
 //!
-//! Invariant: this crate does no I/O, reads no clock, draws no randomness and knows
-//! neither transport nor store. Time ([`dafs_types::Moment`]) and entropy
-//! ([`dafs_types::Entropy`]) are arguments, so that the simulator and the server run
-//! the same code. Everything a peer can make grow has a named limit in
-//! [`FilerConfig`] or in [`dafs_types::limits`].
+//! Invariant: this crate does no I/O, reads no clock, draws no randomness and knows neither
+//! transport nor store nor any protocol. Time ([`dafs_types::Moment`]) is an argument, so that the
+//! simulator and the server run the same code. Why something is not done is a
+//! [`dafs_ops::Fault`], which each protocol has its own word for. Everything a peer can make grow
+//! has a named limit in [`FilerConfig`] or in [`dafs_types::limits`].
 //!
-//! One thread owns a [`Filer`] and calls it directly; nothing is queued. The calls
-//! made for every READ and WRITE ([`Filer::admit`], [`Filer::check_io`],
-//! [`Filer::finish`]) are array accesses: they neither allocate nor hash.
+//! One thread owns a [`Filer`] and calls it directly; nothing is queued. What is called for every
+//! READ and WRITE ([`Filer::check_io`]) is array accesses: it neither allocates nor hashes.
 //!
-//! A channel's life:
+//! Whoever asks names a client by its [`ClientKey`], and the identity that fences know it by with
+//! its [`FenceKey`]; both together are a [`Party`]. A key that is used after its owner's end names
+//! nobody. How somebody comes to be a client is the business of the protocol's half; here it
+//! enters, begins its life, and leaves:
 //!
 //! ```text
-//! channel_opened ─► Opened ─connect─► Connected ─begin_auth─► Verifying
-//!                      ▲                  ▲                    │     │
-//!                      └─connect_failed───┴──refused───────────┘     │finish_auth
-//!                                                                    ▼
-//!                    Authenticated ◄──first request of the life── Proven
-//!
-//!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
-//!                               ▲
-//!        Authenticated ─its proof expires─► Lapsed ─begin_auth, finish_auth─► Authenticated
-//!        Opened ─begin_bind─► Verifying ─finish_bind─► Bound (ends with its session)
+//! client_enter ─► heir ─client_begin─► lives ─last client_leave─┬─► gone
+//!                  │                     │                      │
+//!                  │                     └─another life begins─►┤
+//!                  └─last client_leave─────────────────────────►┤
+//!                                        kept ──lease is over──►┘
+//!                                         ▲ (its connection was lost)
 //! ```
 //!
-//! Fences ([`FenceTable`]), registered credentials ([`CredentialTable`]) and delegations
-//! ([`DelegationTable`]) are machines of their own, with the same rules; each says in its
-//! module what the draft leaves open and what is done there.
-//!
-//! What this version does not serve is answered with the status the draft has for it.
+//! Fences ([`FenceTable`]), delegations ([`DelegationTable`]) and locks ([`locks::LockTable`]) are
+//! machines of their own, with the same rules; each says in its module what the draft leaves open
+//! and what is done there.
 #![forbid(unsafe_code)]
 
-mod admit;
-mod auth;
-mod batch;
-mod chain;
-mod channel;
 mod clients;
 mod config;
 mod counters;
-mod credentials;
-mod credits;
 mod delegations;
 mod fences;
 mod filer;
 mod holder;
 pub mod locks;
-mod negotiate;
 mod opens;
-mod replies;
 
-pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
-pub use auth::{AuthDecision, AuthRequest, Authenticated, Succession, Verified};
-pub use batch::{
-    AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
-    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece, PieceOutcome,
-    RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
-};
-pub use chain::ChainPlace;
-pub use channel::{
-    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
-    PeerIdentity, TickActions,
-};
 pub use clients::{ClientKey, Principal};
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
-pub use credentials::{
-    CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
-    CredentialUse, RegisteredCredential, Registration,
-};
-pub use credits::{CreditView, CreditWeight, LimitedBy};
 pub use delegations::{
     DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
     DelegationInformation, DelegationKind, DelegationPhase, DelegationPolicy, DelegationTable,
@@ -83,12 +53,8 @@ pub use fences::{
     FencedObject, OperationId, RunningOperation,
 };
 pub use filer::{
-    BindArguments, ClientRecord, DelegationWish, FenceKey, Filer, Party, RunningRequest,
-    SessionView,
+    Begun, ClientRecord, ClientView, DelegationWish, Entering, FenceKey, Filer, Leaving,
+    NotEntered, Party, RunningRequest,
 };
-pub use holder::Holder;
-pub use negotiate::{
-    ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
-};
+pub use holder::{Holder, SHARE_TIMES, fair_share};
 pub use opens::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
-pub use replies::{KeptReply, KeptSession, ReplyQuery, RequestName, SessionRecord};

@@ -7,7 +7,6 @@ use crate::dice::*;
 use dafs_filer::*;
 use dafs_ops::Fault;
 use dafs_types::*;
-use dafs_wire::messages::SpaceLimit;
 
 const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);

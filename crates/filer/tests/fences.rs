@@ -6,7 +6,6 @@ use crate::dice::*;
 use dafs_filer::*;
 use dafs_ops::Fault;
 use dafs_types::*;
-use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
 
 const TRUSTED: FenceAuthority = FenceAuthority { is_owner: false, is_trusted: true };
 const OWNER: FenceAuthority = FenceAuthority { is_owner: true, is_trusted: false };

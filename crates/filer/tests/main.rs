@@ -2,12 +2,7 @@
 //!
 //! One binary for all of them: linking many takes longer than running them.
 
-mod acting;
-mod batch;
-mod batch_model;
-mod bind;
 mod common;
-mod credentials;
 mod delegations;
 mod dice;
 mod fences;
@@ -18,4 +13,3 @@ mod locks_model;
 mod locks_waiting;
 mod model;
 mod opens;
-mod sessions;

@@ -9,7 +9,7 @@ use dafs_types::*;
 
 const FILE: FileKey = FileKey(1);
 
-fn bench() -> (Bench, ChannelId, ChannelId) {
+fn bench() -> (Bench, ClientKey, ClientKey) {
     let mut bench = Bench::new(FilerConfig::default());
     let (a, b) = (bench.session("a"), bench.session("b"));
     (bench, a, b)
@@ -70,7 +70,8 @@ fn downgrade_takes_away_and_never_adds() {
         ..reading("o")
     };
     let id = bench.open(a, &arguments).unwrap().state_id;
-    let mut downgrade = |access, deny, key| bench.open_downgrade(a, id, FILE, access, deny, key);
+    let mut downgrade =
+        |access, deny, key| bench.filer.open_downgrade(a, id, FILE, access, deny, key);
     let wrong_key = Some(ShareKey(6));
     assert_eq!(downgrade(ShareAccess::Read, ShareDeny::None, wrong_key), Err(Fault::Invalid));
     assert_eq!(downgrade(ShareAccess::Read, ShareDeny::Write, Some(ShareKey(5))), Ok(()));
@@ -85,7 +86,10 @@ fn downgrade_takes_away_and_never_adds() {
     assert_eq!(bench.check_io(a, id, FILE, IoKind::Write), Err(Fault::OpenLacksAccess));
     let keyed = OpenArguments { key: wrong_key, ..reading("o") };
     assert_eq!(bench.open(b, &keyed), Err(Fault::KeyMismatch));
-    assert_eq!(bench.open_downgrade(a, id, FILE, ShareAccess::Read, ShareDeny::None, None), Ok(()));
+    assert_eq!(
+        bench.filer.open_downgrade(a, id, FILE, ShareAccess::Read, ShareDeny::None, None),
+        Ok(())
+    );
     assert!(bench.open(b, &keyed).is_ok());
 }
 
@@ -133,7 +137,7 @@ fn state_ids_say_why_they_are_refused() {
     restarted.filer = Filer::new(FilerConfig::default(), 0x123456).unwrap();
     let a = restarted.session("a");
     assert_eq!(read(&mut restarted, a, id, FILE), Err(Fault::StaleState));
-    let unknown = restarted.channel();
+    let unknown = ClientKey::NOBODY;
     assert_eq!(read(&mut restarted, unknown, id, FILE), Err(Fault::NoClient));
     // Nobody's state is asked for.
     assert_eq!(read(&mut restarted, unknown, StateId::ANONYMOUS, FILE), Ok(()));
@@ -185,7 +189,7 @@ fn unlinked_files_live_until_the_last_close_or_a_link() {
     bench.open(a, &unlinked(1)).unwrap();
     bench.open(a, &unlinked(2)).unwrap();
     bench.filer.file_linked(FileKey(2));
-    let mut released = bench.drop_channel(a);
+    let mut released = bench.lose(a);
     released.sort_by_key(|closed| closed.file);
     let deleted: Vec<_> = released.iter().map(|closed| (closed.file.0, closed.delete)).collect();
     assert_eq!(deleted, [(1, true), (2, false)]);
@@ -210,45 +214,85 @@ fn opens_are_limited_per_client_and_in_all() {
 #[test]
 fn opens_belong_to_the_client_and_end_with_its_last_session() {
     let (mut bench, a, b) = bench();
-    let sibling = bench.channel();
-    bench.connect(sibling, "a", 1);
-    bench.authenticate(sibling).unwrap();
+    let sibling = bench.enter("a").unwrap();
+    assert_eq!(sibling, a);
     let id = bench.open(a, &reading("o")).unwrap().state_id;
     assert_eq!(bench.check_io(sibling, id, FILE, IoKind::Read), Ok(()));
-    assert_eq!(bench.drop_channel(a), []);
+    assert_eq!(bench.lose(a), []);
     let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
-    assert_eq!(bench.drop_channel(sibling), [closed]);
-    assert_eq!(bench.drop_channel(sibling), []);
-    bench.drop_channel(b);
+    assert_eq!(bench.lose(sibling), [closed]);
+    assert_eq!(bench.lose(sibling), []);
+    bench.lose(b);
     bench.assert_empty();
 }
 
 #[test]
 fn a_lease_can_outlive_the_connection() {
-    let config = FilerConfig {
-        keep_state_after_loss: true,
-        lease: Duration::from_secs(30),
-        ..FilerConfig::default()
-    };
+    let config = FilerConfig { lease: Duration::from_secs(30), ..FilerConfig::default() };
     let mut bench = Bench::new(config);
+    bench.is_kept = true;
     let first = bench.session("a");
-    let (_, client_id) = bench.filer.ids(first).unwrap();
+    let client_id = bench.id(first);
     let id = bench.open(first, &reading("o")).unwrap().state_id;
-    assert_eq!(bench.drop_channel(first), []);
+    assert_eq!(bench.lose(first), []);
     // Back in time: same client id, same open.
     let second = bench.session("a");
-    assert_eq!(bench.filer.ids(second).map(|ids| ids.1), Some(client_id));
-    assert_eq!(bench.filer.on_tick(LATER).released, []);
+    assert_eq!(bench.id(second), client_id);
+    assert_eq!(bench.filer.on_tick(LATER), []);
     assert_eq!(bench.check_io(second, id, FILE, IoKind::Read), Ok(()));
     // Too late: gone, and the id tells.
-    bench.drop_channel(second);
-    assert_eq!(bench.filer.on_tick(Moment(29_999_999_999)).released, []);
+    bench.lose(second);
+    assert_eq!(bench.filer.on_tick(Moment(29_999_999_999)), []);
     let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
-    assert_eq!(bench.filer.on_tick(Moment(30_000_000_000)).released, [closed]);
+    assert_eq!(bench.filer.on_tick(Moment(30_000_000_000)), [closed]);
     let third = bench.session("a");
-    assert_ne!(bench.filer.ids(third).map(|ids| ids.1), Some(client_id));
+    assert_ne!(bench.id(third), client_id);
+    assert_eq!(bench.check_io(second, id, FILE, IoKind::Read), Err(Fault::NoClient));
     // An orderly end keeps nothing.
     bench.open(third, &reading("o")).unwrap();
-    assert_eq!(bench.filer.channel_closed(third, ChannelEnd::Orderly, Moment(0)).len(), 1);
+    assert_eq!(bench.filer.client_leave(third, Leaving::Orderly, Moment(0)).len(), 1);
     bench.assert_empty();
+}
+
+#[test]
+fn a_key_names_nobody_once_its_life_is_over() {
+    let mut bench = Bench::new(FilerConfig::default());
+    let old = bench.session("a");
+    let id = bench.open(old, &reading("o")).unwrap().state_id;
+    // The next life has no say before it asks for something.
+    let new = bench.enter_again("a", 2).unwrap();
+    assert_eq!(bench.check_io(old, id, FILE, IoKind::Read), Ok(()));
+    let begun = bench.filer.client_begin(new, Moment(0));
+    assert_eq!(begun, Begun { before: Some(old), is_refused: false });
+    let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
+    assert_eq!(bench.filer.take_released(), [closed]);
+    // Whoever is next takes the place, and the old key does not lead there.
+    let next = bench.session("b");
+    assert_eq!(bench.open(old, &reading("o")), Err(Fault::NoClient));
+    assert_eq!(bench.check_io(old, id, FILE, IoKind::Read), Err(Fault::NoClient));
+    let id = bench.open(next, &reading("o")).unwrap().state_id;
+    assert_eq!(bench.close(old, id, FILE), Err(Fault::NoClient));
+    assert_eq!(bench.lose(old), []);
+    assert_eq!(bench.filer.counters().client_restarts, 1);
+}
+
+#[test]
+fn a_name_belongs_to_one_principal_and_a_lost_state_is_told() {
+    let mut bench = Bench::new(FilerConfig::default());
+    bench.session("a");
+    let other = Principal::User("eve".into());
+    let entering = Entering {
+        id: ClientId(7),
+        name: b"a",
+        verifier: Verifier([2; 8]),
+        principal: &other,
+        holder: Holder::Elsewhere,
+        expects_record: false,
+    };
+    assert_eq!(bench.filer.client_enter(&entering), Err(NotEntered::NameTaken));
+    let lost = Entering { name: b"b", expects_record: true, ..entering };
+    assert_eq!(bench.filer.client_enter(&lost), Err(NotEntered::StateLost));
+    let told =
+        Entering { principal: &Principal::Anonymous, verifier: Verifier([1; 8]), ..entering };
+    assert_eq!(bench.filer.client_enter(&told), Err(NotEntered::StateLost));
 }

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use dafs_dat::{Domain, EndpointConfig, Inbox, Peer, PendingId, ServingInterface};
-use dafs_filer::{
-    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, Filer, Party, PeerIdentity,
+use dafs_filer::{Filer, Party};
+use dafs_sessions::{
+    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, PeerIdentity, Sessions,
 };
 use dafs_types::{Credentials, Moment, NoSuchId, limits};
 use dafs_wire::ConnectData;
@@ -26,6 +27,7 @@ const REFUSED: &[u8] = b"refused";
 pub(crate) struct Ways<'r> {
     pub interface: &'r mut ServingInterface,
     pub filer: &'r mut Filer,
+    pub sessions: &'r mut Sessions,
     pub channels: &'r mut Channels,
 }
 
@@ -74,7 +76,7 @@ impl Entrance {
             client_session: data.client_session,
             kind: ChannelKind::from_number(data.channel as u32).unwrap_or(ChannelKind::Operation),
         };
-        let id = match ways.filer.channel_opened_by(holder, identity, description, now) {
+        let id = match ways.sessions.channel_opened_by(holder, identity, description, now) {
             Ok(id) => id,
             Err(refusal) => {
                 if self.may_tell(holder, now) {
@@ -83,12 +85,12 @@ impl Entrance {
                 return false;
             }
         };
-        for displaced in ways.filer.take_displaced() {
+        for displaced in ways.sessions.take_displaced() {
             self.displace(ways.channels, displaced, now);
         }
         let is_in = self.accept(ways, pending, id, facts);
         if !is_in {
-            ways.filer.channel_closed(id, ChannelEnd::Lost, now);
+            ways.sessions.channel_closed(ways.filer, id, ChannelEnd::Lost, now);
         }
         is_in
     }
@@ -113,7 +115,7 @@ impl Entrance {
         peer: PeerFacts,
     ) -> bool {
         // One for each credit, one for the message in hand, and those to spare.
-        let slots = ways.filer.config().credits_session_max + 1 + RECEIVES_SPARE;
+        let slots = ways.sessions.config().credits.session_max + 1 + RECEIVES_SPARE;
         let request_bytes = self.request_bytes(peer.is_local);
         let Ok(inbox) = Inbox::new(ways.interface, Domain(0), slots, request_bytes) else {
             return false;

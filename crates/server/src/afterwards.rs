@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::ServingInterface;
-use dafs_filer::{ClientKey, FileKey, Filer, KeptSession, RequestName};
+use dafs_filer::{ClientKey, FileKey};
+use dafs_sessions::{KeptSession, RequestName, Sessions};
 use dafs_store::Store;
 use dafs_types::{FileHandle, Moment, StateId, Status};
 use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
@@ -148,10 +149,10 @@ impl Afterwards {
 
     /// Keeps what is to be kept.
     #[inline]
-    pub fn keep_up(&mut self, filer: &mut Filer) {
+    pub fn keep_up(&mut self, sessions: &mut Sessions) {
         // Where it is: a copy would wait for what was stored just now.
         if let Some(keeping) = &self.keeping {
-            keeping.keep(filer);
+            keeping.keep(sessions);
             self.keeping = None;
         }
     }
@@ -164,9 +165,9 @@ impl Afterwards {
 
     /// Has a result kept once the answers are out; one that waits already is kept now.
     #[inline]
-    pub fn keep(&mut self, keeping: Keeping, filer: &mut Filer) {
+    pub fn keep(&mut self, keeping: Keeping, sessions: &mut Sessions) {
         if let Some(before) = &self.keeping {
-            before.keep(filer);
+            before.keep(sessions);
         }
         self.keeping = Some(keeping);
     }
@@ -182,20 +183,20 @@ impl Keeping {
     }
 
     #[inline]
-    pub fn keep(&self, filer: &mut Filer) {
-        filer.keep_whole(self.session, self.request, Status::Ok, &self.octets);
+    pub fn keep(&self, sessions: &mut Sessions) {
+        sessions.keep_whole(self.session, self.request, Status::Ok, &self.octets);
     }
 }
 
 /// A WRITE whose result was to be kept afterwards is not over at once: it is under way from here
 /// on, as any request is.
 #[inline]
-pub(crate) fn keep_begun(filer: &mut Filer, answer: ReplyTo) -> ReplyTo {
+pub(crate) fn keep_begun(sessions: &mut Sessions, answer: ReplyTo) -> ReplyTo {
     let session = answer.kept_later();
     if !session.is_some() {
         return answer;
     }
-    filer.begin_request(session, name_of_write(answer));
+    sessions.begin_request(session, name_of_write(answer));
     let mut answer = answer;
     answer.keep_in(session);
     answer

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{ChannelKind, WaiterId};
+use dafs_filer::WaiterId;
+use dafs_sessions::ChannelKind;
 use dafs_types::{ClientId, FileHandle, SequenceNumber, StateId, StreamId, limits};
 use dafs_wire::ResponseHeader;
 use dafs_wire::messages::{AuthResult, Completion, ConnectBind, ConnectBindResult};

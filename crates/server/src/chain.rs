@@ -34,7 +34,7 @@
 use std::collections::VecDeque;
 
 use dafs_dat::EndpointId;
-use dafs_filer::KeptSession;
+use dafs_sessions::KeptSession;
 use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
 use dafs_wire::{ChainFlags, HEADER_BYTES, Procedure, RequestHeader, Response};
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_dat::{EndpointId, Inbox, ServingInterface};
-use dafs_filer::{ChannelId, FenceKey, Filer, Holder, Party};
+use dafs_filer::{FenceKey, Holder, Party};
+use dafs_sessions::{ChannelId, Sessions};
 use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
@@ -66,8 +67,8 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Takes over who it is by now. To be called whenever that may have changed.
-    pub fn know(&mut self, filer: &Filer) {
-        self.party = filer.party_of(self.id);
+    pub fn know(&mut self, sessions: &Sessions) {
+        self.party = sessions.party_of(self.id);
     }
 
     /// Posts the receives that are owed.
@@ -163,8 +164,8 @@ impl Channels {
     }
 
     /// All take over who they are by now.
-    pub fn know_all(&mut self, filer: &Filer) {
-        self.slots.iter_mut().flatten().for_each(|channel| channel.know(filer));
+    pub fn know_all(&mut self, sessions: &Sessions) {
+        self.slots.iter_mut().flatten().for_each(|channel| channel.know(sessions));
     }
 
     /// Every connection.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dafs_dat::{Address, AddressError, TlsServer, WaitPolicy};
 use dafs_filer::FilerConfig;
+use dafs_sessions::{AuthPolicy, CreditPolicy, MessageLimits, SessionConfig};
 use dafs_store::cache::CacheConfig;
 
 use crate::authorize::AccessRules;
@@ -19,8 +20,11 @@ use crate::one_time::OneTimeUser;
 pub struct ServerConfig {
     /// Where to listen, over any transports.
     pub listen: Vec<Address>,
-    /// Sessions, credits, opens.
+    /// What clients hold: opens, locks, delegations. [`FilerConfig::clients_kept_max`] is always
+    /// [`SessionConfig::channels_max`].
     pub filer: FilerConfig,
+    /// Connections, logins, credits, batches.
+    pub sessions: SessionConfig,
     /// The data cache.
     pub cache: CacheConfig,
     /// Threads for what may block: disk reads, syncs, password checks.
@@ -57,7 +61,7 @@ pub struct ServerConfig {
     #[doc(hidden)]
     pub defect: Option<Defect>,
     /// How long a connection may take to stand; then it has as long as
-    /// [`FilerConfig::authentication_timeout`] to authenticate.
+    /// [`AuthPolicy::timeout`] to authenticate.
     pub connect_timeout: Duration,
 }
 
@@ -66,18 +70,21 @@ impl Default for ServerConfig {
         let memory_bytes = physical_memory_bytes();
         Self {
             listen: Vec::new(),
-            filer: FilerConfig {
+            filer: FilerConfig::default(),
+            sessions: SessionConfig {
                 channels_max: 2048,
                 unauthenticated_max: 1024,
-                credits_budget: 64 * 1024,
-                credits_initial: 16,
-                request_bytes_default: REQUEST_BYTES,
-                request_bytes_max: REQUEST_BYTES,
-                response_bytes_default: RESPONSE_BYTES,
-                response_bytes_max: RESPONSE_BYTES,
+                credits: CreditPolicy { budget: 64 * 1024, initial: 16, ..CreditPolicy::default() },
+                messages: MessageLimits {
+                    request_bytes_default: REQUEST_BYTES,
+                    request_bytes_max: REQUEST_BYTES,
+                    response_bytes_default: RESPONSE_BYTES,
+                    response_bytes_max: RESPONSE_BYTES,
+                    ..MessageLimits::default()
+                },
                 // Loopback is no proof, either.
-                anonymous: None,
-                ..FilerConfig::default()
+                authentication: AuthPolicy { anonymous: None, ..AuthPolicy::default() },
+                ..SessionConfig::default()
             },
             cache: CacheConfig {
                 arena_bytes: usize::try_from(memory_bytes / 4).unwrap_or(1 << 30),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{CredentialLookup, CredentialName};
+use dafs_sessions::{CredentialLookup, CredentialName};
 use dafs_types::Credentials;
 
 use crate::gss::Kerberos;

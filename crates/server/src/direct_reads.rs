@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::{FencedObject, Filer, OperationId, Party, Principal, RunningRequest};
+use dafs_sessions::Sessions;
 use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{ClientId, Credentials, FileHandle, Moment, StateId, Status};
 
@@ -132,16 +133,16 @@ impl Reader {
     ///
     /// # Errors
     /// NOTSUPP where no file is handed over to this session.
-    pub fn of(channels: &Channels, filer: &Filer, to: ReplyTo) -> Result<Self, Status> {
+    pub fn of(channels: &Channels, sessions: &Sessions, to: ReplyTo) -> Result<Self, Status> {
         let channel = channels.get(to.endpoint).ok_or(Status::BadSession)?;
         let is_shared_memory = channel.peer.transport == TransportKind::SharedMemory;
         let user = channel.peer.uid.filter(|_| is_shared_memory && !to.is_acting);
         let user = user.ok_or(Status::NotSupp)?;
-        if filer.principal(channel.id) != Some(&Principal::LocalUser(user)) {
+        if sessions.principal(channel.id) != Some(&Principal::LocalUser(user)) {
             return Err(Status::NotSupp);
         }
         let (endpoint, party, who) = (to.endpoint, channel.party, channel.who.clone());
-        let credentials = filer.credentials(channel.id).ok_or(Status::NotAuthenticated)?.clone();
+        let credentials = sessions.credentials(channel.id).ok_or(Status::NotAuthenticated)?.clone();
         Ok(Self { endpoint, party, who, credentials, user })
     }
 }

@@ -53,7 +53,7 @@ impl Entrance {
             kerberos,
             whole_view: View::whole(store.clone()),
             views: Vec::new(),
-            request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),
+            request_bytes: config.sessions.messages.request_bytes_max.max(CONNECT_BYTES),
             crc: config.crc,
             logins: Logins::default(),
             entropy,

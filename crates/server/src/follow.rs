@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use dafs_filer::Filer;
+use dafs_sessions::Sessions;
 use dafs_types::{SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::Procedure;
 
@@ -137,7 +137,7 @@ impl Follower {
 /// Tells everybody who follows of a request that took so many nanoseconds.
 pub(crate) fn tell(
     followers: &mut Vec<Follower>,
-    filer: &Filer,
+    sessions: &Sessions,
     channel: &Channel,
     answer: ReplyTo,
     outcome: (Status, u32, u64),
@@ -147,7 +147,7 @@ pub(crate) fn tell(
         procedure: answer.reading.procedure(),
         status,
         analyzer: answer.analyzer,
-        session: filer.ids(channel.id).map(|(session, _)| session),
+        session: sessions.ids(channel.id).map(|(session, _)| session),
         transport: channel.peer.transport,
         stream: answer.stream,
         sequence: answer.sequence,

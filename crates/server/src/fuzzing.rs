@@ -319,7 +319,7 @@ impl Scene {
         config.cache.arena_bytes = 4 << 20;
         config.cache.dirty_bytes_max = 1 << 20;
         config.cache.file_count_max = 100;
-        config.filer.anonymous = Some(Credentials::superuser());
+        config.sessions.authentication.anonymous = Some(Credentials::superuser());
         Self { server: Server::new(&config, store).expect("a server") }
     }
 }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use dafs_dat::Waker;
+use dafs_filer::FenceCounters;
 use dafs_filer::locks::{LockCondition, LockCounters, LockMode};
-use dafs_filer::{FenceCounters, SessionView};
+use dafs_sessions::SessionView;
 use dafs_types::{ClientId, FileHandle};
 
 use crate::authorize::TransportKind;

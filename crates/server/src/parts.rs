@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
-use dafs_filer::{ChannelEnd, ChannelId, Party};
+use dafs_filer::Party;
 use dafs_ops::LockSpan;
+use dafs_sessions::{ChannelEnd, ChannelId};
 use dafs_types::{Credentials, Status};
 
 use crate::back::BackRequest;
@@ -51,7 +52,7 @@ impl Reactor {
     pub(crate) fn who(&self, answer: ReplyTo) -> Arc<Asker> {
         match self.channels.get(answer.endpoint) {
             Some(channel) if !answer.is_acting => channel.who.clone(),
-            Some(channel) => match self.filer.acting_for(channel.id, answer.stream) {
+            Some(channel) => match self.sessions.acting_for(channel.id, answer.stream) {
                 Some(other) => Arc::new(channel.who.acting_for(other)),
                 None => Arc::new(channel.who.acting_for(&Credentials::nobody())),
             },
@@ -142,7 +143,9 @@ impl Reactor {
         if let Some(channel) = self.channels.remove(endpoint) {
             let end =
                 if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
-            for closed in self.filer.channel_closed(channel.id, end, self.life.now()) {
+            for closed in
+                self.sessions.channel_closed(&mut self.filer, channel.id, end, self.life.now())
+            {
                 self.files().release_open(&closed);
             }
             self.interface.deregister(channel.inbox.key());
@@ -157,7 +160,7 @@ impl Reactor {
             self.drop_waiting(endpoint, channel.party.fence);
             self.loans.files().end_of(&mut self.filer, endpoint);
             self.files().act_on_locks();
-            for orphan in self.filer.take_orphans() {
+            for orphan in self.sessions.take_orphans() {
                 self.give_up_channel(orphan);
             }
         }

@@ -13,6 +13,7 @@ use dafs_dat::{
 };
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
+use dafs_sessions::{SessionConfig, Sessions};
 use dafs_store::Store;
 use dafs_store::cache::Cache;
 use dafs_types::names::shown;
@@ -50,6 +51,7 @@ use crate::writes::Writes;
 pub(crate) struct Reactor {
     pub(crate) interface: ServingInterface,
     pub(crate) filer: Filer,
+    pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
     /// The store as it is. Clients enter it by their views ([`crate::caller::Asker`]).
     pub(crate) whole_store: Arc<dyn Store>,
@@ -97,12 +99,14 @@ impl Reactor {
         let passwords = Arc::new(read_passwords(config)?);
         let kerberos = start_kerberos(config, &passwords)?;
         check_access(&config.access, &*store)?;
-        let filer_config = filer_config(config, kerberos.as_deref(), passwords.is_empty());
-        let batches = Batches::new(filer_config.batch)?;
-        let mut filer = Filer::new(filer_config, boot)?;
+        let session_config = session_config(config, kerberos.as_deref(), passwords.is_empty());
+        let batches = Batches::new(session_config.batch)?;
+        let mut filer = Filer::new(filer_config(config), boot)?;
+        let mut sessions = Sessions::new(session_config, boot)?;
         let ledger = match &config.journal {
             Some(journal) => {
-                let mut ledger = recovery::open(journal, &store, &mut filer, entropy.as_mut())?;
+                let both = (&mut filer, &mut sessions);
+                let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
                 ledger.prepare(boot, config.defect);
                 Some(ledger)
             }
@@ -119,6 +123,7 @@ impl Reactor {
         let reactor = Self {
             interface,
             filer,
+            sessions,
             cache,
             entrance: Entrance::new(config, &store, passwords, kerberos, entropy),
             whole_store: store,
@@ -255,7 +260,7 @@ impl Reactor {
     pub(crate) fn follow_up(&mut self) {
         if self.afterwards.is_any() {
             self.close_up();
-            self.afterwards.keep_up(&mut self.filer);
+            self.afterwards.keep_up(&mut self.sessions);
         }
     }
 
@@ -270,7 +275,7 @@ impl Reactor {
     /// A request to write that is not over at once is under way from here on.
     #[inline]
     pub(crate) fn keep_begun(&mut self, to: ReplyTo) -> ReplyTo {
-        keep_begun(&mut self.filer, to)
+        keep_begun(&mut self.sessions, to)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -280,9 +285,13 @@ impl Reactor {
             // Those are taken first.
             Event::Completion(_) => {}
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
-                let Self { entrance, interface, filer, channels, life, .. } = self;
+                let Self { entrance, interface, filer, sessions, channels, life, .. } = self;
                 let coming = Coming { pending, peer: &peer, private_data: &private_data };
-                entrance.admit(&mut Ways { interface, filer, channels }, &coming, life.now());
+                entrance.admit(
+                    &mut Ways { interface, filer, sessions, channels },
+                    &coming,
+                    life.now(),
+                );
             }
             Event::Established { .. } => {}
             Event::Rejected { endpoint, .. } => self.interface.release(endpoint),
@@ -344,6 +353,7 @@ impl Reactor {
         if self.meter.is_looked_at() {
             let shown = Shown {
                 filer: &self.filer,
+                sessions: &self.sessions,
                 channels: &self.channels,
                 opened: &self.opened,
                 ledger: self.ledger.as_ref(),
@@ -374,6 +384,7 @@ impl Reactor {
             loans: self.loans.count(),
             open_files: self.opened.file_count(),
             filer: self.filer.counters(),
+            sessions: self.sessions.counters(),
             delegations: self.filer.delegation_counters(),
             held_requests: self.waiting.held_count(),
             cache: self.cache.stats(),
@@ -395,29 +406,37 @@ impl Reactor {
     }
 }
 
-/// The limits, with what follows from the rest of the configuration.
-fn filer_config(
-    config: &ServerConfig,
-    kerberos: Option<&Kerberos>,
-    is_without_users: bool,
-) -> FilerConfig {
+/// The limits of what clients hold, with what follows from the rest of the configuration.
+fn filer_config(config: &ServerConfig) -> FilerConfig {
     let mut filer = config.filer.clone();
+    filer.clients_kept_max = config.sessions.channels_max;
     // Without stable storage nothing can be promised to outlive a server.
     filer.locks.persistent = config.journal.is_some();
-    filer.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
     if config.journal.is_some() {
         filer.locks.auto_recovery = AutoRecovery::Ranges;
     }
-    // A password that nobody can have is not asked for: checking it would cost the same.
-    filer.text_authentication &= !is_without_users;
-    let has_kerberos = kerberos.is_some();
-    filer.gss_authentication = has_kerberos;
-    filer.credentials.gss_names = has_kerberos;
-    filer.credentials.is_served = !config.access.trusted.is_empty();
-    if let Some(kerberos) = kerberos {
-        filer.request_bytes_max = filer.request_bytes_max.max(kerberos.request_bytes_max());
-    }
     filer
+}
+
+/// The limits of sessions, as above.
+fn session_config(
+    config: &ServerConfig,
+    kerberos: Option<&Kerberos>,
+    is_without_users: bool,
+) -> SessionConfig {
+    let mut sessions = config.sessions.clone();
+    sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
+    // A password that nobody can have is not asked for: checking it would cost the same.
+    sessions.authentication.text &= !is_without_users;
+    let has_kerberos = kerberos.is_some();
+    sessions.authentication.gss = has_kerberos;
+    sessions.credentials.gss_names = has_kerberos;
+    sessions.credentials.is_served = !config.access.trusted.is_empty();
+    if let Some(kerberos) = kerberos {
+        let bytes_max = &mut sessions.messages.request_bytes_max;
+        *bytes_max = (*bytes_max).max(kerberos.request_bytes_max());
+    }
+    sessions
 }
 
 fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {

@@ -1,7 +1,7 @@
 //! Where a reply goes, and by what names a request is known while it is served.
 
 use dafs_dat::EndpointId;
-use dafs_filer::KeptSession;
+use dafs_sessions::KeptSession;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 

@@ -4,8 +4,8 @@
 //! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
-use dafs_filer::Filer;
 use dafs_journal::RecordNumber;
+use dafs_sessions::Sessions;
 use dafs_types::Status;
 use dafs_wire::{
     ByteOrder, EncodeError, HEADER_BYTES, Response, ResponseHeader, TRANSFER_ANSWER_BYTES,
@@ -153,7 +153,7 @@ impl Reactor {
     pub(crate) fn refuse_version(&mut self, answer: ReplyTo, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
-        let books = (&mut self.filer, &mut self.meter);
+        let books = (&mut self.sessions, &mut self.meter);
         let mut header = grant(books, channel, answer, status, Moved::Nothing);
         header.version = version;
         let mut message = [0; RESPONSE_HEAD_BYTES];
@@ -187,7 +187,7 @@ impl Reactor {
         let header = match told.may_wait(answer) {
             true => blank(answer, told.status, NO_TARGET),
             false => {
-                let books = (&mut self.filer, &mut self.meter);
+                let books = (&mut self.sessions, &mut self.meter);
                 grant(books, channel, answer, told.status, Moved::by(response))
             }
         };
@@ -208,7 +208,7 @@ impl Reactor {
         if header.target_credits != NO_TARGET {
             return self.send(answer.endpoint, message);
         }
-        let books = (&mut self.filer, &mut self.meter);
+        let books = (&mut self.sessions, &mut self.meter);
         let granted = grant(books, channel, answer, header.status, Moved::Nothing);
         let mut message = message.to_vec();
         ResponseHeader::set_target_credits(order, granted.target_credits, &mut message);
@@ -318,25 +318,25 @@ impl Reactor {
 /// Takes the grant that goes along with an answer; its receives are posted once that is out.
 #[inline]
 fn grant(
-    (filer, meter): (&mut Filer, &mut Meter),
+    (sessions, meter): (&mut Sessions, &mut Meter),
     channel: &mut Channel,
     answer: ReplyTo,
     status: Status,
     moved: Moved,
 ) -> ResponseHeader {
-    let header = grant_credits(filer, channel, answer, status);
-    count((filer, meter), channel, answer, status, moved);
+    let header = grant_credits(sessions, channel, answer, status);
+    count((sessions, meter), channel, answer, status, moved);
     header
 }
 
 #[inline]
 fn grant_credits(
-    filer: &mut Filer,
+    sessions: &mut Sessions,
     channel: &mut Channel,
     answer: ReplyTo,
     status: Status,
 ) -> ResponseHeader {
-    let grant = filer.finish(channel.id, answer.stream);
+    let grant = sessions.finish(channel.id, answer.stream);
     channel.receives_due += grant.receives_to_post;
     blank(answer, status, grant.target_nreq)
 }
@@ -344,7 +344,7 @@ fn grant_credits(
 /// Counts a request that is answered.
 #[inline]
 pub(crate) fn count(
-    (filer, meter): (&mut Filer, &mut Meter),
+    (sessions, meter): (&mut Sessions, &mut Meter),
     channel: &mut Channel,
     answer: ReplyTo,
     status: Status,
@@ -353,7 +353,7 @@ pub(crate) fn count(
     meter.add(answer.reading, moved, &mut channel.traffic);
     if let Some(taken) = meter.complete(answer.reading, status, &mut channel.traffic) {
         let outcome = (status, moved.length(), taken);
-        follow::tell(&mut meter.followers, filer, channel, answer, outcome);
+        follow::tell(&mut meter.followers, sessions, channel, answer, outcome);
     }
 }
 
@@ -361,13 +361,13 @@ pub(crate) fn count(
 /// is to be counted once it is out.
 #[inline]
 pub(crate) fn take_grant(
-    filer: &mut Filer,
+    sessions: &mut Sessions,
     channel: &mut Channel,
     answer: ReplyTo,
     message: &mut [u8],
 ) {
     let order = channel.order.unwrap_or(ByteOrder::NATIVE);
-    let granted = grant_credits(filer, channel, answer, Status::Ok);
+    let granted = grant_credits(sessions, channel, answer, Status::Ok);
     ResponseHeader::set_target_credits(order, granted.target_credits, message);
 }
 

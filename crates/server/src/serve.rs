@@ -4,7 +4,7 @@
 //! nothing but where its answer goes.
 
 use dafs_dat::{EndpointId, InboxSlot};
-use dafs_filer::{
+use dafs_sessions::{
     Admitted, ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
 };
 use dafs_types::{CredHandle, Status};
@@ -66,7 +66,7 @@ impl Reactor {
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
-        let admitted = match self.filer.admit(id, &head, self.life.now()) {
+        let admitted = match self.sessions.admit(&mut self.filer, id, &head, self.life.now()) {
             Ok(admitted) if !is_damaged => admitted,
             Ok(_) => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
@@ -123,7 +123,7 @@ impl Reactor {
     fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
         self.succeed();
         self.know(answer.endpoint);
-        self.filer.doubt_chain(id);
+        self.sessions.doubt_chain(id);
         self.end_open_chain(answer.endpoint);
         self.fail(answer, Status::Chksum);
     }
@@ -153,7 +153,7 @@ impl Reactor {
                     let is_append =
                         matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
                     answer.logged = is_append && self.ledger.is_some();
-                    self.filer.begin_request(kept, name_of(header));
+                    self.sessions.begin_request(kept, name_of(header));
                 }
                 if !is_plain
                     && (translate::is_operation(request)
@@ -380,7 +380,7 @@ fn head_of(header: &RequestHeader) -> RequestHead {
         stream: header.stream,
         sequence: header.sequence,
         desired_nreq: header.desired_credits,
-        chain_flags: dafs_filer::ChainFlags(header.chain_flags.0),
+        chain_flags: dafs_sessions::ChainFlags(header.chain_flags.0),
         procedure: header.procedure,
         cred_handle: header.credentials,
         class: RequestClass::of(header.procedure),
@@ -390,7 +390,7 @@ fn head_of(header: &RequestHeader) -> RequestHead {
 fn head_of_damaged(header: &RequestHeader) -> RequestHead {
     RequestHead {
         desired_nreq: 0,
-        chain_flags: dafs_filer::ChainFlags::default(),
+        chain_flags: dafs_sessions::ChainFlags::default(),
         cred_handle: CredHandle::default(),
         class: RequestClass::Ordinary,
         ..head_of(header)

@@ -38,7 +38,7 @@ impl Server {
         let system = |what| move |source| ServerError::System { what, source };
         let interface = ServingInterface::serving(InterfaceConfig {
             wait: config.wait,
-            endpoints_max: config.filer.channels_max as usize + 64,
+            endpoints_max: config.sessions.channels_max as usize + 64,
             connect_timeout: config.connect_timeout,
             tls: config.tls.clone(),
             ..InterfaceConfig::default()

@@ -8,8 +8,9 @@ mod tokens;
 
 use std::time::Duration;
 
-use dafs_filer::{AuthRequest, ConnectResults, Negotiated, Principal};
+use dafs_filer::Principal;
 use dafs_gss::{Acceptor, Context};
+use dafs_sessions::{AuthRequest, ConnectResults, Negotiated};
 use dafs_types::{AuthType, Credentials, SessionId, Status};
 use dafs_wire::messages::{AuthRequest as WireAuth, AuthResult, GssProcedure, SessionOptions};
 

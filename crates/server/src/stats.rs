@@ -1,6 +1,7 @@
 //! What a server counts.
 
 use dafs_filer::{Counters, DelegationCounters};
+use dafs_sessions::SessionCounters;
 use dafs_store::cache::CacheStats;
 
 /// Present amounts and counters.
@@ -34,8 +35,10 @@ pub struct ServerStats {
     pub loans: usize,
     /// Open files now, as the store sees them.
     pub open_files: usize,
-    /// Sessions, clients and opens.
+    /// Clients and opens.
     pub filer: Counters,
+    /// Sessions and their credits.
+    pub sessions: SessionCounters,
     /// Delegations, and what waited for them.
     pub delegations: DelegationCounters,
     /// Requests that wait for delegations now.

@@ -101,8 +101,8 @@ impl Reactor {
         {
             self.give_up(endpoint);
         }
-        let actions = self.filer.on_tick(self.life.now());
-        self.channels.know_all(&self.filer);
+        let actions = self.sessions.on_tick(&mut self.filer, self.life.now());
+        self.channels.know_all(&self.sessions);
         for (id, reason) in actions.close {
             tracing::info!(?reason, "closing a channel");
             self.give_up_channel(id);

@@ -137,7 +137,7 @@ impl Reactor {
     fn check_placement(&self, answer: ReplyTo, placement: Placement) -> Result<(), Status> {
         let Placement::Padded { header_bytes } = placement else { return Ok(()) };
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
-        let negotiated = self.filer.negotiated(channel.id).ok_or(Status::BadSession)?;
+        let negotiated = self.sessions.negotiated(channel.id).ok_or(Status::BadSession)?;
         if negotiated.inline_write_header_size == header_bytes {
             Ok(())
         } else {

@@ -168,7 +168,7 @@ impl Scene {
         config.cache.arena_bytes = 4 << 20;
         config.cache.dirty_bytes_max = 1 << 20;
         config.cache.file_count_max = 100;
-        config.filer.anonymous = Some(Credentials::superuser());
+        config.sessions.authentication.anonymous = Some(Credentials::superuser());
         config.filer.delegations.enabled = false;
         let interface = InterfaceConfig { wait, ..InterfaceConfig::default() };
         let interface = Interface::serving(interface).unwrap();

@@ -33,7 +33,7 @@ impl Served {
         };
         let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
         config.access.squash = Some(dafs_store::local::Squash::Nobody);
-        config.filer.anonymous = Some(
+        config.sessions.authentication.anonymous = Some(
             dafs_types::Credentials::plain(
                 rustix::process::getuid().as_raw(),
                 rustix::process::getgid().as_raw(),

@@ -114,13 +114,13 @@ impl Simulation {
         self.step_until("leaving", |simulation| simulation.actors.iter().all(Actor::is_away))?;
         self.step_until("what departed clients had", |simulation| {
             let Some(stats) = simulation.life.stats() else { return false };
-            let filer = stats.filer;
-            let of_clients = [filer.channels, filer.sessions, filer.clients, filer.opens];
+            let (filer, sessions) = (stats.filer, stats.sessions);
+            let of_clients = [sessions.channels, sessions.sessions, filer.clients, filer.opens];
             stats.channels == 0
                 && stats.parked_requests == 0
                 && of_clients == [0; 4]
                 && filer.files == 0
-                && filer.credits == 0
+                && sessions.credits == 0
                 && stats.open_files == 0
                 && stats.loans == 0
                 && stats.regions == ARENA

@@ -110,9 +110,9 @@ impl Plan {
     pub(crate) fn server(&self, random: &mut Random) -> ServerConfig {
         let listen = vec![Address::Sim(SERVER_NODE)];
         let mut config = ServerConfig { listen, ..ServerConfig::default() };
-        config.filer.anonymous = Some(root());
+        config.sessions.authentication.anonymous = Some(root());
         config.access.squash = Some(Squash::Nobody);
-        config.filer.credits_initial = 1 + (random.next_u64() % 12) as u16;
+        config.sessions.credits.initial = 1 + (random.next_u64() % 12) as u16;
         config.cache.arena_bytes = 2 << 20;
         config.cache.dirty_bytes_max = [64 << 10, 512 << 10][random.below(2)];
         config.cache.write_back_age = Duration::from_millis(1 + random.below(40) as u64);

@@ -4,12 +4,12 @@
 
 use std::time::SystemTime;
 
-use dafs_filer::LimitedBy;
 use dafs_filer::locks::{LockCondition, LockMode};
 use dafs_server::{
     FenceView, FileView, Histogram, Inspection, LockView, ProcedureNumbers, RequestRecord,
     SessionInspection, TransportNumbers, WaiterView,
 };
+use dafs_sessions::LimitedBy;
 use dafs_wire::Procedure;
 use serde_json::{Map, Value, json};
 

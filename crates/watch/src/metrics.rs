@@ -103,9 +103,10 @@ fn requests(families: &mut Families, found: &Inspection) {
 }
 
 fn sessions(families: &mut Families, found: &Inspection) {
-    let counters = &found.stats.filer;
+    let counters = &found.stats.sessions;
+    let clients = found.stats.filer.clients;
     families.gauge("dafs_sessions", "Sessions.").add(&[], found.sessions.len() as f64);
-    families.gauge("dafs_clients", "Clients that are known.").add(&[], f64::from(counters.clients));
+    families.gauge("dafs_clients", "Clients that are known.").add(&[], f64::from(clients));
     let mut limited: BTreeMap<&str, usize> = LIMITS.iter().map(|limit| (*limit, 0)).collect();
     for session in &found.sessions {
         *limited.entry(document::limit(session.view.credits.limited_by)).or_default() += 1;

@@ -242,7 +242,7 @@ const STRANGER: u32 = 4322;
 /// A server that takes remote clients for this user.
 fn serving(uid: u32) -> Fixture {
     let who = Credentials::plain(uid, uid).unwrap();
-    Fixture::with(|config| config.filer.anonymous = Some(who))
+    Fixture::with(|config| config.sessions.authentication.anonymous = Some(who))
 }
 
 #[test]

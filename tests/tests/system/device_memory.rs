@@ -67,7 +67,7 @@ impl World {
         let mut config = ServerConfig { listen, ..ServerConfig::default() };
         config.cache.arena_bytes = 16 << 20;
         config.cache.dirty_bytes_max = 4 << 20;
-        config.filer.anonymous = Some(me());
+        config.sessions.authentication.anonymous = Some(me());
         config.access.squash = Some(Squash::Nobody);
         let sim = Some(self.network.at(SERVER));
         let interface =

@@ -226,7 +226,7 @@ impl Fixture {
             ServerConfig { listen: places(directory.path(), 0), ..ServerConfig::default() };
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
-        config.filer.anonymous = Some(me());
+        config.sessions.authentication.anonymous = Some(me());
         config.access.squash = Some(Squash::Nobody);
         change(&mut config);
         let server = Server::new(&config, store).unwrap();

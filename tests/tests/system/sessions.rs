@@ -22,7 +22,7 @@ fn passwords_are_checked_and_give_their_identity() {
     for transport in transports() {
         let fixture = Fixture::with(|config| {
             config.password_file = Some(file.clone());
-            config.filer.anonymous = None;
+            config.sessions.authentication.anonymous = None;
         });
         let login = |password: &str| SessionOptions {
             login: Login::Password { user: "ann".into(), password: password.into() },

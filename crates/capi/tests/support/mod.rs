@@ -99,7 +99,7 @@ impl Served {
         passwords.set("ann", me.clone(), "ann's secret").unwrap();
         passwords.save(&path("passwords")).unwrap();
         config.password_file = Some(path("passwords"));
-        config.filer.anonymous = Some(me);
+        config.sessions.authentication.anonymous = Some(me);
         config.journal = Some(JournalConfig {
             shelf: Arc::new(DirectoryShelf::open(path("journal")).unwrap()),
             log: LogConfig::default(),

@@ -56,7 +56,7 @@ pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     };
     let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
     config.access.squash = Some(Squash::Nobody);
-    config.filer.anonymous = Some(
+    config.sessions.authentication.anonymous = Some(
         Credentials::plain(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
             .unwrap(),
     );

@@ -206,6 +206,16 @@ impl Client {
 }
 
 impl Principal {
+    /// Whether those who have proved to be this are one and the same, and have bounds.
+    #[must_use]
+    pub fn is_one(&self) -> bool {
+        match self {
+            Self::LocalUser(uid) => *uid != 0,
+            Self::User(_) | Self::Gss(_) => true,
+            Self::Anonymous => false,
+        }
+    }
+
     /// As octets, for comparing: equal octets mean equal principals.
     #[must_use]
     pub fn octets(&self) -> Box<[u8]> {

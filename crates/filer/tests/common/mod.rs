@@ -1,47 +1,10 @@
-//! What the tests share: a filer, its entropy, and clients that do as they should.
+//! What the tests share: a filer, and clients that do as they should.
 
 use dafs_filer::*;
 use dafs_ops::Fault;
 use dafs_types::*;
 
-/// Predictable "entropy".
-pub struct Counting(pub u64);
-
-impl Entropy for Counting {
-    fn next_u64(&mut self) -> u64 {
-        self.0 += 1;
-        self.0
-    }
-}
-
 pub const LATER: Moment = Moment(3_600_000_000_000);
-
-pub fn description(kind: ChannelKind) -> ChannelDescription {
-    ChannelDescription { client_instance: 1, client_session: 1, kind }
-}
-
-pub fn head(class: RequestClass, stream: u16) -> RequestHead {
-    RequestHead {
-        stream: StreamId(stream),
-        sequence: SequenceNumber(0),
-        desired_nreq: 0,
-        chain_flags: ChainFlags(0),
-        procedure: 132,
-        cred_handle: CredHandle(0),
-        class,
-    }
-}
-
-pub fn arguments(name: &str, life: u8) -> ConnectArguments<'_> {
-    ConnectArguments {
-        protocol_version: PROTOCOL_VERSION,
-        wanted: Negotiated::default(),
-        fence_id: "fence",
-        client_id_string: name.as_bytes(),
-        client_verifier: Verifier([life; 8]),
-        order: dafs_wire::ByteOrder::NATIVE,
-    }
-}
 
 pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArguments<'a> {
     OpenArguments::plain(FileKey(file), owner.as_bytes(), access)
@@ -49,119 +12,84 @@ pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArgum
 
 pub struct Bench {
     pub filer: Filer,
-    pub entropy: Counting,
+    /// What the clients hold outlives their sessions.
+    pub is_kept: bool,
+    last_id: u64,
 }
 
 impl Bench {
     pub fn new(config: FilerConfig) -> Self {
-        Self { filer: Filer::new(config, 0xabcdef).unwrap(), entropy: Counting(100) }
+        Self { filer: Filer::new(config, 0xabcdef).unwrap(), is_kept: false, last_id: 100 }
     }
 
-    pub fn channel(&mut self) -> ChannelId {
-        self.channel_from(PeerIdentity::Remote)
+    /// One more session of an anonymous client in its first life.
+    pub fn enter(&mut self, name: &str) -> Result<ClientKey, NotEntered> {
+        self.enter_again(name, 1)
     }
 
-    pub fn channel_from(&mut self, peer: PeerIdentity) -> ChannelId {
-        self.filer.channel_opened(peer, description(ChannelKind::Operation), Moment(0)).unwrap()
+    /// The same in some life of it.
+    pub fn enter_again(&mut self, name: &str, life: u8) -> Result<ClientKey, NotEntered> {
+        let verifier = Verifier([life; 8]);
+        let known = self.filer.id_of_life(name.as_bytes(), verifier);
+        self.last_id += 1;
+        self.filer.client_enter(&Entering {
+            id: known.unwrap_or(ClientId(self.last_id)),
+            name: name.as_bytes(),
+            verifier,
+            principal: &Principal::Anonymous,
+            holder: Holder::Elsewhere,
+            expects_record: known.is_some(),
+        })
     }
 
-    /// One request of this class on stream 0, and its response.
-    pub fn exchange(&mut self, channel: ChannelId, class: RequestClass) -> Result<(), Refusal> {
-        let outcome = self.filer.admit(channel, &head(class, 0), Moment(0));
-        if !matches!(outcome, Err(Refusal::Break(_))) {
-            self.filer.finish(channel, StreamId(0));
-        }
-        outcome.map(|_| ())
+    /// A session of a client that lives.
+    pub fn session(&mut self, name: &str) -> ClientKey {
+        let client = self.enter(name).unwrap();
+        assert!(!self.filer.client_begin(client, Moment(0)).is_refused);
+        client
     }
 
-    pub fn connect(&mut self, channel: ChannelId, name: &str, life: u8) -> ConnectResults {
-        self.filer.admit(channel, &head(RequestClass::Connect, 0), Moment(0)).unwrap();
-        let results =
-            self.filer.connect(channel, &arguments(name, life), &mut self.entropy).unwrap();
-        self.filer.finish(channel, StreamId(0));
-        results
+    pub fn id(&self, client: ClientKey) -> Option<ClientId> {
+        self.filer.client_view(client).map(|view| view.id)
     }
 
-    pub fn authenticate(&mut self, channel: ChannelId) -> Result<Authenticated, Status> {
-        match self.filer.begin_auth(channel, AuthRequest::None) {
-            AuthDecision::Accept(who) => self.filer.finish_auth(channel, Ok(who.into()), Moment(0)),
-            AuthDecision::VerifyPassword | AuthDecision::VerifyToken => panic!("NONE needs none"),
-            AuthDecision::Reject(status) => Err(status),
-        }
-    }
-
-    /// An authenticated session of an anonymous client that lives.
-    pub fn session(&mut self, name: &str) -> ChannelId {
-        let channel = self.channel();
-        self.connect(channel, name, 1);
-        self.authenticate(channel).unwrap();
-        self.exchange(channel, RequestClass::Ordinary).unwrap();
-        channel
+    /// A session is lost; the files whose last open went with it.
+    pub fn lose(&mut self, client: ClientKey) -> Vec<Closed> {
+        let how = Leaving::Lost { is_kept: self.is_kept, has_replies: false };
+        self.filer.client_leave(client, how, Moment(0))
     }
 
     pub fn open(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         arguments: &OpenArguments<'_>,
     ) -> Result<Opened, Fault> {
-        self.filer.open(self.filer.party_of(channel).client, arguments, Moment(0))
-    }
-
-    pub fn open_downgrade(
-        &mut self,
-        channel: ChannelId,
-        state: StateId,
-        file: FileKey,
-        access: ShareAccess,
-        deny: ShareDeny,
-        key: Option<ShareKey>,
-    ) -> Result<(), Fault> {
-        self.filer.open_downgrade(
-            self.filer.party_of(channel).client,
-            state,
-            file,
-            access,
-            deny,
-            key,
-        )
+        self.filer.open(client, arguments, Moment(0))
     }
 
     pub fn close(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state: StateId,
         file: FileKey,
     ) -> Result<Closed, Fault> {
-        self.filer.close(self.filer.party_of(channel).client, state, file, Moment(0))
+        self.filer.close(client, state, file, Moment(0))
     }
 
     pub fn check_io(
         &mut self,
-        channel: ChannelId,
+        client: ClientKey,
         state: StateId,
         file: FileKey,
         kind: IoKind,
     ) -> Result<(), Fault> {
-        self.filer.check_io(self.filer.party_of(channel).client, state, file, kind, Moment(0))
+        self.filer.check_io(client, state, file, kind, Moment(0))
     }
 
-    /// Closes a channel and returns the files whose last open went with it.
-    pub fn drop_channel(&mut self, channel: ChannelId) -> Vec<Closed> {
-        self.filer.channel_closed(channel, ChannelEnd::Lost, Moment(0))
-    }
-
-    /// No gauge but `channels` may be above zero without an authenticated session.
+    /// No gauge may be above zero without a client.
     pub fn assert_empty(&self) {
         let counters = self.filer.counters();
-        let gauges = [
-            counters.channels,
-            counters.unauthenticated,
-            counters.sessions,
-            counters.clients,
-            counters.opens,
-            counters.files,
-            counters.credits,
-        ];
-        assert_eq!(gauges, [0; 7], "{counters:?}");
+        let gauges = [counters.clients, counters.opens, counters.files];
+        assert_eq!(gauges, [0; 3], "{counters:?}");
     }
 }

@@ -26,7 +26,7 @@ impl Place {
         let address = Address::Shm(directory.path().join("socket"));
         let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
         config.access.squash = Some(Squash::Nobody);
-        config.filer.anonymous = Some(
+        config.sessions.authentication.anonymous = Some(
             Credentials::plain(
                 rustix::process::getuid().as_raw(),
                 rustix::process::getgid().as_raw(),

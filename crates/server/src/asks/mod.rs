@@ -8,8 +8,8 @@ mod attributes;
 pub(crate) mod changes;
 mod listings;
 
-use dafs_filer::Registration;
 use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
+use dafs_sessions::Registration;
 use dafs_store::StoreError;
 use dafs_store::cache::CachedFile;
 use dafs_types::Status;
@@ -283,7 +283,7 @@ impl Reactor {
 
     /// HAND_OVER.
     fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
-        let reader = Reader::of(&self.channels, &self.filer, to)?;
+        let reader = Reader::of(&self.channels, &self.sessions, to)?;
         let (mut files, (given, interface)) = self.files_and_givers();
         if let Some((ticket, file)) = given.begin_hand_over(&mut files, &reader, request)? {
             let flush = FlushTask { ticket, file, whose: FlushOf::HandOver(*request) };
@@ -304,7 +304,7 @@ impl Reactor {
     ) -> Step {
         self.give_back(file, true);
         let reader = match written {
-            Ok(()) => Reader::of(&self.channels, &self.filer, to),
+            Ok(()) => Reader::of(&self.channels, &self.sessions, to),
             Err(_) => Err(Status::Resource),
         };
         let (mut files, (given, interface)) = self.files_and_givers();
@@ -322,7 +322,7 @@ impl Reactor {
         request: &RegisterCred<'_>,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        match self.filer.register_credentials(id, &request.credentials)? {
+        match self.sessions.register_credentials(id, &request.credentials)? {
             Registration::Done(handle) => {
                 self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
             }
@@ -340,7 +340,7 @@ impl Reactor {
     /// A name has been looked up.
     pub(crate) fn on_looked_up(&mut self, done: LookupDone) {
         let LookupDone { answer, lookup, found } = done;
-        match self.filer.credentials_looked_up(lookup, found) {
+        match self.sessions.credentials_looked_up(lookup, found) {
             Ok(handle) => {
                 self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
             }
@@ -356,7 +356,7 @@ impl Reactor {
         request: &ReleaseCred,
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        self.filer.release_credentials(id, request.handle)?;
+        self.sessions.release_credentials(id, request.handle)?;
         self.reply(answer, &Response::ReleaseCred(Empty));
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Asking clients, and taking in what they answer.
 
 use dafs_dat::EndpointId;
-use dafs_filer::{ChannelKind, RecallAnswer, Verified};
+use dafs_filer::RecallAnswer;
+use dafs_sessions::{ChannelKind, Verified};
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{AuthResult, Completions, Empty, GetAttributes, LockReady, Recall};
@@ -27,7 +28,7 @@ impl Reactor {
         authentication: AuthResult<'_>,
     ) {
         let Some(id) = self.channels.get(answer.endpoint).map(|channel| channel.id) else { return };
-        let operation = match self.filer.finish_bind(id, verified, self.life.now()) {
+        let operation = match self.sessions.finish_bind(id, verified, self.life.now()) {
             Ok(operation) => operation,
             Err(status) if brings_results(status, &authentication) => {
                 let response = Response::ConnectBind(sizes.result(authentication, false));
@@ -38,8 +39,8 @@ impl Reactor {
         let Some(owner) = self.channels.endpoint_of(operation) else {
             return self.fail(answer, Status::UnknownSession);
         };
-        let Some((_, kind)) = self.filer.bound_to(id) else { return };
-        let trusted = self.filer.is_trusted(operation);
+        let Some((_, kind)) = self.sessions.bound_to(id) else { return };
+        let trusted = self.sessions.is_trusted(operation);
         let response = Response::ConnectBind(sizes.result(authentication, trusted));
         self.reply(answer, &response);
         let checksums = self.has_checksums(owner);
@@ -52,7 +53,12 @@ impl Reactor {
             ChannelKind::BackControl => {
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
-                self.batches.note_back_channel(&self.filer, &self.channels, owner, answer.endpoint);
+                self.batches.note_back_channel(
+                    &self.sessions,
+                    &self.channels,
+                    owner,
+                    answer.endpoint,
+                );
             }
             ChannelKind::RdmaRead => {
                 if let Some(owner) = self.channels.get_mut(owner) {
@@ -81,7 +87,7 @@ impl Reactor {
     /// The back-control channel beside an operation channel.
     fn back_endpoint(&self, operation: EndpointId) -> Option<EndpointId> {
         let channel = self.channels.get(operation)?;
-        self.channels.endpoint_of(self.filer.back_control(channel.id)?)
+        self.channels.endpoint_of(self.sessions.back_control(channel.id)?)
     }
 
     /// Whether the client of an operation channel has shown that it can be asked.

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{AbortScope, BatchLoad, BatchReply, Filer, Notice, PieceOutcome};
+use dafs_sessions::Sessions;
+use dafs_sessions::{AbortScope, BatchLoad, BatchReply, Notice, PieceOutcome};
 use dafs_types::{Moment, SessionId, Status};
 use dafs_wire::messages::Completion;
 
@@ -28,7 +29,7 @@ impl Batches {
     /// The session of a channel, known to the scheduler from now on.
     pub(super) fn session_of(
         &mut self,
-        filer: &Filer,
+        sessions: &Sessions,
         channels: &mut Channels,
         endpoint: EndpointId,
     ) -> Result<SessionId, Status> {
@@ -36,8 +37,8 @@ impl Batches {
         if let Some(session) = channel.batch_session {
             return Ok(session);
         }
-        let (session, _) = filer.ids(channel.id).ok_or(Status::BadSession)?;
-        let back = back_of(filer, channels, endpoint);
+        let (session, _) = sessions.ids(channel.id).ok_or(Status::BadSession)?;
+        let back = back_of(sessions, channels, endpoint);
         self.scheduler.open_session(session, back.map(|(_, bytes)| bytes));
         let entry = BatchSession {
             operation: endpoint,
@@ -96,14 +97,14 @@ impl Batches {
     /// A session has got a back-control channel.
     pub(crate) fn note_back_channel(
         &mut self,
-        filer: &Filer,
+        sessions: &Sessions,
         channels: &Channels,
         operation: EndpointId,
         back: EndpointId,
     ) {
         let session = channels.get(operation).and_then(|channel| channel.batch_session);
         let Some(session) = session else { return };
-        let bytes = back_of(filer, channels, operation).map(|(_, bytes)| bytes);
+        let bytes = back_of(sessions, channels, operation).map(|(_, bytes)| bytes);
         if let Some(entry) = self.sessions.get_mut(&session) {
             entry.back = Some(back);
         }
@@ -174,12 +175,12 @@ impl Batches {
 
 /// The back-control channel beside an operation channel, and the longest request it takes.
 pub(super) fn back_of(
-    filer: &Filer,
+    sessions: &Sessions,
     channels: &Channels,
     operation: EndpointId,
 ) -> Option<(EndpointId, u32)> {
     let id = channels.get(operation)?.id;
-    let endpoint = channels.endpoint_of(filer.back_control(id)?)?;
+    let endpoint = channels.endpoint_of(sessions.back_control(id)?)?;
     let back = channels.get(endpoint)?.back.as_deref()?;
     Some((endpoint, back.request_bytes_max()))
 }

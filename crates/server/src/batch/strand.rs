@@ -12,7 +12,8 @@ mod steps;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{IoKind, Piece};
+use dafs_filer::IoKind;
+use dafs_sessions::Piece;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Pin, WriteToken};
 use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};

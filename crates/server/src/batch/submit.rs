@@ -1,6 +1,7 @@
 //! Batches as they come, and what is due of them.
 
-use dafs_filer::{BatchRequest, ClientKey, FileKey, IoKind, Submission, completions_in};
+use dafs_filer::{ClientKey, FileKey, IoKind};
+use dafs_sessions::{BatchRequest, Submission, completions_in};
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Span, Spans};
 use dafs_types::{FileHandle, SessionId, ShareAccess, StateId, Status};
@@ -93,7 +94,7 @@ impl Reactor {
         let submitted = self.batches.scheduler.submit(session, &submission, self.life.now());
         // Also one that is told to wait for a completion is to have it soon.
         self.batches.wake();
-        submitted.map_err(dafs_filer::SubmitError::status)?;
+        submitted.map_err(dafs_sessions::SubmitError::status)?;
         self.batches.last_tag = tag;
         if !batch.synchronous {
             // It is asked anew where nobody knows how it ended (draft 5.2.3).
@@ -219,8 +220,8 @@ impl Reactor {
 
     /// The session of a channel, known to the scheduler from now on.
     fn batch_session(&mut self, answer: ReplyTo) -> Result<SessionId, Status> {
-        let Self { filer, channels, .. } = self;
-        self.batches.session_of(filer, channels, answer.endpoint)
+        let Self { sessions, channels, .. } = self;
+        self.batches.session_of(sessions, channels, answer.endpoint)
     }
 
     /// What the scheduler calls the file of a request.

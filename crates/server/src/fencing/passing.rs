@@ -55,12 +55,12 @@ impl Reactor {
     /// its users' requests on shall not lend them its own.
     pub(crate) fn may_fence_file_system(&self, answer: ReplyTo) -> bool {
         let Some(channel) = self.channels.get(answer.endpoint) else { return false };
-        let is_proven = match self.filer.principal(channel.id) {
+        let is_proven = match self.sessions.principal(channel.id) {
             Some(Principal::LocalUser(_) | Principal::User(_) | Principal::Gss(_)) => true,
             Some(Principal::Anonymous) | None => false,
         };
         let is_superuser = is_proven && channel.who.is_superuser();
-        !answer.is_acting && (is_superuser || self.filer.is_trusted(channel.id))
+        !answer.is_acting && (is_superuser || self.sessions.is_trusted(channel.id))
     }
 
     // ---- passing --------------------------------------------------------------------

@@ -155,7 +155,7 @@ impl Reactor {
             && let Some(order) = channel.order
             && !(answer.kept().is_some() | channel.checksums)
         {
-            let target = self.filer.likely_target(channel.id);
+            let target = self.sessions.likely_target(channel.id);
             let header = blank(answer, Status::Ok, target);
             let room = &mut hit.message;
             hit.is_foretold = channel.response_bytes_max >= room.len()
@@ -203,7 +203,7 @@ impl Reactor {
         let endpoint = hit.answer.endpoint;
         let member = hit.answer.chain.is_some().then_some(hit.answer);
         if let Some(channel) = self.channels.get_mut(endpoint) {
-            take_grant(&mut self.filer, channel, hit.answer, &mut hit.message);
+            take_grant(&mut self.sessions, channel, hit.answer, &mut hit.message);
         }
         let gather = [Gather::Bytes(&hit.message)];
         let silent = Cookie::Silent.pack();
@@ -215,16 +215,16 @@ impl Reactor {
                 Hold::Read { .. } | Hold::Lent { .. } => Moved::Read(length),
                 Hold::Write { .. } => Moved::Written(length),
             };
-            let books = (&mut self.filer, &mut self.meter);
+            let books = (&mut self.sessions, &mut self.meter);
             count(books, channel, hit.answer, Status::Ok, moved);
         }
         if hit.answer.kept_later().is_some() {
             let keeping = Keeping::of(hit.answer, &hit.message);
             if is_last {
-                self.afterwards.keep(keeping, &mut self.filer);
+                self.afterwards.keep(keeping, &mut self.sessions);
             } else {
                 // Others wait all the same.
-                keeping.keep(&mut self.filer);
+                keeping.keep(&mut self.sessions);
             }
         }
         self.end_send(endpoint, is_posted);

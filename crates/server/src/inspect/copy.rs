@@ -1,6 +1,7 @@
 //! The copy of a server that others look at.
 
-use dafs_filer::{FenceInformation, FencedObject, Filer, SessionView};
+use dafs_filer::{FenceInformation, FencedObject, Filer};
+use dafs_sessions::{SessionView, Sessions};
 use dafs_store::cache::Cache;
 use dafs_types::{Moment, QuickMap, SessionId};
 
@@ -14,6 +15,7 @@ use crate::stats::ServerStats;
 /// The parts of the server that are shown.
 pub(crate) struct Shown<'r> {
     pub filer: &'r Filer,
+    pub sessions: &'r Sessions,
     pub channels: &'r Channels,
     pub opened: &'r Opened,
     pub ledger: Option<&'r Ledger>,
@@ -58,7 +60,7 @@ impl Shown<'_> {
             waiters: waiters.collect(),
             fences: self.filer.fences().map(|fence| self.fence_view(&fence)).collect(),
             fence_counters: self.filer.fence_counters(),
-            credits: (self.filer.config().credits_budget, stats.filer.credits),
+            credits: (self.sessions.config().credits.budget, stats.sessions.credits),
             procedures: self.meter.procedures(),
             transports: self.meter.transports(live),
             cache_bytes: self.cache.arena().length() as u64,
@@ -67,7 +69,7 @@ impl Shown<'_> {
     }
 
     fn sessions(&self) -> Vec<SessionInspection> {
-        let id_of = |channel: &Channel| self.filer.ids(channel.id).map(|(session, _)| session);
+        let id_of = |channel: &Channel| self.sessions.ids(channel.id).map(|(session, _)| session);
         let channels = self.channels.iter().filter(|channel| channel.back.is_none());
         let channels: QuickMap<SessionId, &Channel> =
             channels.filter_map(|channel| Some((id_of(channel)?, channel))).collect();
@@ -82,7 +84,7 @@ impl Shown<'_> {
                 view,
             })
         };
-        self.filer.session_views().filter_map(inspect).collect()
+        self.sessions.views(self.filer).filter_map(inspect).collect()
     }
 
     fn fence_view(&self, fence: &FenceInformation<'_>) -> FenceView {

@@ -4,10 +4,10 @@
 //! Invariant: each request that begins here comes to exactly one end: an outcome, or word
 //! that it was not carried out.
 
-use dafs_filer::ChannelId;
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
 use dafs_ops::{Append, Operation};
+use dafs_sessions::ChannelId;
 use dafs_types::Status;
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 
@@ -95,8 +95,8 @@ impl Reactor {
 
     /// The request's name in the journal, and the byte order of its session.
     fn request_key(&self, answer: ReplyTo) -> Option<(RequestKey, ByteOrder)> {
-        let record = self.filer.session_record(answer.kept())?;
-        let request = self.filer.request_begun(answer.kept(), answer.stream)?;
+        let record = self.sessions.session_record(answer.kept())?;
+        let request = self.sessions.request_begun(answer.kept(), answer.stream)?;
         Some((RequestKey { session: record.id, request }, record.order))
     }
 
@@ -253,12 +253,12 @@ impl Reactor {
             self.filer.leave_fence(operation_of_intent(intent));
             self.serve_held();
         }
-        if self.filer.end_unkept(answer.kept()) {
+        if self.sessions.end_unkept(answer.kept()) {
             self.ask_again();
         }
         let mut answer = answer;
         answer.logged = false;
-        answer.keep_in(dafs_filer::KeptSession::NONE);
+        answer.keep_in(dafs_sessions::KeptSession::NONE);
         answer
     }
 
@@ -270,7 +270,7 @@ impl Reactor {
         told: ReplyStatus,
         response: &Response<'_>,
     ) {
-        let Some(order) = self.filer.session_record(answer.kept()).map(|record| record.order)
+        let Some(order) = self.sessions.session_record(answer.kept()).map(|record| record.order)
         else {
             return;
         };
@@ -316,7 +316,7 @@ impl Reactor {
         if !ledger.wants_checkpoint() {
             return;
         }
-        let records = records_of(self.waiting.journaled(), &self.filer);
+        let records = records_of(self.waiting.journaled(), &self.sessions);
         if let Err(error) = ledger.begin_checkpoint(&self.filer, records) {
             self.life.fail(error);
         }
@@ -325,7 +325,7 @@ impl Reactor {
     /// Writes down who has left, and whose results are kept no longer. The last record about
     /// that, if there is any.
     pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
-        let forgotten = self.filer.take_forgotten();
+        let forgotten = self.sessions.take_forgotten();
         let mut after = RecordNumber(0);
         if let Some(ledger) = &mut self.ledger {
             for session in forgotten {
@@ -337,8 +337,8 @@ impl Reactor {
 
     /// A session whose results are kept begins.
     pub(crate) fn note_session(&mut self, id: ChannelId) -> RecordNumber {
-        let kept = self.filer.kept_session(id);
-        match (&mut self.ledger, self.filer.session_record(kept)) {
+        let kept = self.sessions.kept_session(id);
+        match (&mut self.ledger, self.sessions.session_record(kept)) {
             (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
             _ => RecordNumber(0),
         }

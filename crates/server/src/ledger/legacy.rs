@@ -6,9 +6,9 @@
 //!
 //! Invariant: nothing writes these kinds, and what they mean never changes.
 
-use dafs_filer::RequestName;
 use dafs_journal::RecordKind;
 use dafs_ops::{Append, Operation};
+use dafs_sessions::RequestName;
 use dafs_types::{CacheHint, SequenceNumber, SessionId, Stability, StateId, Status, StreamId};
 use dafs_wire::{ByteOrder, RequestHeader, decode_arguments};
 

@@ -8,9 +8,9 @@
 //! a kind's layout never changes, new layouts get new kinds. Kinds that are not written any more
 //! are read by [`super::legacy`]. All numbers are little-endian.
 
-use dafs_filer::{RequestName, SessionRecord};
 use dafs_journal::RecordKind;
 use dafs_ops::{FrontId, Operation, Origin};
+use dafs_sessions::{RequestName, SessionRecord};
 use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::ByteOrder;
 

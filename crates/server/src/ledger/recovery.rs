@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dafs_filer::locks::{ByteRange, LockId, LockRecord};
-use dafs_filer::{
-    ClientRecord, FenceId, FenceRecord, FencedObject, Filer, RequestName, SessionRecord,
-};
+use dafs_filer::{ClientRecord, FenceId, FenceRecord, FencedObject, Filer};
 use dafs_journal::{Log, LogError, RecordKind};
 use dafs_ops::decode_outcome;
+use dafs_sessions::{RequestName, SessionRecord, Sessions};
 use dafs_store::{Store, StoreError};
 use dafs_types::{
     Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
@@ -48,11 +47,11 @@ struct PastSession {
 }
 
 /// Opens the journal, judges what was under way when the last server ended, and puts
-/// everything back into the filer. Blocks.
+/// everything back where it belongs. Blocks.
 pub(crate) fn open(
     config: &JournalConfig,
     store: &Arc<dyn Store>,
-    filer: &mut Filer,
+    (filer, sessions): (&mut Filer, &mut Sessions),
     entropy: &mut dyn Entropy,
 ) -> Result<Ledger, ServerError> {
     let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
@@ -76,7 +75,7 @@ pub(crate) fn open(
         ))));
     }
     let verdicts = past.judge(store.as_ref())?;
-    past.restore(filer).map_err(recovery_failed)?;
+    past.restore(filer, sessions).map_err(recovery_failed)?;
     let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
     let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
     let undo = undo
@@ -92,13 +91,13 @@ pub(crate) fn open(
         done = verdicts.0,
         "journal read"
     );
-    write_all(&mut ledger, filer)?;
+    write_all(&mut ledger, filer, sessions)?;
     Ok(ledger)
 }
 
 /// Makes a checkpoint and waits until it is durable.
-fn write_all(ledger: &mut Ledger, filer: &Filer) -> Result<(), ServerError> {
-    let records = records_of(&JournaledRequests::default(), filer);
+fn write_all(ledger: &mut Ledger, filer: &Filer, sessions: &Sessions) -> Result<(), ServerError> {
+    let records = records_of(&JournaledRequests::default(), sessions);
     ledger.begin_checkpoint(filer, records).map_err(recovery_failed)?;
     while let Some(LedgerJob::Group(job)) = ledger.take_group() {
         ledger.on_group_done(job.run()).map_err(recovery_failed)?;
@@ -109,11 +108,11 @@ fn write_all(ledger: &mut Ledger, filer: &Filer) -> Result<(), ServerError> {
 /// What the front alone knows of requests, as a checkpoint has it.
 pub(super) fn records_of(
     requests: &JournaledRequests,
-    filer: &Filer,
+    sessions: &Sessions,
 ) -> Vec<(RecordKind, Vec<u8>)> {
     let mut records = Vec::new();
     let mut push = |record: Record| records.push((record.kind(), record.encode()));
-    for (session, replies) in filer.kept_records() {
+    for (session, replies) in sessions.kept_records() {
         push(Record::Session(session.clone()));
         for reply in replies {
             let key = RequestKey { session: session.id, request: reply.request };
@@ -236,11 +235,11 @@ impl Past {
         Ok((done, undone))
     }
 
-    fn restore(&mut self, filer: &mut Filer) -> Result<(), LedgerError> {
+    fn restore(&mut self, filer: &mut Filer, sessions: &mut Sessions) -> Result<(), LedgerError> {
         for session in self.sessions.values() {
-            let kept = filer.restore_session(session.record.clone(), Moment(0));
+            let kept = sessions.restore_session(session.record.clone(), Moment(0));
             for (request, status, octets) in session.replies.values() {
-                filer.keep_whole(kept, *request, *status, octets);
+                sessions.keep_whole(kept, *request, *status, octets);
             }
         }
         let clients = std::mem::take(&mut self.clients).into_values().collect();

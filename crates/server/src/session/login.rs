@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{
-    AuthDecision, BindArguments, ChannelId, ChannelKind, ConnectArguments, ConnectResults,
-    Principal, Succession,
-};
+use dafs_filer::Principal;
 use dafs_journal::RecordNumber;
+use dafs_sessions::{
+    AuthDecision, BindArguments, ChannelId, ChannelKind, ConnectArguments, ConnectResults,
+};
 use dafs_types::{AuthType, Credentials, Status, Verifier};
 use dafs_wire::messages::{
     AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientConnect,
@@ -64,7 +64,7 @@ impl Reactor {
             return Ok(());
         };
         let id = self.channel_id(answer)?;
-        let decision = self.filer.begin_auth(id, asked(&request.authentication));
+        let decision = self.sessions.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
 
@@ -90,7 +90,12 @@ impl Reactor {
             client_verifier,
             order,
         };
-        match self.filer.connect(channel.id, &arguments, self.entrance.entropy()) {
+        match self.sessions.connect(
+            &mut self.filer,
+            channel.id,
+            &arguments,
+            self.entrance.entropy(),
+        ) {
             Ok(results) => return Ok(Some(results)),
             Err(refusal) if refusal.status == Status::IllegalProt => {
                 self.refuse_version(answer, refusal.status, refusal.protocol_version);
@@ -106,7 +111,7 @@ impl Reactor {
         request: &ClientAuth<'_>,
     ) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
-        let decision = self.filer.begin_auth(id, asked(&request.authentication));
+        let decision = self.sessions.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Session)
     }
 
@@ -126,8 +131,8 @@ impl Reactor {
             },
             proof: asked(&request.authentication),
         };
-        let sizes = BackSizes::grant(request, self.filer.config().credits_session_max);
-        let decision = self.filer.begin_bind(id, &arguments);
+        let sizes = BackSizes::grant(request, self.sessions.config().credits.session_max);
+        let decision = self.sessions.begin_bind(id, &arguments);
         self.authenticate(
             answer,
             &request.authentication,
@@ -152,7 +157,7 @@ impl Reactor {
                 };
                 let proof = self.channel_id(answer);
                 let proof =
-                    proof.and_then(|id| Proof::of(&self.filer, id, credentials, AuthType::None));
+                    proof.and_then(|id| Proof::of(&self.sessions, id, credentials, AuthType::None));
                 self.finish_login(answer, purpose, proof, result);
                 Ok(())
             }
@@ -195,7 +200,7 @@ impl Reactor {
         if let (Purpose::Connected(_), Some(channel)) =
             (purpose, self.channels.get(answer.endpoint))
         {
-            self.filer.connect_failed(channel.id);
+            self.sessions.connect_failed(&mut self.filer, channel.id);
         }
     }
 
@@ -206,7 +211,7 @@ impl Reactor {
     ) -> Result<Job, Status> {
         let kerberos = self.entrance.kerberos().ok_or(Status::NotSupp)?;
         let channel = self.channels.get_mut(pending.answer.endpoint).ok_or(Status::BadSession)?;
-        tokens::begin_token(kerberos, &self.filer, channel, pending, sent)
+        tokens::begin_token(kerberos, &self.sessions, channel, pending, sent)
     }
 
     /// A token has been looked at. What it comes to counts for the next one, and the log has it.
@@ -216,7 +221,7 @@ impl Reactor {
         }
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
-        match tokens::end_token(&mut self.filer, channel, purpose, outcome) {
+        match tokens::end_token(&mut self.sessions, channel, purpose, outcome) {
             TokenEnd::Continue(token) => {
                 let result =
                     AuthResult::Gss { major: gss::CONTINUE_NEEDED, minor: 0, token: &token };
@@ -237,7 +242,7 @@ impl Reactor {
         request: &ServerAuth,
     ) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
-        let by_token = matches!(self.filer.principal(id), Some(Principal::Gss(_)));
+        let by_token = matches!(self.sessions.principal(id), Some(Principal::Gss(_)));
         let proof = tokens::server_proof(by_token, request.auth_type)?;
         self.reply(answer, &Response::ServerAuth(ServerAuthResult { proof }));
         Ok(())
@@ -276,7 +281,7 @@ impl Reactor {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
         let id = channel.id;
-        let proof = outcome.and_then(|who| Proof::of(&self.filer, id, who, AuthType::Text));
+        let proof = outcome.and_then(|who| Proof::of(&self.sessions, id, who, AuthType::Text));
         self.finish_login(answer, purpose, proof, AuthResult::Text);
     }
 
@@ -298,8 +303,8 @@ impl Reactor {
         if let Purpose::Channel(_, sizes) = purpose {
             return self.finish_bind(answer, verified, sizes, result);
         }
-        let is_renewal = self.filer.credentials(id).is_some();
-        let finished = self.filer.finish_auth(id, verified, self.life.now());
+        let is_renewal = self.sessions.credentials(id).is_some();
+        let finished = self.sessions.finish_auth(&mut self.filer, id, verified, self.life.now());
         self.know(answer.endpoint);
         let outcome = match finished {
             Ok(outcome) => outcome,
@@ -310,11 +315,11 @@ impl Reactor {
             }
         };
         self.files().act_on_locks();
-        if let (Some(view), Some(who)) = (view, self.filer.credentials(id).cloned())
+        if let (Some(view), Some(who)) = (view, self.sessions.credentials(id).cloned())
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
             let (uid, by, trusted) = (who.uid(), authorize::named(how), outcome.trusted);
-            let principal = self.filer.principal(id).map(ToString::to_string);
+            let principal = self.sessions.principal(id).map(ToString::to_string);
             let principal = principal.as_deref().unwrap_or_default();
             let from = &channel.peer;
             tracing::info!(%from, principal, uid, by, trusted, "session established");
@@ -332,12 +337,12 @@ impl Reactor {
     /// Lives of clients have begun: what those before had is given up.
     #[cold]
     pub(crate) fn succeed(&mut self) {
-        let Succession { released, close } = self.filer.take_succession();
+        let released = self.filer.take_released();
         self.files().act_on_locks();
         for closed in &released {
             self.files().release_open(closed);
         }
-        for channel in close {
+        for channel in self.sessions.take_condemned() {
             if let Some(endpoint) = self.channels.endpoint_of(channel) {
                 self.know(endpoint);
                 self.give_up(endpoint);
@@ -345,10 +350,10 @@ impl Reactor {
         }
     }
 
-    /// A connection takes over who it is by now, in the eyes of the filer.
+    /// A connection takes over who it is by now, by what sessions say.
     pub(crate) fn know(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.channels.get_mut(endpoint) {
-            channel.know(&self.filer);
+            channel.know(&self.sessions);
         }
     }
 
@@ -366,7 +371,7 @@ impl Reactor {
             return self.fail(answer, told.status);
         }
         let granted = self.channels.get(answer.endpoint);
-        let granted = granted.and_then(|channel| self.filer.negotiated(channel.id));
+        let granted = granted.and_then(|channel| self.sessions.negotiated(channel.id));
         let is_refusal = told.status == Status::NotAuthorized;
         let response = login_response(purpose, is_refusal, granted, authentication, trusted);
         self.respond(answer, told, &response);
@@ -384,7 +389,7 @@ impl Reactor {
     pub(crate) fn security_info(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
         let methods: Vec<AuthMethod<'_>> = self
-            .filer
+            .sessions
             .auth_types(id)
             .into_iter()
             .map(|kind| match kind {
@@ -406,7 +411,7 @@ impl Reactor {
         // The client closes once it has the answer; `on_tick` is the backstop.
         channel.closing = Some(self.life.now());
         let id = channel.id;
-        let released = self.filer.depart(id, self.life.now());
+        let released = self.sessions.depart(&mut self.filer, id, self.life.now());
         self.know(answer.endpoint);
         for closed in released {
             self.files().release_open(&closed);

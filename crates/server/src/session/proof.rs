@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{ChannelId, Filer, Negotiated, Verified};
+use dafs_sessions::{ChannelId, Negotiated, Sessions, Verified};
 use dafs_types::{AuthType, ClientId, Credentials, Moment, SessionId, Status};
 use dafs_wire::Response;
 use dafs_wire::messages::{AuthResult, ClientAuthResult, ClientConnectAuthResult, SessionOptions};
@@ -15,12 +15,12 @@ use crate::entrance::Entrance;
 impl Proof {
     /// Whom the request itself says it is, and that has been checked.
     pub fn of(
-        filer: &Filer,
+        sessions: &Sessions,
         id: ChannelId,
         credentials: Credentials,
         how: AuthType,
     ) -> Result<Self, Status> {
-        let principal = filer.principal(id).cloned().ok_or(Status::IllegalState)?;
+        let principal = sessions.principal(id).cloned().ok_or(Status::IllegalState)?;
         Ok(Self { principal, credentials, how, lifetime: None })
     }
 

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{ChannelId, ChannelKind, Filer, Principal};
+use dafs_filer::Principal;
+use dafs_sessions::{ChannelId, ChannelKind, Sessions};
 use dafs_types::{AuthType, Status};
 use dafs_wire::messages::{GssProcedure, GssService, ServerProof};
 
@@ -18,7 +19,7 @@ use crate::jobs::Job;
 /// A token has come: what is to look at it. Whoever does brings it back.
 pub(super) fn begin_token(
     kerberos: Arc<Kerberos>,
-    filer: &Filer,
+    sessions: &Sessions,
     channel: &mut Channel,
     pending: PendingLogin,
     (procedure, service, token): (GssProcedure, GssService, &[u8]),
@@ -27,7 +28,7 @@ pub(super) fn begin_token(
         // No message is protected, so that nobody may believe it is.
         return Err(Status::NotSupp);
     }
-    let binding = binding_of(filer, channel.id, pending.purpose);
+    let binding = binding_of(sessions, channel.id, pending.purpose);
     let session = binding.map(|binding| binding.session);
     let awaited = channel.exchange.awaited.take();
     let acceptor = match (procedure, awaited) {
@@ -50,7 +51,7 @@ pub(super) enum TokenEnd {
 
 /// A token has been looked at.
 pub(super) fn end_token(
-    filer: &mut Filer,
+    sessions: &mut Sessions,
     channel: &mut Channel,
     purpose: Purpose,
     outcome: TokenOutcome,
@@ -61,11 +62,11 @@ pub(super) fn end_token(
         TokenOutcome::Continue { acceptor, token } => {
             let session = match purpose {
                 Purpose::Connected(results) => Some(results.session_id),
-                Purpose::Session => filer.ids(channel.id).map(|(session, _)| session),
+                Purpose::Session => sessions.ids(channel.id).map(|(session, _)| session),
                 Purpose::Channel(session, _) => Some(session),
             };
             channel.exchange.awaited = Some((acceptor, session));
-            filer.await_token(channel.id);
+            sessions.await_token(channel.id);
             TokenEnd::Continue(token)
         }
         TokenOutcome::Done { context, token, who: Ok(credentials) } => {
@@ -129,20 +130,20 @@ pub(super) fn server_proof(
 }
 
 /// The session a token must be made for; none is known yet where one request does it all.
-fn binding_of(filer: &Filer, id: ChannelId, purpose: Purpose) -> Option<Binding> {
+fn binding_of(sessions: &Sessions, id: ChannelId, purpose: Purpose) -> Option<Binding> {
     match purpose {
         Purpose::Connected(_) => None,
         Purpose::Session => {
-            let (session, client) = filer.ids(id)?;
+            let (session, client) = sessions.ids(id)?;
             Some(Binding { session, client, channel: 0 })
         }
         Purpose::Channel(session, _) => {
-            let channel = match filer.description(id)?.kind {
+            let channel = match sessions.description(id)?.kind {
                 ChannelKind::Operation => 0,
                 ChannelKind::BackControl => 1,
                 ChannelKind::RdmaRead => 2,
             };
-            Some(Binding { session, client: filer.client_of_session(session)?, channel })
+            Some(Binding { session, client: sessions.client_of_session(session)?, channel })
         }
     }
 }

@@ -190,7 +190,7 @@ impl Reactor {
 
     /// Asks one of a client's sessions. False if none listens.
     fn tell_client(&mut self, client: ClientId, request: &BackRequest) -> bool {
-        let sessions: Vec<_> = self.filer.sessions_of(client).collect();
+        let sessions: Vec<_> = self.sessions.of_client(client).collect();
         sessions.into_iter().any(|session| {
             let endpoint = self.channels.endpoint_of(session);
             endpoint.is_some_and(|endpoint| self.tell(endpoint, request.clone()))
@@ -317,8 +317,8 @@ impl Reactor {
 
     /// CHECK_RESPONSE and FETCH_RESPONSE.
     pub(crate) fn ask_about(&mut self, query: Query) -> Result<(), Status> {
-        let (filer, channels) = (&mut self.filer, &mut self.channels);
-        let Some(found) = self.waiting.questions.ask(filer, channels, query)? else {
+        let (sessions, channels) = (&mut self.sessions, &mut self.channels);
+        let Some(found) = self.waiting.questions.ask(sessions, channels, query)? else {
             return Ok(());
         };
         let to = query.to;
@@ -337,7 +337,7 @@ impl Reactor {
         request: &DiscardResponses,
     ) -> Result<(), Status> {
         let id = self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
-        self.filer.discard_replies(id, request.session)?;
+        self.sessions.discard_replies(id, request.session)?;
         self.note_forgotten();
         self.reply(to, &Response::DiscardResponses(Empty));
         Ok(())
@@ -355,7 +355,7 @@ impl Reactor {
     /// Keeps the result of a request for a client that may not get it.
     #[inline]
     pub(crate) fn keep(&mut self, to: ReplyTo, status: Status, bytes: &[u8]) {
-        if self.filer.keep_reply(to.kept(), to.stream, status, bytes) {
+        if self.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
             self.ask_again();
         }
     }

@@ -4,7 +4,7 @@
 //! Invariant: a result that is kept is kept before it is sent; a question about a session
 //! is answered when nothing of that session runs any more.
 
-use dafs_filer::{Filer, ReplyQuery, RequestName};
+use dafs_sessions::{ReplyQuery, RequestName, Sessions};
 use dafs_types::Status;
 use dafs_wire::messages::{CachedResponse, FetchedResults};
 use dafs_wire::{
@@ -44,14 +44,14 @@ impl Questions {
     /// What the filer says of the question.
     pub fn ask(
         &mut self,
-        filer: &mut Filer,
+        sessions: &mut Sessions,
         channels: &mut Channels,
         query: Query,
     ) -> Result<Option<Found>, Status> {
         let id = channels.get(query.to.endpoint).ok_or(Status::BadSession)?.id;
         let CachedResponse { stream, sequence, procedure, session, .. } = query.about;
         let request = RequestName { stream, sequence, procedure };
-        match filer.query_reply(id, session, request)? {
+        match sessions.query_reply(id, session, request)? {
             ReplyQuery::Found(reply) => {
                 let (status, bytes, order) = (reply.status, reply.octets.to_vec(), reply.order);
                 Ok(Some(Found { status, procedure, bytes, order }))

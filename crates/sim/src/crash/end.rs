@@ -125,12 +125,12 @@ impl World {
         })?;
         self.until("what was held for members", |world| {
             let Some(stats) = world.life.stats() else { return false };
-            let filer = stats.filer;
-            let of_members = [filer.channels, filer.sessions, filer.opens, filer.files];
+            let (filer, sessions) = (stats.filer, stats.sessions);
+            let of_members = [sessions.channels, sessions.sessions, filer.opens, filer.files];
             let of_requests = [stats.parked_requests, stats.chains, stats.journaled_requests];
             of_members == [0; 4]
                 && of_requests == [0; 3]
-                && filer.credits == 0
+                && sessions.credits == 0
                 && filer.clients == 0
                 && stats.channels == 0
                 && (stats.undone_files == 0 || world.may_keep_undo)

@@ -49,18 +49,18 @@ impl Life {
             defect,
             ..ServerConfig::default()
         };
-        config.filer.anonymous = Some(root());
+        config.sessions.authentication.anonymous = Some(root());
         config.access.squash = Some(Squash::Nobody);
         config.filer.lease = Duration::from_nanos(plan.lease_ns);
-        config.filer.credits_initial = plan.credits_initial;
-        config.filer.credits_session_max = CREDITS_MAX;
-        config.filer.channels_max = 64;
-        config.filer.unauthenticated_max = 64;
-        config.filer.credits_budget = plan.credits_budget;
-        config.filer.request_bytes_default = MESSAGE_BYTES as u32;
-        config.filer.request_bytes_max = MESSAGE_BYTES as u32;
-        config.filer.response_bytes_default = MESSAGE_BYTES as u32;
-        config.filer.response_bytes_max = MESSAGE_BYTES as u32;
+        config.sessions.credits.initial = plan.credits_initial;
+        config.sessions.credits.session_max = CREDITS_MAX;
+        config.sessions.channels_max = 64;
+        config.sessions.unauthenticated_max = 64;
+        config.sessions.credits.budget = plan.credits_budget;
+        config.sessions.messages.request_bytes_default = MESSAGE_BYTES as u32;
+        config.sessions.messages.request_bytes_max = MESSAGE_BYTES as u32;
+        config.sessions.messages.response_bytes_default = MESSAGE_BYTES as u32;
+        config.sessions.messages.response_bytes_max = MESSAGE_BYTES as u32;
         config.cache.arena_bytes = 1 << 20;
         config.cache.dirty_bytes_max = 256 << 10;
         config.cache.write_back_age = Duration::from_nanos(plan.write_back_ns);

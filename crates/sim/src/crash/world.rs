@@ -191,12 +191,12 @@ impl World {
     /// What must be so at any time.
     fn check_server(&mut self) -> Result<(), String> {
         let Some(stats) = self.life.stats() else { return Ok(()) };
-        let filer = stats.filer;
-        if filer.credits > self.plan.credits_budget {
-            return Err(format!("{} credits of {}", filer.credits, self.plan.credits_budget));
+        let sessions = stats.sessions;
+        if sessions.credits > self.plan.credits_budget {
+            return Err(format!("{} credits of {}", sessions.credits, self.plan.credits_budget));
         }
-        if filer.breaks_credits + filer.breaks_stream > 0 {
-            return Err(format!("a member that keeps its credits is said not to: {filer:?}"));
+        if sessions.breaks_credits + sessions.breaks_stream > 0 {
+            return Err(format!("a member that keeps its credits is said not to: {sessions:?}"));
         }
         Ok(())
     }

@@ -124,7 +124,7 @@ fn trusted_clients_fence_file_systems_for_themselves_alone() {
     let fixture = Fixture::with(|config| {
         // Nobody is the superuser here, but for the kernel's word.
         let nobody = Credentials::plain(4711, 4711).unwrap();
-        config.filer.anonymous = Some(nobody);
+        config.sessions.authentication.anonymous = Some(nobody);
         config.access.trusted =
             vec![Peers { principals: vec!["anonymous".parse().unwrap()], ..Peers::default() }];
     });

@@ -102,7 +102,7 @@ fn whoever_works_or_comes_from_elsewhere_waits_for_no_guesses() {
 
 #[test]
 fn who_has_logged_in_from_a_place_does_not_wait_for_guesses_of_others_there() {
-    let fixture = fixture_with(|config| config.filer.authentication_timeout = HANG);
+    let fixture = fixture_with(|config| config.sessions.authentication.timeout = HANG);
     let address = fixture.address(Transport::Tcp);
     let login = |user: &str, password: &str| encoded(0, 0, &login_by_password(user, password));
     let ask =

@@ -155,7 +155,8 @@ fn the_best_way_is_found() {
 #[test]
 fn nobody_is_let_in_where_no_way_fits() {
     scenario("auth::kerberos::nobody_is_let_in_where_no_way_fits", |realm| {
-        let fixture = serve(realm, populate(realm), |config| config.filer.anonymous = None);
+        let fixture =
+            serve(realm, populate(realm), |config| config.sessions.authentication.anonymous = None);
         std::fs::remove_file(realm.path("default.cache")).unwrap();
         match try_connect(&fixture, Transport::Tcp, &automatic()).err() {
             Some(ClientError::NoLogin { reasons, .. }) => assert_eq!(reasons.len(), 3),

@@ -159,8 +159,8 @@ fn a_window_holds_a_batch_and_hurrying_ends_that() {
     for transport in crate::fixture::transports() {
         // Nothing begins before its time.
         let fixture = Fixture::with(|config| {
-            config.filer.batch.early_start_below = 0;
-            config.filer.batch.window_max = LONG;
+            config.sessions.batch.early_start_below = 0;
+            config.sessions.batch.window_max = LONG;
         });
         std::fs::write(fixture.local("file"), pattern(5000, 6)).unwrap();
         let (client, session) = fixture.connect(transport);

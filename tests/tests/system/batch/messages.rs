@@ -197,11 +197,11 @@ pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
 }
 
 /// A server that begins nothing before its time, with a file.
-pub fn patient(change: impl FnOnce(&mut dafs_filer::BatchLimits)) -> Fixture {
+pub fn patient(change: impl FnOnce(&mut dafs_sessions::BatchLimits)) -> Fixture {
     let fixture = Fixture::with(|config| {
-        config.filer.batch.early_start_below = 0;
-        config.filer.batch.window_max = Duration::from_secs(3600);
-        change(&mut config.filer.batch);
+        config.sessions.batch.early_start_below = 0;
+        config.sessions.batch.window_max = Duration::from_secs(3600);
+        change(&mut config.sessions.batch);
     });
     std::fs::write(fixture.local("file"), pattern(100_000, 9)).unwrap();
     fixture

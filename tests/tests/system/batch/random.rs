@@ -56,8 +56,8 @@ impl Play {
         let early_start_below = dice.below(2) as u32;
         let run_bytes_max = [1 << 20, 5000][dice.below(2)];
         let fixture = Fixture::with(|config| {
-            config.filer.batch.early_start_below = early_start_below;
-            config.filer.batch.run_bytes_max = run_bytes_max;
+            config.sessions.batch.early_start_below = early_start_below;
+            config.sessions.batch.run_bytes_max = run_bytes_max;
         });
         let model: Vec<_> = (0..FILES).map(|_| dice.octets(FILE_BYTES)).collect();
         for (index, content) in model.iter().enumerate() {

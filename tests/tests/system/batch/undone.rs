@@ -54,8 +54,8 @@ fn abort_takes_back_what_a_batch_has_written() {
 fn a_batch_that_was_held_back_finds_the_file_as_it_was() {
     for transport in transports() {
         let fixture = Fixture::new().journaled_with(|config| {
-            config.filer.batch.early_start_below = 0;
-            config.filer.batch.window_max = std::time::Duration::from_secs(3600);
+            config.sessions.batch.early_start_below = 0;
+            config.sessions.batch.window_max = std::time::Duration::from_secs(3600);
         });
         std::fs::write(fixture.local("file"), OLD).unwrap();
         // Who keeps no results has no lease either.

@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A server on which writes and their transfers take their time.
 fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
     Fixture::with(|config| {
-        config.filer.credits_initial = 64;
-        config.filer.credits_session_max = 64;
+        config.sessions.credits.initial = 64;
+        config.sessions.credits.session_max = 64;
         // The file stays in the cache as a whole, of which a file that grows keeps no more than a
         // sixteenth: whoever reads what is not there waits for the writes into it.
         config.cache.arena_bytes = 16 * WRITES * LENGTH as usize;

@@ -71,7 +71,7 @@ fn with_superuser() -> (Fixture, SessionOptions) {
     let fixture = Fixture::with(|config| {
         config.password_file = Some(passwords.path().to_owned());
         // Whoever has no password is somebody else, also where the tests run as root.
-        config.filer.anonymous = Some(Credentials::plain(4711, 4711).unwrap());
+        config.sessions.authentication.anonymous = Some(Credentials::plain(4711, 4711).unwrap());
     });
     let login = Login::Password { user: "root".into(), password: "secret".into() };
     (fixture, SessionOptions { login, ..SessionOptions::default() })

@@ -283,7 +283,7 @@ fn a_wake_up_that_would_block_stalls_nobody() {
 #[test]
 fn silent_connections_keep_nobody_out_however_many_they_are() {
     // Room for 72 connections.
-    let few = |config: &mut ServerConfig| config.filer.channels_max = 8;
+    let few = |config: &mut ServerConfig| config.sessions.channels_max = 8;
     beside_with(few, |fixture, address| {
         let _silent: Vec<Control> = (0..200).map(|_| Control::connect(address)).collect();
         for transport in [Transport::Shm, Transport::Tcp] {
@@ -307,7 +307,7 @@ fn a_connection_that_says_nothing_is_ended() {
 #[test]
 fn a_session_that_never_logs_in_is_ended() {
     beside_with(
-        |config| config.filer.authentication_timeout = SHORT,
+        |config| config.sessions.authentication.timeout = SHORT,
         |_, address| {
             let silent: Vec<Rings> = (0..20).map(|_| Rings::connect(address)).collect();
             silent.iter().for_each(Rings::ends);

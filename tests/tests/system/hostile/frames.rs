@@ -86,7 +86,7 @@ fn half_a_start_and_then_silence_is_ended() {
 fn a_stream_that_never_logs_in_is_ended() {
     let short = Duration::from_secs(1);
     beside_with(
-        |config| config.filer.authentication_timeout = short,
+        |config| config.sessions.authentication.timeout = short,
         |address| {
             let frame = fpdu(&untagged(0x41, 0x43, 0, 1, 0, &[1; 500]), false);
             let silent = [0, 1, 2, 19, 20, 21, 300].map(|cut| {

@@ -123,7 +123,7 @@ fn the_process_of_a_server() {
     let connect_timeout = Duration::from_millis(limit.parse().unwrap());
     let fixture = Fixture::with(|config| {
         config.connect_timeout = connect_timeout;
-        let timeout = &mut config.filer.authentication_timeout;
+        let timeout = &mut config.sessions.authentication.timeout;
         *timeout = connect_timeout.max(*timeout);
     });
     std::fs::write(fixture.local("bystander"), contents()).unwrap();

@@ -16,8 +16,8 @@ const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn fixture() -> Fixture {
     Fixture::with(|config| {
-        config.filer.channels_max = 128;
-        config.filer.unauthenticated_max = 64;
+        config.sessions.channels_max = 128;
+        config.sessions.unauthenticated_max = 64;
     })
 }
 

@@ -238,7 +238,8 @@ fn a_handle_alone_has_nobodys_file_synced_fetched_or_asked_about() {
         return;
     }
     let stranger = Credentials::plain(1002, 1002).unwrap();
-    let fixture = Fixture::with(|config| config.filer.anonymous = Some(stranger.clone()));
+    let fixture =
+        Fixture::with(|config| config.sessions.authentication.anonymous = Some(stranger.clone()));
     let path = fixture.local("file");
     std::fs::write(&path, b"secret").unwrap();
     let set_mode = |mode| {

@@ -65,10 +65,10 @@ fn each_of_the_nine_values_is_agreed_on() {
 #[test]
 fn a_server_declines_what_it_does_not_serve() {
     let fixture = Fixture::with(|config| {
-        config.filer.response_cache = false;
-        config.filer.back_control = false;
-        config.filer.rdma_read = false;
-        config.filer.checksums_always = true;
+        config.sessions.response_cache = false;
+        config.sessions.back_control = false;
+        config.sessions.rdma_read = false;
+        config.sessions.messages.checksums_always = true;
     });
     let mut rogue = Rogue::connect(&fixture.address(far()));
     let wanted = WireOptions {
@@ -186,7 +186,7 @@ fn a_client_connects_asks_what_will_do_and_authenticates() {
 fn whoever_says_something_now_and_then_keeps_what_it_holds() {
     let fixture = served().journaled_with(|config| {
         config.filer.lease = Duration::from_millis(1);
-        config.filer.silence_max = Some(Duration::from_secs(3));
+        config.sessions.silence_max = Some(Duration::from_secs(3));
     });
     let mut ann = holder(&fixture, far(), b"ann");
     let mut bob = holder(&fixture, far(), b"bob");

@@ -129,7 +129,7 @@ fn a_server_for_another_process() {
     let mut config = ServerConfig { listen: places(&directory, port), ..ServerConfig::default() };
     config.cache.arena_bytes = 32 << 20;
     config.cache.dirty_bytes_max = 8 << 20;
-    config.filer.anonymous = Some(me());
+    config.sessions.authentication.anonymous = Some(me());
     config.access.squash = Some(Squash::Nobody);
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {
         let shelf = DirectoryShelf::open(directory.join("journal")).unwrap();

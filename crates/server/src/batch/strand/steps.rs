@@ -1,7 +1,8 @@
 //! The way of a strand: begun, stepped, ended.
 
 use dafs_dat::{LocalSegment, RemoteSegment, Signal};
-use dafs_filer::{IoKind, Piece, PieceOutcome};
+use dafs_filer::IoKind;
+use dafs_sessions::{Piece, PieceOutcome};
 use dafs_store::StoreError;
 use dafs_store::cache::{Pieces, Progress, Span, Spans, WriteToken};
 use dafs_types::{SessionId, Status};

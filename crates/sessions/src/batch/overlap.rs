@@ -1,0 +1,143 @@
+//! Which transfers lie where a range of a file is.
+//!
+//! Invariant: whoever is in the index was seen to have fewer than [`OVERLAPS_MAX`] others
+//! near it when it came. So to look up everybody once costs at most so many steps each,
+//! whatever ranges a client thinks up, and a few steps where ranges do not overlap.
+//!
+//! Lengths are kept apart by their power of two: an overlap with a range then begins less
+//! than twice its own length before it, and one long transfer does not make many short
+//! ones be looked at. Reads are kept apart from writes, for reads never mind each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use dafs_base::Key;
+
+use super::queue::TransferKey;
+use dafs_filer::{FileKey, IoKind};
+
+/// Most transfers near one that is taken in. Beyond it a client is told to wait.
+pub(super) const OVERLAPS_MAX: usize = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    file: FileKey,
+    is_write: bool,
+    /// The length is at least two to this, and less than twice that.
+    class: u32,
+    offset: u64,
+    index: TransferKey,
+}
+
+/// Transfers by file, kind, length class and offset.
+#[derive(Debug, Default)]
+pub(super) struct OverlapIndex {
+    entries: BTreeSet<Entry>,
+    /// The classes that reads and writes of a file have had since it had none.
+    classes: BTreeMap<FileKey, [u32; 2]>,
+}
+
+impl OverlapIndex {
+    /// Enters a transfer.
+    pub fn insert(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
+        let entry = entry(file, kind, range, index);
+        self.classes.entry(file).or_default()[usize::from(entry.is_write)] |= 1 << entry.class;
+        self.entries.insert(entry);
+    }
+
+    /// Takes a transfer out.
+    pub fn remove(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
+        let was_there = self.entries.remove(&entry(file, kind, range, index));
+        debug_assert!(was_there);
+    }
+
+    /// The last transfer of a file has been taken out.
+    pub fn forget(&mut self, file: FileKey) {
+        self.classes.remove(&file);
+    }
+
+    /// Every transfer whose order matters to one of this kind in this range, and at most
+    /// about as many again that lie just before it.
+    pub fn near(
+        &self,
+        file: FileKey,
+        kind: IoKind,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = TransferKey> + '_ {
+        let [reads, writes] = self.classes.get(&file).copied().unwrap_or_default();
+        let reads = if kind == IoKind::Write { reads } else { 0 };
+        [(false, reads), (true, writes)].into_iter().flat_map(move |(is_write, classes)| {
+            let range = range.clone();
+            bits(classes).flat_map(move |class| {
+                let first = range.start.saturating_sub((2u64 << class) - 1);
+                let from = Entry { file, is_write, class, offset: first, index: Key::MIN };
+                let to = Entry { offset: range.end, ..from };
+                self.entries.range(from..to).map(|entry| entry.index)
+            })
+        })
+    }
+
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.classes.is_empty()
+    }
+}
+
+fn entry(file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) -> Entry {
+    let class = (range.end - range.start).ilog2();
+    Entry { file, is_write: kind == IoKind::Write, class, offset: range.start, index }
+}
+
+/// The positions of the bits that are set, lowest first.
+fn bits(mut word: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lowest = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (lowest < u32::BITS).then_some(lowest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dafs_types::Random;
+
+    #[test]
+    fn nothing_that_overlaps_is_missed_and_little_else_is_looked_at() {
+        for seed in 0..50 {
+            let mut dice = Random::new(seed);
+            let mut index = OverlapIndex::default();
+            let mut all = vec![];
+            for number in (1..=200).map(TransferKey::from_bits) {
+                let start = dice.below(2000) as u64;
+                let class = dice.below(9);
+                let range = start..start + 1 + dice.below(1 << class) as u64;
+                let kind = if dice.percent(50) { IoKind::Read } else { IoKind::Write };
+                let file = FileKey(dice.below(2) as u64);
+                index.insert(file, kind, range.clone(), number);
+                all.push((file, kind, range, number));
+            }
+            for (file, kind, range, _) in &all {
+                let found: BTreeSet<_> = index.near(*file, *kind, range.clone()).collect();
+                for (other_file, other_kind, other, number) in &all {
+                    let writes = *kind == IoKind::Write || *other_kind == IoKind::Write;
+                    let overlaps = range.start < other.end && other.start < range.end;
+                    if file == other_file && writes && overlaps {
+                        assert!(found.contains(number), "seed {seed}: missed {number:?}");
+                    }
+                    let length = other.end - other.start;
+                    let far = other.start + 2 * length <= range.start || other.start >= range.end;
+                    if file != other_file || !writes || far {
+                        assert!(!found.contains(number), "seed {seed}: looked at {number:?}");
+                    }
+                }
+            }
+            for (file, kind, range, number) in all {
+                index.remove(file, kind, range, number);
+            }
+            index.forget(FileKey(0));
+            index.forget(FileKey(1));
+            assert!(index.is_empty());
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Transfers, and which of them goes next.
+//!
+//! Invariant: a transfer is in `places` from `add` until it is done; while `Queued` it is
+//! in exactly the one waiting set that its priority names, while `Parked` in `parked`, and
+//! otherwise in neither. A transfer waits only for transfers of batches accepted earlier,
+//! so that waiting never goes in circles.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use dafs_base::{Key, Slab};
+use dafs_types::{CacheHint, Moment};
+use dafs_wire::DirectBuffer;
+
+use super::RequestKey;
+use super::overlap::{OVERLAPS_MAX, OverlapIndex};
+use dafs_filer::{FileKey, IoKind};
+
+/// Runs of hurried transfers after which one of the others goes: hurrying all the time
+/// must not starve those who wait for their window.
+pub(super) const HURRIED_IN_A_ROW_MAX: u32 = 8;
+/// Most neighbours looked at after the start of a run when it is gathered.
+const GATHER_AFTER_MAX: usize = 1024;
+/// Most neighbours looked at for each one that is put before the start.
+const GATHER_BEFORE_MAX: usize = 16;
+
+/// Which goes first, the smallest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Priority {
+    /// HURRY_UP was called for it: in the order of the calls.
+    Hurried(u64),
+    /// Its window has passed: in the order of files and offsets.
+    Due,
+    /// It may be held until then.
+    Held(Moment),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Queued,
+    /// Waits until this one is done.
+    Parked(TransferKey),
+    Running,
+    Done,
+}
+
+/// A transfer of the queue's.
+pub(super) type TransferKey = Key<Transfer>;
+
+/// A file range and as much client memory.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub request: RequestKey,
+    /// Links the transfers of one request.
+    pub next: TransferKey,
+    pub file: FileKey,
+    pub kind: IoKind,
+    pub offset: u64,
+    /// Where in the request's data.
+    pub at: u32,
+    pub buffer: DirectBuffer,
+    pub hint: CacheHint,
+    /// Its batch's place in the order of acceptance.
+    pub order: u64,
+    pub priority: Priority,
+    pub stage: Stage,
+}
+
+impl Transfer {
+    pub fn end(&self) -> u64 {
+        self.offset + self.length()
+    }
+
+    fn place(&self, index: TransferKey) -> Place {
+        Place { file: self.file, offset: self.offset, index }
+    }
+
+    fn length(&self) -> u64 {
+        u64::from(self.buffer.length)
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.offset..self.end()
+    }
+
+    /// It has not begun.
+    pub fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Queued | Stage::Parked(_))
+    }
+
+    /// Whether it touches a range; `length` may reach beyond 64 bits.
+    pub fn touches(&self, offset: u64, length: u64) -> bool {
+        self.offset < offset.saturating_add(length) && offset < self.end()
+    }
+}
+
+/// Where a transfer lies: files one by one, each from its start to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    file: FileKey,
+    offset: u64,
+    index: TransferKey,
+}
+
+/// The transfers of one file that are not done.
+#[derive(Debug, Default)]
+struct FileLoad {
+    count: u32,
+    /// The longest since there were none.
+    longest: u32,
+}
+
+/// There are [`OVERLAPS_MAX`] others where a transfer would lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crowded {
+    /// All of them of its own batch.
+    pub by_itself: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct TransferQueue {
+    pub transfers: Slab<Transfer>,
+    files: BTreeMap<FileKey, FileLoad>,
+    places: BTreeSet<Place>,
+    overlaps: OverlapIndex,
+    hurried: BTreeSet<(u64, Place)>,
+    /// Due ones are taken in sweeps: those that become due during one wait for the next,
+    /// so that no stretch of a file is passed over for ever.
+    sweep: BTreeSet<Place>,
+    next_sweep: BTreeSet<Place>,
+    held: BTreeSet<(Moment, Place)>,
+    /// Who waits for whom: (whom, who).
+    parked: BTreeSet<(TransferKey, TransferKey)>,
+    hurries: u64,
+    hurried_in_a_row: u32,
+    /// Room for the members of a run while it is gathered.
+    gathered: Vec<TransferKey>,
+}
+
+impl TransferQueue {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self {
+            transfers: Slab::default(),
+            files: BTreeMap::new(),
+            places: BTreeSet::new(),
+            overlaps: OverlapIndex::default(),
+            hurried: BTreeSet::new(),
+            sweep: BTreeSet::new(),
+            next_sweep: BTreeSet::new(),
+            held: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            hurries: 0,
+            hurried_in_a_row: 0,
+            gathered: Vec::new(),
+        }
+    }
+
+    /// Takes a transfer in; returns its index.
+    ///
+    /// # Errors
+    /// Too many others lie where it does; whether its own batch alone is too many.
+    pub fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
+        debug_assert!(transfer.buffer.length > 0 && transfer.stage == Stage::Queued);
+        let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
+        let (mut all, mut own) = (0, 0);
+        for other in near.take(2 * OVERLAPS_MAX) {
+            all += 1;
+            own += usize::from(self.transfers[other].order == transfer.order);
+        }
+        if all >= OVERLAPS_MAX {
+            return Err(Crowded { by_itself: own >= OVERLAPS_MAX });
+        }
+        let load = self.files.entry(transfer.file).or_default();
+        load.count += 1;
+        load.longest = load.longest.max(transfer.buffer.length);
+        let index = self.transfers.insert(transfer);
+        let transfer = &self.transfers[index];
+        self.places.insert(transfer.place(index));
+        self.overlaps.insert(transfer.file, transfer.kind, transfer.range(), index);
+        self.enqueue(index);
+        Ok(index)
+    }
+
+    /// When the first held transfer becomes due.
+    pub fn next_due(&self) -> Option<Moment> {
+        self.held.first().map(|&(due, _)| due)
+    }
+
+    /// Makes due what has come due by now.
+    pub fn promote(&mut self, now: Moment) {
+        while let Some(&(due, place)) = self.held.first() {
+            if due > now {
+                break;
+            }
+            self.press(place.index, Priority::Due);
+        }
+    }
+
+    /// Puts a request's transfers, and what stands in their way, before all others.
+    pub fn hurry(&mut self, first: TransferKey) {
+        self.hurries += 1;
+        let mut index = first;
+        while index != Key::NULL {
+            self.press(index, Priority::Hurried(self.hurries));
+            index = self.transfers[index].next;
+        }
+    }
+
+    /// Raises a transfer's priority, and that of those it waits for.
+    fn press(&mut self, mut index: TransferKey, priority: Priority) {
+        loop {
+            let transfer = &self.transfers[index];
+            if priority >= transfer.priority {
+                return;
+            }
+            match transfer.stage {
+                Stage::Queued => {
+                    self.dequeue(index);
+                    self.transfers[index].priority = priority;
+                    self.enqueue(index);
+                    return;
+                }
+                Stage::Parked(blocker) => {
+                    self.transfers[index].priority = priority;
+                    index = blocker;
+                }
+                Stage::Running | Stage::Done => return,
+            }
+        }
+    }
+
+    fn enqueue(&mut self, index: TransferKey) {
+        let place = self.transfers[index].place(index);
+        let is_new = match self.transfers[index].priority {
+            Priority::Hurried(order) => self.hurried.insert((order, place)),
+            Priority::Due => self.next_sweep.insert(place),
+            Priority::Held(due) => self.held.insert((due, place)),
+        };
+        debug_assert!(is_new);
+    }
+
+    fn dequeue(&mut self, index: TransferKey) {
+        let place = self.transfers[index].place(index);
+        let was_there = match self.transfers[index].priority {
+            Priority::Hurried(order) => self.hurried.remove(&(order, place)),
+            Priority::Due => self.sweep.remove(&place) || self.next_sweep.remove(&place),
+            Priority::Held(due) => self.held.remove(&(due, place)),
+        };
+        debug_assert!(was_there);
+    }
+
+    /// Chooses the next run and marks its members as running; [`Self::members`] has them
+    /// then. `early` also takes transfers that are not due. False if there is none.
+    pub fn next_run(&mut self, early: bool, bytes_max: u32, pieces_max: u32) -> bool {
+        let Some(leader) = self.next_leader(early) else { return false };
+        let is_hurried = matches!(self.transfers[leader].priority, Priority::Hurried(_));
+        self.hurried_in_a_row =
+            if is_hurried { self.hurried_in_a_row.saturating_add(1) } else { 0 };
+        let mut members = std::mem::take(&mut self.gathered);
+        members.clear();
+        self.gather(leader, bytes_max, pieces_max as usize, &mut members);
+        for &index in &members {
+            self.dequeue(index);
+            self.transfers[index].stage = Stage::Running;
+        }
+        self.gathered = members;
+        true
+    }
+
+    /// The members of the run chosen last, ascending by offset.
+    pub fn members(&self) -> &[TransferKey] {
+        &self.gathered
+    }
+
+    /// The most urgent transfer that nothing stands in the way of. Others are parked at
+    /// what does, and lend it their urgency.
+    fn next_leader(&mut self, early: bool) -> Option<TransferKey> {
+        loop {
+            let index = self.most_urgent(early)?;
+            let Some(blocker) = self.blocker(index) else { return Some(index) };
+            self.dequeue(index);
+            self.transfers[index].stage = Stage::Parked(blocker);
+            self.parked.insert((blocker, index));
+            self.press(blocker, self.transfers[index].priority);
+        }
+    }
+
+    fn most_urgent(&mut self, early: bool) -> Option<TransferKey> {
+        if self.sweep.is_empty() {
+            std::mem::swap(&mut self.sweep, &mut self.next_sweep);
+        }
+        let hurried = self.hurried.first().map(|&(_, place)| place.index);
+        let due = self.sweep.first().map(|place| place.index);
+        match (hurried, due) {
+            (Some(hurried), None) => Some(hurried),
+            (Some(hurried), Some(_)) if self.hurried_in_a_row < HURRIED_IN_A_ROW_MAX => {
+                Some(hurried)
+            }
+            (_, Some(due)) => Some(due),
+            (None, None) if early => self.held.first().map(|&(_, place)| place.index),
+            (None, None) => None,
+        }
+    }
+
+    /// The latest accepted transfer that this one has to wait for: one of an earlier batch
+    /// that touches the same octets, where either writes.
+    fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
+        let transfer = &self.transfers[index];
+        let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
+        near.filter(|&other| {
+            let other = &self.transfers[other];
+            other.order < transfer.order && other.touches(transfer.offset, transfer.length())
+        })
+        .max_by_key(|&other| self.transfers[other].order)
+    }
+
+    /// Collects what can go along with a leader: its neighbours in the file on both sides.
+    /// A hurried one takes hurried ones alone, any other whatever lies there, due or not.
+    fn gather(
+        &self,
+        leader: TransferKey,
+        bytes_max: u32,
+        pieces_max: usize,
+        members: &mut Vec<TransferKey>,
+    ) {
+        let first = &self.transfers[leader];
+        let (mut start, mut end) = (first.offset, first.end());
+        let fits = |start: u64, end: u64| end - start <= u64::from(bytes_max);
+        let file = first.file;
+        members.push(leader);
+        // A neighbour before ends where the run starts: it begins less than the longest
+        // transfer's length before.
+        let longest = u64::from(self.files[&file].longest);
+        while members.len() < pieces_max {
+            let from = Place { file, offset: start.saturating_sub(longest), index: Key::MIN };
+            let to = Place { file, offset: start, index: Key::MIN };
+            let before = self.places.range(from..to).rev().take(GATHER_BEFORE_MAX).find(|place| {
+                let other = &self.transfers[place.index];
+                other.end() == start && fits(other.offset, end) && self.may_join(first, place.index)
+            });
+            let Some(place) = before else { break };
+            members.push(place.index);
+            start = place.offset;
+        }
+        members.reverse();
+        let from = Place { file, offset: first.offset, index: Key::MIN };
+        let to = Place { file, offset: u64::MAX, index: Key::MAX };
+        for place in self.places.range(from..=to).take(GATHER_AFTER_MAX) {
+            if place.offset > end || members.len() >= pieces_max {
+                break;
+            }
+            let other = &self.transfers[place.index];
+            // Reads of the same octets share one look at the file; a write begins where
+            // the one before ends.
+            let lies_well = first.kind == IoKind::Read || place.offset == end;
+            if place.index == leader || !lies_well || !fits(start, other.end().max(end)) {
+                continue;
+            }
+            if self.may_join(first, place.index) {
+                members.push(place.index);
+                end = end.max(other.end());
+            }
+        }
+    }
+
+    fn may_join(&self, leader: &Transfer, index: TransferKey) -> bool {
+        let other = &self.transfers[index];
+        let as_urgent = match leader.priority {
+            Priority::Hurried(_) => matches!(other.priority, Priority::Hurried(_)),
+            Priority::Due | Priority::Held(_) => true,
+        };
+        other.stage == Stage::Queued
+            && other.kind == leader.kind
+            && as_urgent
+            && self.blocker(index).is_none()
+    }
+
+    /// A transfer is over: carried out, failed, or dropped before it began. Those who
+    /// waited for it are looked at anew. Its slot stays until `free`.
+    pub fn end(&mut self, index: TransferKey) {
+        match self.transfers[index].stage {
+            Stage::Queued => self.dequeue(index),
+            Stage::Parked(blocker) => {
+                self.parked.remove(&(blocker, index));
+            }
+            Stage::Running => {}
+            Stage::Done => return debug_assert!(false, "a transfer ends once"),
+        }
+        let transfer = &mut self.transfers[index];
+        transfer.stage = Stage::Done;
+        let file = transfer.file;
+        let transfer = &self.transfers[index];
+        self.places.remove(&transfer.place(index));
+        self.overlaps.remove(file, transfer.kind, transfer.range(), index);
+        let load = self.files.get_mut(&file).expect("a file with transfers has a load");
+        load.count -= 1;
+        if load.count == 0 {
+            self.files.remove(&file);
+            self.overlaps.forget(file);
+        }
+        while let Some(&(blocker, waiter)) = self.parked.range((index, Key::MIN)..).next() {
+            if blocker != index {
+                break;
+            }
+            self.parked.remove(&(blocker, waiter));
+            self.transfers[waiter].stage = Stage::Queued;
+            self.enqueue(waiter);
+        }
+    }
+
+    /// Frees a request's transfers, all of which have ended.
+    pub fn free(&mut self, first: TransferKey) {
+        let mut index = first;
+        while index != Key::NULL {
+            let transfer = self.transfers.remove(index).expect("a request has its transfers");
+            debug_assert_eq!(transfer.stage, Stage::Done);
+            index = transfer.next;
+        }
+    }
+
+    /// Nothing waits and nothing runs.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+            && self.files.is_empty()
+            && self.overlaps.is_empty()
+            && self.hurried.is_empty()
+            && self.sweep.is_empty()
+            && self.next_sweep.is_empty()
+            && self.held.is_empty()
+            && self.parked.is_empty()
+    }
+}

@@ -1,0 +1,75 @@
+//! Sessions of DAFS: who is connected, who they are, how much they may ask at once, and what is
+//! kept of what they were told.
+//!
+//! Invariant: this crate does no I/O, reads no clock, draws no randomness and knows neither
+//! transport nor store. Time ([`dafs_types::Moment`]) and entropy ([`dafs_types::Entropy`]) are
+//! arguments, so that the simulator and the server run the same code. Everything a peer can make
+//! grow has a named limit in [`SessionConfig`] or in [`dafs_types::limits`].
+//!
+//! One thread owns the [`Sessions`] and calls them directly; nothing is queued. The calls made for
+//! every READ and WRITE ([`Sessions::admit`], [`Sessions::finish`]) are array accesses: they
+//! neither allocate nor hash.
+//!
+//! What clients hold of files is no business of this crate. A session belongs to a client, and
+//! clients live and end in the [`dafs_filer::Filer`], which is handed to those calls by which they
+//! do.
+//!
+//! A channel's life:
+//!
+//! ```text
+//! channel_opened ─► Opened ─connect─► Connected ─begin_auth─► Verifying
+//!                      ▲                  ▲                    │     │
+//!                      └─connect_failed───┴──refused───────────┘     │finish_auth
+//!                                                                    ▼
+//!                    Authenticated ◄──first request of the life── Proven
+//!
+//!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
+//!                               ▲
+//!        Authenticated ─its proof expires─► Lapsed ─begin_auth, finish_auth─► Authenticated
+//!        Opened ─begin_bind─► Verifying ─finish_bind─► Bound (ends with its session)
+//! ```
+//!
+//! Batches ([`BatchScheduler`]) and registered credentials ([`CredentialTable`]) are machines of
+//! their own, with the same rules; each says in its module what the draft leaves open and what is
+//! done there.
+//!
+//! What this version does not serve is answered with the status the draft has for it.
+#![forbid(unsafe_code)]
+
+mod admit;
+mod auth;
+mod batch;
+mod chain;
+mod channel;
+mod config;
+mod counters;
+mod credentials;
+mod credits;
+mod negotiate;
+mod replies;
+mod sessions;
+
+pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
+pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
+pub use batch::{
+    AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
+    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece, PieceOutcome,
+    RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
+};
+pub use chain::ChainPlace;
+pub use channel::{
+    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
+    PeerIdentity, TickActions,
+};
+pub use config::{AuthPolicy, CreditPolicy, MessageLimits, SessionConfig};
+pub use counters::SessionCounters;
+pub use credentials::{
+    CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
+    CredentialUse, RegisteredCredential, Registration,
+};
+pub use credits::{CreditView, CreditWeight, LimitedBy};
+pub use negotiate::{
+    ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
+};
+pub use replies::{KeptReply, KeptSession, ReplyQuery, RequestName, SessionRecord};
+pub use sessions::{BindArguments, SessionView, Sessions};

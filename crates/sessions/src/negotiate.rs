@@ -1,0 +1,189 @@
+//! The connect exchange's nine values (draft 3.1.2.2 and 6.2.1).
+//!
+//! Invariant: whatever a client asks for, the result lies within the server's bounds
+//! and can be kept.
+
+use dafs_types::{ClientId, SessionId, Status, Verifier, limits};
+use dafs_wire::ByteOrder;
+
+use crate::SessionConfig;
+
+/// The one protocol version served. The draft gives no number for version 1.0.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The nine values in the order of the draft; 0 in a request asks for the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Whether messages and direct data carry checksums.
+    pub use_checksums: u32,
+    /// Whether the server keeps a response cache (draft 5.2).
+    pub use_response_cache: u32,
+    /// Credentials the client may register; 0 in an answer to one that is not trusted.
+    pub max_credentials: u32,
+    /// Largest request, in octets.
+    pub max_request_size: u32,
+    /// Largest response, in octets.
+    pub max_response_size: u32,
+    /// Requests that may be outstanding; in an answer the first number of credits.
+    pub max_requests: u32,
+    /// Where data begins in a padded WRITE_INLINE, in octets from the message's start.
+    pub inline_write_header_size: u32,
+    /// Whether a back-control channel may be bound.
+    pub use_back_control_channel: u32,
+    /// Whether an RDMA-read channel may be bound.
+    pub use_rdma_read_channel: u32,
+}
+
+/// Arguments of CLIENT_CONNECT and of the first half of CLIENT_CONNECT_AUTH.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectArguments<'a> {
+    /// From the message header.
+    pub protocol_version: u32,
+    /// What the client asks for.
+    pub wanted: Negotiated,
+    /// Name for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`] octets.
+    pub fence_id: &'a str,
+    /// Name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] octets.
+    pub client_id_string: &'a [u8],
+    /// Changes when the client has restarted.
+    pub client_verifier: Verifier,
+    /// The byte order the client chose.
+    pub order: ByteOrder,
+}
+
+/// Results of CLIENT_CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectResults {
+    /// The new session.
+    pub session_id: SessionId,
+    /// The client's short name.
+    pub client_id: ClientId,
+    /// What both sides now keep to.
+    pub granted: Negotiated,
+}
+
+/// Why no session was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectRefusal {
+    /// For the response header.
+    pub status: Status,
+    /// The version to put into the response header.
+    pub protocol_version: u32,
+}
+
+/// What the server grants of what a client wants; `credits` is what the budget gave.
+pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u16) -> Negotiated {
+    let max_request_size = size(
+        wanted.max_request_size,
+        config.messages.request_bytes_default,
+        limits::REQUEST_BYTES_MIN as u32,
+        config.messages.request_bytes_max,
+    );
+    Negotiated {
+        // If the client asks, the server must agree (draft 6.2.1).
+        use_checksums: u32::from(wanted.use_checksums != 0 || config.messages.checksums_always),
+        use_response_cache: both(wanted.use_response_cache, config.response_cache),
+        max_credentials: config.credentials.agree(wanted.max_credentials),
+        max_request_size,
+        max_response_size: size(
+            wanted.max_response_size,
+            config.messages.response_bytes_default,
+            limits::RESPONSE_BYTES_MIN as u32,
+            config.messages.response_bytes_max,
+        ),
+        max_requests: u32::from(credits),
+        inline_write_header_size: size(
+            wanted.inline_write_header_size,
+            config.messages.inline_write_header_bytes_min,
+            config.messages.inline_write_header_bytes_min,
+            max_request_size / 2,
+        ),
+        use_back_control_channel: both(wanted.use_back_control_channel, config.back_control),
+        use_rdma_read_channel: both(wanted.use_rdma_read_channel, config.rdma_read),
+    }
+}
+
+/// What the client asks for and the server has.
+fn both(wanted: u32, is_served: bool) -> u32 {
+    u32::from(wanted != 0 && is_served)
+}
+
+/// The number of credits a new session starts with, before the budget is asked, and
+/// the number the client would like to have in time (0: no statement).
+pub(crate) fn first_credits(config: &SessionConfig, wanted: &Negotiated) -> (u16, u16) {
+    let desired = u16::try_from(wanted.max_requests).unwrap_or(u16::MAX);
+    let first = if desired == 0 { config.credits.initial } else { desired };
+    (first.min(config.credits.initial), desired)
+}
+
+/// A size within its bounds and a multiple of 8, as messages are (draft 6.1.1).
+fn size(wanted: u32, default: u32, least: u32, most: u32) -> u32 {
+    let size = if wanted == 0 { default } else { wanted.clamp(least, most) };
+    let below = size & !7;
+    if below < least { below + 8 } else { below }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_asks_for_the_defaults() {
+        let config = SessionConfig::default();
+        let granted = negotiate(&config, &Negotiated::default(), 8);
+        assert_eq!(
+            granted,
+            Negotiated {
+                max_request_size: 8192,
+                max_response_size: 8192,
+                max_requests: 8,
+                inline_write_header_size: 192,
+                ..Negotiated::default()
+            }
+        );
+    }
+
+    #[test]
+    fn wishes_are_clamped_and_what_is_not_served_is_declined() {
+        let wanted = Negotiated {
+            use_checksums: 7,
+            use_response_cache: 1,
+            max_credentials: 10,
+            max_request_size: u32::MAX,
+            max_response_size: 1,
+            max_requests: u32::MAX,
+            inline_write_header_size: u32::MAX,
+            use_back_control_channel: 1,
+            use_rdma_read_channel: 1,
+        };
+        let config = SessionConfig::default();
+        assert_eq!(first_credits(&config, &wanted), (8, u16::MAX));
+        assert_eq!(
+            negotiate(&config, &wanted, 5),
+            Negotiated {
+                use_checksums: 1,
+                use_response_cache: 1,
+                max_request_size: 65_536,
+                max_response_size: 512,
+                max_requests: 5,
+                inline_write_header_size: 32_768,
+                use_back_control_channel: 1,
+                use_rdma_read_channel: 1,
+                ..Negotiated::default()
+            }
+        );
+    }
+
+    #[test]
+    fn sizes_are_multiples_of_eight() {
+        assert_eq!(size(1027, 0, 1024, 4096), 1024);
+        assert_eq!(size(5, 0, 100, 4096), 104);
+        assert_eq!(first_credits(&SessionConfig::default(), &wants(0)), (8, 0));
+        assert_eq!(first_credits(&SessionConfig::default(), &wants(3)), (3, 3));
+        assert_eq!(first_credits(&SessionConfig::default(), &wants(300)), (8, 300));
+    }
+
+    fn wants(max_requests: u32) -> Negotiated {
+        Negotiated { max_requests, ..Negotiated::default() }
+    }
+}

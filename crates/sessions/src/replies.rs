@@ -1,0 +1,496 @@
+//! The response cache: results of requests that changed something, kept until nobody can
+//! need to ask for them (draft 5.2).
+//!
+//! Invariant: a session has at most one entry for each stream, the newest; while a request
+//! runs whose result will be kept, its session stays, whatever became of its connection; an
+//! entry is shown to nobody but the session's own client, and only when nothing of the
+//! session runs any more.
+
+use std::collections::BTreeMap;
+
+use dafs_types::{Moment, SequenceNumber, SessionId, Status, StreamId};
+use dafs_wire::ByteOrder;
+use smallvec::SmallVec;
+
+use crate::ChannelId;
+use dafs_filer::Principal;
+
+/// A session whose results are kept, or [`KeptSession::NONE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeptSession(pub(crate) u32);
+
+impl KeptSession {
+    /// Nothing is kept.
+    pub const NONE: Self = Self(u32::MAX);
+
+    /// Whether there is one.
+    #[must_use]
+    #[inline]
+    pub const fn is_some(self) -> bool {
+        self.0 != u32::MAX
+    }
+}
+
+/// Names a request of a session (draft 5.2.1: the transaction id, and the procedure, by
+/// which a client that numbers its requests wrongly is found out).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestName {
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its number on the stream.
+    pub sequence: SequenceNumber,
+    /// Number of its procedure.
+    pub procedure: u32,
+}
+
+/// A kept result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptReply<'a> {
+    /// Of which request.
+    pub request: RequestName,
+    /// How it ended.
+    pub status: Status,
+    /// Everything behind the response's header, in the byte order of its session.
+    pub octets: &'a [u8],
+    /// That byte order.
+    pub order: ByteOrder,
+}
+
+/// What is known of a request of a session that broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyQuery<'a> {
+    /// It was carried out, with this result.
+    Found(KeptReply<'a>),
+    /// Something of the session still runs: close this channel, if there is one, and ask
+    /// again when a request of the session has ended.
+    Busy(Option<ChannelId>),
+}
+
+/// A session as it is written down, so that it can be asked for after a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// The session.
+    pub id: SessionId,
+    /// Its client's name for itself.
+    pub client_name: Box<[u8]>,
+    /// As whom the client authenticated.
+    pub principal: Principal,
+    /// Byte order of its results.
+    pub order: ByteOrder,
+}
+
+/// All sessions whose results are kept.
+#[derive(Debug)]
+pub(crate) struct KeptSessions {
+    slots: Vec<Option<Kept>>,
+    free: Vec<u32>,
+    by_id: BTreeMap<SessionId, u32>,
+    /// Sessions without a connection.
+    lost: u32,
+    lost_max: u32,
+    /// A defect on purpose.
+    pub reuses_replies: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    record: SessionRecord,
+    /// The operation channel, while it stands.
+    channel: Option<ChannelId>,
+    /// Requests under way whose results will be kept.
+    running: u16,
+    /// By stream.
+    entries: Vec<Entry>,
+    /// When a session without a connection is forgotten.
+    expires: Option<Moment>,
+    /// Forgotten already; the place is free once nothing runs.
+    is_forgotten: bool,
+}
+
+/// The newest request of a stream whose result is to be kept.
+#[derive(Debug, Default)]
+struct Entry {
+    sequence: SequenceNumber,
+    procedure: u32,
+    /// Its result, once it has one; `None` if it still runs, or was not carried out.
+    status: Option<Status>,
+    octets: SmallVec<[u8; SHORT_BYTES]>,
+}
+
+impl KeptSessions {
+    /// None yet; at most `lost_max` will be kept without a connection.
+    pub fn new(lost_max: u32) -> Self {
+        let (slots, free, by_id) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { slots, free, by_id, lost: 0, lost_max, reuses_replies: false }
+    }
+
+    /// Begins to keep a session's results. The oldest lost session makes room.
+    pub fn add(&mut self, record: SessionRecord, channel: Option<ChannelId>) -> KeptSession {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.by_id.insert(record.id, index);
+        self.lost += u32::from(channel.is_none());
+        self.slots[index as usize] = Some(Kept::new(record, channel));
+        KeptSession(index)
+    }
+
+    fn get_mut(&mut self, session: KeptSession) -> Option<&mut Kept> {
+        self.slots.get_mut(session.0 as usize)?.as_mut()
+    }
+
+    /// A request begins whose result will be kept. The result before it on the stream is
+    /// of no more use: the client has it, or it would not use the stream again.
+    #[inline]
+    pub fn begin(&mut self, session: KeptSession, request: RequestName) {
+        let forgets = !self.reuses_replies;
+        if let Some(kept) = self.get_mut(session) {
+            kept.running += 1;
+            let entry = kept.entry(request.stream);
+            (entry.sequence, entry.procedure) = (request.sequence, request.procedure);
+            if forgets {
+                entry.status = None;
+            }
+        }
+    }
+
+    /// The request that was begun last on a stream.
+    pub fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
+        let kept = self.slots.get(session.0 as usize)?.as_ref()?;
+        let entry = kept.entries.get(usize::from(stream.0))?;
+        let (sequence, procedure) = (entry.sequence, entry.procedure);
+        Some(RequestName { stream, sequence, procedure })
+    }
+
+    /// Keeps the result of a request that was begun. True if it was the last of a session
+    /// that has no connection: whoever waits to ask for its results may do so now.
+    #[inline]
+    pub fn keep(
+        &mut self,
+        session: KeptSession,
+        stream: StreamId,
+        status: Status,
+        octets: &[u8],
+    ) -> bool {
+        let Some(kept) = self.get_mut(session) else { return false };
+        kept.entry(stream).put(status, octets);
+        self.end(session)
+    }
+
+    /// A request that was begun ends without a result to keep.
+    pub fn end(&mut self, session: KeptSession) -> bool {
+        let Some(kept) = self.get_mut(session) else { return false };
+        kept.running = kept.running.saturating_sub(1);
+        let is_idle = kept.running == 0 && kept.channel.is_none();
+        if is_idle && kept.is_forgotten {
+            self.vacate(session.0);
+        }
+        is_idle
+    }
+
+    fn vacate(&mut self, index: u32) {
+        self.slots[index as usize] = None;
+        self.free.push(index);
+    }
+
+    /// Keeps the result of a request that was never under way: it was carried out at once, or
+    /// its result was written down.
+    #[inline]
+    pub fn keep_whole(
+        &mut self,
+        session: KeptSession,
+        request: RequestName,
+        status: Status,
+        octets: &[u8],
+    ) {
+        if let Some(kept) = self.get_mut(session) {
+            let entry = kept.entry(request.stream);
+            (entry.sequence, entry.procedure) = (request.sequence, request.procedure);
+            entry.put(status, octets);
+        }
+    }
+
+    /// The connection of a session is gone. It is kept until `expires`.
+    pub fn lose(&mut self, session: KeptSession, expires: Moment) -> Vec<SessionId> {
+        let Some(kept) = self.get_mut(session) else { return Vec::new() };
+        kept.expires = Some(expires);
+        let was_connected = kept.channel.take().is_some();
+        self.lost += u32::from(was_connected);
+        self.make_room()
+    }
+
+    /// Forgets lost sessions while there are too many: of the principal that has most of them
+    /// the one that has waited longest, so that nobody pushes out what others will ask for.
+    fn make_room(&mut self) -> Vec<SessionId> {
+        let mut forgotten = Vec::new();
+        while self.lost > self.lost_max {
+            let idle =
+                |kept: &&Kept| kept.channel.is_none() && kept.running == 0 && !kept.is_forgotten;
+            let lost = || self.slots.iter().flatten().filter(idle);
+            let mut counts = BTreeMap::<Box<[u8]>, u32>::new();
+            lost().for_each(|kept| *counts.entry(kept.record.principal.octets()).or_default() += 1);
+            let most = counts.values().copied().max().unwrap_or_default();
+            let has_most = |kept: &&Kept| counts[&kept.record.principal.octets()] == most;
+            let oldest = lost().filter(has_most).min_by_key(|kept| kept.expires);
+            let Some(id) = oldest.map(|kept| kept.record.id) else { break };
+            self.forget(id);
+            forgotten.push(id);
+        }
+        forgotten
+    }
+
+    /// Forgets a session: it has left in order, or its client needs it no more. A request of
+    /// it that still runs ends without a trace.
+    pub fn forget(&mut self, id: SessionId) -> bool {
+        let Some(index) = self.by_id.remove(&id) else { return false };
+        let Some(kept) = self.slots[index as usize].as_mut() else { return false };
+        self.lost -= u32::from(kept.channel.take().is_none());
+        kept.is_forgotten = true;
+        if kept.running == 0 {
+            self.vacate(index);
+        }
+        true
+    }
+
+    /// Forgets the results of a session that goes on.
+    pub fn clear(&mut self, id: SessionId) {
+        if let Some(&index) = self.by_id.get(&id)
+            && let Some(kept) = &mut self.slots[index as usize]
+        {
+            kept.entries.clear();
+        }
+    }
+
+    /// Forgets the lost sessions whose time has come.
+    pub fn expire(&mut self, now: Moment) -> Vec<SessionId> {
+        if self.lost == 0 {
+            return Vec::new();
+        }
+        let due = |kept: &&Kept| {
+            kept.channel.is_none()
+                && kept.running == 0
+                && kept.expires.is_some_and(|expires| expires <= now)
+        };
+        let ids: Vec<_> =
+            self.slots.iter().flatten().filter(due).map(|kept| kept.record.id).collect();
+        for id in &ids {
+            self.forget(*id);
+        }
+        ids
+    }
+
+    /// Whether a session is known, and belongs to this client.
+    pub fn belongs(&self, id: SessionId, name: &[u8], principal: &Principal) -> bool {
+        self.by_id.get(&id).and_then(|&index| self.slots[index as usize].as_ref()).is_some_and(
+            |kept| &*kept.record.client_name == name && kept.record.principal == *principal,
+        )
+    }
+
+    /// What became of a request.
+    ///
+    /// # Errors
+    /// UNKNOWN_SESSION, or NOXID_MATCH: it was not carried out, or can be done again.
+    pub fn query(&self, id: SessionId, request: RequestName) -> Result<ReplyQuery<'_>, Status> {
+        let index = *self.by_id.get(&id).ok_or(Status::UnknownSession)?;
+        let kept = self.slots[index as usize].as_ref().ok_or(Status::UnknownSession)?;
+        if kept.channel.is_some() || kept.running > 0 {
+            return Ok(ReplyQuery::Busy(kept.channel));
+        }
+        let entry = kept.entries.get(usize::from(request.stream.0)).ok_or(Status::NoXidMatch)?;
+        match entry.status {
+            Some(status)
+                if (entry.sequence, entry.procedure) == (request.sequence, request.procedure) =>
+            {
+                let (octets, order) = (entry.octets.as_slice(), kept.record.order);
+                Ok(ReplyQuery::Found(KeptReply { request, status, octets, order }))
+            }
+            _ => Err(Status::NoXidMatch),
+        }
+    }
+
+    /// The entries of streams from this one on are of no more use: the client knows that it
+    /// may not use them (draft 5.2.2).
+    pub fn drop_streams_from(&mut self, session: KeptSession, first: StreamId) {
+        if let Some(kept) = self.get_mut(session) {
+            kept.entries.truncate(usize::from(first.0));
+        }
+    }
+
+    /// Everything kept, to be written down.
+    pub fn records(
+        &self,
+    ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {
+        let known = |kept: &&Kept| !kept.is_forgotten;
+        self.slots.iter().flatten().filter(known).map(|kept| (&kept.record, kept.replies()))
+    }
+
+    /// The session's record.
+    pub fn record(&self, session: KeptSession) -> Option<&SessionRecord> {
+        Some(&self.slots.get(session.0 as usize)?.as_ref()?.record)
+    }
+
+    /// Sessions, and those without a connection.
+    pub fn counts(&self) -> (u32, u32) {
+        (self.by_id.len() as u32, self.lost)
+    }
+}
+
+impl Kept {
+    fn new(record: SessionRecord, channel: Option<ChannelId>) -> Self {
+        let (entries, expires) = (Vec::new(), None);
+        Self { record, channel, running: 0, entries, expires, is_forgotten: false }
+    }
+
+    #[inline]
+    fn entry(&mut self, stream: StreamId) -> &mut Entry {
+        let stream = usize::from(stream.0);
+        if self.entries.len() <= stream {
+            self.entries.resize_with(stream + 1, Entry::default);
+        }
+        &mut self.entries[stream]
+    }
+
+    fn replies(&self) -> impl Iterator<Item = KeptReply<'_>> {
+        self.entries.iter().enumerate().filter_map(|(stream, entry)| {
+            let (sequence, procedure, status) = (entry.sequence, entry.procedure, entry.status?);
+            let stream = StreamId(stream as u16);
+            let request = RequestName { stream, sequence, procedure };
+            let (octets, order) = (entry.octets.as_slice(), self.record.order);
+            Some(KeptReply { request, status, octets, order })
+        })
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn put(&mut self, status: Status, octets: &[u8]) {
+        self.status = Some(status);
+        self.octets.clear();
+        self.octets.extend_from_slice(octets);
+    }
+}
+
+/// Longest result that needs no memory of its own: a write's.
+const SHORT_BYTES: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: SessionId = SessionId(1);
+
+    fn record(id: SessionId) -> SessionRecord {
+        SessionRecord {
+            id,
+            client_name: b"ann".as_slice().into(),
+            principal: Principal::Anonymous,
+            order: ByteOrder::NATIVE,
+        }
+    }
+
+    fn channel(index: u32) -> ChannelId {
+        ChannelId { index, generation: 0 }
+    }
+
+    fn request(stream: u16, sequence: u16) -> RequestName {
+        RequestName { stream: StreamId(stream), sequence: SequenceNumber(sequence), procedure: 117 }
+    }
+
+    fn found(sessions: &KeptSessions, name: RequestName) -> Result<Vec<u8>, Status> {
+        match sessions.query(FIRST, name)? {
+            ReplyQuery::Found(reply) => Ok(reply.octets.to_vec()),
+            ReplyQuery::Busy(_) => panic!("the session is idle"),
+        }
+    }
+
+    #[test]
+    fn a_stream_has_its_newest_result() {
+        let mut sessions = KeptSessions::new(4);
+        let session = sessions.add(record(FIRST), Some(channel(0)));
+        for sequence in 1..=3 {
+            sessions.begin(session, request(2, sequence));
+            let octets = [sequence as u8];
+            assert!(!sessions.keep(session, StreamId(2), Status::Ok, &octets));
+        }
+        sessions.lose(session, Moment(9));
+        assert_eq!(found(&sessions, request(2, 3)), Ok(vec![3]));
+        assert_eq!(found(&sessions, request(2, 2)), Err(Status::NoXidMatch));
+        assert_eq!(found(&sessions, request(1, 3)), Err(Status::NoXidMatch));
+        assert_eq!(found(&sessions, request(7, 3)), Err(Status::NoXidMatch));
+        let other = RequestName { procedure: 143, ..request(2, 3) };
+        assert_eq!(found(&sessions, other), Err(Status::NoXidMatch));
+        assert_eq!(sessions.query(SessionId(2), request(2, 3)), Err(Status::UnknownSession));
+    }
+
+    #[test]
+    fn nothing_is_told_while_something_runs() {
+        let mut sessions = KeptSessions::new(4);
+        let session = sessions.add(record(FIRST), Some(channel(7)));
+        sessions.begin(session, request(0, 1));
+        let busy = |channel| Ok(ReplyQuery::Busy(channel));
+        assert_eq!(sessions.query(FIRST, request(0, 1)), busy(Some(channel(7))));
+        sessions.lose(session, Moment(9));
+        assert_eq!(sessions.query(FIRST, request(0, 1)), busy(None));
+        assert!(sessions.expire(Moment(10)).is_empty(), "it runs");
+        assert!(sessions.keep(session, StreamId(0), Status::Exist, &[]));
+        let kept = sessions.query(FIRST, request(0, 1)).unwrap();
+        assert!(matches!(kept, ReplyQuery::Found(reply) if reply.status == Status::Exist));
+        assert_eq!(sessions.expire(Moment(10)), [FIRST]);
+        assert_eq!(sessions.counts(), (0, 0));
+    }
+
+    #[test]
+    fn the_longest_lost_make_room() {
+        let mut sessions = KeptSessions::new(2);
+        let mut forgotten = Vec::new();
+        for number in 0..4 {
+            let session = sessions.add(record(SessionId(number)), Some(channel(0)));
+            forgotten.extend(sessions.lose(session, Moment(100 - number)));
+        }
+        // Number 0 expires last: it was lost last by the clock.
+        assert_eq!(forgotten, [SessionId(2), SessionId(3)]);
+        assert_eq!(sessions.counts(), (2, 2));
+    }
+
+    #[test]
+    fn what_is_written_down_can_be_put_back() {
+        let mut sessions = KeptSessions::new(2);
+        let session = sessions.add(record(FIRST), Some(channel(0)));
+        sessions.begin(session, request(5, 8));
+        sessions.keep(session, StreamId(5), Status::Ok, b"result");
+        let mut again = KeptSessions::new(2);
+        for (record, replies) in sessions.records() {
+            let session = again.add(record.clone(), None);
+            for reply in replies {
+                again.keep_whole(session, reply.request, reply.status, reply.octets);
+            }
+        }
+        assert_eq!(found(&again, request(5, 8)), Ok(b"result".to_vec()));
+        again.drop_streams_from(KeptSession(0), StreamId(5));
+        assert_eq!(found(&again, request(5, 8)), Err(Status::NoXidMatch));
+    }
+
+    #[test]
+    fn a_forgotten_session_keeps_its_place_until_nothing_runs() {
+        let mut sessions = KeptSessions::new(2);
+        let session = sessions.add(record(FIRST), Some(channel(0)));
+        sessions.begin(session, request(0, 1));
+        assert!(sessions.forget(FIRST));
+        let next = sessions.add(record(SessionId(2)), Some(channel(1)));
+        assert_ne!(next, session);
+        sessions.keep(session, StreamId(0), Status::Ok, b"late");
+        assert_eq!(sessions.query(FIRST, request(0, 1)), Err(Status::UnknownSession));
+        assert_eq!(sessions.add(record(SessionId(3)), None), session);
+    }
+
+    #[test]
+    fn only_its_own_client_may_ask() {
+        let mut sessions = KeptSessions::new(2);
+        sessions.add(record(FIRST), None);
+        assert!(sessions.belongs(FIRST, b"ann", &Principal::Anonymous));
+        assert!(!sessions.belongs(FIRST, b"bob", &Principal::Anonymous));
+        assert!(!sessions.belongs(FIRST, b"ann", &Principal::LocalUser(0)));
+        assert!(sessions.forget(FIRST) && !sessions.forget(FIRST));
+    }
+}

@@ -1,0 +1,203 @@
+//! Admission of requests and sending of responses.
+//!
+//! Invariant: a request holds its credit and stream from `admit` to `finish`, whether
+//! it is carried out or answered with a refusal. The usual request takes one branch
+//! here; everything unusual is judged out of line.
+
+use dafs_filer::Filer;
+use dafs_types::{CredHandle, Moment, Status, StreamId};
+
+use super::{Phase, Sessions};
+use crate::chain::ChainState;
+use crate::{
+    Admitted, BreakReason, ChainFlags, ChainPlace, ChannelId, Grant, Refusal, RequestClass,
+    RequestHead,
+};
+
+impl Sessions {
+    /// Takes a request in: accounts for its credit and stream, renews the lease, and
+    /// says whether it is legal in the session's state.
+    ///
+    /// # Errors
+    /// [`Refusal::Answer`] keeps the credit until [`Sessions::finish`]; after
+    /// [`Refusal::Break`] the channel accepts nothing more.
+    #[inline]
+    pub fn admit(
+        &mut self,
+        filer: &mut Filer,
+        channel: ChannelId,
+        head: &RequestHead,
+        now: Moment,
+    ) -> Result<Admitted, Refusal> {
+        let taken = match self.hot.get_mut(channel.index()) {
+            Some(hot) if hot.generation == channel.generation && hot.phase.listens() => {
+                match hot.window.take(head.stream, head.desired_nreq) {
+                    Ok(outstanding) => {
+                        hot.last_heard = now;
+                        if hot.kept.is_some()
+                            && let Some(first) = hot.window.take_expired()
+                        {
+                            // The client knows that it may not use them (draft 5.2.2).
+                            self.kept.drop_streams_from(hot.kept, first);
+                        }
+                        let (kept, place) = (hot.kept, ChainPlace::Alone);
+                        let begins_life = hot.phase == Phase::Proven;
+                        let admitted = Admitted { outstanding, kept, place, begins_life };
+                        let is_usual = hot.phase == Phase::Authenticated
+                            && head.is_plain()
+                            && hot.chain == ChainState::Closed;
+                        if is_usual {
+                            return Ok(admitted);
+                        }
+                        if begins_life && !self.begin_life(filer, channel, now) {
+                            Err(Refusal::Break(BreakReason::ChannelClosing))
+                        } else {
+                            let judged = self.judge(channel, head).map_err(Refusal::Answer);
+                            judged.map(|place| Admitted { place, ..admitted })
+                        }
+                    }
+                    Err(reason) => Err(Refusal::Break(reason)),
+                }
+            }
+            _ => Err(Refusal::Break(BreakReason::ChannelClosing)),
+        };
+        if let Err(refusal) = taken {
+            self.note_refusal(channel, refusal);
+        }
+        taken
+    }
+
+    /// Judges what is not an ordinary request of an authenticated session.
+    #[cold]
+    fn judge(&mut self, channel: ChannelId, head: &RequestHead) -> Result<ChainPlace, Status> {
+        let hot = &mut self.hot[channel.index()];
+        let place = hot.chain.take(head.chain_flags, head.class, head.procedure)?;
+        let allowed = hot.phase.allows(head.class);
+        let judged = allowed.and_then(|()| self.judge_identity(channel, head));
+        if judged.is_err() {
+            self.hot[channel.index()].chain.break_off();
+        }
+        judged.map(|()| place)
+    }
+
+    /// The request taken in last was damaged. Nobody can tell whether it announced another
+    /// member of a chain.
+    #[cold]
+    pub fn doubt_chain(&mut self, channel: ChannelId) {
+        if let Some((hot, _)) = self.live(channel) {
+            hot.chain = ChainState::Doubtful;
+        }
+    }
+
+    #[cold]
+    fn note_refusal(&mut self, channel: ChannelId, refusal: Refusal) {
+        match refusal {
+            Refusal::Answer(_) => self.counters.requests_refused += 1,
+            Refusal::Break(reason) => {
+                match reason {
+                    BreakReason::CreditsExceeded => self.counters.breaks_credits += 1,
+                    BreakReason::StreamOutOfRange | BreakReason::StreamBusy => {
+                        self.counters.breaks_stream += 1;
+                    }
+                    BreakReason::ChannelClosing => self.counters.breaks_closing += 1,
+                }
+                if let Some((hot, _)) = self.live(channel) {
+                    hot.phase = Phase::Condemned;
+                }
+            }
+        }
+    }
+
+    /// The credit target that the next response of a channel brings, unless [`Sessions::finish`]
+    /// finds a reason to change it.
+    #[must_use]
+    #[inline]
+    pub fn likely_target(&self, channel: ChannelId) -> u16 {
+        match self.hot.get(channel.index()) {
+            Some(hot) if hot.generation == channel.generation => hot.window.target(),
+            _ => 1,
+        }
+    }
+
+    /// A response is about to be sent: frees stream and credit and says what credit
+    /// target it carries. On an unknown channel the answer is to post nothing.
+    #[inline]
+    pub fn finish(&mut self, channel: ChannelId, stream: StreamId) -> Grant {
+        match self.hot.get_mut(channel.index()) {
+            Some(hot) if hot.generation == channel.generation => {
+                let is_acting = hot.acting != 0;
+                let grant = hot.window.give(stream, &mut self.budget);
+                if is_acting {
+                    self.end_acting(channel, stream);
+                }
+                grant
+            }
+            _ => Grant { target_nreq: 1, receives_to_post: 0 },
+        }
+    }
+}
+
+impl Phase {
+    /// Whether a client has a session here that may ask.
+    pub(super) fn has_session(self) -> bool {
+        matches!(self, Self::Proven | Self::Authenticated)
+    }
+
+    fn listens(self) -> bool {
+        !matches!(self, Self::Vacant | Self::Bound | Self::Condemned)
+    }
+}
+
+impl RequestHead {
+    /// Nothing about it needs judging in an authenticated session.
+    fn is_plain(&self) -> bool {
+        self.class == RequestClass::Ordinary
+            && self.chain_flags.0 == 0
+            && self.cred_handle == CredHandle(0)
+    }
+}
+
+impl Phase {
+    /// Whether a class of requests is legal here (draft 6.2.1, 6.2.2).
+    fn allows(self, class: RequestClass) -> Result<(), Status> {
+        use RequestClass as Class;
+        match (self, class) {
+            (Self::Opened, Class::Connect | Class::Bind)
+            | (Self::Connected, Class::Authenticate)
+            | (Self::Connected | Self::Verifying, Class::SecurityInfo | Class::Disconnect)
+            | (
+                Self::Authenticated,
+                Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
+            )
+            // Whether this client may is judged by who it is.
+            | (Self::Authenticated, Class::Authenticate | Class::Credential)
+            | (
+                Self::Lapsed,
+                Class::SecurityInfo | Class::Disconnect | Class::Authenticate,
+            ) => Ok(()),
+            (Self::Opened, Class::Authenticate | Class::SecurityInfo | Class::Disconnect)
+            | (Self::Connected | Self::Verifying, Class::Connect | Class::Bind)
+            | (Self::Authenticated | Self::Lapsed, Class::Connect | Class::Bind)
+            | (Self::Verifying, Class::Authenticate) => Err(Status::IllegalState),
+            (
+                Self::Opened | Self::Connected | Self::Verifying | Self::Lapsed,
+                Class::Credential | Class::Special | Class::Ordinary,
+            ) => Err(Status::NotAuthenticated),
+            // One that is proven has become authenticated before its request is judged.
+            (Self::Vacant | Self::Bound | Self::Proven | Self::Condemned, _) => {
+                Err(Status::BadSession)
+            }
+        }
+    }
+}
+
+impl ChainFlags {
+    pub(crate) const KNOWN: u16 =
+        Self::FORWARD | Self::BACK | Self::SAVE | Self::FILE_HANDLE | Self::STATE_ID;
+
+    /// Whether all of these bits are set.
+    #[must_use]
+    pub const fn has(self, bits: u16) -> bool {
+        self.0 & bits == bits
+    }
+}

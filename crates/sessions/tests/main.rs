@@ -1,0 +1,13 @@
+//! The machines of sessions: scenarios, models and random histories.
+//!
+//! One binary for all of them: linking many takes longer than running them.
+
+mod acting;
+mod batch;
+mod batch_model;
+mod bind;
+mod common;
+mod credentials;
+mod dice;
+mod model;
+mod sessions;
