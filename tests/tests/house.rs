@@ -3,6 +3,7 @@
 
 mod corpora;
 mod knots;
+mod named;
 mod shown;
 
 use std::collections::BTreeMap;
