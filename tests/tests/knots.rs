@@ -15,7 +15,7 @@ use crate::{root, walk};
 /// crate that is watched: by its folder. Five and twenty are what is wanted; what a crate has beyond
 /// that may only become less.
 const LIMITS: &[(&str, usize, usize)] =
-    &[("client", 5, 20), ("server", 5, 20), ("filer", 18, 20), ("sessions", 18, 20)];
+    &[("client", 5, 20), ("server", 5, 20), ("filer", 8, 20), ("sessions", 6, 20)];
 
 /// The most files of the server that add functions to the reactor, which can reach everything. A
 /// file that needs less is given what it needs. This may only become less.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::locks::LockConfig;
+use crate::unkept::ConfigError;
 use crate::{DelegationPolicy, FenceLimits};
 
 /// Most opens a table can number; the index part of a state id has 20 bits.
@@ -44,20 +45,6 @@ impl Default for FilerConfig {
             locks: LockConfig::default(),
         }
     }
-}
-
-/// Why a configuration cannot be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A limit is zero or beyond what the tables can hold.
-    #[error("{0} is zero or too large")]
-    OutOfRange(&'static str),
-    /// There would be channels without a credit.
-    #[error("credits.budget is below channels_max")]
-    BudgetTooSmall,
-    /// A default lies outside its own bounds.
-    #[error("{0} lies outside its bounds")]
-    DefaultOutsideBounds(&'static str),
 }
 
 impl FilerConfig {

@@ -38,9 +38,10 @@ mod filer;
 mod holder;
 pub mod locks;
 mod opens;
+mod unkept;
 
 pub use clients::{ClientKey, Principal};
-pub use config::{ConfigError, FilerConfig};
+pub use config::FilerConfig;
 pub use counters::Counters;
 pub use delegations::{
     DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
@@ -58,3 +59,4 @@ pub use filer::{
 };
 pub use holder::{Holder, SHARE_TIMES, fair_share};
 pub use opens::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
+pub use unkept::ConfigError;

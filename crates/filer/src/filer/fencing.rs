@@ -1,8 +1,8 @@
 //! Fences, from the point of view of whoever asks (draft 4.4.4, 6.4).
 //!
-//! Invariant: every question to the table is asked with the fence identity that whoever
-//! asks gave when they came. Those who are gone have none: what is left of their requests is let in nowhere that
-//! anybody is left out of.
+//! Invariant: every question to the table is asked with the fence identity that whoever asks gave
+//! when they came. Those who are gone have none: what is left of their requests is let in nowhere
+//! that anybody is left out of.
 
 use dafs_base::Key;
 use dafs_ops::Fault;

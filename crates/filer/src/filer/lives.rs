@@ -24,8 +24,8 @@ pub struct Entering<'a> {
     pub principal: &'a Principal,
     /// Where it comes from.
     pub holder: Holder,
-    /// A record stood under the id when it was told that, or has stood since. Should it be gone, its
-    /// state is lost, and the client must not believe otherwise.
+    /// A record stood under the id when it was told that, or has stood since. Should it be gone,
+    /// its state is lost, and the client must not believe otherwise.
     pub expects_record: bool,
 }
 
@@ -133,8 +133,8 @@ impl Filer {
         self.clients.has_begun(client)
     }
 
-    /// A client asks for something for the first time, or a session of it has stood for so long that
-    /// whoever made it must live. The state of the life before it goes at once:
+    /// A client asks for something for the first time, or a session of it has stood for so long
+    /// that whoever made it must live. The state of the life before it goes at once:
     /// [`Filer::take_released`].
     pub fn client_begin(&mut self, client: ClientKey, now: Moment) -> Begun {
         let mut begun = Begun::default();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::config::ConfigError;
+use crate::unkept::ConfigError;
 
 /// Most locks, and most waiters, a table can number.
 const TABLE_MAX: u32 = 1 << 20;

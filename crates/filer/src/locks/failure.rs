@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use dafs_types::{ClientId, Moment, StateId};
 
-use super::LockTable;
 use super::action::HoldKey;
 use super::action::{Hold, LockAction, LockRecord, Phase, RecordPhase, RollbackId, Then};
 use super::own::{Piece, subtract};
 use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{LockClient, LockOwner, OwnerName};
+use super::table::LockTable;
 use crate::FileKey;
 
 /// The client's name or verifier shows another principal than the one whose locks are kept

@@ -13,13 +13,13 @@ use std::ops::ControlFlow;
 
 use dafs_types::StateId;
 
-use super::LockTable;
 use super::action::HoldKey;
 use super::action::{Hold, LockAction, LockId, LockRecord, Phase};
 use super::interval::IntervalTree;
 use super::owners::OwnerKey;
 use super::range::ByteRange;
 use super::request::{LockAttributes, LockMode};
+use super::table::LockTable;
 use super::waiters::WaiterKey;
 use crate::FileKey;
 

@@ -4,10 +4,10 @@
 
 use dafs_types::ClientId;
 
-use super::LockTable;
 use super::action::{LockRecord, Phase};
 use super::range::ByteRange;
 use super::request::{Claim, LockAnswer, LockAttributes, LockError, LockMode, WaiterId};
+use super::table::LockTable;
 use crate::FileKey;
 
 /// A copy of the lock table's numbers.

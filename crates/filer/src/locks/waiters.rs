@@ -9,7 +9,6 @@
 use dafs_base::Key;
 use dafs_types::{Moment, StateId};
 
-use super::LockTable;
 use super::action::HoldKey;
 use super::action::{Hold, LockAction, Phase};
 use super::circles::{Edges, Reach};
@@ -19,6 +18,7 @@ use super::range::ByteRange;
 use super::request::{
     LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, Wait, WaiterId,
 };
+use super::table::LockTable;
 use crate::FileKey;
 
 /// One who waits.
