@@ -19,7 +19,7 @@ const LIMITS: &[(&str, usize, usize)] =
 
 /// The most files of the server that add functions to the reactor, which can reach everything. A
 /// file that needs less is given what it needs. This may only become less.
-const REACTOR_FILES_MAX: usize = 24;
+const REACTOR_FILES_MAX: usize = 19;
 
 type Module = Vec<String>;
 

@@ -3,8 +3,6 @@
 //! Invariant: whatever ends by itself, after its request was parked, is told here and nowhere
 //! else.
 
-mod report;
-
 use dafs_ops::{
     Conflict, Delegated, Delegation, LockMode, Opened, Partial, Refusal, Set, Walked, Written,
 };
@@ -18,7 +16,7 @@ use dafs_wire::{AttributeBitmap, Checksum, Procedure, Response};
 
 use crate::outcome::Ended;
 
-fn done_response(ended: &Ended) -> Response<'static> {
+pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
     match ended {
         Ended::Written(written) => written_response(written),
         Ended::Appended(appended) => {

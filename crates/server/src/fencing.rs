@@ -29,8 +29,7 @@
 //! session that the list leaves out. What is left of a connection that is gone counts as of
 //! a session without an identity.
 
-mod draining;
-mod passing;
+pub(crate) mod draining;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

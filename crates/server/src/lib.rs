@@ -18,7 +18,6 @@
 mod accept;
 mod afterwards;
 mod answers;
-mod append;
 mod asks;
 mod authorize;
 mod back;
@@ -33,7 +32,6 @@ mod data;
 mod decode;
 mod defect;
 mod delegations;
-mod direct;
 mod direct_reads;
 mod entrance;
 mod fencing;
@@ -41,6 +39,7 @@ mod files;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod granting;
 mod gss;
 mod handles;
 mod hits;

@@ -6,16 +6,21 @@ use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::Party;
 use dafs_ops::LockSpan;
 use dafs_sessions::{ChannelEnd, ChannelId};
-use dafs_types::{Credentials, Status};
+use dafs_store::cache::CachedFile;
+use dafs_types::{Credentials, FileHandle, Status};
+use dafs_wire::Request;
 
 use crate::back::BackRequest;
 use crate::caller::{Asker, Caller};
 use crate::direct_reads::DirectReads;
+use crate::fencing::touched;
+use crate::files::writing::Writing;
 use crate::files::{FileJob, Files, Notice};
 use crate::jobs::Job;
 use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::task::{WriteSource, WriteTask};
 use crate::undo::gate::{keeps_undo, undo_seen};
 use crate::undo::seen::UndoSeen;
 
@@ -179,5 +184,63 @@ impl Reactor {
         if let Some(endpoint) = self.channels.endpoint_of(id) {
             self.give_up(endpoint);
         }
+    }
+
+    // ---- passing fences ---------------------------------------------------------------
+
+    /// Whether a request may touch what it names.
+    ///
+    /// # Errors
+    /// ACCES if its session is fenced out.
+    #[cold]
+    pub(crate) fn pass(&mut self, answer: ReplyTo, request: &Request<'_>) -> Result<(), Status> {
+        self.pass_all(answer, touched(request))
+    }
+
+    /// The same for a request that touches these objects.
+    ///
+    /// # Errors
+    /// As [`Reactor::pass`].
+    pub(crate) fn pass_all(
+        &mut self,
+        answer: ReplyTo,
+        touched: [Option<&FileHandle>; 2],
+    ) -> Result<(), Status> {
+        touched.into_iter().flatten().try_for_each(|file| self.pass_file(answer, file))
+    }
+
+    /// Whether a request may touch an object that it has found.
+    ///
+    /// # Errors
+    /// As [`Reactor::pass`].
+    pub(crate) fn pass_file(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
+        if !self.filer.has_fences() {
+            return Ok(());
+        }
+        let party = self.party_of(answer).unwrap_or_default();
+        Ok(self.filer.pass_fence(party.fence, file)?)
+    }
+
+    /// Whether a request that waited may not go on.
+    pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
+        self.filer.has_fences() && {
+            let by = self.party_of(answer).ok();
+            self.files().is_barred(by, file)
+        }
+    }
+
+    /// The same for a write. One that is all there has happened, and an append of which a
+    /// part is there goes on: it is all or nothing. Of one that may not go on nothing is
+    /// held back but what every write holds.
+    pub(crate) fn is_write_barred(&mut self, answer: ReplyTo, task: &WriteTask) -> bool {
+        let Writing { file, length, done, is_append, .. } = task.writing;
+        let (is_whole, is_begun_append) = (done == length, is_append && done > 0);
+        if is_whole || is_begun_append || !self.is_barred(answer, file) {
+            return false;
+        }
+        if let WriteSource::Sealed { staging: Some(staging), .. } = &task.source {
+            self.interface.deregister(staging.region.key);
+        }
+        true
     }
 }

@@ -4,12 +4,12 @@
 //! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
 //! the completion of what was posted, whatever happens to the connection.
 
-use dafs_dat::LocalSegment;
+use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
 use dafs_store::cache::{CachedFile, Pieces, Read, Span};
 use dafs_types::Status;
 use dafs_wire::messages::{InlineData, ReadDirect, ReadInline, ReadInlineResult};
-use dafs_wire::{Checksum, Response};
+use dafs_wire::{Checksum, DirectBuffer, Response};
 
 use crate::answers::read_response;
 use crate::data::{Step, take_buffers};
@@ -20,7 +20,7 @@ use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Work};
-use crate::transfer::{Cookie, Cut, Loan};
+use crate::transfer::{Cookie, Cut, Loan, Staging, remote_of};
 
 impl Reactor {
     #[inline]
@@ -254,6 +254,70 @@ impl Reactor {
         for piece in pieces.drain(..) {
             self.cache.unpin(piece.pin);
         }
+    }
+
+    // ---- into the client's memory -----------------------------------------------------
+
+    /// Places bytes into the client's buffers before the answer. Returns their checksum
+    /// for the answer.
+    pub(crate) fn place_bytes(
+        &mut self,
+        answer: ReplyTo,
+        bytes: &[u8],
+        buffers: &[DirectBuffer],
+    ) -> Result<Checksum, Status> {
+        let room: u64 = buffers.iter().map(|buffer| u64::from(buffer.length)).sum();
+        if (bytes.len() as u64) > room {
+            return Err(Status::TooSmall);
+        }
+        let checksum =
+            if self.has_checksums(answer.endpoint) { Checksum::of(bytes) } else { Checksum::NONE };
+        if bytes.is_empty() {
+            return Ok(checksum);
+        }
+        let staging = Staging::of(&mut self.interface, bytes.into())?;
+        let loan = Loan::Staging(staging.region.key);
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let cookie = self.loans.insert(answer.endpoint, loan, length);
+        let mut done = 0;
+        for buffer in buffers {
+            let left = bytes.len() - done;
+            let length = u32::try_from(left).unwrap_or(u32::MAX).min(buffer.length);
+            if length == 0 {
+                continue;
+            }
+            let local = [staging.region.local(done as u64, length)];
+            let remote = remote_of(buffer, length);
+            done += length as usize;
+            let is_last = done == bytes.len();
+            if !self.post_write(answer.endpoint, &local, remote, cookie, is_last) || is_last {
+                break;
+            }
+        }
+        Ok(checksum)
+    }
+
+    /// Posts one RDMA write out of what is lent under `cookie`, which comes back with the
+    /// last. False if the connection is at its end, and the loan with it.
+    pub(crate) fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        cookie: Cookie,
+        is_last: bool,
+    ) -> bool {
+        let (signal, word) = if is_last {
+            (Signal::Always, cookie.pack())
+        } else {
+            (Signal::OnError, Cookie::Silent.pack())
+        };
+        let posted = self.interface.post_rdma_write(endpoint, word, local, remote, signal).is_ok();
+        if !posted {
+            self.give_up(endpoint);
+            self.on_loan_done(cookie);
+        }
+        posted
     }
 }
 

@@ -4,51 +4,22 @@
 //! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
-use dafs_journal::RecordNumber;
-use dafs_sessions::Sessions;
+use dafs_ops::Partial;
 use dafs_types::Status;
 use dafs_wire::{
-    ByteOrder, EncodeError, HEADER_BYTES, Response, ResponseHeader, TRANSFER_ANSWER_BYTES,
-    encode_response, seal,
+    ByteOrder, EncodeError, HEADER_BYTES, Procedure, Response, ResponseHeader,
+    TRANSFER_ANSWER_BYTES, encode_response, seal,
 };
 
-use crate::channel::Channel;
-use crate::follow;
+use crate::answers::{done_response, refusal_response, written_response};
+pub(crate) use crate::granting::ReplyStatus;
+use crate::granting::grant;
+use crate::meter::Moved;
 use crate::meter::reading::Reading;
-use crate::meter::{Meter, Moved};
+use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, blank};
 use crate::transfer::Cookie;
-
-/// The status that a reply has, and what it waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReplyStatus {
-    pub status: Status,
-    /// Not before this record is durable; 0 waits for none.
-    pub after: RecordNumber,
-}
-
-impl ReplyStatus {
-    /// This status, at once.
-    #[inline]
-    pub fn now(status: Status) -> Self {
-        Self { status, after: RecordNumber(0) }
-    }
-
-    /// Success, once a record is durable.
-    #[inline]
-    pub fn ok_after(after: RecordNumber) -> Self {
-        Self { status: Status::Ok, after }
-    }
-
-    /// Whether the reply may be held back by the journal, so that others are sent before
-    /// it: it takes its grant when it is sent. Grants are for the client what the order of
-    /// replies makes of them (draft 3.2.6), and the filer must see the same order.
-    #[inline]
-    pub fn may_wait(self, answer: ReplyTo) -> bool {
-        answer.logged || self.after.0 != 0
-    }
-}
 
 /// A reply that could not be encoded.
 struct Unsent {
@@ -313,62 +284,35 @@ impl Reactor {
         seal(&mut message, &[]);
         self.send(endpoint, &message);
     }
-}
 
-/// Takes the grant that goes along with an answer; its receives are posted once that is out.
-#[inline]
-fn grant(
-    (sessions, meter): (&mut Sessions, &mut Meter),
-    channel: &mut Channel,
-    answer: ReplyTo,
-    status: Status,
-    moved: Moved,
-) -> ResponseHeader {
-    let header = grant_credits(sessions, channel, answer, status);
-    count((sessions, meter), channel, answer, status, moved);
-    header
-}
+    // ---- what operations have come to -------------------------------------------------
 
-#[inline]
-fn grant_credits(
-    sessions: &mut Sessions,
-    channel: &mut Channel,
-    answer: ReplyTo,
-    status: Status,
-) -> ResponseHeader {
-    let grant = sessions.finish(channel.id, answer.stream);
-    channel.receives_due += grant.receives_to_post;
-    blank(answer, status, grant.target_nreq)
-}
-
-/// Counts a request that is answered.
-#[inline]
-pub(crate) fn count(
-    (sessions, meter): (&mut Sessions, &mut Meter),
-    channel: &mut Channel,
-    answer: ReplyTo,
-    status: Status,
-    moved: Moved,
-) {
-    meter.add(answer.reading, moved, &mut channel.traffic);
-    if let Some(taken) = meter.complete(answer.reading, status, &mut channel.traffic) {
-        let outcome = (status, moved.length(), taken);
-        follow::tell(&mut meter.followers, sessions, channel, answer, outcome);
+    /// Replies with what came of an operation.
+    pub(crate) fn report(&mut self, to: ReplyTo, outcome: Outcome) {
+        let Outcome { result, after } = outcome;
+        match &result {
+            Ok(Ended::Written(written)) if after.0 == 0 => {
+                self.reply_moved(to, &written_response(written));
+            }
+            Ok(ended) => self.respond(to, ReplyStatus::ok_after(after), &done_response(ended)),
+            Err(refusal) => {
+                let status = refusal.fault.into();
+                // What fails late was a SETATTR or a LOCK, if there is more to say of it.
+                let response = match &refusal.partial {
+                    Partial::Set { .. } => refusal_response(Procedure::SetAttrInline, refusal),
+                    _ => refusal_response(Procedure::Lock, refusal),
+                };
+                self.respond(to, ReplyStatus { status, after }, &response);
+            }
+        }
     }
-}
 
-/// Takes the grant of an answer that was made before, with the credits it would likely bring. It
-/// is to be counted once it is out.
-#[inline]
-pub(crate) fn take_grant(
-    sessions: &mut Sessions,
-    channel: &mut Channel,
-    answer: ReplyTo,
-    message: &mut [u8],
-) {
-    let order = channel.order.unwrap_or(ByteOrder::NATIVE);
-    let granted = grant_credits(sessions, channel, answer, Status::Ok);
-    ResponseHeader::set_target_credits(order, granted.target_credits, message);
+    /// Replies that a request was not carried out, for no fault of its own: its connection is at
+    /// its end, and whoever comes back asks for it anew.
+    pub(crate) fn report_broken(&mut self, to: ReplyTo) {
+        let to = self.abandon(to);
+        self.fail(to, Status::Io);
+    }
 }
 
 /// Of an answer that went out nothing more is to be heard.

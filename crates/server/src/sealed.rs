@@ -45,10 +45,11 @@ impl Reactor {
         if !self.has_room_for_sealed(answer, task.writing.length as usize) {
             return Some(Step::Wait(Wait::Room));
         }
-        let staging = match self.stage(vec![0; task.writing.length as usize].into()) {
-            Ok(staging) => staging,
-            Err(status) => return Some(self.refuse_write(answer, task, status)),
-        };
+        let staging =
+            match Staging::of(&mut self.interface, vec![0; task.writing.length as usize].into()) {
+                Ok(staging) => staging,
+                Err(status) => return Some(self.refuse_write(answer, task, status)),
+            };
         self.hold_sealed(answer, task);
         let WriteSource::Sealed { buffers, staging: place, .. } = &mut task.source else {
             return None;

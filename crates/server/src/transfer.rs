@@ -5,9 +5,12 @@
 
 use arrayvec::ArrayVec;
 use dafs_base::{Key, Slab};
-use dafs_dat::{EndpointId, LocalKey, LocalSegment, Region, RemoteSegment, Stag};
+use dafs_dat::{
+    Domain, EndpointId, LocalKey, LocalSegment, Region, RemoteSegment, ServingInterface, Stag,
+};
 use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
+use dafs_types::Status;
 use dafs_wire::DirectBuffer;
 
 use crate::config::ServerConfig;
@@ -162,6 +165,23 @@ impl Loans {
 pub struct Staging {
     pub memory: Memory,
     pub region: dafs_dat::Region,
+}
+
+impl Staging {
+    /// Memory with these bytes that a transfer may use.
+    ///
+    /// # Errors
+    /// RESOURCE if it cannot be registered.
+    pub fn of(interface: &mut ServingInterface, bytes: Box<[u8]>) -> Result<Self, Status> {
+        let memory = Memory::from_heap(bytes);
+        let region = interface.register_local(&memory, Domain(0)).ok_or(Status::Resource)?;
+        Ok(Self { memory, region })
+    }
+}
+
+/// The beginning of a client's buffer, as the transport sees it.
+pub(crate) fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
+    RemoteSegment { stag: Stag(buffer.context.0), address: buffer.target.0, length }
 }
 
 /// Cuts file ranges in the arena and buffers of the client into transfers that are

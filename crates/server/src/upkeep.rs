@@ -7,6 +7,7 @@ use std::time::Duration;
 use dafs_store::cache::Progress;
 use dafs_types::Status;
 
+use crate::fencing::draining::UnderWay;
 use crate::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 use crate::reply_to::TaskId;
@@ -176,6 +177,52 @@ impl Reactor {
             _ => return,
         }
         self.resume(id, None);
+    }
+
+    // ---- fences -----------------------------------------------------------------------
+
+    pub(crate) fn under_way(&self) -> UnderWay<'_> {
+        UnderWay {
+            channels: &self.channels,
+            cache: &self.cache,
+            tasks: &self.tasks,
+            loans: &self.loans,
+            journaled: self.waiting.on_record(),
+            direct_reads: self.loans.files_given(),
+        }
+    }
+
+    /// Has everything that waits for a file or for room, and may not go on, find that out.
+    pub(crate) fn wake_barred(&mut self) {
+        let parked: Vec<TaskId> = self.tasks.iter().map(|(id, _)| id).collect();
+        for id in parked {
+            // Others may have ended, or begun, with the one before.
+            let Some(task) = self.tasks.get(id) else { continue };
+            let (answer, Some(file)) = (task.reply_to, task.work.file()) else { continue };
+            if self.is_barred(answer, file) && self.tasks.unlist(id) {
+                self.resume(id, None);
+            }
+        }
+    }
+
+    /// Does what the filer wants done about fences.
+    #[inline]
+    pub(crate) fn pump_fences(&mut self) {
+        while let Some(action) = self.filer.poll_fence_action() {
+            let ended = self.waiting.act_on_fence(&mut self.filer, &mut self.ledger, action);
+            if let Some((ticket, outcome)) = ended {
+                self.report(ticket, outcome);
+            }
+        }
+    }
+
+    /// Breaks the connections of those who keep a change waiting for too long.
+    pub(crate) fn hurry_fences(&mut self) {
+        let (under_way, now) = (self.under_way(), self.life.now());
+        for endpoint in self.waiting.changes_of_fences().overdue(&self.filer, &under_way, now) {
+            tracing::warn!(?endpoint, "fenced out with a transfer that does not end: parted");
+            self.give_up(endpoint);
+        }
     }
 }
 

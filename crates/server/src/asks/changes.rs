@@ -2,18 +2,24 @@
 //!
 //! Invariant: they are carried out as operations, whether they come in a message or have waited.
 
-use dafs_ops::{Claim, CreateNode, NewNode, Open, Operation, Remove, SetAttributes};
-use dafs_types::Status;
-use dafs_wire::messages::{CreateResult, DirectoryChanged, RenameResult};
+use dafs_filer::{FenceChange, FenceId, FencedObject, IoKind, Principal};
+use dafs_ops::{Claim, CreateNode, Fence, NewNode, Open, Operation, Remove, SetAttributes};
+use dafs_types::{Stability, Status, limits};
+use dafs_wire::messages::{
+    AppendDirect, AppendInline, CreateResult, DirectoryChanged, RenameResult,
+};
 use dafs_wire::{Procedure, Request, Response};
 
 use crate::answers::opened_response;
+use crate::caller::Caller;
 use crate::decode::Scratch;
-use crate::outcome::{NotDone, Now, Outcome};
+use crate::files::io::IoFile;
+use crate::files::writing::Writing;
+use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::respond::ReplyStatus;
-use crate::task::{Task, Work};
+use crate::task::{Buffers, Task, Work, WriteSource, WriteTask};
 use crate::translate;
 
 impl Reactor {
@@ -119,6 +125,102 @@ impl Reactor {
             Now::Later(left) => self.start(Task::new(to, Work::from(*left))),
         }
         Ok(())
+    }
+
+    // ---- appends ----------------------------------------------------------------------
+
+    pub(crate) fn append_inline(
+        &mut self,
+        answer: ReplyTo,
+        request: &AppendInline<'_>,
+    ) -> Result<(), NotDone> {
+        let octets = request.data.octets().ok_or(Status::Inval)?;
+        let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        self.files().check_end_locks(request.state, &request.file)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        let source = WriteSource::Octets(octets.into());
+        Ok(self.start_append(answer, io, length, request.stability, source)?)
+    }
+
+    pub(crate) fn append_direct(
+        &mut self,
+        answer: ReplyTo,
+        request: &AppendDirect,
+    ) -> Result<(), NotDone> {
+        if request.buffer.length < request.length {
+            return Err(Status::TooSmall.into());
+        }
+        self.files().check_end_locks(request.state, &request.file)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        let buffers = Buffers::One(request.buffer);
+        let source = self.direct_source(answer, buffers, request.length, request.checksum);
+        Ok(self.start_append(answer, io, request.length, request.stability, source)?)
+    }
+
+    fn start_append(
+        &mut self,
+        answer: ReplyTo,
+        io: IoFile,
+        length: u32,
+        stability: Stability,
+        source: WriteSource,
+    ) -> Result<(), Status> {
+        if length > limits::APPEND_BYTES_MAX {
+            self.give_back(io.file, io.borrowed);
+            return Err(Status::WriteTooBig);
+        }
+        let task = WriteTask::new(Writing::append(io, length, stability), source);
+        self.start(Task::new(answer, Work::Write(task)));
+        Ok(())
+    }
+
+    // ---- fencing lists ----------------------------------------------------------------
+
+    /// Begins a change of a list; whoever asked is told under `ticket` when it holds.
+    pub(crate) fn set_fencing_list(
+        &mut self,
+        ticket: ReplyTo,
+        by: &Caller,
+        is_trusted: bool,
+        ask: &Fence<'_>,
+    ) -> Result<(), Status> {
+        let object = FencedObject::named(&ask.file, ask.object);
+        let authority = self.files().fence_authority(by, is_trusted, &ask.file)?;
+        let text = |id| std::str::from_utf8(id).map_err(|_| Status::Inval);
+        let fence_ids = ask.fence_ids.iter().map(|id| FenceId::new(text(id)?));
+        let fence_ids = fence_ids.collect::<Result<Vec<_>, _>>()?;
+        let (access, update) = (ask.access, ask.update);
+        let change = FenceChange { object, access, update, fence_ids: &fence_ids };
+        // What came before this request is where it will be looked for.
+        self.settle();
+        let name = self.waiting.fencing().next_name();
+        let running = self.under_way().requests();
+        let waits = self.filer.set_fencing_list(name, &change, authority, &running)?;
+        tracing::info!(?object, ?access, ?update, ids = fence_ids.len(), waits, "fence changes");
+        if let Some(told) = self.waiting.fencing().begin(ticket, self.life.now()) {
+            self.report(told, Outcome::done(Ended::Fenced));
+        }
+        self.loans.files_given().recall(&mut self.filer, &object, self.life.now());
+        // Whoever hears that the list holds finds them called back.
+        self.pump_delegations();
+        self.wake_barred();
+        self.pump_fences();
+        Ok(())
+    }
+
+    /// Whether a client is trusted as far as fences go: by the rules, or as the superuser, by
+    /// the kernel's word or by proof. Whoever is taken for the superuser without any is not.
+    ///
+    /// What it asks for somebody else, it asks with that one's authority: a gateway that passes
+    /// its users' requests on shall not lend them its own.
+    pub(crate) fn may_fence_file_system(&self, answer: ReplyTo) -> bool {
+        let Some(channel) = self.channels.get(answer.endpoint) else { return false };
+        let is_proven = match self.sessions.principal(channel.id) {
+            Some(Principal::LocalUser(_) | Principal::User(_) | Principal::Gss(_)) => true,
+            Some(Principal::Anonymous) | None => false,
+        };
+        let is_superuser = is_proven && channel.who.is_superuser();
+        !answer.is_acting && (is_superuser || self.sessions.is_trusted(channel.id))
     }
 }
 

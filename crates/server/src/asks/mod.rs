@@ -7,6 +7,7 @@
 mod attributes;
 pub(crate) mod changes;
 mod listings;
+mod looking;
 
 use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
 use dafs_sessions::Registration;

@@ -17,7 +17,7 @@ use crate::handles;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
-use crate::transfer::Cut;
+use crate::transfer::{Cut, Staging};
 
 impl Reactor {
     /// BATCH_SUBMIT. Only what is wrong with the batch as a whole is answered here: what is
@@ -152,7 +152,7 @@ impl Reactor {
         if !self.batches.has_room_for(&self.channels, &self.tasks, answer, bytes)? {
             return Err(Status::Delay);
         }
-        let staging = self.stage(vec![0; bytes].into())?;
+        let staging = Staging::of(&mut self.interface, vec![0; bytes].into())?;
         let id = self.tasks.reserve();
         let mut sealed = self.batches.begin_fetch(session, batch, staging, bytes);
         let region = sealed.region();

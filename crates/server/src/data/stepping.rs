@@ -14,7 +14,7 @@ use crate::jobs::{Done, Job};
 use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::task::{ReadTask, Task, Wait, Work};
+use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
 use crate::undo::UndoGate;
 use crate::undo::seen::UndoSeen;
 
@@ -367,5 +367,24 @@ impl Reactor {
     ) -> Step {
         let by = self.party_of(answer).ok();
         self.files().finish_size(by, task, result).into()
+    }
+
+    // ---- ends of files ----------------------------------------------------------------
+
+    /// Has the place written down, if the append's outcome will be. True if it waits for that.
+    pub(crate) fn intends(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> bool {
+        if !answer.logged || task.writing.has_intent {
+            return false;
+        }
+        task.writing.has_intent = true;
+        let asked = self.files().intended_append(&task.writing);
+        self.intend_append(id, answer, asked, task.writing.offset);
+        true
+    }
+
+    /// Lets the next append of a file in.
+    pub(crate) fn leave_end(&mut self, file: CachedFile) {
+        let progress = self.files().leave_end(file);
+        self.on_progress(progress);
     }
 }

@@ -8,15 +8,16 @@ use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_
 use super::{Hit, Hold, KEPT_MAX, WANTED_MAX, Wanted, Way};
 use crate::afterwards::Keeping;
 use crate::answers::read_response;
-use crate::direct::remote_of;
 use crate::files::io::IoFile;
 use crate::files::reading::Reading;
 use crate::files::writing::Writing;
+use crate::granting::{count, take_grant};
 use crate::meter::Moved;
 use crate::reactor::Reactor;
 use crate::reply_to::blank;
-use crate::respond::{QUIET, count, take_grant};
+use crate::respond::QUIET;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, WriteTask};
+use crate::transfer::remote_of;
 use crate::transfer::{Cookie, Loan};
 
 impl Reactor {

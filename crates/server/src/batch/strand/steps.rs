@@ -10,7 +10,6 @@ use dafs_wire::Procedure;
 
 use super::{Shown, Strand, answer_to};
 use crate::data::Step;
-use crate::direct::remote_of;
 use crate::files::io::IoFile;
 use crate::files::reading::{Found, Look};
 use crate::files::writing::Room;
@@ -19,7 +18,7 @@ use crate::meter::reading::Reading;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
-use crate::transfer::{Cookie, Cut};
+use crate::transfer::{Cookie, Cut, Staging, remote_of};
 
 impl Reactor {
     /// Begins a piece, or lets it wait for others of its session.
@@ -252,7 +251,7 @@ impl Reactor {
         remote.address = remote.address.wrapping_add(u64::from(strand.done));
         self.batches.scheduler.add_checksum(piece, at, &octets);
         strand.done += length;
-        let Ok(staging) = self.stage(octets.into()) else {
+        let Ok(staging) = Staging::of(&mut self.interface, octets.into()) else {
             strand.transfer_failed = true;
             return;
         };
