@@ -528,8 +528,8 @@ fn what_a_small_file_costs_is_counted() {
     messages(&memory, &each);
     messages(&stable, &each);
     assert_eq!(records(&memory), 0.0);
-    // Of an OPEN and of a SETATTR, what is to be done and what was.
-    assert_eq!(records(&stable).round(), 4.0, "{stable:#}");
+    // What an OPEN is to do and what it has done; a change of times is not written down.
+    assert_eq!(records(&stable).round(), 2.0, "{stable:#}");
     messages(&row("memory", "out"), &[("READ_DIRECT", 1.0)]);
     let calls = &memory["counts"]["system_calls"];
     if calls.is_null() {
@@ -542,9 +542,11 @@ fn what_a_small_file_costs_is_counted() {
         ("name_to_handle_at", 1.0),
         ("pwrite64", 1.0),
         ("utimensat", 1.0),
-        // Some more are by the clock.
-        ("statx", 7.0),
     ] {
         assert_eq!(calls[name].as_f64().unwrap().round(), count, "{name} in {calls:#}");
     }
+    // Of the directory, of the new file, of what was written, and around the change of times; and
+    // of the directory once more if the clock of its stamps has moved meanwhile.
+    let looks = calls["statx"].as_f64().unwrap();
+    assert!((4.5..6.5).contains(&looks), "{looks} in {calls:#}");
 }

@@ -100,7 +100,7 @@ pub use backs::LockReady;
 pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
-pub use chain::{Chain, ChainFailure, Chained, Outcome};
+pub use chain::{Chain, ChainFailure, Chained, NewFile, Outcome};
 pub use client::{Client, ClientConfig};
 pub use device::{DeviceMemory, DeviceSlice, Span};
 pub use direct_reads::Mapping;

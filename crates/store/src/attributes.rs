@@ -68,6 +68,16 @@ impl Attributes {
     }
 }
 
+/// Attributes around a change of some of them. Who else changed the object in between is not told
+/// apart from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Altered {
+    /// As they were just before.
+    pub before: Attributes,
+    /// As they are.
+    pub after: Attributes,
+}
+
 /// Attributes to be set; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChanges {

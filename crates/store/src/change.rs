@@ -56,6 +56,19 @@ fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
     if is_foreign || is_over { settled } else { clocks.exact }
 }
 
+/// That of an object that was changed between two moments, as a look at the later one would show
+/// it; `None` if only a look tells. As long as no tick can be over since the change, that is the
+/// present time, whatever the stamp is.
+pub(crate) fn shown_just_after(begun: Clocks, now: Clocks) -> Option<u64> {
+    just_after_tick(begun, now, *TICK_NS)
+}
+
+fn just_after_tick(begun: Clocks, now: Clocks, tick: u64) -> Option<u64> {
+    // Its stamp is no less than what the clock of stamps said before.
+    let is_not_over = now.coarse <= begun.coarse || now.exact < begun.coarse.saturating_add(tick);
+    is_not_over.then_some(now.exact)
+}
+
 /// That of an object whose last change, at this time by the clock of stamps, is not yet known to
 /// be in the file, which was stamped last at `on_disk`.
 pub(crate) fn shown_unwritten(changed: Timestamp, on_disk: Timestamp, clocks: Clocks) -> u64 {
@@ -160,6 +173,29 @@ mod tests {
                 if !can_be_held_up {
                     coarse = start + (now - start) / TICK * TICK;
                 }
+            }
+        }
+    }
+
+    proptest! {
+        /// What is told without a look is what a look would tell.
+        #[test]
+        fn a_change_just_now_needs_no_look(
+            start in SECOND_NS..2_000_000_000 * SECOND_NS,
+            until_change in 0..2 * TICK,
+            until_look in 0..2 * TICK,
+            stamp_is_exact: bool,
+        ) {
+            let at = |exact: u64| Clocks { exact, coarse: exact / TICK * TICK };
+            let (begun, changed) = (at(start), at(start + until_change));
+            let now = at(start + until_change + until_look);
+            // Newer kernels give a change that somebody waits for a stamp of its own.
+            let stamp = if stamp_is_exact { changed.exact } else { changed.coarse };
+            if let Some(told) = just_after_tick(begun, now, TICK) {
+                prop_assert_eq!(told, shown_after_tick(stamp, now, TICK));
+            }
+            if until_change + until_look == 0 {
+                prop_assert_eq!(just_after_tick(begun, now, TICK), Some(start));
             }
         }
     }

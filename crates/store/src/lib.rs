@@ -30,7 +30,7 @@ mod rules;
 pub mod store;
 mod terms;
 
-pub use attributes::{AttributeChanges, Attributes};
+pub use attributes::{Altered, AttributeChanges, Attributes};
 pub use dafs_types::Credentials;
 pub use error::{Result, StoreError};
 pub use file::{File, FileKey, FileVersion};

@@ -14,7 +14,7 @@ use dafs_types::{
     FileSystemAttributes, ObjectType, ReaddirCookie, ShareAccess,
 };
 
-use crate::attributes::{AttributeChanges, Attributes};
+use crate::attributes::{Altered, AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::terms::ExportTerms;
@@ -353,15 +353,15 @@ pub trait Store: Send + Sync {
     /// Present attributes. Needs no permission.
     fn attributes(&self, who: &Credentials, handle: &FileHandle) -> Result<Attributes>;
 
-    /// Sets attributes and returns all of them as they are after. All permissions are
-    /// checked before the first change. A change of size goes through
+    /// Sets attributes and returns all of them as they were before and as they are after. All
+    /// permissions are checked before the first change. A change of size goes through
     /// [`crate::cache::Cache`] first where a cache holds the file.
     fn set_attributes(
         &self,
         who: &Credentials,
         handle: &FileHandle,
         changes: &AttributeChanges,
-    ) -> Result<Attributes>;
+    ) -> Result<Altered>;
 
     /// Attributes that cost calls of their own. Needs no permission, but that a MIME type
     /// is `None` to whoever may not read the object.
@@ -417,6 +417,18 @@ pub trait Store: Send + Sync {
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<Arc<dyn File>>;
+
+    /// The same, and tells the version the file had then.
+    fn open_with_version(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
+        let file = self.open(who, handle, access)?;
+        let version = file.version()?;
+        Ok((file, version))
+    }
 
     /// Opens a regular file by its entry, as [`Store::create_file`] in mode `NoCreate` does, and
     /// tells the version it had then.

@@ -10,8 +10,8 @@ use dafs_client::{ClientError, OpenOptions, Session, Status};
 use dafs_memory::{Memory, Pages};
 use dafs_server::ServerConfig;
 use dafs_store::{
-    AttributeChanges, Attributes, Created, File, FileKey, ListPage, ListRequest, NewNode, Object,
-    Removed, Renamed, Result, Store,
+    Altered, AttributeChanges, Attributes, Created, File, FileKey, ListPage, ListRequest, NewNode,
+    Object, Removed, Renamed, Result, Store,
 };
 use dafs_types::{
     AccessMask, CacheHint, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes,
@@ -183,7 +183,7 @@ impl Store for FragileStore {
         who: &Credentials,
         handle: &FileHandle,
         changes: &AttributeChanges,
-    ) -> Result<Attributes> {
+    ) -> Result<Altered> {
         self.inner.set_attributes(who, handle, changes)
     }
 

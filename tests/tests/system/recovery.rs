@@ -1,12 +1,15 @@
 //! Recovery of a session that broke, said message by message (draft 5.2, 6.3).
 
+use std::os::unix::fs::MetadataExt;
+
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
-    CacheHint, FileHandle, RemoveMode, SequenceNumber, SessionId, Stability, Status, StreamId,
+    CacheHint, FileHandle, RemoveMode, SequenceNumber, SessionId, SetAttributes, SetTime,
+    Stability, StateId, Status, StreamId, Timestamp,
 };
 use dafs_wire::messages::{
     CachedResponse, Create, DiscardResponses, NewObject, Remove, SessionOptions as WireOptions,
-    WriteDirect,
+    SetAttributesInline, WriteDirect,
 };
 use dafs_wire::{
     ByteOrder, Checksum, FileAttributeBlock, Procedure, Request, Response, decode_response,
@@ -262,6 +265,57 @@ fn results_outlive_the_server() {
         let fixture = fixture.journaled();
         let (mut rogue, _) = keeper(&fixture, transport);
         assert_eq!(rogue.outcome(&fetch), Some(Status::UnknownSession));
+    }
+}
+
+/// Sets attributes on a stream, under a number.
+fn set(
+    rogue: &mut Rogue,
+    file: FileHandle,
+    wanted: &SetAttributes,
+    (stream, sequence): (u16, u16),
+) -> Option<Status> {
+    let mut buffer = [0; 128];
+    let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer);
+    let (state, attributes) = (StateId::ANONYMOUS, attributes.unwrap());
+    let request = SetAttributesInline { file, state, attributes };
+    rogue.request(stream, sequence, &Request::SetAttrInline(request));
+    rogue.status()
+}
+
+/// No look at a file tells whether its times were set by a request or before it. So they are set
+/// once more, and nothing of it is written down.
+#[test]
+fn a_change_of_times_is_asked_anew_and_one_of_the_mode_is_found() {
+    for transport in crate::fixture::transports() {
+        let fixture = Fixture::with_journal();
+        std::fs::write(fixture.local("file"), [1; 100]).unwrap();
+        let modified = Timestamp { seconds: 1_000_000, nanoseconds: 500 };
+        let time_modify = Some(SetTime::Client(modified));
+        let times = SetAttributes { time_modify, ..SetAttributes::default() };
+        let mode = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+        let (mut rogue, old) = keeper(&fixture, transport);
+        let file = rogue.lookup("file");
+        assert_eq!(set(&mut rogue, file, &times, (1, 5)), Some(Status::Ok));
+        assert_eq!(set(&mut rogue, file, &mode, (2, 6)), Some(Status::Ok));
+        // While the server lives it is found like everything.
+        drop(rogue);
+        let (mut rogue, _) = keeper(&fixture, transport);
+        let check = |stream, sequence| {
+            Request::CheckResponse(about(old, stream, sequence, Procedure::SetAttrInline))
+        };
+        assert_eq!(rogue.outcome(&check(1, 5)), Some(Status::Ok));
+        let fixture = fixture.journaled();
+        let (mut rogue, _) = keeper(&fixture, transport);
+        assert_eq!(rogue.outcome(&check(1, 5)), Some(Status::NoXidMatch));
+        assert_eq!(rogue.outcome(&check(2, 6)), Some(Status::Ok));
+        let found = std::fs::metadata(fixture.local("file")).unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (1_000_000, 500));
+        assert_eq!(found.mode() & 0o7777, 0o640);
+        let file = rogue.lookup("file");
+        assert_eq!(set(&mut rogue, file, &times, (1, 7)), Some(Status::Ok));
+        let (_, stats) = fixture.stop();
+        assert_eq!((stats.journaled_requests, stats.parked_requests), (0, 0));
     }
 }
 

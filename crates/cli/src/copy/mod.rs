@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientError, process_umask, shown_path};
+use dafs_client::{Client, ClientError, SessionOptions, process_umask, shown_path};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::place::{Access, Place, client, connect_by};
+use crate::place::{Access, Place, client, options};
 use run::Run;
 use side::same_file;
 
@@ -165,7 +165,11 @@ fn side(client: &Client, text: &OsStr, arguments: &Arguments) -> Result<Side> {
     Ok(match Place::parse(text)? {
         Place::Local(path) => Side::Local(path),
         Place::Remote(location) => {
-            Side::Remote(connect_by(client, &location, &arguments.access)?, location.path)
+            // A file on its way asks for several things at once.
+            let credits = dafs_types::limits::CREDITS_MAX;
+            let wanted = SessionOptions { credits, ..options(&location, &arguments.access)? };
+            let session = client.connect(&arguments.access.tls.applied(&location), &wanted)?;
+            Side::Remote(session, location.path)
         }
     })
 }

@@ -3,6 +3,8 @@
 //! A block goes from the socket or the server's cache into its buffer and from there to
 //! the file, without another copy.
 //!
+//! What is small has a small buffer, so that many files are on their way through little memory.
+//!
 //! Invariant: a buffer is lent to one block at a time, and comes back when the block is
 //! done with: no transfer into it is left behind, since errors end what is side by side
 //! with them only after its transfers.
@@ -15,16 +17,20 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use anyhow::{Result, anyhow, bail};
-use dafs_client::{Buffer, Client};
+use dafs_client::{Buffer, Client, Slice};
 
 use super::open::{Open, read_next};
-use super::tasks::join;
+use super::tasks::{TASKS_MAX, join};
 
 /// The registered buffers that everything passes through.
 pub struct Mover {
     pub client: Client,
     /// Each holds two blocks: one for each side when files are compared.
     buffers: RefCell<Vec<Buffer>>,
+    /// Of those: how many there are, lent or not.
+    buffer_count: Cell<usize>,
+    /// Small ones, all in one piece of memory: where the free ones begin.
+    small: RefCell<Option<(Buffer, Vec<usize>)>>,
     /// Blocks without a buffer, the longest wait first.
     waiting: RefCell<VecDeque<Rc<Place>>>,
 }
@@ -41,6 +47,8 @@ struct Place {
 struct Lent<'m> {
     mover: &'m Mover,
     buffer: Buffer,
+    /// Where it begins, if it is a small one.
+    small: Option<usize>,
 }
 
 /// What a file begins with, in a buffer of its own until it is written.
@@ -58,12 +66,11 @@ struct Taken {
 
 impl Mover {
     pub fn new(client: &Client) -> Result<Self> {
-        let buffers = (0..BUFFERS)
-            .map(|_| client.allocate(2 * BLOCK_BYTES))
-            .collect::<std::result::Result<_, _>>()?;
         Ok(Self {
             client: client.clone(),
-            buffers: RefCell::new(buffers),
+            buffers: RefCell::default(),
+            buffer_count: Cell::new(0),
+            small: RefCell::default(),
             waiting: RefCell::default(),
         })
     }
@@ -76,8 +83,13 @@ impl Mover {
         }
         let block = BLOCK_BYTES as u64;
         // Files of the kernel's say that they are empty.
-        let length = if length == 0 { block } else { length.min(block) };
-        let lent = self.lend().await;
+        let mut length = if length == 0 { SMALL_BYTES as u64 } else { length.min(block) };
+        if let Open::Local(_) = from {
+            // One byte more than there should be: that it is not there is the file's end, which a
+            // server tells without being asked.
+            length = (length + 1).min(block);
+        }
+        let lent = self.lend_for(length as usize).await?;
         let taken = lent.read((from, from), 0, 0, length as usize).await?;
         Ok(Some(Begun { lent, taken }))
     }
@@ -142,7 +154,7 @@ impl Mover {
         if let Some(begun) = begun {
             return Ok(begun);
         }
-        let lent = self.lend().await;
+        let lent = self.lend().await?;
         let taken = lent.read(sides, 0, offset, length).await?;
         Ok(Begun { lent, taken })
     }
@@ -152,7 +164,7 @@ impl Mover {
         let (moved, is_same) = (Cell::new(0), Cell::new(true));
         // One octet more than there should be: neither may have it.
         self.for_blocks(length + 1, async |offset, length| {
-            let lent = self.lend().await;
+            let lent = self.lend().await?;
             let counts = [Cell::new(0), Cell::new(0)];
             // The servers are at work on their sides while this thread reads a local one.
             let mut sides = [(left, 0), (right, 1)];
@@ -200,10 +212,33 @@ impl Mover {
         join((0..workers).map(|_| worker()).collect()).await
     }
 
-    async fn lend(&self) -> Lent<'_> {
+    /// A buffer for so much of one file: small, if that will do and one is free.
+    async fn lend_for(&self, length: usize) -> Result<Lent<'_>> {
+        if length <= SMALL_BYTES {
+            let mut small = self.small.borrow_mut();
+            if small.is_none() {
+                let all = self.client.allocate(TASKS_MAX * SMALL_BYTES)?;
+                let starts = (0..TASKS_MAX).rev().map(|number| number * SMALL_BYTES).collect();
+                *small = Some((all, starts));
+            }
+            if let Some((buffer, starts)) = &mut *small
+                && let Some(start) = starts.pop()
+            {
+                return Ok(Lent { mover: self, buffer: buffer.clone(), small: Some(start) });
+            }
+        }
+        self.lend().await
+    }
+
+    async fn lend(&self) -> Result<Lent<'_>> {
         let free = self.buffers.borrow_mut().pop();
         let buffer = match free {
             Some(buffer) => buffer,
+            None if self.buffer_count.get() < BUFFERS => {
+                let buffer = self.client.allocate(2 * BLOCK_BYTES)?;
+                self.buffer_count.set(self.buffer_count.get() + 1);
+                buffer
+            }
             None => {
                 let place = Rc::new(Place::default());
                 self.waiting.borrow_mut().push_back(place.clone());
@@ -217,12 +252,18 @@ impl Mover {
                 .await
             }
         };
-        Lent { mover: self, buffer }
+        Ok(Lent { mover: self, buffer, small: None })
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
+        if let Some(start) = self.small {
+            if let Some((_, starts)) = &mut *self.mover.small.borrow_mut() {
+                starts.push(start);
+            }
+            return;
+        }
         match self.mover.waiting.borrow_mut().pop_front() {
             Some(place) => {
                 place.buffer.replace(Some(self.buffer.clone()));
@@ -233,7 +274,30 @@ impl Drop for Lent<'_> {
     }
 }
 
+impl Begun<'_> {
+    /// What is to be written to a file that is to hold what this one held when it had `length`
+    /// bytes, if that is all here: a slice, or nothing.
+    pub fn whole(&self, length: u64) -> Result<Option<Option<Slice>>> {
+        let Taken { count, is_end } = self.taken;
+        if !is_end || (count as u64) < length {
+            return Ok(None);
+        }
+        let slice = || self.lent.buffer.slice(self.lent.start(), count);
+        Ok(Some((count > 0).then(slice).transpose()?))
+    }
+
+    /// Bytes of it.
+    pub fn count(&self) -> u64 {
+        self.taken.count as u64
+    }
+}
+
 impl Lent<'_> {
+    /// Where it begins in its buffer.
+    fn start(&self) -> usize {
+        self.small.unwrap_or(0)
+    }
+
     /// Reads into one half of the buffer. Fewer octets than `length` only at the end of the file,
     /// or from a stream; while that gives nothing, both sides are kept in touch.
     async fn read(
@@ -243,7 +307,7 @@ impl Lent<'_> {
         offset: u64,
         length: usize,
     ) -> Result<Taken> {
-        let start = half * BLOCK_BYTES;
+        let start = self.start() + half * BLOCK_BYTES;
         let file = match from {
             Open::Local(file) => {
                 let memory = self.buffer.memory();
@@ -273,11 +337,16 @@ impl Lent<'_> {
     async fn write(&self, to: &Open, offset: u64, length: usize) -> Result<()> {
         let file = match to {
             Open::Local(file) => {
-                return Ok(self.buffer.memory().write_file(0, length, file.as_fd(), offset)?);
+                return Ok(self.buffer.memory().write_file(
+                    self.start(),
+                    length,
+                    file.as_fd(),
+                    offset,
+                )?);
             }
             Open::Stream(file) => {
                 let mut octets = vec![0; length];
-                self.buffer.read(0, &mut octets);
+                self.buffer.read(self.start(), &mut octets);
                 return (&*file).write_all(&octets).map_err(|error| match error.kind() {
                     // No success, as it is where nobody reads what a command prints.
                     ErrorKind::BrokenPipe => anyhow!("whoever read it has gone"),
@@ -288,7 +357,7 @@ impl Lent<'_> {
         };
         let mut count = 0;
         while count < length {
-            let slice = self.buffer.slice(count, length - count)?;
+            let slice = self.buffer.slice(self.start() + count, length - count)?;
             let done = file.write_async(offset + count as u64, slice).await?;
             file.note_unstable(done.verifier)?;
             if done.length == 0 {
@@ -314,6 +383,8 @@ impl Lent<'_> {
 /// Blocks under way at once, and octets of each.
 const BUFFERS: usize = 32;
 pub const BLOCK_BYTES: usize = 512 << 10;
+/// Octets of a small buffer. There is one for each file on its way.
+const SMALL_BYTES: usize = 32 << 10;
 /// Blocks of one file under way at once.
 const BLOCKS_PER_FILE_MAX: u64 = 8;
 /// Octets compared in one step: two of them fit the first cache.
@@ -341,7 +412,7 @@ mod tests {
         let mut lent: Vec<Lent<'_>> = Vec::new();
         for _ in 0..BUFFERS {
             match Box::pin(mover.lend()).as_mut().poll(&mut first) {
-                Poll::Ready(one) => lent.push(one),
+                Poll::Ready(one) => lent.push(one.unwrap()),
                 Poll::Pending => panic!("{} buffers are there", lent.len()),
             }
         }

@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 
 use super::mover::Mover;
 use super::open::Open;
-use super::side::{Copied, Side, same_file};
+use super::side::{Copied, Mode, Side, same_file};
 use super::tasks::for_each;
 use super::walk::{Item, Tree};
 use super::{Extras, Outcome, is_end, is_loss};
@@ -155,6 +155,13 @@ impl<'r> Run<'r> {
         let from = self.open_source(index).await?;
         // That it was opened says little: a small file of a server is opened by its first read.
         let begun = self.mover.begin(&from, item.size).await?;
+        if let (None, Some(begun)) = (*is_new, &begun)
+            && let Some(content) = begun.whole(item.size)?
+            && let Some(made) = self.target.make_whole(item, parent, content, extras.sync).await?
+        {
+            self.sizes.borrow_mut()[index] = begun.count();
+            return Ok(made);
+        }
         let created = self.target.create(item, parent).await?;
         let is_new = *is_new.get_or_insert(created.is_some());
         let to = match created {
@@ -167,7 +174,12 @@ impl<'r> Run<'r> {
             bail!("it had {} octets when it was listed, and {moved} now", item.size);
         }
         self.sizes.borrow_mut()[index] = moved;
-        self.target.complete(item, to, extras.sync, !is_new && !extras.preserve).await
+        let mode = match (is_new, extras.preserve) {
+            (_, true) => Mode::ToBeSet,
+            (true, false) => Mode::Given,
+            (false, false) => Mode::Kept,
+        };
+        self.target.complete(item, to, extras.sync, mode).await
     }
 
     async fn open_source(&self, index: usize) -> Result<Open> {

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use dafs_client::{
-    Client, NewObject, ObjectType, OpenOptions, Session, SetAttributes, ShareAccess, Status,
-    shown_path, split_last,
+    Client, NewFile, NewObject, ObjectType, OpenOptions, Session, SetAttributes, ShareAccess,
+    Slice, Status, shown_path, split_last,
 };
 use dafs_types::FileHandle;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
+use rustix::fs::{CWD, FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
 use rustix::io::Errno;
 
 use super::mover::BLOCK_BYTES;
@@ -40,6 +40,17 @@ pub enum Copied {
     Local,
     /// This object of a server.
     Remote(FileHandle),
+}
+
+/// Whose mode a copy has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// That of what was there.
+    Kept,
+    /// What it was made with, unless it was made writable for the time being.
+    Given,
+    /// Its source's, whatever it was made with.
+    ToBeSet,
 }
 
 impl Side {
@@ -318,8 +329,7 @@ impl Side {
 
     /// Makes the file that a copy goes to; `None` if something has its name already.
     pub async fn create(&self, item: &Item, parent: Copied) -> Result<Option<Open>> {
-        // Writable for its owner until it is complete.
-        let mode = item.mode & 0o777 | 0o200;
+        let mode = early_mode(item);
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
@@ -349,6 +359,28 @@ impl Side {
         }
     }
 
+    /// Makes a file on a server that holds what is here, and is complete. `None` if something has
+    /// its name already, or it must be made step by step.
+    pub async fn make_whole(
+        &self,
+        item: &Item,
+        parent: Copied,
+        content: Option<Slice>,
+        sync: bool,
+    ) -> Result<Option<Copied>> {
+        let (Side::Remote(session, top), Some(directory)) = (self, parent.handle()) else {
+            return Ok(None);
+        };
+        let (path, name) = (join(top, &item.path), item.name());
+        let (mode, attributes) = (early_mode(item), item.attributes());
+        let (path, is_stable) = (path.as_os_str(), sync);
+        let new = NewFile { directory, name, path, mode, content, is_stable, attributes };
+        match session.make_file_async(&new).await {
+            Err(error) if error.status() == Some(Status::Exist) => Ok(None),
+            made => Ok(made?.map(Copied::Remote)),
+        }
+    }
+
     /// Opens what is in the place of a copy, as it is.
     pub async fn open_there(&self, item: &Item, parent: Copied) -> Result<Open> {
         match self {
@@ -368,7 +400,7 @@ impl Side {
                     // A link in its place gives way.
                     Err(error) if error.status() == Some(Status::Symlink) => {
                         session.remove_in_async(directory, name, &path).await?;
-                        let mode = item.mode & 0o777 | 0o200;
+                        let mode = early_mode(item);
                         let options = OpenOptions { create_new: true, mode, ..options };
                         session.open_in_async(directory, name, &path, &options).await?
                     }
@@ -378,21 +410,22 @@ impl Side {
         }
     }
 
-    /// Closes a file that was written, and gives it the times of its source, and the mode unless
-    /// it keeps its own.
+    /// Closes a file that was written, and gives it the times of its source, and its mode if it
+    /// has not got it yet.
     pub async fn complete(
         &self,
         item: &Item,
         written: Open,
         sync: bool,
-        keeps_mode: bool,
+        mode: Mode,
     ) -> Result<Copied> {
         match written {
             Open::Local(file) => {
                 if sync {
                     file.sync_all()?;
                 }
-                if !keeps_mode {
+                let is_as_given = mode == Mode::Given && item.mode == early_mode(item);
+                if mode != Mode::Kept && !is_as_given {
                     file.set_permissions(std::fs::Permissions::from_mode(item.mode))?;
                 }
                 rustix::fs::futimens(&file, &times(item))?;
@@ -409,7 +442,7 @@ impl Side {
                 // First: what the server still writes would change the time again.
                 file.close_async().await?;
                 let mut wanted = item.attributes();
-                wanted.mode = wanted.mode.filter(|_| !keeps_mode);
+                wanted.mode = wanted.mode.filter(|_| mode != Mode::Kept);
                 session.set_attributes_async(handle, &wanted, &path).await?;
                 Ok(Copied::Remote(handle))
             }
@@ -426,7 +459,7 @@ impl Side {
                 let mut flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
                 // The top may be a link.
                 flags.set(OFlags::NOFOLLOW, !item.path.is_empty());
-                let directory = rustix::fs::open(&path, flags, Mode::empty())?;
+                let directory = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
                 rustix::fs::fchmod(&directory, item.mode.into())?;
                 Ok(rustix::fs::futimens(&directory, &times(item))?)
             }
@@ -471,6 +504,11 @@ fn is_directory_at(path: &Path, is_top: bool) -> bool {
 
 fn is_root(path: &OsStr) -> bool {
     path.as_bytes().iter().all(|octet| *octet == b'/')
+}
+
+/// What a file is made with: writable for its owner until it is complete.
+fn early_mode(item: &Item) -> u32 {
+    item.mode & 0o777 | 0o200
 }
 
 /// What an existing file is opened with: nothing of it goes.

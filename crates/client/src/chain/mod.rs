@@ -55,7 +55,7 @@ use dafs_wire::messages::{
     WriteInline,
 };
 use dafs_wire::{
-    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffers, FileAttributeBlock,
+    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffers, FileAttributeBlock, Path,
     Procedure, Request,
 };
 
@@ -71,6 +71,7 @@ use crate::session::Session;
 
 pub use self::chained::Chained;
 pub use self::outcome::{ChainFailure, Outcome};
+pub use self::whole::NewFile;
 
 /// A chain that is being put together.
 #[must_use = "a chain does nothing before it is run"]
@@ -159,6 +160,21 @@ impl<'s> Chain<'s> {
                 self.open_target(OpenTarget::Null { directory, path: names }, path, options)
             }
         }
+    }
+
+    /// Opens a name in the present directory, or makes it as the options say. Messages call it
+    /// `path`. Members behind use the open.
+    pub fn open_in(
+        self,
+        name: impl AsRef<OsStr>,
+        path: impl AsRef<OsStr>,
+        options: &OpenOptions,
+    ) -> Self {
+        let text = wire(name.as_ref());
+        let directory = self.object();
+        let names = [&*text];
+        let target = OpenTarget::Null { directory, path: Path::new(&names) };
+        self.open_target(target, path.as_ref(), options)
     }
 
     /// Makes a file without a name in the file system of the present directory, and opens it.

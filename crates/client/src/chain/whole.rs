@@ -4,16 +4,79 @@
 
 use std::ffi::OsStr;
 
-use dafs_types::{ShareAccess, Status, limits};
+use dafs_types::{FileHandle, SetAttributes, ShareAccess, StateId, Status, limits};
 
 use crate::buffer::Slice;
 use crate::chain::outcome::{ChainFailure, Outcome};
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use crate::file::OpenOptions;
 use crate::operation::Transferred;
+use crate::path::label;
 use crate::session::Session;
 
+/// A file that is made, written and closed in one round trip.
+#[derive(Clone, Debug)]
+pub struct NewFile<'n> {
+    /// Where it is made.
+    pub directory: FileHandle,
+    /// Its name there, which nobody must have.
+    pub name: &'n OsStr,
+    /// What messages call it.
+    pub path: &'n OsStr,
+    /// The mode it is made with.
+    pub mode: u32,
+    /// What it holds; `None` for nothing.
+    pub content: Option<Slice>,
+    /// Whether it is on stable storage when it is there.
+    pub is_stable: bool,
+    /// What is set once it is closed, so that nothing changes its times any more.
+    pub attributes: SetAttributes,
+}
+
 impl Session {
+    /// Makes a file, in one round trip. `None` if the server has written less than it was given:
+    /// then the file is there, and is not whole.
+    ///
+    /// # Errors
+    /// EXIST if something has the name; as the server says, with the path;
+    /// [`ClientError::DataLost`] if the server lost data before it was stable.
+    pub async fn make_file_async(&self, new: &NewFile<'_>) -> Result<Option<FileHandle>> {
+        let options = OpenOptions {
+            access: ShareAccess::Write,
+            create_new: true,
+            mode: new.mode,
+            ..OpenOptions::read()
+        };
+        let mut chain = self.chain().at(new.directory).open_in(new.name, new.path, &options);
+        if let Some(content) = &new.content {
+            chain = chain.write_from(0, content.clone());
+        }
+        if new.is_stable {
+            chain = chain.commit();
+        }
+        chain = chain.close();
+        // The object is still there, its open is not.
+        chain.draft().state = Some(StateId::ANONYMOUS);
+        match chain.setattr(&new.attributes).run_async().await {
+            Ok(outcomes) => new.check(&outcomes),
+            Err(failure) => {
+                let close = 1 + usize::from(new.content.is_some()) + usize::from(new.is_stable);
+                if failure.member < close
+                    && let Some(Outcome::Opened { file, state }) = failure.done.first()
+                {
+                    // Dropping it closes it.
+                    drop(self.opened(*file, *state, new.path));
+                }
+                Err(match failure.error {
+                    ClientError::Status { status, .. } => {
+                        ClientError::Status { what: label(new.path).into_owned(), status }
+                    }
+                    other => other,
+                })
+            }
+        }
+    }
+
     /// Reads the beginning of a file into a registered buffer, as much as the slice holds: one
     /// round trip, unless the path leads over symbolic links or the server moves less than it
     /// was asked for. Fewer octets than the slice has only at the end of the file.
@@ -108,5 +171,21 @@ impl Session {
             Some(Status::ChainForm) if is_open && failure.name == "CLOSE" => Ok(Some(failure.done)),
             _ => Err(failure.error),
         }
+    }
+}
+
+impl NewFile<'_> {
+    /// Whether what was moved is all, and was not lost before it was stable.
+    fn check(&self, outcomes: &[Outcome]) -> Result<Option<FileHandle>> {
+        let mut verifiers = outcomes.iter().filter_map(Outcome::transferred).map(|t| t.verifier);
+        if let (Some(first), Some(second)) = (verifiers.next(), verifiers.next())
+            && first != second
+        {
+            return Err(ClientError::DataLost { what: label(self.path).into_owned() });
+        }
+        let wanted = self.content.as_ref().map_or(0, |content| content.length);
+        let moved = outcomes.get(1).and_then(Outcome::transferred).map_or(0, |moved| moved.length);
+        let is_whole = wanted == 0 || moved == wanted;
+        Ok(outcomes.first().and_then(Outcome::handle).filter(|_| is_whole))
     }
 }

@@ -9,7 +9,8 @@ use dafs_filer::{IoKind, Touch};
 use dafs_ops::{AttributeSet, Fault, Partial, Set, SetAttributes};
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_store::{
-    AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
+    Altered, AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion,
+    StoreError,
 };
 use dafs_types::{AccessMask, FileAttributes, FileHandle, ShareAccess, Stability, StateId, limits};
 
@@ -88,10 +89,14 @@ impl Files<'_> {
     ) -> Result<Now<Outcome>, NotDone> {
         let times = self.times_behind_data(handle, &mut changes);
         if !changes.is_empty() || extras.is_empty() && times.is_none() {
-            by.store().set_attributes(by, handle, &changes)?;
+            let altered = by.store().set_attributes(by, handle, &changes);
+            self.note_set(handle, altered)?;
         }
-        let added = by.store().set_extras(by, handle, &extras);
-        self.revalidate(handle);
+        let mut added = Ok(());
+        if !extras.is_empty() {
+            added = by.store().set_extras(by, handle, &extras);
+            self.revalidate(handle);
+        }
         Ok(match (added, times) {
             (Ok(()), Some((file, times))) => {
                 Now::later(self.set_times(by.who.clone(), (*handle, file, false), times, set))
@@ -189,7 +194,28 @@ impl Files<'_> {
         Left::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 
-    /// Our own change of attributes must not be taken for somebody else's.
+    /// Our own change of attributes must not be taken for somebody else's: what is cached of the
+    /// file's data is as good as it was.
+    pub fn note_set(
+        &mut self,
+        handle: &FileHandle,
+        altered: Result<Altered, StoreError>,
+    ) -> Result<(), StoreError> {
+        let Altered { before, after } = match altered {
+            Ok(altered) => altered,
+            Err(error) => {
+                // Part of it may have been set.
+                self.revalidate(handle);
+                return Err(error);
+            }
+        };
+        if let Some(file) = self.cache.find(handle) {
+            self.cache.note_altered(file, (&before).into(), (&after).into());
+        }
+        Ok(())
+    }
+
+    /// The file may have changed: what is cached of its data is thrown away if it has.
     pub fn revalidate(&mut self, handle: &FileHandle) {
         if let (Some(file), Some(open)) = (self.cache.find(handle), self.opened.file(handle))
             && let Ok(version) = open.version()
@@ -203,12 +229,10 @@ impl Files<'_> {
         let who = &task.who;
         let mut rest = task.rest;
         let times = self.times_behind_data(&task.handle, &mut rest);
-        let done = match rest.is_empty() {
-            true => Ok(()),
-            false => who.store().set_attributes(who, &task.handle, &rest).map(|_| ()),
-        };
-        self.revalidate(&task.handle);
-        done?;
+        if !rest.is_empty() {
+            let altered = who.store().set_attributes(who, &task.handle, &rest);
+            self.note_set(&task.handle, altered)?;
+        }
         Ok(times.map(|(file, times)| {
             let place = (task.handle, file, task.borrowed);
             self.set_times(who.clone(), place, times, task.set)

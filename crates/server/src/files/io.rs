@@ -117,7 +117,7 @@ impl Files<'_> {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
-        let file = by.store().open(by, handle, access_for(kind))?;
+        let (file, version) = by.store().open_with_version(by, handle, access_for(kind))?;
         let key = dafs_filer::FileKey(file.key().0);
         self.filer.check_io(by.party.client, StateId::ANONYMOUS, key, kind, self.now)?;
         let touch = match kind {
@@ -125,7 +125,6 @@ impl Files<'_> {
             IoKind::Write => Touch::Write,
         };
         self.touch(by, handle, touch)?;
-        let version = file.version()?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
@@ -156,8 +155,7 @@ impl Files<'_> {
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<IoFile, Fault> {
-        let file = by.store().open(by, handle, access)?;
-        let version = file.version()?;
+        let (file, version) = by.store().open_with_version(by, handle, access)?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }

@@ -19,9 +19,11 @@ impl Files<'_> {
         let who = &task.who;
         let done = match self.is_barred(by, task.file) {
             true => Err(StoreError::Access),
-            false => who.store().set_attributes(who, &task.handle, &task.times).map(|_| ()),
+            false => {
+                let altered = who.store().set_attributes(who, &task.handle, &task.times);
+                self.note_set(&task.handle, altered)
+            }
         };
-        self.revalidate(&task.handle);
         if task.borrowed {
             self.cache.close(task.file);
         }

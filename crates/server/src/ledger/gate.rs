@@ -51,7 +51,7 @@ impl Reactor {
             journaled.hold(answer, octets_of(operation));
             return true;
         }
-        if !answer.kept().is_some() {
+        if !answer.kept().is_some() || !plan.is_written {
             return false;
         }
         self.intend(answer, plan, octets_of(operation));
@@ -63,7 +63,7 @@ impl Reactor {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
         };
-        let Plan { facts, places, touched } = plan;
+        let Plan { facts, places, touched, .. } = plan;
         let who = self.who(answer).credentials.clone();
         let intent = Intent { key, who, facts, operation: operation.clone() };
         let mut answer = answer;

@@ -1,4 +1,5 @@
-//! What an operation is about to do to names and objects, if that must be written down first.
+//! What an operation is about to do to names and objects, and whether that must be written down
+//! first.
 //!
 //! Invariant: planning changes nothing.
 
@@ -10,16 +11,19 @@ use smallvec::SmallVec;
 
 use super::record::Facts;
 use super::requests::{Place, Places, Touched};
+use super::verdict::is_asked_anew;
 use crate::caller::Caller;
 use crate::files::Files;
 use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
-/// What a request is about to do.
+/// What a request is about to do: it waits for whoever is about to change the same.
 pub(super) struct Plan {
     pub facts: Facts,
     pub places: Places,
     pub touched: Touched,
+    /// Whether it must be written down first.
+    pub is_written: bool,
 }
 
 impl Files<'_> {
@@ -78,7 +82,8 @@ impl Files<'_> {
             Operation::SetAttributes(asked) => {
                 let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
                 self.touch(by, &asked.file, Touch::SetAttributes { truncate })?;
-                Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file])
+                let plan = Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file]);
+                Plan { is_written: !is_asked_anew(asked), ..plan }
             }
             Operation::Open(asked) => return self.plan_open(by, asked),
             _ => return Ok(None),
@@ -128,7 +133,8 @@ impl Plan {
         places: [Place; N],
         touched: [FileHandle; M],
     ) -> Self {
-        Self { facts, places: places.into_iter().collect(), touched: touched.into_iter().collect() }
+        let (places, touched) = (places.into_iter().collect(), touched.into_iter().collect());
+        Self { facts, places, touched, is_written: true }
     }
 }
 

@@ -45,6 +45,14 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
     Ok(done)
 }
 
+/// Whether a change of attributes is asked anew after a crash, whatever the file says. Times tell
+/// nothing apart, so that no verdict would ever say that it was done; and it changes nothing but
+/// attributes, which the same request sets to the same values again.
+pub(super) fn is_asked_anew(asked: &SetAttributes) -> bool {
+    let wanted = &asked.attributes;
+    wanted.size.is_none() && (wanted.time_access.is_some() || wanted.time_modify.is_some())
+}
+
 /// The files as the crash has left them.
 struct Scene<'a> {
     store: &'a dyn Store,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dafs_store::posix::{check_changes, check_link, check_new, check_open, common_fs_attributes};
 use dafs_store::{
-    AttributeChanges, Attributes, Created, Credentials, File, ListPage, ListRequest, NewNode,
-    Object, Removed, Renamed, Result, Store, StoreError, name,
+    Altered, AttributeChanges, Attributes, Created, Credentials, File, ListPage, ListRequest,
+    NewNode, Object, Removed, Renamed, Result, Store, StoreError, name,
 };
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::limits::LINK_TEXT_BYTES_MAX;
@@ -306,15 +306,16 @@ impl Store for CrashStore {
         who: &Credentials,
         handle: &FileHandle,
         changes: &AttributeChanges,
-    ) -> Result<Attributes> {
+    ) -> Result<Altered> {
         let mut disk = self.disk();
         let number = disk.resolve(handle)?;
-        let allowed = check_changes(who, &disk.volatile.attributes(number)?, changes)?;
+        let before = disk.volatile.attributes(number)?;
+        let allowed = check_changes(who, &before, changes)?;
         disk.struck(FaultOn::Name, |disk| {
             let mut edit = Edit::default();
             edit.set(disk, number, &allowed)?;
             disk.finish(edit);
-            disk.volatile.attributes(number)
+            Ok(Altered { before, after: disk.volatile.attributes(number)? })
         })
     }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dafs_memory::Memory;
 use dafs_store::{
-    AttributeChanges, Attributes, Created, File, FileKey, ListPage, ListRequest, NewNode, Object,
-    Removed, Renamed, Result, Store,
+    Altered, AttributeChanges, Attributes, Created, File, FileKey, ListPage, ListRequest, NewNode,
+    Object, Removed, Renamed, Result, Store,
 };
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ShareAccess,
@@ -104,7 +104,7 @@ impl Store for LossyStore {
         who: &Credentials,
         handle: &FileHandle,
         changes: &AttributeChanges,
-    ) -> Result<Attributes> {
+    ) -> Result<Altered> {
         self.inner.set_attributes(who, handle, changes)
     }
 

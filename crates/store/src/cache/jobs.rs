@@ -42,6 +42,8 @@ pub struct FillJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
+    /// Of the file, as the cache knows it: what lies behind is not asked for.
+    pub(super) size: u64,
 }
 
 /// What came of a [`FillJob`].
@@ -65,12 +67,10 @@ impl FillJob {
         let mut result = Ok(());
         for range in &self.ranges {
             pause();
-            let read = self.file.read_at(
-                &self.arena,
-                range.memory_offset,
-                range.length,
-                range.file_offset,
-            );
+            let there = self.size.saturating_sub(range.file_offset);
+            let length = range.length.min(usize::try_from(there).unwrap_or(usize::MAX));
+            let (memory, offset) = (range.memory_offset, range.file_offset);
+            let read = self.file.read_at(&self.arena, memory, length, offset);
             match read {
                 // What lies behind the end reads as zeros, now and after an extension.
                 Ok(count) if count < range.length => {

@@ -375,6 +375,18 @@ impl Cache {
         self.recompute_size(file);
     }
 
+    /// Attributes of a file were set, not its size: `before` and `after` are the versions around
+    /// that. What is cached stays if nobody else has been at the file.
+    pub fn note_altered(&mut self, file: CachedFile, before: FileVersion, after: FileVersion) {
+        let entry = self.files.get_mut(file);
+        let is_idle = !entry.is_flushing && !entry.is_sizing;
+        if is_idle && entry.version == before && before.size == after.size {
+            entry.version = after;
+        } else {
+            self.revalidate(file, after);
+        }
+    }
+
     /// Opens a file that is open, or known to be in use, once more.
     pub fn hold(&mut self, file: CachedFile) {
         self.files.get_mut(file).open_count += 1;

@@ -207,8 +207,8 @@ impl Cache {
         let entry = self.files.get_mut(owner);
         let Some(file) = entry.file.clone() else { return };
         entry.fill_count += 1;
-        let ranges = std::mem::take(ranges);
-        jobs.push(FillJob { owner, file, arena: self.arena.clone(), ranges });
+        let (ranges, size) = (std::mem::take(ranges), entry.size);
+        jobs.push(FillJob { owner, file, arena: self.arena.clone(), ranges, size });
     }
 
     /// Takes a fill's result.

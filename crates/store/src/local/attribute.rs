@@ -217,7 +217,7 @@ impl LocalStore {
         if let (true, Some(size)) = (is_new || cuts, changes.size) {
             file.resize(size)?;
         }
-        let change = self.after_change(node, &before)?;
+        let change = self.after_change(node, &before, None)?;
         let object = Object { handle, attributes: file.attributes()? };
         Ok((Created { object, is_new, change }, file))
     }
@@ -256,7 +256,7 @@ impl LocalStore {
             return Ok(None);
         }
         xattr::remove(node.fd(), &attribute.name)?;
-        let change = self.after_change(node, &before)?;
+        let change = self.after_change(node, &before, None)?;
         Ok(Some(Removed { handle: attribute.handle, was_last: true, held: 0, change }))
     }
 
@@ -285,7 +285,7 @@ impl LocalStore {
             xattr::set(node.fd(), &new.name, &value, XattrFlags::empty())?;
             xattr::remove(node.fd(), &old.name)?;
         }
-        let change: ChangeInfo = self.after_change(node, &before)?;
+        let change: ChangeInfo = self.after_change(node, &before, None)?;
         Ok(Renamed { source: change, target: change, replaced })
     }
 

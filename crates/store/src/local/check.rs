@@ -15,6 +15,7 @@ use super::node::Node;
 use super::{LocalStore, extras, sys};
 use crate::acl::PosixAcl;
 use crate::attributes::Attributes;
+use crate::change::{self, Clocks};
 use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
@@ -24,6 +25,8 @@ use crate::rules::{Guard, check_open};
 pub(super) struct Entry {
     pub parent: Arc<Node>,
     pub before: Attributes,
+    /// The clocks before the change.
+    pub begun: Clocks,
     pub found: Option<(Arc<Node>, Attributes)>,
     /// Whether only the owner of what has the name may take it away: the directory is sticky.
     pub is_owners: bool,
@@ -74,13 +77,36 @@ impl LocalStore {
         if self.terms[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
-    /// The directory's change behind a modification. Not atomic: local processes may have
-    /// been there too.
-    pub(super) fn after_change(&self, node: &Node, before: &Attributes) -> Result<ChangeInfo> {
+    /// The same of a directory that is about to be changed, and the clocks before that.
+    pub(super) fn before_change(
+        &self,
+        who: &Credentials,
+        node: &Node,
+        wanted: u32,
+    ) -> Result<(Attributes, Clocks)> {
+        let begun = Clocks::read();
+        Ok((self.check_directory(who, node, wanted)?, begun))
+    }
+
+    /// The directory's change behind a modification. Not atomic: local processes may have been
+    /// there too. If something was changed after `begun`, what a look would tell is mostly known
+    /// without one.
+    pub(super) fn after_change(
+        &self,
+        node: &Node,
+        before: &Attributes,
+        begun: Option<Clocks>,
+    ) -> Result<ChangeInfo> {
         if self.durable_names {
             sys::sync(node.fd(), node.kind)?;
         }
-        let after = sys::status(node.fd())?.attributes.change;
+        // Another host stamps by its own clock.
+        let begun = begun.filter(|_| self.exports[node.export].is_local);
+        let known = begun.and_then(|begun| change::shown_just_after(begun, Clocks::read()));
+        let after = match known {
+            Some(after) => after,
+            None => sys::status(node.fd())?.attributes.change,
+        };
         Ok(ChangeInfo { before: before.change, after, atomic: false })
     }
 
@@ -94,7 +120,7 @@ impl LocalStore {
         name::check(name)?;
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
-        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let (before, begun) = self.before_change(who, &parent, EXECUTE | WRITE)?;
         let found = match self.child(&parent, name) {
             Ok((node, status)) => {
                 let owner = status.attributes.uid;
@@ -107,7 +133,7 @@ impl LocalStore {
             Err(error) => return Err(error),
         };
         let is_owners = permission::sticky_forbids(who, before.mode, before.uid, NOBODYS);
-        Ok(Entry { parent, before, found, is_owners })
+        Ok(Entry { parent, before, begun, found, is_owners })
     }
 
     /// Has the kernel ask for the owner of what an entry leads to when it is taken away. `None`

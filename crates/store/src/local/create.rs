@@ -22,6 +22,7 @@ use super::node::Node;
 use super::sys::Status;
 use super::{LocalStore, extras, sys};
 use crate::attributes::{AttributeChanges, Attributes};
+use crate::change::Clocks;
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::name;
@@ -44,11 +45,11 @@ impl LocalStore {
             return self.open_child(who, &parent, name, access);
         }
         check_new(who, changes)?;
-        let before = self.check_directory(who, &parent, EXECUTE)?;
+        let (before, begun) = self.before_change(who, &parent, EXECUTE)?;
         let may_make = self.may_make(who, &parent, &before);
         if may_make.is_ok() {
             // Most names that are to be made are new: the attempt is the look for one.
-            match self.make_new_file(who, (&parent, &before), name, mode, changes) {
+            match self.make_new_file(who, (&parent, &before, begun), name, mode, changes) {
                 Err(StoreError::Exists) if mode != CreateMode::Guarded => {}
                 made => return made,
             }
@@ -136,7 +137,7 @@ impl LocalStore {
     fn make_new_file(
         &self,
         who: &Credentials,
-        (parent, before): (&Arc<Node>, &Attributes),
+        (parent, before, begun): (&Arc<Node>, &Attributes, Clocks),
         name: &[u8],
         mode: CreateMode,
         changes: &AttributeChanges,
@@ -156,7 +157,7 @@ impl LocalStore {
         let (node, made) = self.adopt_new(&writer, parent, name)?;
         self.remember(&node, parent, name);
         let set = self.wanted(who, made.attributes, (parent, before), &changes, FILE_MODE)?;
-        let created = self.finish((&node, made), (parent, before), &set)?;
+        let created = self.finish((&node, made), (parent, before, begun), &set)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
             rustix::fs::fsync(&writer)?;
         }
@@ -227,7 +228,7 @@ impl LocalStore {
         check_new(who, changes)?;
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
-        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let (before, begun) = self.before_change(who, &parent, EXECUTE | WRITE)?;
         let (at, kind) = (parent.fd(), kind_of(&node));
         let special = |kind, device| rustix::fs::mknodat(at, name, kind, Mode::empty(), device);
         let mut making = Making { kind, mode: 0, text: None, begun: sys::coarse_now() };
@@ -268,7 +269,7 @@ impl LocalStore {
             // Somebody put another object there: the name exists, and is not ours.
             return Err(StoreError::Exists);
         }
-        self.finish((&node, made), (&parent, &before), &set)
+        self.finish((&node, made), (&parent, &before, begun), &set)
     }
 
     /// Whether what was found under the name is what was made under it a moment ago. Whoever may
@@ -302,7 +303,7 @@ impl LocalStore {
     fn finish(
         &self,
         (node, made): (&Node, Status),
-        (parent, before): (&Node, &Attributes),
+        (parent, before, begun): (&Node, &Attributes, Clocks),
         set: &AttributeChanges,
     ) -> Result<Created> {
         let mut attributes = made.attributes;
@@ -310,7 +311,7 @@ impl LocalStore {
             give(node, set)?;
             attributes = sys::status(node.fd())?.attributes;
         }
-        let change = self.after_change(parent, before)?;
+        let change = self.after_change(parent, before, Some(begun))?;
         let object = Object { handle: node.handle, attributes };
         Ok(Created { object, is_new: true, change })
     }

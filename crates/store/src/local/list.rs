@@ -42,6 +42,7 @@ impl LocalStore {
                 }
                 let mut page = ListPage { entries: Vec::new(), verifier, is_end: false };
                 let mut budget = Budget::new(request);
+                let mut are_known = true;
                 // Few entries wanted: do not make the kernel format thousands.
                 let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
                 let wanted = request.entry_count_max.saturating_mul(ENTRY_BYTES_MAX);
@@ -57,10 +58,12 @@ impl LocalStore {
                         return budget.end(page);
                     }
                     let object = if want_objects {
-                        self.child(&node, name).ok().map(|(child, status)| Object {
-                            handle: child.handle,
-                            attributes: status.attributes,
-                        })
+                        self.listed_child(&node, name, &mut are_known).ok().map(
+                            |(child, status)| Object {
+                                handle: child.handle,
+                                attributes: status.attributes,
+                            },
+                        )
                     } else {
                         None
                     };

@@ -159,23 +159,62 @@ impl LocalStore {
 
     /// Opens an entry of a directory.
     pub(super) fn child(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
-        if let Some(status) = self.entry_status(directory, name)
-            && let Some(known) = self.known_child(directory, &status)
-        {
-            return Ok((known, status));
+        Ok(self.known_or_new(directory, name)?.0)
+    }
+
+    /// The same, and whether there was a descriptor of it.
+    fn known_or_new(&self, directory: &Node, name: &[u8]) -> Result<((Arc<Node>, Status), bool)> {
+        if !self.beneath.may_be_at(name, &self.exports) {
+            let is_local = self.exports[directory.export].is_local;
+            match sys::entry_status(directory.fd(), name, is_local) {
+                Ok(status) => {
+                    if let Some(known) = self.known_child(directory, &status) {
+                        return Ok(((known, status), true));
+                    }
+                }
+                // To open it would say the same.
+                Err(StoreError::NotFound) => return Err(StoreError::NotFound),
+                Err(_) => {}
+            }
         }
-        self.child_anew(directory, name)
+        self.child_anew_told(directory, name)
     }
 
     /// An entry of a directory that no descriptor is known of.
     pub(super) fn child_anew(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
+        Ok(self.child_anew_told(directory, name)?.0)
+    }
+
+    /// The same, and whether there was one all the same.
+    fn child_anew_told(
+        &self,
+        directory: &Node,
+        name: &[u8],
+    ) -> Result<((Arc<Node>, Status), bool)> {
         let fd = match sys::open_component(directory.fd(), name) {
             Err(StoreError::CrossDevice) => self.open_mount(directory, name)?,
             opened => opened?,
         };
-        let (node, status) = self.adopt(fd, directory)?;
+        let status = sys::status(fd.as_fd())?;
+        let (node, is_known) = self.adopt_told(fd, directory, &status)?;
         self.remember(&node, directory, name);
-        Ok((node, status))
+        Ok(((node, status), is_known))
+    }
+
+    /// An entry of a directory that is listed. Mostly there are descriptors of all of them or of
+    /// none; where there is none, a look for one is for nothing.
+    pub(super) fn listed_child(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        are_known: &mut bool,
+    ) -> Result<(Arc<Node>, Status)> {
+        let (found, is_known) = match *are_known {
+            true => self.known_or_new(directory, name)?,
+            false => self.child_anew_told(directory, name)?,
+        };
+        *are_known = is_known;
+        Ok(found)
     }
 
     /// The status of an entry that nothing is mounted at.
@@ -266,26 +305,31 @@ impl LocalStore {
         near: &Node,
         status: Status,
     ) -> Result<(Arc<Node>, Status)> {
+        Ok((self.adopt_told(fd, near, &status)?.0, status))
+    }
+
+    /// The same, and whether there was a node of it already.
+    fn adopt_told(&self, fd: OwnedFd, near: &Node, status: &Status) -> Result<(Arc<Node>, bool)> {
         if self.own_directories.is_private(status.device, status.attributes.file_id) {
             return Err(StoreError::Access);
         }
         let file_system = if status.device == near.device {
             near.file_system
         } else {
-            self.file_system_of(near.export, fd.as_fd(), &status)?
+            self.file_system_of(near.export, fd.as_fd(), status)?
         };
-        let node = Arc::new(self.make(fd, near.export, file_system, &status));
+        let node = Arc::new(self.make(fd, near.export, file_system, status));
         node.note_reach(near.reach.load(Ordering::Relaxed) as usize + NAME_BYTES_MAX + 1);
         let mut nodes = lock(&self.nodes);
         if let Some(known) = nodes.get(&node.handle) {
             // It was reached by name just now: that is proof.
             known.proved_at.store(sys::millis(), Ordering::Relaxed);
-            return Ok((known, status));
+            return Ok((known, true));
         }
         nodes.insert(node.clone());
         drop(nodes);
         self.searches.absent().note_present(&node.handle);
-        Ok((node, status))
+        Ok((node, false))
     }
 
     pub(super) fn make(

@@ -21,7 +21,7 @@ use super::node::{Node, Target};
 use super::remove::not_empty;
 use super::sys::{self, Status};
 use super::{LocalStore, lock};
-use crate::attributes::{AttributeChanges, Attributes};
+use crate::attributes::{Altered, AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::name;
@@ -199,12 +199,18 @@ impl Store for LocalStore {
         who: &Credentials,
         handle: &FileHandle,
         changes: &AttributeChanges,
-    ) -> Result<Attributes> {
+    ) -> Result<Altered> {
         let who = &*self.entering(who, handle);
-        if let Target::Attribute(node, number) = self.resolve(handle)? {
-            return self.change_attribute(who, &node, number, changes);
-        }
-        let node = self.resolve_node(handle)?;
+        let node = match self.resolve(handle)? {
+            Target::Node(node) => node,
+            Target::Attribute(node, number) => {
+                let before = self.attribute_attributes(&node, number)?;
+                let after = self.change_attribute(who, &node, number, changes)?;
+                return Ok(Altered { before, after });
+            }
+            Target::VirtualRoot => return Err(StoreError::ReadOnly),
+            Target::Attributes(_) => return Err(StoreError::NotSupported),
+        };
         self.check_writable(&node)?;
         let found = self.live_status(&node)?.attributes;
         let acl = self.acl_for(who, &node, &found)?;
@@ -224,7 +230,7 @@ impl Store for LocalStore {
             sys::take_set_ids(node.fd())?;
         }
         sys::apply(node.fd(), &set)?;
-        Ok(sys::status(node.fd())?.attributes)
+        Ok(Altered { before: found, after: sys::status(node.fd())?.attributes })
     }
 
     fn extras(
@@ -300,16 +306,28 @@ impl Store for LocalStore {
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<Arc<dyn File>> {
+        Ok(self.open_with_version(who, handle, access)?.0)
+    }
+
+    fn open_with_version(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
         let who = &*self.entering(who, handle);
         let node = match self.resolve(handle)? {
             Target::Node(node) => node,
             Target::VirtualRoot | Target::Attributes(_) => return Err(StoreError::IsDirectory),
             Target::Attribute(node, number) => {
-                return self.open_attribute(who, &node, number, access);
+                let file = self.open_attribute(who, &node, number, access)?;
+                let version = file.version()?;
+                return Ok((file, version));
             }
         };
         let found = self.live_status(&node)?.attributes;
-        self.open_found(who, &node, &found, access)
+        let file = self.open_found(who, &node, &found, access)?;
+        Ok((file, FileVersion::from(&found)))
     }
 
     fn open_entry(
@@ -383,13 +401,13 @@ impl Store for LocalStore {
         let found = self.live_status(&object)?.attributes;
         let acl = self.acl_for(who, &object, &found)?;
         self.check_writable(&parent)?;
-        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let (before, begun) = self.before_change(who, &parent, EXECUTE | WRITE)?;
         check_link(who, Guard { attributes: &found, acl: acl.as_ref() })?;
         let path = sys::magic_path(object.fd());
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, path, parent.fd(), name, flags)?;
         self.searches.absent().note_present(&object.handle);
-        self.after_change(&parent, &before)
+        self.after_change(&parent, &before, Some(begun))
     }
 
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed> {
@@ -459,8 +477,9 @@ impl Store for LocalStore {
             lock(&self.nodes).remove(&node.handle);
         }
         Ok(Renamed {
-            source: self.after_change(&from.parent, &from.before)?,
-            target: self.after_change(&to.parent, &to.before)?,
+            // A rename between two names of one object changes nothing.
+            source: self.after_change(&from.parent, &from.before, None)?,
+            target: self.after_change(&to.parent, &to.before, None)?,
             replaced: replaced.map(|node| node.handle),
         })
     }

@@ -36,7 +36,7 @@ impl LocalStore {
             lock(&self.nodes).bury(node);
             self.searches.absent().note_removed(handle);
         }
-        let change = self.after_change(&entry.parent, &entry.before)?;
+        let change = self.after_change(&entry.parent, &entry.before, Some(entry.begun))?;
         Ok(Some(Removed { handle, was_last, held: left.space_used, change }))
     }
 }

@@ -15,7 +15,7 @@ use super::MemoryStore;
 use super::file::MemoryFile;
 use super::tree::{Content, Entries, Number, ROOT, Tree, lock};
 use crate::acl::{self, Lists, PosixAcl};
-use crate::attributes::{AttributeChanges, Attributes};
+use crate::attributes::{Altered, AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
@@ -225,12 +225,13 @@ impl Store for MemoryStore {
         who: &Credentials,
         handle: &FileHandle,
         changes: &AttributeChanges,
-    ) -> Result<Attributes> {
+    ) -> Result<Altered> {
         let mut tree = self.tree();
         let number = tree.resolve(handle)?;
+        let before = tree.get(number)?.attributes;
         let allowed = check_changes(who, tree.get(number)?.guard(), changes)?;
         tree.apply(number, &allowed)?;
-        Ok(tree.get(number)?.attributes)
+        Ok(Altered { before, after: tree.get(number)?.attributes })
     }
 
     fn extras(

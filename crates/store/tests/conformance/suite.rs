@@ -4,8 +4,8 @@
 
 use dafs_memory::{Memory, Pages};
 use dafs_store::{
-    AttributeChanges, Attributes, Created, Credentials, File, FileVersion, ListRequest, NewNode,
-    Object, Store, StoreError,
+    Altered, AttributeChanges, Attributes, Created, Credentials, File, FileVersion, ListRequest,
+    NewNode, Object, Store, StoreError,
 };
 use dafs_types::{
     AccessMask, CookieVerifier, CreateMode, FileHandle, ObjectType, ReaddirCookie, SetTime,
@@ -501,7 +501,7 @@ fn only_the_owner_names_the_owner_there_is() {
         let (ann, bob, top) = (user(1001), user(1002), top(store));
         let program = make(store, &top, "program", 0o755);
         let give = AttributeChanges { uid: Some(1001), gid: Some(1001), ..mode(0o4755) };
-        let before = store.set_attributes(&root(), &program, &give).unwrap();
+        let before = store.set_attributes(&root(), &program, &give).unwrap().after;
         assert_eq!(before.mode, 0o4755);
         let uid = AttributeChanges { uid: Some(1001), ..Default::default() };
         let gid = AttributeChanges { gid: Some(1001), ..Default::default() };
@@ -642,7 +642,7 @@ fn the_sticky_bit_and_inherited_groups_work() {
         store.remove(&ann, &shared, b"f").unwrap();
         let team = make_directory(store, &top, "team", 0o755);
         let give = AttributeChanges { gid: Some(77), ..mode(0o2777) };
-        assert_eq!(store.set_attributes(&root(), &team, &give).unwrap().mode, 0o2777);
+        assert_eq!(store.set_attributes(&root(), &team, &give).unwrap().after.mode, 0o2777);
         let made = store.create_node(&ann, &team, b"sub", NewNode::Directory, &mode(0o755));
         let found = made.unwrap().object.attributes;
         assert_eq!((found.uid, found.gid, found.mode), (1001, 77, 0o2755));
@@ -663,7 +663,9 @@ fn times_are_set_as_asked() {
             ..AttributeChanges::default()
         };
         let before = store.attributes(&root(), &handle).unwrap();
-        let after = store.set_attributes(&root(), &handle, &changes).unwrap();
+        let Altered { before: told, after } =
+            store.set_attributes(&root(), &handle, &changes).unwrap();
+        assert_eq!(told.time_modify, before.time_modify);
         assert_eq!(after.time_access, time);
         assert!(after.time_modify >= before.time_modify);
         let bad = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };

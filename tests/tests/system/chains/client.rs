@@ -1,10 +1,13 @@
 //! Chains put together by the client.
 
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+
 use dafs_client::{
-    Chain, ChainFailure, Client, ClientConfig, ClientError, OpenOptions, Outcome, Session,
+    Chain, ChainFailure, Client, ClientConfig, ClientError, NewFile, OpenOptions, Outcome, Session,
     SessionOptions, Status, block_on,
 };
-use dafs_types::{FileAttributes, SetAttributes};
+use dafs_types::{FileAttributes, SetAttributes, SetTime, Timestamp};
 use dafs_wire::messages::{Empty, LockType};
 use dafs_wire::{Procedure, Request};
 
@@ -306,6 +309,51 @@ fn small_files_are_read_and_made_as_a_whole() {
         // Nothing is left open: the name may go, and with it the file.
         let guarded = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::write() };
         session.open("/d/f4", &guarded).unwrap().close().unwrap();
+    });
+}
+
+/// A file comes with its content, its mode and its times, and stays as it is if it is there.
+#[test]
+fn a_new_file_is_made_complete_in_one_round_trip() {
+    over_each(|fixture, transport| {
+        let (client, session) = fixture.connect(transport);
+        let buffer = client.allocate(1 << 20).unwrap();
+        session.create_dir("/d", 0o755).unwrap();
+        let directory = session.metadata("/d").unwrap().handle;
+        let modified = Timestamp { seconds: 1_234_567, nanoseconds: 89 };
+        let make = |name: &str, length: usize, is_stable: bool, mode: u32| {
+            let content = (length > 0).then(|| buffer.slice(0, length).unwrap());
+            let time_modify = Some(SetTime::Client(modified));
+            let attributes = SetAttributes { time_modify, ..SetAttributes::default() };
+            let (name, path) = (OsStr::new(name), format!("/d/{name}"));
+            let path = OsStr::new(&path);
+            let new = NewFile { directory, name, path, mode, content, is_stable, attributes };
+            block_on(&client, session.make_file_async(&new))
+        };
+        for (at, length) in [0, 1, 4096, 5000, 700_000].into_iter().enumerate() {
+            let (content, name) = (pattern(length, at as u64), format!("f {at}"));
+            buffer.write(0, &content);
+            let made = make(&name, length, at % 2 == 0, 0o640).unwrap().unwrap();
+            let path = format!("d/{name}");
+            assert_eq!(session.metadata(format!("/{path}")).unwrap().handle, made);
+            assert_eq!(std::fs::read(fixture.local(&path)).unwrap(), content);
+            let found = std::fs::metadata(fixture.local(&path)).unwrap();
+            assert_eq!((found.mtime(), found.mtime_nsec()), (1_234_567, 89));
+            assert_eq!(found.mode() & 0o777, 0o640);
+            // What is read again comes from what was written.
+            let file = session.open(format!("/{path}"), &OpenOptions::read()).unwrap();
+            let mut again = vec![0; length + 1];
+            assert_eq!(file.read_at(&mut again, 0).unwrap(), length);
+            assert_eq!(again[..length], content);
+        }
+        let refused = make("f 3", 10, false, 0o600).unwrap_err();
+        assert_eq!(refused.status(), Some(Status::Exist));
+        assert!(refused.to_string().contains("/d/f 3"), "{refused}");
+        assert_eq!(std::fs::metadata(fixture.local("d/f 3")).unwrap().len(), 5000);
+        // Whose mode lets nobody write is written all the same, and nothing is left open.
+        make("guarded", 10, true, 0o444).unwrap().unwrap();
+        let all = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::read() };
+        session.open("/d/guarded", &all).unwrap().close().unwrap();
     });
 }
 
