@@ -21,7 +21,7 @@ fn what_is_not_there_is_noticed() {
     let none: &[&str] = &[];
     for (text, wanted) in [
         ("`tests/tests/house.rs` with `root()` and `walk()`, and `named.rs`", none),
-        ("`server/src/serve.rs`, `lib.rs`", none),
+        ("`server/src/requests/serve.rs`, `lib.rs`", none),
         (
             "`server/src`, which has `a_function_that_nobody_has()`",
             &["a_function_that_nobody_has()"],

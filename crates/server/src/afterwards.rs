@@ -16,7 +16,7 @@ use dafs_types::{FileHandle, Moment, StateId, Status};
 use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 
 use crate::files::Notice;
-use crate::jobs::{Job, Pool};
+use crate::pool::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 
 /// What waits for the answers to be out: one of each kind.

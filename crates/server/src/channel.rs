@@ -12,13 +12,13 @@ use dafs_sessions::{ChannelId, Sessions};
 use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
-use crate::authorize::PeerFacts;
-use crate::back::BackChannel;
+use crate::access::authorize::PeerFacts;
 use crate::caller::Asker;
 use crate::files::io::Recent;
 use crate::meter::Traffic;
+use crate::moving::stalls::Stalls;
 use crate::reply_to::ChainId;
-use crate::stalls::Stalls;
+use crate::session::back::BackChannel;
 
 /// A connection that was accepted.
 #[derive(Debug)]

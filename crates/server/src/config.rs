@@ -8,11 +8,11 @@ use dafs_filer::FilerConfig;
 use dafs_sessions::{AuthPolicy, CreditPolicy, MessageLimits, SessionConfig};
 use dafs_store::cache::CacheConfig;
 
-use crate::authorize::AccessRules;
+use crate::access::authorize::AccessRules;
+use crate::access::gss::{KerberosConfig, KerberosError};
+use crate::access::one_time::OneTimeUser;
 use crate::defect::Defect;
-use crate::gss::{KerberosConfig, KerberosError};
 use crate::ledger::{JournalConfig, LedgerError};
-use crate::one_time::OneTimeUser;
 
 /// Configuration of one server. [`ServerConfig::default`] suits one machine; only
 /// addresses must be added.

@@ -12,7 +12,8 @@
 //! ([`dafs_store::Store::may_have`]).
 //!
 //! A change of a fencing list calls back what was handed over of the files it is about, and waits
-//! for those whom the new list leaves out as it waits for their transfers ([`crate::fencing`]).
+//! for those whom the new list leaves out as it waits for their transfers
+//! ([`crate::waiting::fencing`]).
 //!
 //! Invariants: no descriptor goes out while the cache has something that the file lacks, or while
 //! the delegation is being called back; [`DirectReads::given`] names each delegation in force by
@@ -28,7 +29,7 @@ use dafs_sessions::Sessions;
 use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{ClientId, Credentials, FileHandle, Moment, StateId, Status};
 
-use crate::authorize::TransportKind;
+use crate::access::authorize::TransportKind;
 use crate::caller::Asker;
 use crate::channel::Channels;
 use crate::config::ServerConfig;

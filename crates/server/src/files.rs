@@ -39,10 +39,10 @@ use crate::delegations::Delegations;
 use crate::files::ends::Ends;
 use crate::files::under_way::{TaskId, UnderWay};
 use crate::ledger::Ledger;
-use crate::lock_waits::{LockWaiter, LockWaits};
 use crate::opened::Opened;
 use crate::outcome::NotDone;
 use crate::undo::UndoTask;
+use crate::waiting::lock_waits::{LockWaiter, LockWaits};
 
 /// The parts that operations on files work with.
 pub(crate) struct Files<'r> {

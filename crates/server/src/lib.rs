@@ -6,98 +6,69 @@
 //! Requests that must wait (for a fill, a flush, room) are parked as `task`s and tried
 //! again on progress.
 //!
-//! A read, by file: `reactor` takes the message from the transport, `serve` has it
-//! decoded and admitted; `read` finds the bytes in the cache and posts RDMA writes
-//! from there, `hits` those of several plain reads together; `respond` encodes and posts
-//! the answer.
+//! By folder: `access` lets clients in, `session` keeps their sessions; `requests` takes what they
+//! ask for and answers it, `waiting` keeps what has to wait for others; `files` does what is asked
+//! for to files, with `undo` and `ledger`; `moving` and `batch` move bytes, `pool` does what may
+//! block; `meter` counts and shows. Only what ties them together reaches all of it (the struct
+//! `Reactor`).
+//!
+//! A read: `reactor` takes the message from the transport, `requests/serve` has it decoded and
+//! admitted; `moving/read` finds the bytes in the cache and posts RDMA writes from there,
+//! `moving/hits` those of several plain reads together; `requests/respond` encodes and posts the
+//! answer.
 //!
 //! Invariant: every admitted request is answered exactly once, or its connection is
 //! gone; nothing a peer sends can make a table here grow beyond its limit.
 #![forbid(unsafe_code)]
 
-mod accept;
+mod access;
 mod afterwards;
-mod answers;
-mod asks;
-mod authorize;
-mod back;
 mod batch;
 mod caller;
-mod chain;
 mod channel;
 mod config;
-mod credentials;
-mod crowd;
 mod data;
-mod decode;
 mod defect;
 mod delegations;
 mod direct_reads;
-mod entrance;
-mod fencing;
 mod files;
-mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
-mod granting;
-mod gss;
-mod handles;
-mod hits;
-mod inspect;
-mod jobs;
 mod ledger;
 mod life;
-mod lock_waits;
-mod logins;
 mod meter;
-mod one_time;
+mod moving;
 mod opened;
 mod outcome;
 mod parts;
-mod passwords;
-mod queue;
+mod pool;
 mod reactor;
-mod read;
 mod reply_to;
-mod respond;
-mod sealed;
-mod serve;
+mod requests;
 mod server;
 mod session;
-mod set_aside;
-mod settings;
-mod shares;
-mod stalls;
-mod stats;
 mod stepped;
-mod sums;
 mod task;
-mod transfer;
-mod translate;
 mod undo;
 mod upkeep;
-mod users;
 mod waiting;
-mod way;
-mod write;
-mod writes;
 
-pub use authorize::{
+pub use access::authorize::{
     AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
     PrincipalPattern, RuleError, TransportKind, authentication_named,
 };
+pub use access::gss::{KerberosConfig, KerberosError};
+pub use access::one_time::OneTimeUser;
+pub use access::passwords::{PasswordError, PasswordFile};
 pub use config::{ServerConfig, ServerError};
 #[doc(hidden)]
 pub use defect::Defect;
-pub use follow::{Followed, RequestRecord, Selection, ServerEnded};
-pub use gss::{KerberosConfig, KerberosError};
-pub use inspect::{
+pub use ledger::{JournalConfig, LedgerError};
+pub use meter::follow::{Followed, RequestRecord, Selection, ServerEnded};
+pub use meter::inspect::{
     FenceView, FileView, Inspection, Inspector, LockView, SessionInspection, WaiterView,
 };
-pub use ledger::{JournalConfig, LedgerError};
+pub use meter::stats::ServerStats;
 pub use meter::{Histogram, ProcedureNumbers, Traffic, TransportNumbers};
-pub use one_time::OneTimeUser;
-pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, Stopper};
-pub use stats::ServerStats;
 pub use stepped::SteppedServer;

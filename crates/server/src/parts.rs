@@ -10,19 +10,19 @@ use dafs_store::cache::CachedFile;
 use dafs_types::{Credentials, FileHandle, Status};
 use dafs_wire::Request;
 
-use crate::back::BackRequest;
 use crate::caller::{Asker, Caller};
 use crate::direct_reads::DirectReads;
-use crate::fencing::touched;
 use crate::files::writing::Writing;
 use crate::files::{FileJob, Files, Notice};
-use crate::jobs::Job;
 use crate::outcome::{Ended, Outcome};
+use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
+use crate::session::back::BackRequest;
 use crate::task::{WriteSource, WriteTask};
 use crate::undo::gate::{keeps_undo, undo_seen};
 use crate::undo::seen::UndoSeen;
+use crate::waiting::fencing::touched;
 
 impl Reactor {
     /// What operations work with.

@@ -20,33 +20,33 @@ use dafs_types::names::shown;
 use dafs_types::{Entropy, Moment};
 use dafs_wire::ByteOrder;
 
-use crate::accept::{Coming, Ways};
+use crate::access::accept::{Coming, Ways};
+use crate::access::authorize::AccessRules;
+use crate::access::entrance::Entrance;
+use crate::access::gss::Kerberos;
+use crate::access::passwords::PasswordFile;
+use crate::access::users::Users;
 use crate::afterwards::{Afterwards, Closing, keep_begun};
-use crate::authorize::AccessRules;
 use crate::batch::Batches;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
 use crate::defect::Defect;
 use crate::delegations::Delegations;
-use crate::entrance::Entrance;
-use crate::fencing::operation_of_loan;
-use crate::gss::Kerberos;
-use crate::hits::Hits;
-use crate::inspect::copy::Shown;
-use crate::jobs::Pool;
 use crate::ledger::{Ledger, recovery};
 use crate::life::Life;
 use crate::meter::Meter;
+use crate::meter::inspect::copy::Shown;
+use crate::meter::stats::ServerStats;
+use crate::moving::hits::Hits;
+use crate::moving::stalls::Direction;
+use crate::moving::transfer::{Cookie, Lent, Loan, Loans};
+use crate::moving::writes::Writes;
 use crate::opened::Opened;
-use crate::passwords::PasswordFile;
+use crate::pool::jobs::Pool;
 use crate::reply_to::ReplyTo;
-use crate::stalls::Direction;
-use crate::stats::ServerStats;
 use crate::task::Tasks;
-use crate::transfer::{Cookie, Lent, Loan, Loans};
-use crate::users::Users;
 use crate::waiting::Waiting;
-use crate::writes::Writes;
+use crate::waiting::fencing::operation_of_loan;
 
 pub(crate) struct Reactor {
     pub(crate) interface: ServingInterface,

@@ -10,11 +10,11 @@ use dafs_store::Store;
 use dafs_types::Entropy;
 
 use crate::config::{ServerConfig, ServerError};
-use crate::inspect::Inspector;
-use crate::jobs::Pool;
 use crate::ledger::LedgerError;
+use crate::meter::inspect::Inspector;
+use crate::meter::stats::ServerStats;
+use crate::pool::jobs::Pool;
 use crate::reactor::Reactor;
-use crate::stats::ServerStats;
 
 /// A file server, listening. [`Server::run`] serves until it is stopped.
 pub struct Server {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: until a channel has authenticated, nothing here looks at the store.
 
+pub(crate) mod back;
 mod login;
 mod proof;
 mod tokens;
@@ -14,8 +15,8 @@ use dafs_sessions::{AuthRequest, ConnectResults, Negotiated};
 use dafs_types::{AuthType, Credentials, SessionId, Status};
 use dafs_wire::messages::{AuthRequest as WireAuth, AuthResult, GssProcedure, SessionOptions};
 
-use crate::back::BackSizes;
 use crate::reply_to::ReplyTo;
+use crate::session::back::BackSizes;
 
 /// An authentication that waits for a check of a password or token.
 #[derive(Clone, Copy, Debug)]

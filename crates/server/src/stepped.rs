@@ -11,9 +11,9 @@ use dafs_store::Store;
 use dafs_types::{Entropy, Moment};
 
 use crate::config::{ServerConfig, ServerError};
-use crate::jobs::Pool;
+use crate::meter::stats::ServerStats;
+use crate::pool::jobs::Pool;
 use crate::reactor::Reactor;
-use crate::stats::ServerStats;
 
 /// A file server that only works inside [`SteppedServer::step`].
 pub struct SteppedServer {

@@ -19,8 +19,8 @@ use crate::files::reading::Reading;
 pub(crate) use crate::files::under_way::Wait;
 use crate::files::under_way::{Reach, UnderWay};
 use crate::files::writing::Writing;
+use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::transfer::Staging;
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]

@@ -7,14 +7,14 @@ use std::time::Duration;
 use dafs_store::cache::Progress;
 use dafs_types::Status;
 
-use crate::fencing::draining::UnderWay;
-use crate::jobs::{Done, Job};
+use crate::moving::stalls::hurry::Transfers;
+use crate::moving::stalls::in_turns;
+use crate::moving::sums::{SumDone, SumJob, Summed};
+use crate::pool::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 use crate::reply_to::TaskId;
-use crate::stalls::hurry::Transfers;
-use crate::stalls::in_turns;
-use crate::sums::{SumDone, SumJob, Summed};
 use crate::task::{Work, WriteSource};
+use crate::waiting::fencing::draining::UnderWay;
 
 impl Reactor {
     /// Takes in what the pool has done.

@@ -3,22 +3,24 @@
 //! Invariant: what waits here has had no effect yet, or is a question that changes nothing; when
 //! its turn comes, or its connection ends, it is not here any more.
 
+pub(crate) mod fencing;
 mod going_on;
 mod held;
+pub(crate) mod lock_waits;
 mod questions;
 mod searching;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{FenceAction, FenceKey, Filer};
 
-use crate::chain::Chains;
 use crate::config::ServerConfig;
-use crate::fencing::Fencing;
 use crate::ledger::Ledger;
 use crate::ledger::requests::JournaledRequests;
-use crate::lock_waits::LockWaits;
 use crate::outcome::Outcome;
 use crate::reply_to::ReplyTo;
+use crate::requests::chain::Chains;
+use crate::waiting::fencing::Fencing;
+use crate::waiting::lock_waits::LockWaits;
 use held::HeldRequests;
 use questions::Questions;
 use searching::Searching;

@@ -14,11 +14,11 @@ use dafs_wire::DirectBuffer;
 
 use super::{Batch, Batches};
 use crate::channel::Channels;
+use crate::moving::shares::{is_plenty, is_share};
+use crate::moving::sums::{SumJob, Summed};
+use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::shares::{is_plenty, is_share};
-use crate::sums::{SumJob, Summed};
 use crate::task::{Task, Tasks, Work};
-use crate::transfer::Staging;
 
 /// A batch whose writes are being fetched.
 #[derive(Debug)]

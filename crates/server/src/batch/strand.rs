@@ -21,8 +21,8 @@ use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};
 use crate::files::reading::Reading;
 use crate::files::under_way::Reach;
 use crate::files::writing::Part;
+use crate::moving::transfer::Staging;
 use crate::reply_to::ReplyTo;
-use crate::transfer::Staging;
 use crate::undo::seen::UndoSeen;
 
 /// A piece of a batch under way.

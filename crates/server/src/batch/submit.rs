@@ -11,13 +11,13 @@ use dafs_wire::{Array, Response};
 use super::report::Complete;
 use super::sealed::SealedBatch;
 use super::{Batch, Wanted};
-use crate::back::BackRequest;
 use crate::data::Step;
-use crate::handles;
+use crate::moving::transfer::{Cut, Staging};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
+use crate::requests::handles;
+use crate::session::back::BackRequest;
 use crate::task::{Task, Wait, Work};
-use crate::transfer::{Cut, Staging};
 
 impl Reactor {
     /// BATCH_SUBMIT. Only what is wrong with the batch as a whole is answered here: what is

@@ -6,14 +6,14 @@ use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob, Progress,
 use dafs_types::{FileHandle, StateId, Status};
 
 use super::{FILLS_IN_PLACE_MAX, Step, step_grant};
-use crate::answers::{handed_over_response, read_response};
 use crate::files::io::IoFile;
 use crate::files::left::{SizeTask, TimesTask};
 use crate::files::needs::Need;
-use crate::jobs::{Done, Job};
 use crate::outcome::NotDone;
+use crate::pool::jobs::{Done, Job};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
+use crate::requests::answers::{handed_over_response, read_response};
 use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
 use crate::undo::UndoGate;
 use crate::undo::seen::UndoSeen;
@@ -208,7 +208,7 @@ impl Reactor {
     #[inline]
     fn end_task(&mut self, id: TaskId) {
         self.tasks.forget(id);
-        self.filer.leave_fence(crate::fencing::operation_of_task(id));
+        self.filer.leave_fence(crate::waiting::fencing::operation_of_task(id));
     }
 
     /// Part of a task's own transfer ended.

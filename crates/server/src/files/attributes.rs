@@ -19,7 +19,7 @@ use crate::delegations::Told;
 use crate::files::Files;
 use crate::files::left::{Left, SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
-use crate::settings::changes_in;
+use crate::requests::settings::changes_in;
 
 impl Files<'_> {
     /// Attributes as clients see them.

@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::files::Files;
 use crate::files::attributes::add_extras;
 use crate::outcome::NotDone;
-use crate::settings::changes_in;
+use crate::requests::settings::changes_in;
 
 /// A name in its directory.
 pub(crate) type Named<'n> = (&'n FileHandle, &'n [u8]);

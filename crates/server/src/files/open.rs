@@ -25,7 +25,7 @@ use crate::files::Files;
 use crate::files::left::{CommitTask, Ending, Left, SizeReply, SizeTask, Then};
 use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
-use crate::settings::changes_in;
+use crate::requests::settings::changes_in;
 
 /// A file found or made, open in the store, not yet in the filer.
 struct Found {

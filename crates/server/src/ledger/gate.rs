@@ -16,13 +16,13 @@ use super::record::{Facts, Intent, Record, RequestKey};
 use super::recovery::records_of;
 use super::requests::{Concluded, FenceStep, Intended, is_failure};
 use super::{LedgerDone, LedgerError};
-use crate::fencing::operation_of_intent;
-use crate::jobs::Job;
 use crate::outcome::{Ended, NotDone, Outcome};
+use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId, blank};
-use crate::respond::ReplyStatus;
-use crate::set_aside::{Asked, SetAside, octets_of};
+use crate::requests::respond::ReplyStatus;
+use crate::requests::set_aside::{Asked, SetAside, octets_of};
+use crate::waiting::fencing::operation_of_intent;
 
 impl Reactor {
     /// Sees to a request that may have to go through the journal. False if it may be

@@ -16,8 +16,8 @@ use super::bytes::Take;
 use super::record::{
     Facts, Intent, Record, Reply, RequestKey, take_circumstances, take_order, take_session,
 };
-use crate::decode::Scratch;
-use crate::translate;
+use crate::requests::decode::Scratch;
+use crate::requests::translate;
 
 /// Reads a record of kinds 1 to 5. `None` if it is not one of ours.
 pub(super) fn decode(kind: RecordKind, octets: &[u8]) -> Option<Record> {

@@ -15,7 +15,7 @@ use super::verdict::is_asked_anew;
 use crate::caller::Caller;
 use crate::files::Files;
 use crate::outcome::NotDone;
-use crate::settings::changes_in;
+use crate::requests::settings::changes_in;
 
 /// What a request is about to do: it waits for whoever is about to change the same.
 pub(super) struct Plan {

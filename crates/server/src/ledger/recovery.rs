@@ -21,8 +21,8 @@ use super::requests::JournaledRequests;
 use super::verdict::judge;
 use super::{Entry, JournalConfig, Ledger, LedgerError, LedgerJob, StateRecord, journal_failed};
 use crate::config::ServerError;
-use crate::handles;
-use crate::translate::results_of;
+use crate::requests::handles;
+use crate::requests::translate::results_of;
 use crate::undo::{Extent, RecordedLock, Undo, without};
 
 /// What the journal of the last life says.

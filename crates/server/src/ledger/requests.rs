@@ -24,9 +24,9 @@ use super::record::{Intent, Outcome, Record, Reply, RequestKey};
 use super::{Entry, Ledger, LedgerJob, StateRecord};
 use crate::channel::Channels;
 use crate::defect::Defect;
-use crate::fencing::operation_of_intent;
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::translate::outcome_of;
+use crate::requests::translate::outcome_of;
+use crate::waiting::fencing::operation_of_intent;
 
 /// What one request is about to change: a name in a directory, or an object (no name).
 pub(crate) type Place = (FileHandle, Box<[u8]>);

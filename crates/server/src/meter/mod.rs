@@ -2,16 +2,19 @@
 //! transport.
 //!
 //! Invariant: a request is counted once, when its answer takes its grant; what is counted is the
-//! reactor's own, and leaves it as a copy ([`crate::inspect`]).
+//! reactor's own, and leaves it as a copy ([`crate::meter::inspect`]).
 //!
 //! What is usual costs an addition or two: a clock is not looked at for every request. Of a
 //! procedure that is asked for often one in so many is timed, and stands for those since the last
 //! one that was; the distance is drawn anew each time, so that no client keeps step with it. What
 //! must wait is timed always, from when it begins to. While somebody follows requests
-//! ([`crate::follow`]) all are.
+//! ([`crate::meter::follow`]) all are.
 
+pub(crate) mod follow;
 mod histogram;
+pub(crate) mod inspect;
 pub(crate) mod reading;
+pub(crate) mod stats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +25,10 @@ use dafs_wire::{Procedure, Response};
 
 pub use histogram::Histogram;
 
+use self::follow::Follower;
 use self::reading::Reading;
-use crate::authorize::TransportKind;
-use crate::follow::{self, Follower};
-use crate::inspect::Window;
+use crate::access::authorize::TransportKind;
+use crate::meter::inspect::Window;
 
 /// What came over something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,14 +19,14 @@ use dafs_wire::{Array, RequestHeader, Response};
 use super::proof::login_response;
 use super::tokens::{self, TokenEnd};
 use super::{PendingLogin, Proof, Purpose, asked, brings_results, options, wanted};
-use crate::authorize;
-use crate::back::BackSizes;
+use crate::access::authorize;
+use crate::access::gss::{self, TokenOutcome};
 use crate::caller::Asker;
-use crate::gss::{self, TokenOutcome};
-use crate::jobs::Job;
+use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
-use crate::respond::ReplyStatus;
+use crate::requests::respond::ReplyStatus;
+use crate::session::back::BackSizes;
 
 impl Reactor {
     /// CLIENT_CONNECT.

@@ -8,9 +8,9 @@ use dafs_wire::Response;
 use dafs_wire::messages::{AuthResult, ClientAuthResult, ClientConnectAuthResult, SessionOptions};
 
 use super::{Proof, Purpose, options};
-use crate::authorize::{self, PeerFacts};
+use crate::access::authorize::{self, PeerFacts};
+use crate::access::entrance::Entrance;
 use crate::caller::View;
-use crate::entrance::Entrance;
 
 impl Proof {
     /// Whom the request itself says it is, and that has been checked.

@@ -12,9 +12,9 @@ use dafs_types::{AuthType, Status};
 use dafs_wire::messages::{GssProcedure, GssService, ServerProof};
 
 use super::{Exchange, PendingLogin, Proof, Purpose};
+use crate::access::gss::{self, Binding, Kerberos, TokenJob, TokenOutcome};
 use crate::channel::Channel;
-use crate::gss::{self, Binding, Kerberos, TokenJob, TokenOutcome};
-use crate::jobs::Job;
+use crate::pool::jobs::Job;
 
 /// A token has come: what is to look at it. Whoever does brings it back.
 pub(super) fn begin_token(

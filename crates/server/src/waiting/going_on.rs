@@ -8,18 +8,18 @@ use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
 use super::Query;
-use crate::answers::refusal_response;
-use crate::asks::changes::procedure_of;
-use crate::back::BackRequest;
-use crate::decode::Scratch;
 use crate::delegations::Told;
-use crate::handles;
 use crate::outcome::{NotDone, Question};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
-use crate::respond::ReplyStatus;
-use crate::set_aside::{Asked, SetAside};
-use crate::translate;
+use crate::requests::answers::refusal_response;
+use crate::requests::asks::changes::procedure_of;
+use crate::requests::decode::Scratch;
+use crate::requests::handles;
+use crate::requests::respond::ReplyStatus;
+use crate::requests::set_aside::{Asked, SetAside};
+use crate::requests::translate;
+use crate::session::back::BackRequest;
 
 impl Reactor {
     // ---- carrying out -----------------------------------------------------------------

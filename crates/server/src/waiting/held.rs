@@ -9,7 +9,7 @@ use dafs_filer::{Filer, WaiterId};
 use dafs_types::{Moment, QuickMap};
 
 use crate::reply_to::ReplyTo;
-use crate::set_aside::SetAside;
+use crate::requests::set_aside::SetAside;
 
 /// All of them.
 #[derive(Default)]

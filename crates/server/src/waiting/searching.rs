@@ -12,10 +12,10 @@ use dafs_store::Store;
 use dafs_types::{FileHandle, StateId};
 use dafs_wire::messages::BatchSubmit;
 
-use crate::handles;
-use crate::jobs::{Job, Pool};
+use crate::pool::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
-use crate::set_aside::{Asked, SetAside};
+use crate::requests::handles;
+use crate::requests::set_aside::{Asked, SetAside};
 
 /// What waits for searches.
 #[derive(Default)]

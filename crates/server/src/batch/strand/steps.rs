@@ -15,10 +15,10 @@ use crate::files::reading::{Found, Look};
 use crate::files::writing::Room;
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
+use crate::moving::transfer::{Cookie, Cut, Staging, remote_of};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
-use crate::transfer::{Cookie, Cut, Staging, remote_of};
 
 impl Reactor {
     /// Begins a piece, or lets it wait for others of its session.

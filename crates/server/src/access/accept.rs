@@ -1,0 +1,165 @@
+//! Connections: let in, or turned away.
+//!
+//! Invariant: somebody who is turned away leaves nothing behind.
+
+use std::sync::Arc;
+
+use dafs_dat::{Domain, EndpointConfig, Inbox, Peer, PendingId, ServingInterface};
+use dafs_filer::{Filer, Party};
+use dafs_sessions::{
+    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, PeerIdentity, Sessions,
+};
+use dafs_types::{Credentials, Moment, NoSuchId, limits};
+use dafs_wire::ConnectData;
+
+use crate::access::authorize::PeerFacts;
+use crate::access::entrance::Entrance;
+use crate::channel::{Channel, Channels, RECEIVES_SPARE};
+use crate::files::io::Recent;
+use crate::meter::Traffic;
+use crate::reply_to::ChainId;
+use crate::session::Exchange;
+
+/// iWARP devices tell a refusal from nobody being there by its words alone.
+const REFUSED: &[u8] = b"refused";
+
+/// What connections are made of.
+pub(crate) struct Ways<'r> {
+    pub interface: &'r mut ServingInterface,
+    pub filer: &'r mut Filer,
+    pub sessions: &'r mut Sessions,
+    pub channels: &'r mut Channels,
+}
+
+/// Somebody who wants to connect.
+pub(crate) struct Coming<'c> {
+    pub pending: PendingId,
+    pub peer: &'c Peer,
+    pub private_data: &'c [u8],
+}
+
+impl Entrance {
+    /// Lets somebody in, or turns them away.
+    pub fn admit(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) {
+        if !self.lets_in(ways, coming, now) {
+            ways.interface.reject(coming.pending, REFUSED);
+        }
+    }
+
+    fn lets_in(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) -> bool {
+        let &Coming { pending, peer, private_data } = coming;
+        let Ok((_, data)) = ConnectData::decode(private_data) else {
+            tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
+            return false;
+        };
+        let facts = PeerFacts::of(peer);
+        let holder = facts.holder();
+        if let Err(refusal) = self.may_come(&facts) {
+            if self.may_tell(holder, now) {
+                tracing::warn!(from = %facts, %refusal, "connection refused");
+            }
+            return false;
+        }
+        if let Some(certificate) = &peer.certificate {
+            tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
+        }
+        let identity = match peer.process.as_ref().map(credentials_of) {
+            Some(Ok(who)) => PeerIdentity::Local(who),
+            Some(Err(error)) => {
+                tracing::warn!(from = %facts, %error, "connection refused");
+                return false;
+            }
+            None => PeerIdentity::Remote,
+        };
+        let description = ChannelDescription {
+            client_instance: data.client_instance,
+            client_session: data.client_session,
+            kind: ChannelKind::from_number(data.channel as u32).unwrap_or(ChannelKind::Operation),
+        };
+        let id = match ways.sessions.channel_opened_by(holder, identity, description, now) {
+            Ok(id) => id,
+            Err(refusal) => {
+                if self.may_tell(holder, now) {
+                    tracing::warn!(from = %holder, %refusal, "connection refused");
+                }
+                return false;
+            }
+        };
+        for displaced in ways.sessions.take_displaced() {
+            self.displace(ways.channels, displaced, now);
+        }
+        let is_in = self.accept(ways, pending, id, facts);
+        if !is_in {
+            ways.sessions.channel_closed(ways.filer, id, ChannelEnd::Lost, now);
+        }
+        is_in
+    }
+
+    /// A connection that has not logged in gives way to a new one.
+    fn displace(&mut self, channels: &mut Channels, id: ChannelId, now: Moment) {
+        let Some(endpoint) = channels.endpoint_of(id) else { return };
+        let holder = channels.holder_of(endpoint);
+        if self.may_tell(holder, now) {
+            let text = "too many connections have not logged in: one gives way";
+            tracing::warn!(from = %holder, "{text}");
+        }
+        channels.give_up(endpoint);
+    }
+
+    /// Accepts and posts the receive for the first message. False if out of memory.
+    fn accept(
+        &self,
+        ways: &mut Ways<'_>,
+        pending: PendingId,
+        id: ChannelId,
+        peer: PeerFacts,
+    ) -> bool {
+        // One for each credit, one for the message in hand, and those to spare.
+        let slots = ways.sessions.config().credits.session_max + 1 + RECEIVES_SPARE;
+        let request_bytes = self.request_bytes(peer.is_local);
+        let Ok(inbox) = Inbox::new(ways.interface, Domain(0), slots, request_bytes) else {
+            return false;
+        };
+        let config = EndpointConfig {
+            message_bytes_max: request_bytes,
+            receives_max: u32::from(slots),
+            crc: self.crc(),
+            ..EndpointConfig::default()
+        };
+        let endpoint = ways.interface.accept(pending, Domain(0), &config, b"");
+        let mut channel = Channel {
+            id,
+            party: Party::default(),
+            endpoint,
+            order: None,
+            checksums: false,
+            inbox,
+            receives_due: 0,
+            sealed_bytes: 0,
+            response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
+            who: Arc::new(self.stranger()),
+            peer,
+            recent: Recent::default(),
+            pending_login: None,
+            exchange: Exchange::default(),
+            closing: None,
+            back: None,
+            reads_over: endpoint,
+            open_chain: ChainId::NONE,
+            batch_session: None,
+            traffic: Traffic::default(),
+        };
+        // If the connection is gone already, its end is on the way as an event.
+        for _ in 0..=RECEIVES_SPARE {
+            channel.inbox.post(ways.interface, endpoint);
+        }
+        ways.channels.insert(channel);
+        true
+    }
+}
+
+/// The identity the kernel vouches for, as it was when the peer connected; it has none for a
+/// process that is not there.
+fn credentials_of(process: &dafs_dat::PeerProcess) -> Result<Credentials, NoSuchId> {
+    Credentials::new(process.uid, process.gid, process.groups.clone())
+}

@@ -1,0 +1,290 @@
+//! Authentication by Kerberos: the server's keys, clients' tokens, and whom a principal is
+//! taken for (draft 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
+//!
+//! Invariant: tokens are looked at and users looked up on the pool, never by the reactor; a
+//! principal is nobody here until a map or the host's rules say who, and user 0 only where
+//! the configuration allows it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dafs_gss::{
+    Acceptor, Context, GssError, GssUnavailable, KERBEROS_OID, Library, NameError, Principal,
+    Reason, Service, ServiceOptions, Step,
+};
+use dafs_types::{ClientId, Credentials, ExposedSecret, SessionId, Status, check_secret};
+use dafs_wire::limits::TOKEN_BYTES_MAX;
+use dafs_wire::messages::{AuthMethod, GssService};
+
+use crate::access::users::Users;
+
+/// How clients authenticate by Kerberos.
+#[derive(Clone, Debug)]
+pub struct KerberosConfig {
+    /// Name, keytab and replay cache.
+    pub service: ServiceOptions,
+    /// Local users by principal (`alice@REALM`); looked at before the host's rules.
+    pub users: BTreeMap<String, String>,
+    /// Whether the rules of `krb5.conf` (`auth_to_local`) name the users of all others:
+    /// without rules `alice` of the default realm is `alice`.
+    pub host_rules: bool,
+    /// Whether a principal may be user 0 of this host.
+    pub superuser: bool,
+    /// Longest token over TCP, in octets, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. All
+    /// requests of such a connection may be that long, and memory goes with it.
+    pub token_bytes_max: u32,
+    /// Whether tokens must be bound to the session they open.
+    pub binding_required: bool,
+}
+
+impl Default for KerberosConfig {
+    fn default() -> Self {
+        Self {
+            service: ServiceOptions::default(),
+            users: BTreeMap::new(),
+            host_rules: true,
+            superuser: false,
+            token_bytes_max: TOKEN_BYTES_DEFAULT,
+            binding_required: false,
+        }
+    }
+}
+
+/// Why there is no authentication by Kerberos.
+#[derive(Debug, thiserror::Error)]
+pub enum KerberosError {
+    /// The host has no library.
+    #[error("the configuration wants Kerberos, and this host has none")]
+    Library {
+        /// What is missing, and the package that has it.
+        source: GssUnavailable,
+    },
+    /// Others can read the service's keys, or change them.
+    #[error("the keytab {} is not used", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Who could.
+        source: ExposedSecret,
+    },
+    /// The service's keys cannot be used.
+    #[error(
+        "the service's keys cannot be used; `klist -k KEYTAB` shows what a keytab has, and \
+         `kadmin ktadd -k KEYTAB dafs/HOST` adds to it"
+    )]
+    Keys {
+        /// Why.
+        source: GssError,
+    },
+}
+
+/// The service, ready for clients.
+#[derive(Debug)]
+pub(crate) struct Kerberos {
+    library: Arc<Library>,
+    service: Arc<Service>,
+    config: KerberosConfig,
+    users: Users,
+}
+
+/// A token to be looked at.
+pub(crate) struct TokenJob {
+    pub kerberos: Arc<Kerberos>,
+    pub acceptor: Acceptor,
+    pub token: Box<[u8]>,
+}
+
+/// What a token has come to.
+pub(crate) enum TokenOutcome {
+    /// The mechanism wants another one of the client.
+    Continue { acceptor: Box<Acceptor>, token: Vec<u8> },
+    /// The client is proved, and this is whom it is taken for.
+    Done { context: Box<Context>, token: Vec<u8>, who: Result<Credentials, Unmapped> },
+    /// It is not.
+    Failed(GssError),
+    /// The check did not come to an end.
+    Panicked,
+}
+
+/// Why a principal is nobody here. Each says what to do, for the server's log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unmapped {
+    #[error(
+        "no rule says which user that is; add it to the users of [kerberos], or to \
+         auth_to_local in krb5.conf"
+    )]
+    NoRule,
+    #[error("that is user {0}, whom neither the password file nor this host knows")]
+    NoUser(String),
+    #[error("that is user {0}, who is user 0; `allow-root` of [kerberos] would let them in")]
+    Superuser(String),
+    #[error("the rules of krb5.conf cannot be read: {0}")]
+    Rules(GssError),
+    #[error("the token is not bound to its session, which `require-binding` demands")]
+    Unbound,
+}
+
+impl Kerberos {
+    /// Loads the library and finds the keys. Blocks: done before the server serves.
+    pub fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
+        let library = Library::load().map_err(|source| KerberosError::Library { source })?;
+        if let Some(keytab) = &config.service.keytab {
+            check_keytab(keytab)?;
+        }
+        let service = Service::acquire(&library, &config.service)
+            .map_err(|source| KerberosError::Keys { source })?;
+        Ok(Self { library, service: Arc::new(service), config: config.clone(), users })
+    }
+
+    /// The longest request that carries a token.
+    pub fn request_bytes_max(&self) -> u32 {
+        let token = self.config.token_bytes_max.min(TOKEN_BYTES_MAX as u32);
+        (token + REQUEST_REST_BYTES) & !7
+    }
+
+    /// Waits for the first token of a client; its session, where it has one already, is what
+    /// the token is bound to.
+    pub fn acceptor(&self, bound_to: Option<Binding>) -> Acceptor {
+        let acceptor = Acceptor::new(self.service.clone());
+        match bound_to {
+            Some(binding) => acceptor.bound_to(&binding.octets()),
+            None => acceptor,
+        }
+    }
+
+    /// Whom a principal is taken for. Blocks.
+    pub fn user(&self, principal: &Principal) -> Result<Credentials, Unmapped> {
+        let name = match self.config.users.get(principal.as_str()) {
+            Some(name) => name.clone(),
+            None if self.config.host_rules => {
+                let local = self.library.local_name(principal).map_err(Unmapped::Rules)?;
+                local.ok_or(Unmapped::NoRule)?
+            }
+            None => return Err(Unmapped::NoRule),
+        };
+        let Some(who) = self.users.find(&name) else { return Err(Unmapped::NoUser(name)) };
+        if who.is_superuser() && !self.config.superuser {
+            return Err(Unmapped::Superuser(name));
+        }
+        Ok(who)
+    }
+
+    /// Whom a name is taken for that a trusted client has registered.
+    pub fn user_named(&self, name: &[u8]) -> Option<Credentials> {
+        let text = std::str::from_utf8(name).ok()?;
+        let parsed: Result<Principal, NameError> = Principal::new(text);
+        let found = self.user(&parsed.ok()?);
+        found.inspect_err(|why| tracing::warn!(principal = text, %why, "not registered")).ok()
+    }
+
+    fn judge(&self, context: &Context) -> Result<Credentials, Unmapped> {
+        if self.config.binding_required && !context.is_bound() {
+            return Err(Unmapped::Unbound);
+        }
+        self.user(context.peer())
+    }
+}
+
+/// Whether nobody else can read the keys, or change them. What is not there the library will say.
+fn check_keytab(path: &Path) -> Result<(), KerberosError> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let user = rustix::process::geteuid().as_raw();
+    check_secret(metadata.uid(), metadata.mode(), user)
+        .map_err(|source| KerberosError::Exposed { path: path.into(), source })
+}
+
+impl TokenJob {
+    /// Looks at the token. Blocks.
+    pub fn run(self) -> TokenOutcome {
+        let Self { kerberos, acceptor, token } = self;
+        match acceptor.step(&token) {
+            Ok(Step::Continue { party, token }) => {
+                TokenOutcome::Continue { acceptor: Box::new(party), token }
+            }
+            Ok(Step::Done { context, token }) => {
+                let who = kerberos.judge(&context);
+                let token = token.unwrap_or_default();
+                TokenOutcome::Done { context: Box::new(context), token, who }
+            }
+            Err(error) => TokenOutcome::Failed(error),
+        }
+    }
+}
+
+/// The session a token is made for, so that it opens no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub session: SessionId,
+    pub client: ClientId,
+    /// 0 for the operation channel, or the channel's use.
+    pub channel: u8,
+}
+
+impl Binding {
+    /// What both sides hash (`docs/decisions/0012-kerberos.md`).
+    pub fn octets(self) -> Vec<u8> {
+        let mut octets = b"dafs1".to_vec();
+        octets.extend_from_slice(&self.session.0.to_le_bytes());
+        octets.extend_from_slice(&self.client.0.to_le_bytes());
+        octets.push(self.channel);
+        octets
+    }
+}
+
+/// What SECINFO says of it.
+pub(crate) fn method() -> AuthMethod<'static> {
+    let service = GssService::Authentication;
+    AuthMethod::Gss { oid: KERBEROS_OID, quality: 0, service }
+}
+
+/// What a failed token is answered with.
+pub(crate) fn status_of(reason: Reason) -> Status {
+    match reason {
+        Reason::MechanismUnknown => Status::NotSupp,
+        Reason::TokenTooLong | Reason::TokenDefective => Status::Inval,
+        // Our own fault, and for the log alone.
+        Reason::CredentialMissing | Reason::ReplayCacheUnusable => Status::ServerFault,
+        Reason::Replayed
+        | Reason::OutOfOrder
+        | Reason::Expired
+        | Reason::NotYetValid
+        | Reason::ClockSkew
+        | Reason::WrongService
+        | Reason::KeyMissing
+        | Reason::WrongKey
+        | Reason::Altered
+        | Reason::ClientRefused
+        | Reason::ClientUnknown
+        | Reason::ServiceUnknown
+        | Reason::PolicyRefused
+        | Reason::CentreUnreachable
+        | Reason::BindingsDiffer
+        | Reason::NotMutual
+        | Reason::ServerUnproven
+        | Reason::Anonymous
+        | Reason::NameMalformed
+        | Reason::NotProtected
+        | Reason::Other => Status::NotAuthorized,
+    }
+}
+
+/// GSS_S_COMPLETE.
+pub(crate) const COMPLETE: u32 = 0;
+/// GSS_S_CONTINUE_NEEDED.
+pub(crate) const CONTINUE_NEEDED: u32 = 1;
+/// GSS_S_FAILURE.
+pub(crate) const FAILURE: u32 = 13 << 16;
+/// GSS_S_UNAUTHORIZED: the client is who it says, and may not come all the same.
+pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
+
+/// Tickets with all groups of a large organisation have 12,000 octets (Windows' MaxTokenSize
+/// before 2012); later ones may have 48,000, and hardly any do.
+const TOKEN_BYTES_DEFAULT: u32 = 15 * 1024;
+/// Room in a request besides its token.
+const REQUEST_REST_BYTES: u32 = 1024;
+
+/// The longest time a context is taken to last; a longer one ends with its session.
+pub(crate) const LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -1,0 +1,67 @@
+//! Users by name: those of the password file, then those of this host.
+//!
+//! Invariant: looking somebody up may block (files, directory services), and is done on the
+//! pool.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use dafs_types::Credentials;
+use nix::unistd::{Gid, User, getgrouplist};
+
+use crate::access::passwords::PasswordFile;
+
+/// Where users are looked up.
+#[derive(Clone, Debug)]
+pub struct Users {
+    passwords: Arc<PasswordFile>,
+}
+
+impl Users {
+    /// Looks into this file first.
+    pub fn new(passwords: Arc<PasswordFile>) -> Self {
+        Self { passwords }
+    }
+
+    /// Who a user is, if there is one of this name.
+    pub fn find(&self, name: &str) -> Option<Credentials> {
+        if let Some(who) = self.passwords.credentials(name) {
+            return Some(who);
+        }
+        match of_this_host(name) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(user = name, %error, "looking up a user failed");
+                None
+            }
+        }
+    }
+}
+
+/// A user of the host's own directory.
+fn of_this_host(name: &str) -> nix::Result<Option<Credentials>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    let Some(user) = name.to_str().ok().map(User::from_name).transpose()?.flatten() else {
+        return Ok(None);
+    };
+    let groups: Vec<u32> = getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect();
+    // A directory that gives somebody a number which no user has knows no such user.
+    Ok(Credentials::new(user.uid.as_raw(), user.gid.as_raw(), groups).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_the_file_come_before_those_of_the_host() {
+        let mut file = PasswordFile::default();
+        let who = Credentials::new(4711, 4712, [5]).unwrap();
+        file.set("root", who.clone(), "secret").unwrap();
+        assert_eq!(Users::new(Arc::new(file)).find("root"), Some(who));
+        let host = Users::new(Arc::default());
+        assert_eq!(host.find("root").map(|who| who.uid()), Some(0));
+        assert_eq!(host.find("nobody of this name"), None);
+        assert_eq!(host.find("ro\0ot"), None);
+    }
+}

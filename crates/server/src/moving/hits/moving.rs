@@ -1,0 +1,310 @@
+//! Plain transfers on their way: looked up together, moved, replied to.
+
+use dafs_dat::Gather;
+use dafs_store::cache::{Piece, Pieces, Prepared, Read, Span, Spans};
+use dafs_types::{CacheHint, Stability, Status};
+use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_response};
+
+use super::{Hit, Hold, KEPT_MAX, WANTED_MAX, Wanted, Way};
+use crate::afterwards::Keeping;
+use crate::files::io::IoFile;
+use crate::files::reading::Reading;
+use crate::files::writing::Writing;
+use crate::meter::Moved;
+use crate::moving::transfer::remote_of;
+use crate::moving::transfer::{Cookie, Loan};
+use crate::reactor::Reactor;
+use crate::reply_to::blank;
+use crate::requests::answers::read_response;
+use crate::requests::granting::{count, take_grant};
+use crate::requests::respond::QUIET;
+use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, WriteTask};
+
+impl Reactor {
+    /// Takes a request. It is looked up with those behind it.
+    #[inline]
+    pub(crate) fn want(&mut self, wanted: Wanted) {
+        if self.hits.wanted.is_empty() && self.interface.event_count() == 0 {
+            // Nothing will come that it could be looked up with.
+            return self.look_up_one(&wanted);
+        }
+        self.cache.hold(wanted.io.file);
+        self.hits.wanted.push(wanted);
+        self.fetch_ahead();
+        if self.hits.wanted.len() == WANTED_MAX {
+            self.look_up();
+            while self.hits.kept.len() > KEPT_MAX {
+                self.move_hit();
+            }
+        }
+    }
+
+    /// Has everything wanted moved and answered, or parked, and what follows upon the answers
+    /// done.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        self.settle_hits();
+        self.follow_up();
+    }
+
+    /// Has everything wanted moved and answered, or parked.
+    #[inline]
+    pub(crate) fn settle_hits(&mut self) {
+        self.look_up();
+        while !self.hits.kept.is_empty() {
+            self.move_hit();
+        }
+    }
+
+    /// Asks the memory for a few more lines of what will be copied next. Called in between
+    /// all along a request, twice where much was done since the last time: the processor has
+    /// room for about ten lines under way, and who asks for more at once waits.
+    #[inline]
+    pub(crate) fn fetch_ahead(&mut self) {
+        self.hits.ahead.step();
+    }
+
+    #[inline]
+    fn look_up(&mut self) {
+        if self.hits.wanted.is_empty() {
+            return;
+        }
+        let mut wanted = std::mem::take(&mut self.hits.wanted);
+        for wanted in &wanted {
+            self.cache.prefetch(wanted.io.file, wanted.offset);
+        }
+        for wanted in &wanted {
+            self.look_up_one(wanted);
+            self.cache.close(wanted.io.file);
+        }
+        wanted.clear();
+        self.hits.wanted = wanted;
+    }
+
+    #[inline]
+    fn look_up_one(&mut self, wanted: &Wanted) {
+        match wanted.way {
+            Way::Read(hint) => self.look_up_read(wanted, hint),
+            Way::Write => self.look_up_write(wanted),
+        }
+    }
+
+    #[inline]
+    fn look_up_read(&mut self, wanted: &Wanted, hint: CacheHint) {
+        let Wanted { answer, io, offset, length, buffer, .. } = *wanted;
+        let mut pieces = Pieces::new();
+        let found = self.cache.read(io.file, offset, length, &mut pieces);
+        if let (Read::Hit { length: found, is_end, wants_more }, [_]) = (found, &pieces[..])
+            && (found == length || is_end)
+            && let Some(piece) = pieces.pop()
+        {
+            if wants_more {
+                self.read_ahead(io.file);
+            }
+            let Piece { offset, length, pin } = piece;
+            let response = read_response(length, is_end, Checksum::NONE);
+            return self.keep_hit(wanted, (offset, length), Hold::Read { pin, is_end }, &response);
+        }
+        let target = ReadTarget::Direct(Buffers::One(buffer));
+        let reading = Reading::new(io, offset, length, hint);
+        self.start_read_found(answer, ReadTask { reading, target }, found, pieces);
+    }
+
+    fn look_up_write(&mut self, wanted: &Wanted) {
+        let Wanted { answer, io, offset, length, buffer, .. } = *wanted;
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        let found = self.cache.prepare_write(io.file, offset, length, &mut spans, &mut jobs);
+        if let (Prepared::Ready(_), [span]) = (&found, &spans[..])
+            && span.length == length
+            && let Prepared::Ready(token) = found
+        {
+            let place = (span.offset, length);
+            let response = self.write_response(length);
+            return self.keep_hit(wanted, place, Hold::Write { token, offset, buffer }, &response);
+        }
+        let task = plain_write(io, offset, length, buffer);
+        let answer = self.keep_begun(answer);
+        self.start_write_with(answer, task, (found, jobs), &mut spans);
+    }
+
+    /// Keeps a hit, and makes its answer beforehand if nothing but credits may change in it:
+    /// what is stored right behind the copy of a page and loaded again in other words waits
+    /// until the page is through. For the same reason it stays where it is from here on.
+    #[inline]
+    fn keep_hit(
+        &mut self,
+        wanted: &Wanted,
+        (offset, length): (u64, u32),
+        hold: Hold,
+        response: &Response<'_>,
+    ) {
+        let Wanted { answer, io, ref buffer, .. } = *wanted;
+        self.hits.ahead.push(self.cache.arena().address() + offset, length);
+        self.fetch_ahead();
+        self.hits.kept.push_back(Hit {
+            answer,
+            local: self.loans.arena().local(offset, length),
+            remote: remote_of(buffer, length),
+            io,
+            hold,
+            is_foretold: false,
+            message: [0; TRANSFER_ANSWER_BYTES],
+        });
+        self.fetch_ahead();
+        if let Some(hit) = self.hits.kept.back_mut()
+            && let Some(channel) = self.channels.get(answer.endpoint)
+            && let Some(order) = channel.order
+            && !(answer.kept().is_some() | channel.checksums)
+        {
+            let target = self.sessions.likely_target(channel.id);
+            let header = blank(answer, Status::Ok, target);
+            let room = &mut hit.message;
+            hit.is_foretold = channel.response_bytes_max >= room.len()
+                && encode_response(order, &header, response, room) == Ok(TRANSFER_ANSWER_BYTES);
+        }
+        self.fetch_ahead();
+    }
+
+    /// Moves the octets of the oldest hit and answers it.
+    #[inline]
+    fn move_hit(&mut self) {
+        self.fetch_ahead();
+        self.fetch_ahead();
+        let Some(hit) = self.hits.first() else { return };
+        let (endpoint, from) = (hit.answer.endpoint, std::slice::from_ref(&hit.local));
+        let is_moved = match hit.hold {
+            Hold::Read { .. } | Hold::Lent { .. } => {
+                self.interface.rdma_write_now(endpoint, from, hit.remote)
+            }
+            Hold::Write { .. } => {
+                let over = self.channels.reads_over(endpoint);
+                self.interface.rdma_read_now(over, from, hit.remote)
+            }
+        };
+        if !is_moved && !self.post_hit() {
+            return;
+        }
+        self.fetch_ahead();
+        if !self.send_foretold() {
+            return self.end_hit();
+        }
+        let Some(Hit { io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        self.end_hold(io, hold);
+        self.fetch_ahead();
+    }
+
+    /// Sends the answer of the oldest hit, whose octets were moved, from where it is. False if it
+    /// was not made beforehand.
+    #[inline]
+    fn send_foretold(&mut self) -> bool {
+        let is_last = self.hits.kept.len() == 1;
+        let Some(hit) = self.hits.kept.front_mut().filter(|hit| hit.is_foretold) else {
+            return false;
+        };
+        let endpoint = hit.answer.endpoint;
+        let member = hit.answer.chain.is_some().then_some(hit.answer);
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            take_grant(&mut self.sessions, channel, hit.answer, &mut hit.message);
+        }
+        let gather = [Gather::Bytes(&hit.message)];
+        let silent = Cookie::Silent.pack();
+        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        // Who asked does not wait for this.
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            let length = hit.local.length;
+            let moved = match hit.hold {
+                Hold::Read { .. } | Hold::Lent { .. } => Moved::Read(length),
+                Hold::Write { .. } => Moved::Written(length),
+            };
+            let books = (&mut self.sessions, &mut self.meter);
+            count(books, channel, hit.answer, Status::Ok, moved);
+        }
+        if hit.answer.kept_later().is_some() {
+            let keeping = Keeping::of(hit.answer, &hit.message);
+            if is_last {
+                self.afterwards.keep(keeping, &mut self.sessions);
+            } else {
+                // Others wait all the same.
+                keeping.keep(&mut self.sessions);
+            }
+        }
+        self.end_send(endpoint, is_posted);
+        if let Some(member) = member {
+            // Those behind it learn nothing of it but that it went well.
+            self.end_member(member);
+        }
+        true
+    }
+
+    /// A hit ends whose octets are moved.
+    #[inline]
+    fn end_hold(&mut self, io: IoFile, hold: Hold) {
+        match hold {
+            Hold::Read { pin, .. } => self.cache.unpin(pin),
+            Hold::Lent { .. } => {}
+            Hold::Write { token, .. } => {
+                let progress = self.cache.write_done(token, self.life.now());
+                self.on_progress(progress);
+            }
+        }
+        self.give_back(io.file, io.borrowed);
+    }
+
+    /// Answers the oldest hit, whose octets were moved, the long way.
+    #[inline(never)]
+    fn end_hit(&mut self) {
+        let Some(Hit { answer, local, io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let length = local.length;
+        match hold {
+            Hold::Read { is_end, .. } | Hold::Lent { is_end } => {
+                self.end_hold(io, hold);
+                let response = read_response(length, is_end, Checksum::NONE);
+                self.reply_moved(answer, &response);
+            }
+            Hold::Write { .. } => {
+                let answer = self.keep_begun(answer);
+                self.end_hold(io, hold);
+                let response = self.write_response(length);
+                self.reply_moved(answer, &response);
+            }
+        }
+    }
+
+    /// Has the transport move the octets of the oldest hit. False if that must be waited for.
+    #[inline]
+    fn post_hit(&mut self) -> bool {
+        let Some(hit) = self.hits.kept.front_mut() else { return false };
+        let Hold::Read { is_end, .. } = hit.hold else {
+            self.await_hit();
+            return false;
+        };
+        let (endpoint, local, remote) = (hit.answer.endpoint, hit.local, hit.remote);
+        if let Hold::Read { pin, .. } = std::mem::replace(&mut hit.hold, Hold::Lent { is_end }) {
+            let cookie = self.loans.insert(endpoint, Loan::Pin(pin), local.length);
+            self.post_write(endpoint, &[local], remote, cookie, true);
+        }
+        true
+    }
+
+    /// Makes a task of the oldest hit, a write whose octets must be fetched.
+    fn await_hit(&mut self) {
+        let Some(Hit { answer, local, io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let Hold::Write { token, offset, buffer } = hold else { return };
+        let id = self.tasks.reserve();
+        let mut task = plain_write(io, offset, local.length, buffer);
+        let spans = Spans::from_iter([Span { offset: local.offset, length: local.length }]);
+        let answer = self.keep_begun(answer);
+        let is_there = self.fetch_into(id, answer, &mut task, token, &spans);
+        let task = Task::new(answer, Work::Write(task));
+        if is_there {
+            self.drive(id, task);
+        } else {
+            self.park(id, task, Wait::Transfers);
+        }
+    }
+}
+
+fn plain_write(io: IoFile, offset: u64, length: u32, buffer: DirectBuffer) -> WriteTask {
+    let source = WriteSource::Direct(Buffers::One(buffer));
+    WriteTask::new(Writing::new(io, offset, length, Stability::Unstable), source)
+}

@@ -1,0 +1,109 @@
+//! Breaking connections that others wait for in vain.
+
+use std::collections::BTreeMap;
+
+use dafs_dat::EndpointId;
+use dafs_store::cache::{Cache, CachedFile};
+use dafs_types::Moment;
+
+use super::{Direction, Lane, Oldest, Stalls};
+use crate::moving::transfer::Loans;
+use crate::reply_to::TaskId;
+use crate::task::{Tasks, Work};
+
+impl Work {
+    /// What of its transfers is under way, if it waits for some.
+    fn moving(&self) -> Option<(Direction, u32)> {
+        match self {
+            Work::Write(write) => {
+                let writing = &write.writing;
+                let octets = writing.token.as_ref().map_or(writing.length, |token| token.length());
+                Some((Direction::In, octets))
+            }
+            Work::Fetch(fetch) => Some((Direction::In, fetch.length)),
+            Work::SealedBatch(sealed) => Some((Direction::In, sealed.octets())),
+            Work::Strand(strand) if strand.is_read() => {
+                Some((Direction::Batches, strand.octets_moving()))
+            }
+            Work::Strand(strand) => Some((Direction::In, strand.octets_moving())),
+            Work::Read(_)
+            | Work::Commit(_)
+            | Work::Flush(_)
+            | Work::Size(_)
+            | Work::Times(_)
+            | Work::Grant(_) => None,
+        }
+    }
+}
+
+/// Where transfers are under way, and who waits for their end.
+pub(crate) struct Transfers<'r> {
+    pub tasks: &'r Tasks,
+    pub loans: &'r Loans,
+    pub cache: &'r Cache,
+    /// Undo waits for all of them.
+    pub keeps_undo: bool,
+    /// So do batches, for those of batches.
+    pub is_crowded: bool,
+}
+
+impl Stalls {
+    /// Connections that others wait for in vain.
+    pub fn late(&mut self, transfers: &Transfers<'_>, now: Moment) -> Vec<EndpointId> {
+        let is_awaited = transfers.are_awaited();
+        if !is_awaited && !self.is_watching() {
+            return Vec::new();
+        }
+        let present = if is_awaited { transfers.oldest() } else { BTreeMap::new() };
+        self.note(&present, now).into_iter().map(|(endpoint, _)| endpoint).collect()
+    }
+
+    /// A connection is gone.
+    pub fn forget(&mut self, endpoint: EndpointId) {
+        self.seen.retain(|(other, _), _| *other != endpoint);
+    }
+
+    /// All that a task has waited for is moved.
+    pub fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
+        if self.is_watching()
+            && let Some(task) = tasks.get(id)
+            && let Some((direction, octets)) = task.work.moving()
+        {
+            self.note_moved((task.reply_to.endpoint, direction), octets);
+        }
+    }
+}
+
+impl Transfers<'_> {
+    fn are_awaited(&self) -> bool {
+        self.keeps_undo || self.is_crowded || self.tasks.await_progress()
+    }
+
+    /// The oldest transfers of every connection.
+    fn oldest(&self) -> BTreeMap<Lane, Oldest> {
+        let (keeps_undo, is_crowded) = (self.keeps_undo, self.is_crowded);
+        let mut present = BTreeMap::new();
+        let mut add = |key: Lane, begun, octets, file: Option<CachedFile>, is_in_the_way: bool| {
+            let is_awaited = keeps_undo || is_in_the_way || self.tasks.is_awaited(file, key.0);
+            let octets = u64::from(octets);
+            let oldest = present.entry(key).or_insert(Oldest { begun, octets, is_awaited });
+            if begun < oldest.begun {
+                (oldest.begun, oldest.octets) = (begun, octets);
+            }
+            oldest.is_awaited |= is_awaited;
+        };
+        for (begun, task) in self.tasks.with_transfers() {
+            let Some((direction, octets)) = task.work.moving() else { continue };
+            let is_in_the_way = is_crowded && matches!(task.work, Work::SealedBatch(_));
+            let lane = (task.reply_to.endpoint, direction);
+            add(lane, begun, octets, task.work.file(), is_in_the_way);
+        }
+        for (_, lent) in self.loans.iter() {
+            let pin = lent.loan.first_pin();
+            let handle = pin.and_then(|pin| self.cache.pinned_file(pin));
+            let file = handle.and_then(|handle| self.cache.find(&handle));
+            add((lent.endpoint, Direction::Out), lent.number, lent.length, file, false);
+        }
+        present
+    }
+}

@@ -1,0 +1,370 @@
+//! WRITE and COMMIT: from the client's memory to where the cache has room
+//! ([`crate::files::writing`]), and on to the disk.
+//!
+//! Invariant: bytes go into spans whose token is held, and the token comes back to
+//! the cache whether they arrived or not.
+
+use dafs_dat::{EndpointId, Region};
+use dafs_filer::IoKind;
+use dafs_memory::Memory;
+use dafs_ops::Written;
+use dafs_store::cache::{FillJob, Prepared, Span, Spans, WriteToken};
+use dafs_types::{Stability, Status};
+use dafs_wire::messages::{Placement, WriteDirect, WriteInline};
+use dafs_wire::{Checksum, Response};
+
+use crate::data::{Step, take_buffers};
+use crate::files::io::check_range;
+use crate::files::left::CommitTask;
+use crate::files::writing::{Room, Writing, copy_in, verifier_of};
+use crate::meter::Moved;
+use crate::moving::hits::{Wanted, Way};
+use crate::moving::transfer::{Cookie, Cut};
+use crate::outcome::{NotDone, Now};
+use crate::reactor::Reactor;
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::requests::answers::written_response;
+use crate::task::{Buffers, FlushOf, FlushTask, Task, Wait, Work, WriteSource, WriteTask};
+
+impl Reactor {
+    pub(crate) fn write_direct(
+        &mut self,
+        answer: ReplyTo,
+        request: &WriteDirect<'_>,
+    ) -> Result<(), NotDone> {
+        check_range(request.offset, request.length)?;
+        let buffers = take_buffers(&request.buffers, request.length)?;
+        self.fetch_ahead();
+        let reach = (request.offset, u64::from(request.length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Write)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        self.fetch_ahead();
+        let (offset, length, stability) = (request.offset, request.length, request.stability);
+        if let (Buffers::One(buffer), Stability::Unstable, 1..) = (&buffers, stability, length)
+            && !self.keeps_undo()
+            && !self.has_checksums(answer.endpoint)
+        {
+            let (buffer, way) = (*buffer, Way::Write);
+            self.want(Wanted { answer, io, offset, length, buffer, way });
+            return Ok(());
+        }
+        let source = self.direct_source(answer, buffers, length, request.checksum);
+        let answer = self.keep_begun(answer);
+        let writing = Writing::new(io, offset, length, stability);
+        self.start(Task::new(answer, Work::Write(WriteTask::new(writing, source))));
+        Ok(())
+    }
+
+    /// Where the octets of a direct write come from.
+    pub(crate) fn direct_source(
+        &self,
+        answer: ReplyTo,
+        buffers: Buffers,
+        length: u32,
+        expected: Checksum,
+    ) -> WriteSource {
+        if length > 0 && self.has_checksums(answer.endpoint) {
+            WriteSource::Sealed { buffers, expected, staging: None }
+        } else {
+            WriteSource::Direct(buffers)
+        }
+    }
+
+    pub(crate) fn write_inline(
+        &mut self,
+        answer: ReplyTo,
+        request: &WriteInline<'_>,
+    ) -> Result<(), NotDone> {
+        let octets = request.data.octets().ok_or(Status::Inval)?;
+        let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        check_range(request.offset, length)?;
+        self.check_placement(answer, request.placement)?;
+        let reach = (request.offset, u64::from(length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Write)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        let writing = Writing::new(io, request.offset, length, request.stability);
+        if length == 0 || self.keeps_undo() {
+            // Needs no room, and changes nothing; or may have to wait.
+            let task = WriteTask::new(writing, WriteSource::Octets(octets.into()));
+            self.start(Task::new(answer, Work::Write(task)));
+            return Ok(());
+        }
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        let found =
+            self.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
+        match found {
+            // The usual case: room is there, and the answer can go out at once.
+            Prepared::Ready(token)
+                if token.length() == length && request.stability == Stability::Unstable =>
+            {
+                self.copy_in(octets, &spans);
+                let progress = self.cache.write_done(token, self.life.now());
+                self.on_progress(progress);
+                self.give_back(io.file, io.borrowed);
+                let response = self.write_response(length);
+                self.reply_moved(answer, &response);
+            }
+            found => {
+                let task = WriteTask::new(writing, WriteSource::Octets(octets.into()));
+                self.start_write_with(answer, task, (found, jobs), &mut spans);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a write with what the cache said when it was asked for all of its room.
+    pub(crate) fn start_write_with(
+        &mut self,
+        answer: ReplyTo,
+        mut task: WriteTask,
+        found: (Prepared, Vec<FillJob>),
+        spans: &mut Spans,
+    ) {
+        let id = self.tasks.reserve();
+        let (by, part) = (self.party_of(answer).ok(), task.writing.part());
+        let room = self.files().room_found(by, part, found, spans);
+        let step = self.use_room(id, answer, &mut task, room, spans);
+        let task = Task::new(answer, Work::Write(task));
+        let next = match step {
+            Some(step) => self.conclude(id, task, step),
+            None => Some(task),
+        };
+        if let Some(task) = next {
+            self.drive(id, task);
+        }
+    }
+
+    fn check_placement(&self, answer: ReplyTo, placement: Placement) -> Result<(), Status> {
+        let Placement::Padded { header_bytes } = placement else { return Ok(()) };
+        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let negotiated = self.sessions.negotiated(channel.id).ok_or(Status::BadSession)?;
+        if negotiated.inline_write_header_size == header_bytes {
+            Ok(())
+        } else {
+            Err(Status::Inval)
+        }
+    }
+
+    pub(crate) fn step_write(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> Step {
+        // The transfers into a room have ended.
+        if let Some(step) = self.end_room(answer, task) {
+            return step;
+        }
+        if self.is_write_barred(answer, task) {
+            return self.refuse_write(answer, task, Status::Access);
+        }
+        if let Some(step) = self.unseal(id, answer, task) {
+            return step;
+        }
+        if task.writing.is_append && !task.writing.has_place {
+            let file = task.writing.file;
+            if !self.files().claim_end(&mut task.writing) {
+                return Step::Wait(Wait::File(file));
+            }
+        }
+        if task.writing.is_append && self.intends(id, answer, task) {
+            return Step::Wait(Wait::Journal);
+        }
+        let by = self.party_of(answer).ok();
+        while task.writing.done < task.writing.length {
+            let part = task.writing.part();
+            let reach = (part.place, u64::from(part.left));
+            match self.pass_undo(id, part.file, reach, task.writing.undo_seen) {
+                Ok(None) => {}
+                Ok(Some(wait)) => return Step::Wait(wait),
+                Err(status) => return self.refuse_write(answer, task, status),
+            }
+            let mut spans = Spans::new();
+            let room = self.files().room(by, part, &mut spans);
+            if let Some(step) = self.use_room(id, answer, task, room, &spans) {
+                return step;
+            }
+        }
+        self.finish_write(answer, task)
+    }
+
+    /// Goes on with what a write was told when it asked for room. A step if the write does not go
+    /// on at once.
+    fn use_room(
+        &mut self,
+        id: TaskId,
+        answer: ReplyTo,
+        task: &mut WriteTask,
+        room: Room,
+        spans: &Spans,
+    ) -> Option<Step> {
+        let token = match room {
+            Room::Ready(token) => token,
+            Room::Needs(need) => return self.meet(need).map(Step::Wait),
+            Room::Failed(error) => return Some(self.refuse_write(answer, task, error.into())),
+        };
+        let from = task.writing.done as usize;
+        match &task.source {
+            WriteSource::Octets(bytes) => {
+                let to = from + token.length() as usize;
+                self.copy_in(&bytes[from..to], spans);
+                task.writing.token = Some(token);
+            }
+            WriteSource::Good(memory) => {
+                self.copy_in_from(memory, from, spans);
+                task.writing.token = Some(token);
+            }
+            // Before they are looked at they are given no room.
+            WriteSource::Direct(_) | WriteSource::Sealed { .. } | WriteSource::Fetched { .. } => {
+                if !self.fetch_into(id, answer, task, token, spans) {
+                    return Some(Step::Wait(Wait::Transfers));
+                }
+            }
+        }
+        self.end_room(answer, task)
+    }
+
+    /// Ends a write that failed.
+    pub(crate) fn refuse_write(
+        &mut self,
+        answer: ReplyTo,
+        task: &WriteTask,
+        status: Status,
+    ) -> Step {
+        self.end_write(answer, task);
+        Step::failed(status)
+    }
+
+    /// Ends a write whose octets could not be had: the connection is at its end.
+    pub(crate) fn refuse_broken(&mut self, answer: ReplyTo, task: &WriteTask) -> Step {
+        self.end_write(answer, task);
+        Step::Broken
+    }
+
+    /// Gives the room that was filled to the file. A step if the write ends with it.
+    fn end_room(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
+        let token = task.writing.token.take()?;
+        let has_arrived = !task.transfer_failed;
+        if has_arrived {
+            task.writing.done += token.length();
+        }
+        let progress = self.files().filled(token, has_arrived);
+        self.on_progress(progress);
+        if has_arrived { None } else { Some(self.refuse_broken(answer, task)) }
+    }
+
+    /// All bytes are in the cache: answer, or make them stable first.
+    fn finish_write(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Step {
+        if task.writing.is_append {
+            // Its results do not say how much it was.
+            let moved = Moved::Written(task.writing.length);
+            self.note_moved(answer.endpoint, answer.reading, moved);
+        }
+        let by = self.party_of(answer).ok();
+        let now = self.files().finish_write(by, &mut task.writing);
+        self.release(answer, task);
+        if let Now::Done(_) = now {
+            self.give_back(task.writing.file, task.writing.borrowed);
+        }
+        now.into()
+    }
+
+    /// Has the client's bytes come into the room. True if they are there, or never will be.
+    pub(crate) fn fetch_into(
+        &mut self,
+        id: TaskId,
+        answer: ReplyTo,
+        task: &mut WriteTask,
+        token: WriteToken,
+        spans: &Spans,
+    ) -> bool {
+        let WriteSource::Direct(buffers) = &task.source else { return true };
+        let cut = Cut::new(spans, buffers.as_slice(), task.writing.done, token.length());
+        (task.transfers_left, task.transfer_failed) =
+            self.fetch_all(id, answer.endpoint, cut, *self.loans.arena());
+        task.writing.token = Some(token);
+        task.transfers_left == 0
+    }
+
+    /// Has what is cut come into a region of ours for a task. How many transfers it waits for,
+    /// and whether one could not be posted: then the connection goes.
+    pub(crate) fn fetch_all(
+        &mut self,
+        id: TaskId,
+        endpoint: EndpointId,
+        mut cut: Cut<'_>,
+        region: Region,
+    ) -> (u32, bool) {
+        let mut left = 0;
+        let endpoint = self.reads_over(endpoint);
+        while let Some((local, remote)) = cut.next(&region) {
+            if self.interface.rdma_read_now(endpoint, &local, remote) {
+                continue;
+            }
+            let word = Cookie::Task(id).pack();
+            if self.interface.post_rdma_read(endpoint, word, &local, remote).is_err() {
+                self.give_up(endpoint);
+                return (left, true);
+            }
+            left += 1;
+        }
+        (left, false)
+    }
+
+    pub(crate) fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
+        copy_in(self.cache.arena(), bytes, spans);
+    }
+
+    /// The same out of other memory, from an offset there.
+    fn copy_in_from(&self, memory: &Memory, mut from: usize, spans: &[Span]) {
+        for span in spans {
+            let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
+            let length = span.length as usize;
+            Memory::copy(memory, from, self.cache.arena(), offset, length);
+            from += length;
+        }
+    }
+
+    /// What an unstable write answers.
+    #[inline]
+    pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
+        let verifier = verifier_of(self.life.boot(), &self.cache);
+        written_response(&Written { length, committed: Stability::Unstable, verifier })
+    }
+
+    /// Whatever a write kept others from besides its room.
+    fn release(&mut self, answer: ReplyTo, task: &WriteTask) {
+        if task.writing.has_place {
+            self.leave_end(task.writing.file);
+        }
+        self.release_sealed(answer, task);
+    }
+
+    /// Whatever a write held besides its room.
+    pub(crate) fn end_write(&mut self, answer: ReplyTo, task: &WriteTask) {
+        self.release(answer, task);
+        self.give_back(task.writing.file, task.writing.borrowed);
+    }
+
+    pub(crate) fn step_commit(&mut self, answer: ReplyTo, task: &mut CommitTask) -> Step {
+        let Some(result) = self.push_commit(&mut task.ticket) else {
+            return Step::Wait(Wait::File(task.file));
+        };
+        let by = self.party_of(answer).ok();
+        let (now, moved) = self.files().finish_commit(by, task, result);
+        if let Some(progress) = moved {
+            self.on_progress(progress);
+        }
+        now.into()
+    }
+
+    pub(crate) fn step_flush(&mut self, answer: ReplyTo, task: &mut FlushTask) -> Step {
+        let Some(result) = self.push_commit(&mut task.ticket) else {
+            return Step::Wait(Wait::File(task.file));
+        };
+        match task.whose {
+            FlushOf::Batches => {
+                self.end_sync(task.file, result);
+                Step::Silent
+            }
+            FlushOf::HandOver(request) => {
+                self.finish_hand_over(answer, &request, task.file, result)
+            }
+        }
+    }
+}

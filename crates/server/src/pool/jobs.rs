@@ -1,0 +1,376 @@
+//! The pool: threads for what may block.
+//!
+//! Invariant: the number of jobs under way is known; each comes back exactly once
+//! through [`Pool::take`], and the reactor is woken when one does. A job that panics comes
+//! back as one that has failed, and its thread takes the next one. What anybody may ask for
+//! before they have logged in has threads of its own, and keeps none of the others waiting. A
+//! pool without threads does nothing between two calls.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dafs_dat::{EndpointId, Waker};
+use dafs_store::cache::{
+    FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
+};
+use dafs_store::{Store, StoreError};
+use dafs_types::{Credentials, Entropy, Moment, Status};
+
+use crate::access::credentials::{LookupDone, LookupJob};
+use crate::access::gss::{TokenJob, TokenOutcome};
+use crate::access::passwords::PasswordFile;
+use crate::ledger::{LedgerDone, LedgerJob};
+use crate::moving::sums::{SumDone, SumJob};
+use crate::pool::crowd::Crowd;
+use crate::pool::queue::Queue;
+use crate::pool::way::OwnerPlace;
+use crate::undo::{UndoTask, UndoTaskDone};
+use crate::waiting::SearchJob;
+
+/// Something that may block.
+pub enum Job {
+    Fill(FillJob),
+    Flush(FlushJob),
+    Sync(SyncJob),
+    Size(SizeJob),
+    Ledger(LedgerJob),
+    Undo(UndoTask),
+    Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
+    Token { endpoint: EndpointId, job: Box<TokenJob> },
+    Lookup(Box<LookupJob>),
+    Sum(Box<SumJob>),
+    CloseRemoved(Arc<dyn Store>),
+    Search(SearchJob),
+}
+
+/// What came of it.
+pub enum Done {
+    Filled(FillDone),
+    Flushed(FlushDone),
+    Synced(SyncDone),
+    Sized(SizeDone),
+    Ledger(LedgerDone),
+    Undo(UndoTaskDone),
+    Login { endpoint: EndpointId, outcome: Result<Credentials, Status> },
+    Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
+    LookedUp(Box<LookupDone>),
+    Summed(SumDone),
+    RemovedClosed,
+    Searched,
+}
+
+impl Job {
+    /// Does it, on this thread, with a pause before each part of what takes long.
+    fn run_in_parts(self, pause: impl Fn()) -> Done {
+        match self {
+            Job::Fill(job) => Done::Filled(job.run_in_parts(pause)),
+            Job::Flush(job) => Done::Flushed(job.run_in_parts(pause)),
+            Job::Sync(job) => Done::Synced(job.run()),
+            Job::Size(job) => Done::Sized(job.run()),
+            Job::Ledger(job) => Done::Ledger(job.run()),
+            Job::Undo(task) => Done::Undo(task.run()),
+            Job::Login { endpoint, user, password, file } => {
+                let found = file.verify(&user, &password);
+                Done::Login { endpoint, outcome: found.ok_or(Status::NotAuthorized) }
+            }
+            Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
+            Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
+            Job::Sum(job) => Done::Summed(job.run_in_parts(pause)),
+            Job::CloseRemoved(store) => {
+                store.close_removed();
+                Done::RemovedClosed
+            }
+            Job::Search(job) => {
+                job.run();
+                Done::Searched
+            }
+        }
+    }
+
+    /// The same. If it panics, it has failed: whoever waits for it is told so, and the log says
+    /// what it was.
+    fn run_guarded(self, pause: impl Fn()) -> Done {
+        let (name, failed) = (self.name(), self.failed());
+        match catch_unwind(AssertUnwindSafe(|| self.run_in_parts(pause))) {
+            Ok(done) => done,
+            Err(panic) => {
+                let reason = text_of(&*panic);
+                tracing::error!(job = name, reason, "a job panicked: what asked for it fails");
+                failed
+            }
+        }
+    }
+
+    /// What it is, for people.
+    fn name(&self) -> &'static str {
+        match self {
+            Job::Fill(_) => "reading a file",
+            Job::Flush(_) => "writing a file",
+            Job::Sync(_) => "syncing a file",
+            Job::Size(_) => "changing a file's size",
+            Job::Ledger(_) => "writing the journal",
+            Job::Undo(_) => "keeping undo data",
+            Job::Login { .. } => "checking a password",
+            Job::Token { .. } => "checking a token",
+            Job::Lookup(_) => "looking up a user",
+            Job::Sum(_) => "summing what was fetched",
+            Job::CloseRemoved(_) => "closing removed files",
+            Job::Search(_) => "searching for a file",
+        }
+    }
+
+    /// What it comes to if it cannot be finished. Made beforehand: a job that panics leaves
+    /// nothing of itself.
+    fn failed(&self) -> Done {
+        match self {
+            Job::Fill(job) => Done::Filled(job.failed(StoreError::Fault)),
+            Job::Flush(job) => Done::Flushed(job.failed(StoreError::Fault)),
+            Job::Sync(job) => Done::Synced(job.failed(StoreError::Fault)),
+            Job::Size(job) => Done::Sized(job.failed(StoreError::Fault)),
+            Job::Ledger(job) => Done::Ledger(job.failed(PANICKED)),
+            Job::Undo(task) => Done::Undo(task.failed(PANICKED)),
+            Job::Login { endpoint, .. } => {
+                Done::Login { endpoint: *endpoint, outcome: Err(Status::ServerFault) }
+            }
+            Job::Token { endpoint, .. } => {
+                Done::Token { endpoint: *endpoint, outcome: Box::new(TokenOutcome::Panicked) }
+            }
+            Job::Lookup(job) => Done::LookedUp(Box::new(job.failed())),
+            Job::Sum(job) => Done::Summed(job.failed()),
+            Job::CloseRemoved(_) => Done::RemovedClosed,
+            Job::Search(_) => Done::Searched,
+        }
+    }
+}
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
+}
+
+/// Logins that are checked at a time: each takes a core, and 19 MiB with a password.
+pub(crate) const LOGIN_THREADS: usize = 2;
+
+/// Why a job failed that has panicked.
+const PANICKED: &str = "the job panicked; the log says where";
+
+/// The threads. They end when the pool is dropped.
+pub struct Pool {
+    workers: Workers,
+    under_way: usize,
+    /// Whether a job can be done beside what the owner does.
+    has_core: bool,
+    /// Whether many wait for the owner.
+    crowd: Crowd,
+    /// The disk was slow: until then the owner reads no file itself.
+    slow_until: Moment,
+}
+
+/// Who does the jobs.
+enum Workers {
+    Threads {
+        jobs: Arc<Queue<Job>>,
+        logins: Arc<Queue<Job>>,
+        done: Receiver<Done>,
+        threads: Vec<JoinHandle<()>>,
+        owner: OwnerPlace,
+    },
+    /// The owner, in calls of [`Pool::take`], as its random numbers say.
+    Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
+}
+
+/// A job of a pool without threads.
+enum Waiting {
+    New(Job),
+    /// Done, and not yet told of.
+    Over(Done),
+}
+
+impl Pool {
+    /// Starts `count` threads.
+    pub fn new(count: usize, waker: &Waker) -> std::io::Result<Self> {
+        let count = count.max(1);
+        let jobs = Arc::new(Queue::<Job>::new(count));
+        let logins = Arc::new(Queue::<Job>::new(LOGIN_THREADS));
+        let (outbox, done) = channel();
+        let owner = OwnerPlace::unknown();
+        let start = |queue: &Arc<Queue<Job>>, name: &str, number: usize| {
+            let (jobs, outbox, waker) = (queue.clone(), outbox.clone(), waker.clone());
+            let owner = owner.clone();
+            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
+                while let Some(job) = jobs.next(number) {
+                    if outbox.send(job.run_guarded(|| owner.give_way())).is_err() {
+                        return;
+                    }
+                    waker.wake();
+                }
+            })
+        };
+        let io = (0..count).map(|number| start(&jobs, "dafs-io", number));
+        let checks = (0..LOGIN_THREADS).map(|number| start(&logins, "dafs-login", number));
+        let threads = io.chain(checks).collect::<std::io::Result<_>>().inspect_err(|_| {
+            jobs.end();
+            logins.end();
+        })?;
+        let has_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+        Ok(Self::of(Workers::Threads { jobs, logins, done, threads, owner }, has_core))
+    }
+
+    /// No threads: each call of [`Pool::take`] brings one job a step further. Which one,
+    /// the random numbers say, since threads come back in any order too.
+    pub fn stepped(entropy: Box<dyn Entropy + Send>) -> Self {
+        Self::of(Workers::Owner { jobs: Vec::new(), entropy }, true)
+    }
+
+    fn of(workers: Workers, has_core: bool) -> Self {
+        let (crowd, slow_until) = (Crowd::default(), Moment(0));
+        Self { workers, under_way: 0, has_core, crowd, slow_until }
+    }
+
+    /// A turn of the owner begins.
+    #[inline]
+    pub fn begin_turn(&mut self) {
+        self.crowd.begin_turn();
+    }
+
+    /// The owner has a request to carry out.
+    #[inline]
+    pub fn on_request(&mut self) {
+        self.crowd.on_request();
+    }
+
+    /// Gives a job away. What calls this is bounded by credits and by the cache.
+    pub fn submit(&mut self, job: Job) {
+        self.under_way += 1;
+        match &mut self.workers {
+            Workers::Threads { jobs, .. } => jobs.push(job),
+            Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+        }
+    }
+
+    /// Gives away what is to be checked of a login. No more than [`LOGIN_THREADS`] may be under
+    /// way.
+    pub fn submit_login(&mut self, job: Job) {
+        self.under_way += 1;
+        match &mut self.workers {
+            Workers::Threads { logins, .. } => logins.push(job),
+            Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+        }
+    }
+
+    /// Does a job on the owner's thread.
+    pub fn run_here(&self, job: Job) -> Done {
+        match &self.workers {
+            Workers::Threads { .. } => job.run_guarded(|| ()),
+            // Whoever steps a server wants to see what panics in it.
+            Workers::Owner { .. } => job.run_in_parts(|| ()),
+        }
+    }
+
+    /// The owner is at work on this thread's processor: threads that share it give way, between
+    /// parts of what they do.
+    #[inline]
+    pub fn note_owner(&self) {
+        if let Workers::Threads { owner, .. } = &self.workers
+            && self.under_way > 0
+        {
+            owner.note();
+        }
+    }
+
+    /// Whether it makes all faster to have even short jobs done here, while the owner has others
+    /// to answer.
+    #[inline]
+    pub fn helps(&self) -> bool {
+        self.has_core && self.crowd.is_there()
+    }
+
+    /// Whether the disk has lately been slow: what it is asked for goes to a thread.
+    #[inline]
+    pub fn has_slow_disk(&self, now: Moment) -> bool {
+        now < self.slow_until
+    }
+
+    /// Does a job on the owner's thread if it is likely to be quick; gives it to a thread if not.
+    /// What came of it, if it was done here.
+    pub fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
+        let is_sync = matches!(job, Job::Sync(_));
+        let drawn = self.draw_in_place();
+        // A client that waits for a fill waits for nothing else; a flush is one of many.
+        let is_given = matches!(job, Job::Flush(_)) && self.helps();
+        if is_sync || !drawn.unwrap_or(!self.has_slow_disk(now) && !is_given) {
+            self.submit(job);
+            return None;
+        }
+        let start = Instant::now();
+        let done = self.run_here(job);
+        if drawn.is_none() && start.elapsed() > SLOW_JOB {
+            // The page cache did not have it: let a thread wait for the disk.
+            self.slow_until = now.after(SLOW_PERIOD);
+        }
+        Some(done)
+    }
+
+    /// A job that has come back, if any.
+    pub fn take(&mut self) -> Option<Done> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let done = match &mut self.workers {
+            Workers::Threads { done, .. } => done.try_recv().ok()?,
+            Workers::Owner { jobs, entropy } => step_one(jobs, entropy.as_mut())?,
+        };
+        self.under_way -= 1;
+        Some(done)
+    }
+
+    /// Jobs given away and not come back.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Whether the owner may do a quick job itself, and need not look at how long it
+    /// took. `None` where a clock must decide.
+    fn draw_in_place(&mut self) -> Option<bool> {
+        match &mut self.workers {
+            Workers::Threads { .. } => None,
+            Workers::Owner { entropy, .. } => Some(entropy.next_u64().is_multiple_of(2)),
+        }
+    }
+}
+
+/// A job done by the owner that took longer must have waited for a disk.
+const SLOW_JOB: Duration = Duration::from_micros(400);
+const SLOW_PERIOD: Duration = Duration::from_millis(20);
+
+/// Does one of the jobs, or gives back one that was done before.
+fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
+    let index = usize::try_from(entropy.next_u64() % jobs.len().max(1) as u64).ok()?;
+    if index >= jobs.len() {
+        return None;
+    }
+    match jobs.swap_remove(index) {
+        Waiting::Over(done) => Some(done),
+        Waiting::New(job) => {
+            jobs.push(Waiting::Over(job.run_in_parts(|| ())));
+            None
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Workers::Threads { jobs, logins, threads, .. } = &mut self.workers {
+            jobs.end();
+            logins.end();
+            for thread in threads.drain(..) {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! From requests to operations: what a DAFS request asks for, in the words of whoever does it, and
+//! the results of that in the form in which DAFS wants them.
+//!
+//! Invariant: operations never reply by themselves. A request that is served here is replied to,
+//! parked, or refused with an error that the caller of [`Reactor::ask`] replies with.
+
+mod attributes;
+pub(crate) mod changes;
+mod listings;
+mod looking;
+
+use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
+use dafs_sessions::Registration;
+use dafs_store::StoreError;
+use dafs_store::cache::CachedFile;
+use dafs_types::Status;
+use dafs_wire::messages::{
+    CacheHintRequest, Empty, FencingList, GetFencingList, LockResult, LockTest, LockType, Lookup,
+    LookupResult, OneHandle, RegisterCred, RegisterCredResult, ReleaseCred, SetFencingList, Unlock,
+};
+use dafs_wire::{Array, Request, RequestHeader, Response};
+use smallvec::SmallVec;
+
+use crate::access::credentials::{LookupDone, LookupJob};
+use crate::afterwards::Closing;
+use crate::data::Step;
+use crate::delegations::Told;
+use crate::direct_reads::Reader;
+use crate::files::handing::FileAsked;
+use crate::files::locks::Aborted;
+use crate::outcome::{NotDone, Now, Outcome};
+use crate::pool::jobs::Job;
+use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
+use crate::requests::answers::{handed_over_response, refusal_response};
+use crate::requests::decode::{Scratch, components};
+use crate::requests::respond::ReplyStatus;
+use crate::task::{FlushOf, FlushTask, Task, Work};
+use crate::waiting::Query;
+
+impl Reactor {
+    /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
+    /// delegated file.
+    #[inline(never)]
+    pub(crate) fn ask(
+        &mut self,
+        to: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        match self.ask_for(to, header, request, told) {
+            Err(NotDone::Partly(refusal)) => {
+                let told = ReplyStatus::now(refusal.fault.into());
+                self.respond(to, told, &refusal_response(request.procedure(), &refusal));
+                Ok(())
+            }
+            asked => asked,
+        }
+    }
+
+    /// Who serves what: a table of all procedures.
+    fn ask_for(
+        &mut self,
+        to: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        match request {
+            // Data.
+            Request::ReadDirect(r) => self.read_direct(to, r),
+            Request::ReadInline(r) => self.read_inline(to, r),
+            Request::WriteDirect(r) => self.write_direct(to, r),
+            Request::WriteInline(r) => self.write_inline(to, r),
+            Request::AppendInline(r) => self.append_inline(to, r),
+            Request::AppendDirect(r) => self.append_direct(to, r),
+            Request::Commit(r) => self.ask_to_commit(to, r),
+            Request::CacheHint(r) => self.give_hint(to, r),
+            // Names.
+            Request::Create(_)
+            | Request::Link(_)
+            | Request::Remove(_)
+            | Request::Rename(_)
+            | Request::SetAttrInline(_)
+            | Request::Open(_)
+            | Request::Lock(_) => self.ask_to_change(to, request),
+            Request::GetRootHandle(_) => self.ask_for_root(to),
+            Request::Lookup(r) => self.ask_for_object(to, r),
+            Request::LookupP(r) => self.ask_for_parent(to, r),
+            Request::OpenAttr(r) => self.ask_for_named_attributes(to, r),
+            Request::ReadDirInline(r) => self.list(to, r),
+            Request::ReadDirDirect(r) => self.list_direct(to, r),
+            Request::ReadLinkInline(r) => self.read_link(to, r),
+            Request::ReadLinkDirect(r) => self.read_link_direct(to, r),
+            // Attributes.
+            Request::Access(r) => self.ask_for_access(to, r),
+            Request::GetAttrInline(r) => self.ask_for_attributes(to, r, told),
+            Request::GetAttrDirect(r) => self.ask_for_attributes_direct(to, r, told),
+            Request::GetFsAttr(r) => self.ask_for_fs_attributes(to, r),
+            Request::SetAttrDirect(r) => self.fetch_attributes(to, r),
+            Request::Verify(r) => self.compare_attributes(to, r, true, told),
+            Request::NVerify(r) => self.compare_attributes(to, r, false, told),
+            // Opens and locks.
+            Request::OpenDowngrade(r) => {
+                let (file, state, key) = (r.file, r.state, r.key);
+                let ask = Downgrade { file, state, access: r.access, deny: r.deny, key };
+                let by = self.party_of(to)?;
+                self.files().open_downgrade(by, &ask)?;
+                self.answer(to, &Response::OpenDowngrade(Empty))
+            }
+            Request::Close(r) => self.ask_to_close(to, &Close { file: r.file, state: r.state }),
+            Request::LockT(r) => self.ask_for_conflict(to, r),
+            Request::LockU(r) => self.ask_to_unlock(to, r),
+            // Who may do what, and who may not.
+            Request::GetFencingList(r) => self.ask_for_fence(to, r),
+            Request::SetFencingList(r) => self.ask_to_fence(to, r),
+            Request::DelegReturn(r) => {
+                let by = self.party_of(to)?.client;
+                self.filer.return_delegation(by, r.state, self.life.now())?;
+                self.loans.files().end(&mut self.filer, r.state);
+                self.answer(to, &Response::DelegReturn(Empty))
+            }
+            Request::DelegPurge(_) => {
+                let by = self.party_of(to)?.client;
+                let ended = self.filer.purge_delegations(by, self.life.now())?;
+                tracing::debug!(ended, "delegations of an earlier life are given up");
+                self.answer(to, &Response::DelegPurge(Empty))
+            }
+            Request::HandOver(r) => {
+                let (file, state, delegation) = (r.file, r.state, r.delegation);
+                self.hand_over(to, &FileAsked { file, state, delegation })
+            }
+            // Sessions.
+            Request::ClientConnect(r) => Ok(self.client_connect(to, header, r)?),
+            Request::ClientConnectAuth(r) => Ok(self.client_connect_auth(to, header, r)?),
+            Request::ClientAuth(r) => Ok(self.client_auth(to, r)?),
+            Request::ConnectBind(r) => Ok(self.connect_bind(to, header, r)?),
+            Request::SecInfo(_) => Ok(self.security_info(to)?),
+            Request::Disconnect(_) => Ok(self.disconnect(to)?),
+            Request::Null(_) => self.answer(to, &Response::Null(Empty)),
+            Request::RegisterCred(r) => Ok(self.register_credentials(to, r)?),
+            Request::ReleaseCred(r) => Ok(self.release_credentials(to, r)?),
+            Request::ServerAuth(r) => Ok(self.server_auth(to, r)?),
+            Request::CheckResponse(r) => {
+                Ok(self.ask_about(Query { to, about: *r, wants_result: false })?)
+            }
+            Request::FetchResponse(r) => {
+                Ok(self.ask_about(Query { to, about: *r, wants_result: true })?)
+            }
+            Request::DiscardResponses(r) => Ok(self.discard_responses(to, r)?),
+            Request::BatchSubmit(r) => Ok(self.batch_submit(to, r)?),
+            Request::HurryUp(r) => Ok(self.hurry_up(to, r)?),
+            // Asked by servers alone.
+            Request::BcGetAttr(_)
+            | Request::BcNull(_)
+            | Request::BcRecall(_)
+            | Request::BcLockReady(_)
+            | Request::BcBatchCompletion(_) => Err(Status::NotSupp.into()),
+        }
+    }
+
+    /// Replies with what was asked for.
+    #[inline]
+    pub(crate) fn answer(&mut self, to: ReplyTo, response: &Response<'_>) -> Result<(), NotDone> {
+        self.reply(to, response);
+        Ok(())
+    }
+
+    /// Replies with what an operation has come to, now or when it has.
+    fn follow(&mut self, to: ReplyTo, now: Now<Outcome>) -> Result<(), NotDone> {
+        match now {
+            Now::Done(outcome) => self.report(to, outcome),
+            Now::Later(left) => self.start(Task::new(to, Work::from(*left))),
+        }
+        Ok(())
+    }
+
+    // ---- data -----------------------------------------------------------------------
+
+    fn ask_to_commit(
+        &mut self,
+        to: ReplyTo,
+        request: &dafs_wire::messages::Commit,
+    ) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let (file, offset, length) = (request.file, request.offset, u64::from(request.length));
+        let now = self.files().commit(&by, &Commit { file, offset, length })?;
+        self.follow(to, now)
+    }
+
+    fn give_hint(&mut self, to: ReplyTo, request: &CacheHintRequest) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let (file, offset, length) = (request.file, request.offset, u64::from(request.length));
+        let (pattern, hint) = (request.pattern, request.hint);
+        let jobs = self.files().hint(&by, &Hint { file, offset, length, pattern, hint })?;
+        self.submit_fills(jobs);
+        self.answer(to, &Response::CacheHint(Empty))
+    }
+
+    // ---- names ----------------------------------------------------------------------
+
+    fn ask_for_root(&mut self, to: ReplyTo) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let file = by.store().root(&by)?.handle;
+        self.answer(to, &Response::GetRootHandle(OneHandle { file }))
+    }
+
+    fn ask_for_object(&mut self, to: ReplyTo, request: &Lookup<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let mut names = Scratch::new();
+        components(&request.path, &mut names)?;
+        let names: SmallVec<[&[u8]; 8]> = names.iter().map(|name| &**name).collect();
+        let found = self.files().walk(&by, &request.directory, &names);
+        let told = ReplyStatus::now(found.error.map_or(Status::Ok, Status::from));
+        let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
+        let result = LookupResult { file: found.handle, component_count };
+        self.respond(to, told, &Response::Lookup(result));
+        Ok(())
+    }
+
+    fn ask_for_parent(&mut self, to: ReplyTo, request: &OneHandle) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let file = by.store().lookup_parent(&by, &request.file)?.handle;
+        self.answer(to, &Response::LookupP(OneHandle { file }))
+    }
+
+    fn ask_for_named_attributes(
+        &mut self,
+        to: ReplyTo,
+        request: &OneHandle,
+    ) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let file = by.store().open_attributes(&by, &request.file)?.handle;
+        self.answer(to, &Response::OpenAttr(OneHandle { file }))
+    }
+
+    // ---- opens and locks ------------------------------------------------------------
+
+    fn ask_to_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
+        let by = self.party_of(to)?;
+        self.follow_up();
+        let now = match self.files().closes_alone(by, ask)? {
+            // What else happens, happens once the answer is out.
+            Some(key) => {
+                self.afterwards.close(Closing { client: by.client, state: ask.state, key });
+                return self.answer(to, &Response::Close(Empty));
+            }
+            None => self.files().close(by, ask)?,
+        };
+        self.follow(to, now)
+    }
+
+    fn ask_to_abort(&mut self, to: ReplyTo, ask: &LockSpan) -> Result<(), NotDone> {
+        let by = self.party_of(to)?;
+        match self.files().abort_lock(by, ask)? {
+            Aborted::Done(outcome) => self.report(to, outcome),
+            Aborted::RollsBack(rollbacks) => {
+                self.waiting.journaled().await_rollbacks(to, rollbacks);
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_to_unlock(&mut self, to: ReplyTo, request: &Unlock) -> Result<(), NotDone> {
+        let by = self.party_of(to)?;
+        let Unlock { file, state, offset, length, .. } = *request;
+        let now = self.files().unlock(by, &LockSpan { file, state, offset, length })?;
+        self.follow(to, now)
+    }
+
+    fn ask_for_conflict(&mut self, to: ReplyTo, request: &LockTest<'_>) -> Result<(), NotDone> {
+        let mode = match request.lock_type {
+            LockType::Read | LockType::ReadWait => LockMode::Read,
+            LockType::Write | LockType::WriteWait => LockMode::Write,
+            LockType::Abort => return Err(Status::Inval.into()),
+        };
+        let by = self.caller(to)?;
+        let (file, owner) = (request.file, request.owner);
+        let (offset, length) = (request.offset, request.length);
+        self.files().lock_test(&by, &TestLock { file, owner, mode, offset, length })?;
+        self.answer(to, &Response::LockT(LockResult { conflict: None }))
+    }
+
+    /// HAND_OVER.
+    fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
+        let reader = Reader::of(&self.channels, &self.sessions, to)?;
+        let (mut files, (given, interface)) = self.files_and_givers();
+        if let Some((ticket, file)) = given.begin_hand_over(&mut files, &reader, request)? {
+            let flush = FlushTask { ticket, file, whose: FlushOf::HandOver(*request) };
+            self.start(Task::new(to, Work::Flush(flush)));
+            return Ok(());
+        }
+        let name = given.hand_over(&mut files, interface, &reader, request)?;
+        self.answer(to, &handed_over_response(name))
+    }
+
+    /// What the cache had of a file is in it, or could not be written: it is handed over now.
+    pub(crate) fn finish_hand_over(
+        &mut self,
+        to: ReplyTo,
+        request: &FileAsked,
+        file: CachedFile,
+        written: Result<(), StoreError>,
+    ) -> Step {
+        self.give_back(file, true);
+        let reader = match written {
+            Ok(()) => Reader::of(&self.channels, &self.sessions, to),
+            Err(_) => Err(Status::Resource),
+        };
+        let (mut files, (given, interface)) = self.files_and_givers();
+        match reader.and_then(|reader| given.hand_over(&mut files, interface, &reader, request)) {
+            Ok(name) => Step::HandedOver(name),
+            Err(status) => Step::failed(status),
+        }
+    }
+
+    // ---- whom requests act for --------------------------------------------------------
+
+    fn register_credentials(
+        &mut self,
+        answer: ReplyTo,
+        request: &RegisterCred<'_>,
+    ) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        match self.sessions.register_credentials(id, &request.credentials)? {
+            Registration::Done(handle) => {
+                self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
+            }
+            Registration::LookUp(lookup, name) => {
+                let users = self.entrance.users();
+                let kerberos = self.entrance.kerberos();
+                let job = LookupJob { answer, lookup, name, users, kerberos };
+                self.entrance.logins().submit_lookup(Job::Lookup(Box::new(job)));
+                self.entrance.logins().give(&mut self.pool, self.life.now());
+            }
+        }
+        Ok(())
+    }
+
+    /// A name has been looked up.
+    pub(crate) fn on_looked_up(&mut self, done: LookupDone) {
+        let LookupDone { answer, lookup, found } = done;
+        match self.sessions.credentials_looked_up(lookup, found) {
+            Ok(handle) => {
+                self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
+            }
+            Err(status) => self.fail(answer, status),
+        }
+        self.entrance.logins().end_lookup();
+        self.entrance.logins().give(&mut self.pool, self.life.now());
+    }
+
+    fn release_credentials(
+        &mut self,
+        answer: ReplyTo,
+        request: &ReleaseCred,
+    ) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        self.sessions.release_credentials(id, request.handle)?;
+        self.reply(answer, &Response::ReleaseCred(Empty));
+        Ok(())
+    }
+
+    // ---- fences ---------------------------------------------------------------------
+
+    fn ask_for_fence(&mut self, to: ReplyTo, request: &GetFencingList) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let is_trusted = self.may_fence_file_system(to);
+        let list = self.files().fencing_list(&by, is_trusted, &request.file)?;
+        let texts: Vec<&str> = list.iter().map(dafs_filer::FenceId::as_str).collect();
+        let fence_ids = Array::from(texts.as_slice());
+        self.answer(to, &Response::GetFencingList(FencingList { fence_ids }))
+    }
+
+    fn ask_to_fence(&mut self, to: ReplyTo, request: &SetFencingList<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let is_trusted = self.may_fence_file_system(to);
+        let SetFencingList { file, object, access, update, .. } = *request;
+        let names: Vec<&[u8]> = request.fence_ids.iter().map(str::as_bytes).collect();
+        let fence_ids = Names::new(&names);
+        let ask = Fence { file, object, access, update, fence_ids };
+        Ok(self.set_fencing_list(to, &by, is_trusted, &ask)?)
+    }
+}

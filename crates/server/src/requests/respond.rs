@@ -1,0 +1,325 @@
+//! Sending answers.
+//!
+//! Invariant: the receives a grant asks for are posted before the response that
+//! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
+
+use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
+use dafs_ops::Partial;
+use dafs_types::Status;
+use dafs_wire::{
+    ByteOrder, EncodeError, HEADER_BYTES, Procedure, Response, ResponseHeader,
+    TRANSFER_ANSWER_BYTES, encode_response, seal,
+};
+
+use crate::meter::Moved;
+use crate::meter::reading::Reading;
+use crate::moving::transfer::Cookie;
+use crate::outcome::{Ended, Outcome};
+use crate::reactor::Reactor;
+use crate::reply_to::{ReplyTo, blank};
+use crate::requests::answers::{done_response, refusal_response, written_response};
+pub(crate) use crate::requests::granting::ReplyStatus;
+use crate::requests::granting::grant;
+
+/// A reply that could not be encoded.
+struct Unsent {
+    error: EncodeError,
+    /// The header that took its grant; `None` if there is nobody to send it to.
+    header: Option<ResponseHeader>,
+}
+
+impl Unsent {
+    fn without_header(what: &'static str) -> Self {
+        Self { error: EncodeError::Value { what }, header: None }
+    }
+}
+
+impl Reactor {
+    /// Replies with results.
+    pub(crate) fn reply(&mut self, answer: ReplyTo, response: &Response<'_>) {
+        self.respond(answer, ReplyStatus::now(Status::Ok), response);
+    }
+
+    /// Replies with a failure that has no results.
+    pub(crate) fn fail(&mut self, answer: ReplyTo, status: Status) {
+        self.respond(answer, ReplyStatus::now(status), &Response::Failed);
+    }
+
+    /// Replies with a status and, where the protocol has them, results.
+    pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        match self.encode(answer, told, response, &mut message) {
+            Err(Unsent { error: EncodeError::Space, header: Some(header) }) => {
+                // Only directory listings and link texts are longer than the stack
+                // buffer; they are bounded by the response size.
+                let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
+                let encoded = self.encode_again(answer, header, response, &mut long);
+                self.send_encoded(answer, told, encoded, &long);
+            }
+            encoded => self.send_encoded(answer, told, encoded, &message),
+        }
+    }
+
+    /// Replies to a transfer that succeeded.
+    pub(crate) fn reply_moved(&mut self, answer: ReplyTo, response: &Response<'_>) {
+        let mut message = [0; TRANSFER_ANSWER_BYTES];
+        let told = ReplyStatus::now(Status::Ok);
+        let encoded = self.encode(answer, told, response, &mut message);
+        self.send_encoded(answer, told, encoded, &message);
+    }
+
+    /// Sends the reply at the front of `message`, or that it could not be encoded.
+    #[inline]
+    fn send_encoded(
+        &mut self,
+        answer: ReplyTo,
+        told: ReplyStatus,
+        encoded: Result<usize, Unsent>,
+        message: &[u8],
+    ) {
+        match encoded {
+            Ok(length) => self.deliver(answer, told, &message[..length]),
+            Err(Unsent { error, header }) => {
+                self.send_failure(answer, ReplyStatus { status: error.status(), ..told }, header);
+            }
+        }
+    }
+
+    /// Sends results whose data follows in `segments` of the cache's arena; the cookie
+    /// tells when they have been read.
+    pub(crate) fn reply_with_data(
+        &mut self,
+        answer: ReplyTo,
+        response: &Response<'_>,
+        segments: &[dafs_dat::LocalSegment],
+        cookie: Cookie,
+    ) {
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        let length = match self.encode(answer, ReplyStatus::now(Status::Ok), response, &mut message)
+        {
+            Ok(length) => length,
+            Err(Unsent { header, .. }) => {
+                self.send_failure(answer, ReplyStatus::now(Status::ServerFault), header);
+                // The connection is gone, and what was lent with it.
+                return self.on_loan_done(cookie);
+            }
+        };
+        if self.has_checksums(answer.endpoint) {
+            self.send_sealed(answer.endpoint, &mut message[..length], segments);
+            return self.on_loan_done(cookie);
+        }
+        let mut gather = arrayvec::ArrayVec::<Gather<'_>, GATHER_MAX>::new();
+        gather.push(Gather::Bytes(&message[..length]));
+        gather.extend(segments.iter().map(|segment| Gather::Segment(*segment)));
+        let options = SendOptions { signal: Signal::Always, invalidate: None };
+        let posted = self.interface.post_send(answer.endpoint, cookie.pack(), &gather, options);
+        self.owe_receives(answer.endpoint);
+        if posted.is_err() {
+            self.give_up(answer.endpoint);
+            self.on_loan_done(cookie);
+        }
+    }
+
+    /// A refused connect: the header shows the version the server has.
+    pub(crate) fn refuse_version(&mut self, answer: ReplyTo, status: Status, version: u32) {
+        let Some(order) = self.order_of(answer.endpoint) else { return };
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
+        let books = (&mut self.sessions, &mut self.meter);
+        let mut header = grant(books, channel, answer, status, Moved::Nothing);
+        header.version = version;
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
+            self.send(answer.endpoint, &message[..length]);
+        }
+    }
+
+    #[inline]
+    fn encode(
+        &mut self,
+        answer: ReplyTo,
+        told: ReplyStatus,
+        response: &Response<'_>,
+        message: &mut [u8],
+    ) -> Result<usize, Unsent> {
+        if answer.chain.is_some() {
+            self.note_member(answer, told, response);
+        }
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else {
+            if answer.kept().is_some() {
+                self.conclude_undelivered(answer, told, response);
+            }
+            return Err(Unsent::without_header("an answer without a channel"));
+        };
+        let Some(order) = channel.order else {
+            return Err(Unsent::without_header("an answer before a request"));
+        };
+        let limit = channel.response_bytes_max.min(message.len());
+        let has_checksums = channel.checksums;
+        let header = match told.may_wait(answer) {
+            true => blank(answer, told.status, NO_TARGET),
+            false => {
+                let books = (&mut self.sessions, &mut self.meter);
+                grant(books, channel, answer, told.status, Moved::by(response))
+            }
+        };
+        let encoded = encode_response(order, &header, response, &mut message[..limit]);
+        let length = encoded.map_err(|error| Unsent { error, header: Some(header) })?;
+        if has_checksums {
+            seal(&mut message[..length], &[]);
+        }
+        Ok(length)
+    }
+
+    /// Sends an answer that may have waited.
+    pub(crate) fn send_waited(&mut self, answer: ReplyTo, message: &[u8]) {
+        let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
+        let has_checksums = self.has_checksums(answer.endpoint);
+        let Ok(header) = ResponseHeader::decode(order, message) else { return };
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
+        if header.target_credits != NO_TARGET {
+            return self.send(answer.endpoint, message);
+        }
+        let books = (&mut self.sessions, &mut self.meter);
+        let granted = grant(books, channel, answer, header.status, Moved::Nothing);
+        let mut message = message.to_vec();
+        ResponseHeader::set_target_credits(order, granted.target_credits, &mut message);
+        if has_checksums {
+            seal(&mut message, &[]);
+        }
+        self.send(answer.endpoint, &message);
+    }
+
+    /// Encodes into a longer buffer under the header of the first try, which took the grant.
+    fn encode_again(
+        &mut self,
+        answer: ReplyTo,
+        header: ResponseHeader,
+        response: &Response<'_>,
+        message: &mut [u8],
+    ) -> Result<usize, Unsent> {
+        let unsent = |error| Unsent { error, header: Some(header) };
+        let order = self.order_of(answer.endpoint).ok_or(unsent(EncodeError::Space))?;
+        let length = encode_response(order, &header, response, message).map_err(unsent)?;
+        if self.has_checksums(answer.endpoint) {
+            seal(&mut message[..length], &[]);
+        }
+        Ok(length)
+    }
+
+    /// Sends a failure under the header whose results could not be encoded.
+    fn send_failure(&mut self, answer: ReplyTo, told: ReplyStatus, header: Option<ResponseHeader>) {
+        let Some(mut header) = header else { return };
+        let Some(order) = self.order_of(answer.endpoint) else { return };
+        if answer.chain.is_some() {
+            self.break_chain(answer);
+        }
+        header.status = told.status;
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
+            if self.has_checksums(answer.endpoint) {
+                seal(&mut message[..length], &[]);
+            }
+            self.deliver(answer, told, &message[..length]);
+        }
+    }
+
+    /// Sends an answer; keeps it first if it is to be kept.
+    #[inline]
+    fn deliver(&mut self, answer: ReplyTo, told: ReplyStatus, message: &[u8]) {
+        if answer.kept().is_some() {
+            let octets = &message[HEADER_BYTES..];
+            return self.conclude_kept(answer, told, octets, Some(message));
+        }
+        if told.after.0 != 0 {
+            return self.delay_answer(answer, told.after, message);
+        }
+        self.send(answer.endpoint, message);
+    }
+
+    /// Octets were moved for a request whose answer does not say how many.
+    pub(crate) fn note_moved(&mut self, endpoint: EndpointId, reading: Reading, moved: Moved) {
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            self.meter.add(reading, moved, &mut channel.traffic);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
+        let gather = [Gather::Bytes(message)];
+        let silent = Cookie::Silent.pack();
+        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        self.end_send(endpoint, is_posted);
+    }
+
+    /// What follows upon the post of an answer.
+    #[inline]
+    pub(crate) fn end_send(&mut self, endpoint: EndpointId, is_posted: bool) {
+        if !is_posted {
+            self.give_up(endpoint);
+        }
+        self.fetch_ahead();
+        self.fetch_ahead();
+        self.owe_receives(endpoint);
+    }
+
+    /// A reply is out that has brought the client credits.
+    #[inline]
+    pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
+        self.channels.owe_receives(endpoint, &mut self.interface);
+    }
+
+    /// Sends data with a checksum. It is copied: where it lies, a write may change it
+    /// before the transport has fetched it.
+    fn send_sealed(
+        &mut self,
+        endpoint: EndpointId,
+        prefix: &mut [u8],
+        segments: &[dafs_dat::LocalSegment],
+    ) {
+        let mut message = prefix.to_vec();
+        for segment in segments {
+            let offset = usize::try_from(segment.offset).unwrap_or(usize::MAX);
+            message.extend(self.cache.arena().to_vec(offset, segment.length as usize));
+        }
+        seal(&mut message, &[]);
+        self.send(endpoint, &message);
+    }
+
+    // ---- what operations have come to -------------------------------------------------
+
+    /// Replies with what came of an operation.
+    pub(crate) fn report(&mut self, to: ReplyTo, outcome: Outcome) {
+        let Outcome { result, after } = outcome;
+        match &result {
+            Ok(Ended::Written(written)) if after.0 == 0 => {
+                self.reply_moved(to, &written_response(written));
+            }
+            Ok(ended) => self.respond(to, ReplyStatus::ok_after(after), &done_response(ended)),
+            Err(refusal) => {
+                let status = refusal.fault.into();
+                // What fails late was a SETATTR or a LOCK, if there is more to say of it.
+                let response = match &refusal.partial {
+                    Partial::Set { .. } => refusal_response(Procedure::SetAttrInline, refusal),
+                    _ => refusal_response(Procedure::Lock, refusal),
+                };
+                self.respond(to, ReplyStatus { status, after }, &response);
+            }
+        }
+    }
+
+    /// Replies that a request was not carried out, for no fault of its own: its connection is at
+    /// its end, and whoever comes back asks for it anew.
+    pub(crate) fn report_broken(&mut self, to: ReplyTo) {
+        let to = self.abandon(to);
+        self.fail(to, Status::Io);
+    }
+}
+
+/// Of an answer that went out nothing more is to be heard.
+pub(crate) const QUIET: SendOptions = SendOptions { signal: Signal::OnError, invalidate: None };
+/// In a header whose grant has not been taken yet; no grant is for nothing.
+const NO_TARGET: u16 = 0;
+/// Room for any response that is not a listing.
+const RESPONSE_HEAD_BYTES: usize = 512;
+/// Header and the pieces of one inline read.
+const GATHER_MAX: usize = dafs_store::cache::PIECE_COUNT_MAX + 1;

@@ -1,0 +1,398 @@
+//! Requests: from a message to whoever serves its procedure.
+//!
+//! Invariant: nothing of a request is believed before it was admitted, and of a damaged one
+//! nothing but where its answer goes.
+
+use dafs_dat::{EndpointId, InboxSlot};
+use dafs_sessions::{
+    Admitted, ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
+};
+use dafs_types::{CredHandle, Status};
+use dafs_wire::{
+    ByteOrder, ChainFlags, DecodeError, PROTOCOL_VERSION, Procedure, ReplayClass, Request,
+    RequestHeader, Response, decode_arguments, is_intact,
+};
+
+use crate::delegations::Told;
+use crate::outcome::NotDone;
+use crate::reactor::Reactor;
+use crate::reply_to::{ChainId, ReplyTo};
+use crate::requests::chain::Waiting;
+use crate::requests::handles;
+use crate::requests::respond::ReplyStatus;
+use crate::requests::set_aside::Asked;
+use crate::requests::translate;
+use crate::waiting::fencing::touched;
+
+impl Reactor {
+    /// A message is in a slot of its channel's inbox, and is read where it lies.
+    #[inline]
+    pub(crate) fn on_message(&mut self, endpoint: EndpointId, mut slot: InboxSlot, length: u32) {
+        self.fetch_ahead();
+        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let message = slot.message(length);
+        if channel.back.is_some() {
+            self.on_back_message(endpoint, message);
+        } else {
+            if channel.order.is_none() {
+                channel.order = RequestHeader::detect_order(message);
+            }
+            self.serve(endpoint, message);
+        }
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            channel.inbox.give_back(slot);
+        }
+    }
+
+    fn serve(&mut self, endpoint: EndpointId, message: &mut [u8]) {
+        let Some(channel) = self.channels.get(endpoint) else { return };
+        let (id, checksums) = (channel.id, channel.checksums);
+        let Some(order) = channel.order else {
+            tracing::debug!(?endpoint, "first message is no DAFS request");
+            return self.give_up(endpoint);
+        };
+        let header = match RequestHeader::decode(order, message) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::debug!(?endpoint, %error, "message without a readable header");
+                return self.give_up(endpoint);
+            }
+        };
+        self.fetch_ahead();
+        let mut answer = ReplyTo::new(endpoint, header.stream, header.sequence);
+        answer.analyzer = header.analyzer;
+        answer.reading = self.meter.arrive(header.procedure);
+        answer.is_acting = header.credentials != CredHandle::default();
+        // Of a damaged request nothing is believed but where its answer goes.
+        let is_damaged = checksums && !is_intact(message);
+        let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
+        let admitted = match self.sessions.admit(&mut self.filer, id, &head, self.life.now()) {
+            Ok(admitted) if !is_damaged => admitted,
+            Ok(_) => return self.refuse_damaged(answer, id),
+            Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
+            Err(Refusal::Answer(status)) => {
+                self.succeed();
+                self.know(endpoint);
+                self.end_open_chain(endpoint);
+                return self.fail(answer, status);
+            }
+            Err(Refusal::Break(reason)) => {
+                tracing::warn!(?endpoint, ?reason, "client broke the credit rules");
+                self.know(endpoint);
+                return self.give_up(endpoint);
+            }
+        };
+        self.fetch_ahead();
+        // One branch for all that is not usual: the way of a plain request is counted in them.
+        // Reads of a session that keeps results are plain: theirs are not kept. Those of writes
+        // that are served at once are kept when the answer is out.
+        let is_write = header.procedure == Procedure::WriteDirect.number();
+        let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
+        if is_kept | admitted.begins_life | (admitted.place != ChainPlace::Alone) {
+            return self.carry_unusual(answer, &admitted, order, &header, message);
+        }
+        if is_write {
+            answer.keep_later_in(admitted.kept);
+        }
+        self.carry(answer, KeptSession::NONE, order, &header, message);
+    }
+
+    #[inline(never)]
+    fn carry_unusual(
+        &mut self,
+        answer: ReplyTo,
+        admitted: &Admitted,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &mut [u8],
+    ) {
+        if admitted.begins_life {
+            self.succeed();
+            self.know(answer.endpoint);
+        }
+        if matches!(admitted.place, ChainPlace::Alone | ChainPlace::First) {
+            self.pool.on_request();
+        }
+        if admitted.place == ChainPlace::Alone {
+            self.carry(answer, admitted.kept, order, header, message);
+        } else {
+            self.take_member(answer, admitted, order, header, message);
+        }
+    }
+
+    fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
+        self.succeed();
+        self.know(answer.endpoint);
+        self.sessions.doubt_chain(id);
+        self.end_open_chain(answer.endpoint);
+        self.fail(answer, Status::Chksum);
+    }
+
+    /// Has a request carried out that was let in. Its result is kept in `kept`, if it is of
+    /// those that are.
+    #[inline(always)]
+    pub(crate) fn carry(
+        &mut self,
+        mut answer: ReplyTo,
+        kept: KeptSession,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &[u8],
+    ) {
+        let mut decoded = decode_arguments(order, header, message);
+        handles::renew_in(&*self.whole_store, &mut decoded);
+        match &decoded {
+            Ok(request) => {
+                let is_plain = matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_));
+                if !is_plain {
+                    self.settle();
+                }
+                if kept.is_some() && is_kept(header) {
+                    answer.keep_in(kept);
+                    // Appends go through the journal once they have their place.
+                    let is_append =
+                        matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
+                    answer.logged = is_append && self.ledger.is_some();
+                    self.sessions.begin_request(kept, name_of(header));
+                }
+                if !is_plain
+                    && (translate::is_operation(request)
+                        && self.carry_as_operation(answer, request)
+                        || needs_its_object(request)
+                            && self.awaits_search(
+                                answer,
+                                Asked::Message(message),
+                                touched(request),
+                            )
+                        || self.batch_awaits_search(answer, request, message))
+                {
+                    return;
+                }
+                if let Err(why) = self.dispatch(answer, header, request) {
+                    self.refuse(answer, why, Asked::Message(message));
+                }
+            }
+            Err(error) => {
+                let endpoint = answer.endpoint;
+                tracing::debug!(?endpoint, %error, "request refused");
+                match *error {
+                    // No lower version is served, so 0 is told (draft 6.1.3). A member of a
+                    // chain is answered as any, for the sake of those behind it.
+                    DecodeError::Version(asked)
+                        if asked < PROTOCOL_VERSION && !answer.chain.is_some() =>
+                    {
+                        self.refuse_version(answer, error.status(), 0);
+                    }
+                    _ => self.fail(answer, error.status()),
+                }
+            }
+        }
+    }
+
+    /// Serves one request. `Err` is answered by the caller; `Ok` means that the
+    /// answer is sent or that the request is parked.
+    pub(crate) fn dispatch(
+        &mut self,
+        answer: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+    ) -> Result<(), NotDone> {
+        if self.filer.has_fences() {
+            self.pass(answer, request)?;
+        }
+        match request {
+            Request::ReadDirect(r) => self.read_direct(answer, r),
+            Request::WriteDirect(r) => self.write_direct(answer, r),
+            _ => self.ask(answer, header, request, None),
+        }
+    }
+
+    /// The same for a request that has waited for what the holder of a delegation says.
+    #[cold]
+    pub(crate) fn dispatch_told(
+        &mut self,
+        answer: ReplyTo,
+        header: &RequestHeader,
+        request: &Request<'_>,
+        told: Option<Told>,
+    ) -> Result<(), NotDone> {
+        if told.is_none() {
+            return self.dispatch(answer, header, request);
+        }
+        self.pass(answer, request)?;
+        self.ask(answer, header, request, told)
+    }
+
+    // ---- members of chains ------------------------------------------------------------
+
+    /// A member of a chain has come.
+    pub(crate) fn take_member(
+        &mut self,
+        mut answer: ReplyTo,
+        admitted: &Admitted,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &mut [u8],
+    ) {
+        let kept = admitted.kept;
+        let Some(chain) = self.chain_for(answer.endpoint, admitted.place) else {
+            // The filer keeps the same account.
+            return self.fail(answer, Status::ChainBroken);
+        };
+        // In place: it was written just now, and a copy would wait for that.
+        answer.chain = chain;
+        if self.waiting.chains().is_busy(chain) {
+            // The one before may be a transfer that waits for others to be moved with.
+            self.settle();
+        }
+        if !self.waiting.chains().is_busy(chain) {
+            self.carry_out_member(answer, kept, order, header, message);
+        } else if !self.waiting.chains().wait(answer, kept, message) {
+            self.waiting.chains().break_off(answer);
+            self.fail(answer, Status::Resource);
+        }
+    }
+
+    /// The chain a member belongs to.
+    fn chain_for(&mut self, endpoint: EndpointId, place: ChainPlace) -> Option<ChainId> {
+        let channel = self.channels.get_mut(endpoint)?;
+        match place {
+            ChainPlace::Alone => None,
+            ChainPlace::First => {
+                let chain = self.waiting.chains().make(endpoint);
+                channel.open_chain = chain;
+                Some(chain)
+            }
+            ChainPlace::Middle => Some(channel.open_chain).filter(|chain| chain.is_some()),
+            ChainPlace::Last => {
+                let chain = std::mem::replace(&mut channel.open_chain, ChainId::NONE);
+                Some(chain).filter(|chain| chain.is_some())
+            }
+        }
+    }
+
+    /// A request was refused before its place was of any matter: if its channel has a chain to
+    /// which members could come, none will.
+    #[cold]
+    pub(crate) fn end_open_chain(&mut self, endpoint: EndpointId) {
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            let chain = std::mem::replace(&mut channel.open_chain, ChainId::NONE);
+            self.waiting.chains().note_whole(chain);
+            self.waiting.chains().free_if_over(chain);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_member(
+        &mut self,
+        answer: ReplyTo,
+        kept: KeptSession,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &mut [u8],
+    ) {
+        match self.waiting.chains().begin(answer, header, message) {
+            Ok(()) => self.carry(answer, kept, order, header, message),
+            Err(status) => self.fail(answer, status),
+        }
+    }
+
+    /// A member's answer is made. It ends with it, unless the journal must have
+    /// something first.
+    #[inline(never)]
+    pub(crate) fn note_member(
+        &mut self,
+        answer: ReplyTo,
+        told: ReplyStatus,
+        response: &Response<'_>,
+    ) {
+        self.waiting.chains().note(answer, told.status, response);
+        if !told.may_wait(answer) {
+            self.end_member(answer);
+        }
+    }
+
+    /// A member's answer could not be made, and a failure is sent instead.
+    #[cold]
+    pub(crate) fn break_chain(&mut self, answer: ReplyTo) {
+        self.waiting.chains().break_off(answer);
+    }
+
+    /// A member is over: the next one may begin.
+    #[inline]
+    pub(crate) fn end_member(&mut self, answer: ReplyTo) {
+        if answer.chain.is_some() {
+            self.waiting.chains().end(answer);
+        }
+    }
+
+    /// Begins every member that waits for nothing any more. Called between events: a member
+    /// that ends within another's end would pile them up on the stack.
+    #[inline]
+    pub(crate) fn push_chains(&mut self) {
+        while let Some(chain) = self.waiting.chains().next_ready() {
+            self.begin_next(chain);
+            self.follow_up();
+            if self.waiting.chains().is_none_ready() {
+                // What was begun may be a transfer that waits for others to be moved with.
+                self.settle();
+            }
+        }
+    }
+
+    fn begin_next(&mut self, chain: ChainId) {
+        let Some(Waiting { answer, kept, mut message }) = self.waiting.chains().next(chain) else {
+            return;
+        };
+        let Some(order) = self.order_of(answer.endpoint) else { return };
+        match RequestHeader::decode(order, &message) {
+            Ok(header) => self.carry_out_member(answer, kept, order, &header, &mut message),
+            // It was decoded when it came.
+            Err(error) => self.fail(answer, error.status()),
+        }
+    }
+}
+
+/// Whether a request needs the object that it names. A CLOSE ends an open, which has its file.
+#[inline]
+fn needs_its_object(request: &Request<'_>) -> bool {
+    !matches!(request, Request::Close(_))
+}
+
+/// Whether the result of a request is kept in a session that has a response cache.
+#[inline]
+fn is_kept(header: &RequestHeader) -> bool {
+    match Procedure::from_number(header.procedure).map(Procedure::replay_class) {
+        Some(ReplayClass::Always | ReplayClass::WhenComplete) => true,
+        Some(ReplayClass::OnRequest) => header.chain_flags.contains(ChainFlags::SAVE),
+        Some(ReplayClass::Never) | None => false,
+    }
+}
+
+fn name_of(header: &RequestHeader) -> RequestName {
+    let (stream, sequence) = (header.stream, header.sequence);
+    RequestName { stream, sequence, procedure: header.procedure }
+}
+
+#[inline]
+fn head_of(header: &RequestHeader) -> RequestHead {
+    RequestHead {
+        stream: header.stream,
+        sequence: header.sequence,
+        desired_nreq: header.desired_credits,
+        chain_flags: dafs_sessions::ChainFlags(header.chain_flags.0),
+        procedure: header.procedure,
+        cred_handle: header.credentials,
+        class: RequestClass::of(header.procedure),
+    }
+}
+
+fn head_of_damaged(header: &RequestHeader) -> RequestHead {
+    RequestHead {
+        desired_nreq: 0,
+        chain_flags: dafs_sessions::ChainFlags::default(),
+        cred_handle: CredHandle::default(),
+        class: RequestClass::Ordinary,
+        ..head_of(header)
+    }
+}

@@ -1,0 +1,259 @@
+//! Asking clients, and taking in what they answer.
+
+use dafs_dat::EndpointId;
+use dafs_filer::RecallAnswer;
+use dafs_sessions::{ChannelKind, Verified};
+use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_wire::attributes::file::bits;
+use dafs_wire::messages::{AuthResult, Completions, Empty, GetAttributes, LockReady, Recall};
+use dafs_wire::{
+    Array, Procedure, Request, RequestHeader, Response, ResponseHeader, decode_response,
+    encode_request, is_intact, seal,
+};
+
+use super::{BACK_WAITING_MAX, BackChannel, BackRequest, BackSizes};
+use crate::channel::Channel;
+use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
+use crate::requests::respond::ReplyStatus;
+use crate::session::brings_results;
+
+impl Reactor {
+    /// CONNECT_BIND's proof is here, or not.
+    pub(crate) fn finish_bind(
+        &mut self,
+        answer: ReplyTo,
+        verified: Result<Verified, Status>,
+        sizes: BackSizes,
+        authentication: AuthResult<'_>,
+    ) {
+        let Some(id) = self.channels.get(answer.endpoint).map(|channel| channel.id) else { return };
+        let operation = match self.sessions.finish_bind(id, verified, self.life.now()) {
+            Ok(operation) => operation,
+            Err(status) if brings_results(status, &authentication) => {
+                let response = Response::ConnectBind(sizes.result(authentication, false));
+                return self.respond(answer, ReplyStatus::now(status), &response);
+            }
+            Err(status) => return self.fail(answer, status),
+        };
+        let Some(owner) = self.channels.endpoint_of(operation) else {
+            return self.fail(answer, Status::UnknownSession);
+        };
+        let Some((_, kind)) = self.sessions.bound_to(id) else { return };
+        let trusted = self.sessions.is_trusted(operation);
+        let response = Response::ConnectBind(sizes.result(authentication, trusted));
+        self.reply(answer, &response);
+        let checksums = self.has_checksums(owner);
+        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+            channel.checksums = checksums;
+            channel.back = Some(Box::new(BackChannel::new(owner, kind, sizes)));
+        }
+        match kind {
+            ChannelKind::Operation => {}
+            ChannelKind::BackControl => {
+                self.open_inbox(answer.endpoint, sizes.requests_max);
+                self.ask_client(answer.endpoint, BackRequest::Null);
+                self.batches.note_back_channel(
+                    &self.sessions,
+                    &self.channels,
+                    owner,
+                    answer.endpoint,
+                );
+            }
+            ChannelKind::RdmaRead => {
+                if let Some(owner) = self.channels.get_mut(owner) {
+                    owner.reads_over = answer.endpoint;
+                }
+            }
+        }
+    }
+
+    /// Posts receives for the answers that may come.
+    fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
+        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        for _ in 0..count {
+            if !channel.inbox.post(&mut self.interface, endpoint) {
+                return;
+            }
+        }
+    }
+
+    /// Where the RDMA reads of a session go.
+    #[inline]
+    pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
+        self.channels.reads_over(endpoint)
+    }
+
+    /// The back-control channel beside an operation channel.
+    fn back_endpoint(&self, operation: EndpointId) -> Option<EndpointId> {
+        let channel = self.channels.get(operation)?;
+        self.channels.endpoint_of(self.sessions.back_control(channel.id)?)
+    }
+
+    /// Whether the client of an operation channel has shown that it can be asked.
+    pub(crate) fn has_back_channel(&mut self, operation: EndpointId) -> bool {
+        let endpoint = self.back_endpoint(operation);
+        endpoint.and_then(|endpoint| self.back(endpoint)).is_some_and(|back| back.is_proven)
+    }
+
+    /// Tells the client of an operation channel something, if it listens. False if not.
+    pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) -> bool {
+        let Some(endpoint) = self.back_endpoint(operation) else { return false };
+        let listens = |back: &mut BackChannel| match request {
+            BackRequest::Null | BackRequest::BatchCompletion { .. } => true,
+            BackRequest::LockReady { .. } => back.is_proven && back.knows_locks,
+            BackRequest::Recall { .. } | BackRequest::GetAttributes { .. } => back.is_proven,
+        };
+        let has_room = |back: &mut BackChannel| back.waiting.len() < BACK_WAITING_MAX;
+        let is_told = self.back(endpoint).is_some_and(|back| listens(back) && has_room(back));
+        if is_told {
+            self.ask_client(endpoint, request);
+        }
+        is_told
+    }
+
+    /// Asks a client over a back-control channel, now or when it has a credit.
+    pub(crate) fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
+        if let Some(back) = self.back(endpoint) {
+            back.waiting.push_back(request);
+            self.pump_back(endpoint);
+        }
+    }
+
+    fn back(&mut self, endpoint: EndpointId) -> Option<&mut BackChannel> {
+        self.channels.get_mut(endpoint)?.back.as_deref_mut()
+    }
+
+    fn pump_back(&mut self, endpoint: EndpointId) {
+        while let Some(back) = self.back(endpoint)
+            && let Some((stream, sequence, request)) = back.next()
+        {
+            let room = back.sizes.request_bytes_max as usize;
+            let message = self.encode_back(endpoint, stream, sequence, &request, room);
+            match message {
+                Some(message) => self.send(endpoint, &message),
+                // It can be encoded, or its maker would not have asked.
+                None => return self.give_up(endpoint),
+            }
+        }
+    }
+
+    fn encode_back(
+        &self,
+        endpoint: EndpointId,
+        stream: StreamId,
+        sequence: SequenceNumber,
+        request: &BackRequest,
+        room: usize,
+    ) -> Option<Vec<u8>> {
+        let channel = self.channels.get(endpoint)?;
+        let header = RequestHeader::new(stream, sequence);
+        let request = match request {
+            BackRequest::Null => Request::BcNull(Empty),
+            BackRequest::LockReady { file, state, offset, length } => {
+                let (file, state, offset, length) = (*file, *state, *offset, *length);
+                Request::BcLockReady(LockReady { file, state, offset, length })
+            }
+            BackRequest::Recall { file, state, truncate, .. } => {
+                let (file, state, truncate) = (*file, *state, *truncate);
+                Request::BcRecall(Recall { file, state, truncate })
+            }
+            BackRequest::GetAttributes { file, .. } => {
+                let wanted = bits::OBJECT_SIZE.with(bits::CHANGE);
+                Request::BcGetAttr(GetAttributes { file: *file, wanted })
+            }
+            BackRequest::BatchCompletion { completions } => {
+                let completions = Array::from(&completions[..]);
+                Request::BcBatchCompletion(Completions { completions })
+            }
+        };
+        let mut message = vec![0; room];
+        let length = encode_request(channel.order?, &header, &request, &mut message).ok()?;
+        message.truncate(length);
+        if channel.checksums {
+            seal(&mut message, &[]);
+        }
+        Some(message)
+    }
+
+    /// Something came on a bound channel: an answer, or the client breaks the rules.
+    pub(crate) fn on_back_message(&mut self, endpoint: EndpointId, message: &[u8]) {
+        if self.take_back_answer(endpoint, message).is_none() {
+            tracing::warn!(?endpoint, "no answer to what was asked on the back-control channel");
+            self.give_up(endpoint);
+        }
+    }
+
+    fn take_back_answer(&mut self, endpoint: EndpointId, message: &[u8]) -> Option<()> {
+        let channel = self.channels.get_mut(endpoint)?;
+        let header = ResponseHeader::decode(channel.order?, message).ok()?;
+        if channel.checksums && !is_intact(message) {
+            return None;
+        }
+        channel.receives_due += 1;
+        let order = channel.order?;
+        let back = channel.back.as_deref_mut()?;
+        let request = back.answered(&header)?;
+        let is_ok = header.status == Status::Ok;
+        match request {
+            BackRequest::Null => {
+                back.is_proven |= is_ok;
+                self.note_proven(endpoint);
+            }
+            // It asks again by itself, now or later.
+            BackRequest::LockReady { .. } => back.knows_locks &= is_ok,
+            BackRequest::Recall { client, state, .. } => {
+                let answer = if is_ok { RecallAnswer::Accepted } else { RecallAnswer::Refused };
+                self.on_recalled(client, state, answer);
+            }
+            BackRequest::GetAttributes { waiter, .. } => {
+                let decoded = decode_response(order, Procedure::BcGetAttr, message);
+                let told = match &decoded {
+                    Ok((_, Response::BcGetAttr(told))) if is_ok => Some(told.attributes.file()),
+                    _ => None,
+                };
+                self.on_told(waiter, told.as_ref());
+            }
+            BackRequest::BatchCompletion { .. } => {}
+        }
+        self.owe_receives(endpoint);
+        self.pump_back(endpoint);
+        // There is a credit for another notice.
+        self.batches.wake();
+        Some(())
+    }
+
+    /// A client has answered on its back-control channel for the first time.
+    fn note_proven(&mut self, endpoint: EndpointId) {
+        let operation =
+            self.back(endpoint).filter(|back| back.is_proven).map(|back| back.operation);
+        let channel = operation.and_then(|operation| self.channels.get(operation));
+        if let Some(client) = channel.map(|channel| channel.party.client) {
+            self.filer.can_recall(client);
+        }
+    }
+
+    /// A connection is gone; if it was beside another, the other goes on without it.
+    pub(crate) fn end_back(&mut self, channel: &Channel) {
+        let Some(back) = &channel.back else { return };
+        if let Some(owner) = self.channels.get_mut(back.operation)
+            && owner.reads_over == channel.endpoint
+        {
+            owner.reads_over = owner.endpoint;
+        }
+        if back.kind == ChannelKind::BackControl {
+            self.batches.lose_back_channel(&self.channels, back.operation, channel.endpoint);
+        }
+        for request in back.asked.iter().flatten().chain(&back.waiting) {
+            match *request {
+                BackRequest::Null
+                | BackRequest::LockReady { .. }
+                | BackRequest::BatchCompletion { .. } => {}
+                BackRequest::Recall { client, state, .. } => {
+                    self.on_recalled(client, state, RecallAnswer::Undelivered);
+                }
+                BackRequest::GetAttributes { waiter, .. } => self.on_told(waiter, None),
+            }
+        }
+    }
+}

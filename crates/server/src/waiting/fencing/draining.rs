@@ -1,0 +1,157 @@
+//! What runs when somebody is shut out, and how it comes to its end.
+
+use dafs_dat::EndpointId;
+use dafs_filer::{
+    FenceAction, FenceRecord, FenceRequest, FenceStoreId, Filer, OperationId, RunningRequest,
+};
+use dafs_store::cache::Cache;
+use dafs_types::Moment;
+
+use super::{
+    Change, Fencing, INTENT, KINDS, LOAN, TASK, operation_of_loan, operation_of_task, passes_again,
+};
+use crate::channel::Channels;
+use crate::direct_reads::DirectReads;
+use crate::ledger::Ledger;
+use crate::ledger::requests::JournaledRequests;
+use crate::moving::transfer::{LoanId, Loans};
+use crate::outcome::{Ended, Outcome};
+use crate::reply_to::{ReplyTo, TaskId};
+use crate::task::{Tasks, Work};
+
+/// Where something may be under way that has an effect without passing a fence again.
+pub(crate) struct UnderWay<'r> {
+    pub channels: &'r Channels,
+    pub cache: &'r Cache,
+    pub tasks: &'r Tasks,
+    pub loans: &'r Loans,
+    pub journaled: &'r JournaledRequests,
+    pub direct_reads: &'r DirectReads,
+}
+
+impl UnderWay<'_> {
+    /// Everything of it.
+    pub fn requests(&self) -> Vec<RunningRequest> {
+        let mut running = Vec::new();
+        let fence_of =
+            |endpoint| self.channels.get(endpoint).and_then(|channel| channel.party.fence);
+        for (id, task) in self.tasks.iter() {
+            let fence = fence_of(task.reply_to.endpoint);
+            if let (Some(file), false) = (task.work.file(), passes_again(&task.work)) {
+                let (operation, file) = (operation_of_task(id), self.cache.handle(file));
+                running.push(RunningRequest { operation, fence, file });
+            }
+        }
+        for (id, lent) in self.loans.iter() {
+            // What was gathered before shows nothing that comes after.
+            let pin = lent.loan.first_pin();
+            if let Some(file) = pin.and_then(|pin| self.cache.pinned_file(pin)) {
+                let (operation, fence) = (operation_of_loan(id), fence_of(lent.endpoint));
+                running.push(RunningRequest { operation, fence, file });
+            }
+        }
+        running.extend(self.journaled.running_requests(self.channels));
+        running.extend(self.direct_reads.running(self.channels));
+        running
+    }
+
+    /// The connection that an operation waits for, if it waits for one.
+    fn held_up_by(&self, operation: OperationId) -> Option<EndpointId> {
+        let number = operation.0 & !KINDS;
+        match operation.0 & KINDS {
+            TASK => {
+                let task = self.tasks.get(TaskId(u32::try_from(number).ok()?))?;
+                let transfers_left = match &task.work {
+                    Work::Write(write) => write.transfers_left,
+                    Work::Strand(strand) => strand.transfers_left,
+                    Work::SealedBatch(_)
+                    | Work::Read(_)
+                    | Work::Commit(_)
+                    | Work::Flush(_)
+                    | Work::Size(_)
+                    | Work::Times(_)
+                    | Work::Fetch(_)
+                    | Work::Grant(_) => 0,
+                };
+                (transfers_left > 0).then_some(task.reply_to.endpoint)
+            }
+            LOAN => self.loans.holder(LoanId::from_bits(number)),
+            INTENT => None,
+            _ => self.direct_reads.holder_of(operation),
+        }
+    }
+}
+
+impl Fencing {
+    /// The name of the next change.
+    pub fn next_name(&self) -> FenceRequest {
+        FenceRequest(self.next)
+    }
+
+    /// The next change has begun. Who is told that it holds already, which is a defect.
+    pub fn begin(&mut self, ticket: ReplyTo, now: Moment) -> Option<ReplyTo> {
+        let name = self.next_name();
+        self.next += 1;
+        let patient_until = now.after(self.patience);
+        let told = self.answers_early.then_some(ticket);
+        let ticket = Some(ticket).filter(|_| told.is_none());
+        self.changes.insert(name, Change { ticket, patient_until });
+        told
+    }
+
+    /// Does what the filer wants done about a change. Who is to be told what, if the change has
+    /// come to its end.
+    pub fn act(
+        &mut self,
+        filer: &mut Filer,
+        journal: (&mut Option<Ledger>, &mut JournaledRequests),
+        action: FenceAction,
+    ) -> Option<(ReplyTo, Outcome)> {
+        match action {
+            FenceAction::Store { id, record } => {
+                self.store(filer, journal, id, record);
+                None
+            }
+            FenceAction::Completed { request } => {
+                let ticket = self.changes.remove(&request)?.ticket?;
+                let (ledger, requests) = journal;
+                let ledger = ledger.as_ref();
+                let is_settled = ledger.is_none_or(|ledger| requests.is_settled(ledger, ticket));
+                is_settled.then(|| (ticket, Outcome::done(Ended::Fenced)))
+            }
+            FenceAction::Failed { request, fault } => {
+                let ticket = self.changes.remove(&request)?.ticket?;
+                Some((ticket, Outcome::failed(fault)))
+            }
+        }
+    }
+
+    fn store(
+        &mut self,
+        filer: &mut Filer,
+        (ledger, requests): (&mut Option<Ledger>, &mut JournaledRequests),
+        id: FenceStoreId,
+        record: FenceRecord,
+    ) {
+        if let Some(ledger) = ledger {
+            return requests.store_fence(ledger, id, record);
+        }
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!("fences end with this server: it has no journal to keep them in");
+        }
+        filer.fence_stored(id, true);
+    }
+
+    /// The connections of those who keep a change waiting for too long.
+    pub fn overdue(&self, filer: &Filer, under_way: &UnderWay<'_>, now: Moment) -> Vec<EndpointId> {
+        let is_overdue = |change: &Change| change.patient_until <= now;
+        let overdue = self.changes.iter().filter(|(_, change)| is_overdue(change));
+        let operations = overdue.flat_map(|(request, _)| filer.fence_waits_for(*request));
+        let mut endpoints: Vec<_> =
+            operations.filter_map(|operation| under_way.held_up_by(operation)).collect();
+        endpoints.sort_unstable_by_key(|endpoint: &EndpointId| endpoint.index());
+        endpoints.dedup();
+        endpoints.retain(|endpoint| under_way.channels.get(*endpoint).is_some());
+        endpoints
+    }
+}
