@@ -47,6 +47,7 @@ mod reply_to;
 mod requests;
 mod server;
 mod session;
+mod starting;
 mod stepped;
 mod task;
 mod undo;
@@ -55,11 +56,12 @@ mod waiting;
 
 pub use access::authorize::{
     AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
-    PrincipalPattern, RuleError, TransportKind, authentication_named,
+    PrincipalPattern, TransportKind,
 };
 pub use access::gss::{KerberosConfig, KerberosError};
 pub use access::one_time::OneTimeUser;
 pub use access::passwords::{PasswordError, PasswordFile};
+pub use access::rule_text::{RuleError, authentication_named};
 pub use config::{ServerConfig, ServerError};
 #[doc(hidden)]
 pub use defect::Defect;

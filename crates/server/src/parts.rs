@@ -186,6 +186,31 @@ impl Reactor {
         }
     }
 
+    // ---- lives of clients -------------------------------------------------------------
+
+    /// Lives of clients have begun: what those before had is given up.
+    #[cold]
+    pub(crate) fn succeed(&mut self) {
+        let released = self.filer.take_released();
+        self.files().act_on_locks();
+        for closed in &released {
+            self.files().release_open(closed);
+        }
+        for channel in self.sessions.take_condemned() {
+            if let Some(endpoint) = self.channels.endpoint_of(channel) {
+                self.know(endpoint);
+                self.give_up(endpoint);
+            }
+        }
+    }
+
+    /// A connection takes over who it is by now, by what sessions say.
+    pub(crate) fn know(&mut self, endpoint: EndpointId) {
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            channel.know(&self.sessions);
+        }
+    }
+
     // ---- passing fences ---------------------------------------------------------------
 
     /// Whether a request may touch what it names.

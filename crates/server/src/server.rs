@@ -15,6 +15,7 @@ use crate::meter::inspect::Inspector;
 use crate::meter::stats::ServerStats;
 use crate::pool::jobs::Pool;
 use crate::reactor::Reactor;
+use crate::starting::start;
 
 /// A file server, listening. [`Server::run`] serves until it is stopped.
 pub struct Server {
@@ -46,8 +47,7 @@ impl Server {
         .map_err(system("creating the transport interface"))?;
         let pool = Pool::new(config.pool_threads, &interface.waker())
             .map_err(system("starting threads"))?;
-        let (reactor, addresses) =
-            Reactor::new(config, store, interface, pool, Box::new(SystemEntropy))?;
+        let (reactor, addresses) = start(config, store, interface, pool, Box::new(SystemEntropy))?;
         Ok(Self { reactor, addresses })
     }
 

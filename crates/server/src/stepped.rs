@@ -14,6 +14,7 @@ use crate::config::{ServerConfig, ServerError};
 use crate::meter::stats::ServerStats;
 use crate::pool::jobs::Pool;
 use crate::reactor::Reactor;
+use crate::starting::start;
 
 /// A file server that only works inside [`SteppedServer::step`].
 pub struct SteppedServer {
@@ -36,7 +37,7 @@ impl SteppedServer {
         order: Box<dyn Entropy + Send>,
     ) -> Result<Self, ServerError> {
         let pool = Pool::stepped(order);
-        let (reactor, addresses) = Reactor::new(config, store, interface, pool, entropy)?;
+        let (reactor, addresses) = start(config, store, interface, pool, entropy)?;
         Ok(Self { reactor, addresses })
     }
 

@@ -11,8 +11,9 @@ use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
 use crate::access::authorize::{AccessRules, PeerFacts, Refused, Verdict};
+use crate::access::failures::Line;
 use crate::access::gss::Kerberos;
-use crate::access::logins::{Line, Logins};
+use crate::access::logins::Logins;
 use crate::access::passwords::PasswordFile;
 use crate::access::users::Users;
 use crate::caller::{Asker, View};

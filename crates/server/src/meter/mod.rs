@@ -13,6 +13,7 @@
 pub(crate) mod follow;
 mod histogram;
 pub(crate) mod inspect;
+mod numbers;
 pub(crate) mod reading;
 pub(crate) mod stats;
 
@@ -20,86 +21,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dafs_sessions::Sessions;
 use dafs_types::Status;
-use dafs_wire::{Procedure, Response};
+use dafs_wire::Procedure;
 
 pub use histogram::Histogram;
+pub(crate) use numbers::Moved;
+pub use numbers::{ProcedureNumbers, Traffic, TransportNumbers};
 
 use self::follow::Follower;
 use self::reading::Reading;
 use crate::access::authorize::TransportKind;
+use crate::channel::Channel;
 use crate::meter::inspect::Window;
-
-/// What came over something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Requests answered.
-    pub requests: u64,
-    /// Octets of files that clients have read.
-    pub read_bytes: u64,
-    /// Octets of files that clients have written.
-    pub written_bytes: u64,
-}
-
-/// What requests of one procedure have come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcedureNumbers {
-    /// Which; `None` for numbers that no procedure has.
-    pub procedure: Option<Procedure>,
-    /// Requests answered, however.
-    pub requests: u64,
-    /// Those of them that failed, by what they were told.
-    pub failures: Vec<(Status, u64)>,
-    /// Octets of files that they moved.
-    pub bytes: u64,
-    /// How long they took, from arrival to answer. Sums to `requests` but for those that the next
-    /// one timed will stand for.
-    pub times: Histogram,
-}
-
-/// Octets of a file that a request has moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
-    Nothing,
-    Read(u32),
-    Written(u32),
-}
-
-impl Moved {
-    /// What results say. Those of APPEND do not.
-    #[inline]
-    pub fn by(response: &Response<'_>) -> Self {
-        match response {
-            Response::ReadDirect(results) => Self::Read(results.length),
-            Response::ReadInline(results) => {
-                Self::Read(u32::try_from(results.data.len()).unwrap_or(u32::MAX))
-            }
-            Response::WriteDirect(results) | Response::WriteInline(results) => {
-                Self::Written(results.length)
-            }
-            _ => Self::Nothing,
-        }
-    }
-
-    #[inline]
-    pub fn length(self) -> u32 {
-        match self {
-            Self::Nothing => 0,
-            Self::Read(length) | Self::Written(length) => length,
-        }
-    }
-}
-
-/// A transport's connections and what came over them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransportNumbers {
-    /// Which.
-    pub transport: TransportKind,
-    /// Connections now.
-    pub connections: usize,
-    /// Since the start, over all there were.
-    pub traffic: Traffic,
-}
+use crate::reply_to::ReplyTo;
 
 /// Everything counted.
 #[derive(Debug)]
@@ -108,7 +43,7 @@ pub(crate) struct Meter {
     /// Every request is timed.
     times_all: bool,
     /// Who is told of requests.
-    pub followers: Vec<Follower>,
+    followers: Vec<Follower>,
     rows: Box<[Row; ROWS]>,
     failures: BTreeMap<(usize, u32), (Status, u64)>,
     /// What came over connections that have ended.
@@ -266,6 +201,17 @@ impl Meter {
             *all += u64::from(length);
             self.rows[reading.row()].bytes += u64::from(length);
         }
+    }
+
+    /// Tells everybody who follows of a request that took so many nanoseconds.
+    pub fn tell(
+        &mut self,
+        sessions: &Sessions,
+        channel: &Channel,
+        to: ReplyTo,
+        of: (Status, u32, u64),
+    ) {
+        follow::tell(&mut self.followers, sessions, channel, to, of);
     }
 
     /// A request begins to wait: from now on it is timed, if it was not.

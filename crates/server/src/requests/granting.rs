@@ -6,7 +6,6 @@ use dafs_types::Status;
 use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::channel::Channel;
-use crate::meter::follow;
 use crate::meter::{Meter, Moved};
 use crate::reply_to::{ReplyTo, blank};
 
@@ -78,7 +77,7 @@ pub(crate) fn count(
     meter.add(answer.reading, moved, &mut channel.traffic);
     if let Some(taken) = meter.complete(answer.reading, status, &mut channel.traffic) {
         let outcome = (status, moved.length(), taken);
-        follow::tell(&mut meter.followers, sessions, channel, answer, outcome);
+        meter.tell(sessions, channel, answer, outcome);
     }
 }
 

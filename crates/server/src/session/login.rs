@@ -10,17 +10,17 @@ use dafs_sessions::{
 };
 use dafs_types::{AuthType, Credentials, Status, Verifier};
 use dafs_wire::messages::{
-    AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientConnect,
-    ClientConnectAuth, ClientConnectResult, ConnectBind, Empty, GssProcedure, GssService,
-    SecurityMethods, ServerAuth, ServerAuthResult, SessionOptions,
+    AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientConnect, ClientConnectAuth,
+    ClientConnectResult, ConnectBind, Empty, GssProcedure, GssService, SecurityMethods, ServerAuth,
+    ServerAuthResult, SessionOptions,
 };
 use dafs_wire::{Array, RequestHeader, Response};
 
-use super::proof::login_response;
+use super::proof::{auth_methods, login_response};
 use super::tokens::{self, TokenEnd};
 use super::{PendingLogin, Proof, Purpose, asked, brings_results, options, wanted};
-use crate::access::authorize;
 use crate::access::gss::{self, TokenOutcome};
+use crate::access::rule_text;
 use crate::caller::Asker;
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
@@ -318,7 +318,7 @@ impl Reactor {
         if let (Some(view), Some(who)) = (view, self.sessions.credentials(id).cloned())
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
-            let (uid, by, trusted) = (who.uid(), authorize::named(how), outcome.trusted);
+            let (uid, by, trusted) = (who.uid(), rule_text::named(how), outcome.trusted);
             let principal = self.sessions.principal(id).map(ToString::to_string);
             let principal = principal.as_deref().unwrap_or_default();
             let from = &channel.peer;
@@ -331,29 +331,6 @@ impl Reactor {
         self.answer_login(answer, &purpose, told, result, outcome.trusted);
         if let Purpose::Connected(results) = purpose {
             self.apply(answer.endpoint, &results);
-        }
-    }
-
-    /// Lives of clients have begun: what those before had is given up.
-    #[cold]
-    pub(crate) fn succeed(&mut self) {
-        let released = self.filer.take_released();
-        self.files().act_on_locks();
-        for closed in &released {
-            self.files().release_open(closed);
-        }
-        for channel in self.sessions.take_condemned() {
-            if let Some(endpoint) = self.channels.endpoint_of(channel) {
-                self.know(endpoint);
-                self.give_up(endpoint);
-            }
-        }
-    }
-
-    /// A connection takes over who it is by now, by what sessions say.
-    pub(crate) fn know(&mut self, endpoint: EndpointId) {
-        if let Some(channel) = self.channels.get_mut(endpoint) {
-            channel.know(&self.sessions);
         }
     }
 
@@ -388,17 +365,7 @@ impl Reactor {
 
     pub(crate) fn security_info(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
-        let methods: Vec<AuthMethod<'_>> = self
-            .sessions
-            .auth_types(id)
-            .into_iter()
-            .map(|kind| match kind {
-                AuthType::None => AuthMethod::None,
-                AuthType::Text => AuthMethod::Text,
-                AuthType::Default => AuthMethod::Default,
-                AuthType::Gss => gss::method(),
-            })
-            .collect();
+        let methods = auth_methods(&self.sessions.auth_types(id));
         let methods = Array::from(methods.as_slice());
         self.reply(answer, &Response::SecInfo(SecurityMethods { methods }));
         Ok(())

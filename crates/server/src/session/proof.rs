@@ -5,11 +5,14 @@ use std::sync::Arc;
 use dafs_sessions::{ChannelId, Negotiated, Sessions, Verified};
 use dafs_types::{AuthType, ClientId, Credentials, Moment, SessionId, Status};
 use dafs_wire::Response;
-use dafs_wire::messages::{AuthResult, ClientAuthResult, ClientConnectAuthResult, SessionOptions};
+use dafs_wire::messages::{
+    AuthMethod, AuthResult, ClientAuthResult, ClientConnectAuthResult, SessionOptions,
+};
 
 use super::{Proof, Purpose, options};
-use crate::access::authorize::{self, PeerFacts};
+use crate::access::authorize::PeerFacts;
 use crate::access::entrance::Entrance;
+use crate::access::{gss, rule_text};
 use crate::caller::View;
 
 impl Proof {
@@ -35,7 +38,7 @@ impl Proof {
         let verdict = match entrance.judge(peer, &principal, how) {
             Ok(verdict) => verdict,
             Err(refusal) => {
-                let by = authorize::named(how);
+                let by = rule_text::named(how);
                 tracing::warn!(%principal, from = %peer, by, %refusal, "not let in");
                 return Err(Status::NotAuthorized);
             }
@@ -77,4 +80,15 @@ pub(super) fn login_response<'r>(
         }),
         Purpose::Channel(_, sizes) => Response::ConnectBind(sizes.result(authentication, trusted)),
     }
+}
+
+/// The ways to authenticate, as SECINFO lists them.
+pub(super) fn auth_methods(kinds: &[AuthType]) -> Vec<AuthMethod<'static>> {
+    let method = |kind: &AuthType| match kind {
+        AuthType::None => AuthMethod::None,
+        AuthType::Text => AuthMethod::Text,
+        AuthType::Default => AuthMethod::Default,
+        AuthType::Gss => gss::method(),
+    };
+    kinds.iter().map(method).collect()
 }

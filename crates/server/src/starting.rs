@@ -1,0 +1,185 @@
+//! The server's start: addresses are bound, and everything is there before the first event.
+//!
+//! Invariant: what the configuration asks for and cannot be had keeps the server from starting.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use dafs_dat::{Address, Domain, ServingInterface};
+use dafs_filer::locks::AutoRecovery;
+use dafs_filer::{Filer, FilerConfig};
+use dafs_sessions::{SessionConfig, Sessions};
+use dafs_store::Store;
+use dafs_store::cache::Cache;
+use dafs_types::Entropy;
+use dafs_types::names::shown;
+
+use crate::access::authorize::AccessRules;
+use crate::access::entrance::Entrance;
+use crate::access::gss::Kerberos;
+use crate::access::passwords::PasswordFile;
+use crate::access::users::Users;
+use crate::afterwards::Afterwards;
+use crate::batch::Batches;
+use crate::channel::Channels;
+use crate::config::{ServerConfig, ServerError};
+use crate::defect::Defect;
+use crate::delegations::Delegations;
+use crate::ledger::recovery;
+use crate::life::Life;
+use crate::meter::Meter;
+use crate::moving::hits::Hits;
+use crate::moving::transfer::Loans;
+use crate::moving::writes::Writes;
+use crate::opened::Opened;
+use crate::pool::jobs::Pool;
+use crate::reactor::Reactor;
+use crate::task::Tasks;
+use crate::waiting::Waiting;
+
+/// Binds the addresses and prepares everything.
+pub(crate) fn start(
+    config: &ServerConfig,
+    store: Arc<dyn Store>,
+    mut interface: ServingInterface,
+    pool: Pool,
+    mut entropy: Box<dyn Entropy + Send>,
+) -> Result<(Reactor, Vec<Address>), ServerError> {
+    let system = |what| move |source| ServerError::System { what, source };
+    let cache = Cache::new(config.cache).map_err(system("mapping the cache's arena"))?;
+    let arena = interface
+        .register_local(cache.arena(), Domain(0))
+        .ok_or_else(|| system("registering the arena")(std::io::ErrorKind::OutOfMemory.into()))?;
+    let boot = entropy.next_u64();
+    let passwords = Arc::new(read_passwords(config)?);
+    let kerberos = start_kerberos(config, &passwords)?;
+    check_access(&config.access, &*store)?;
+    let session_config = session_config(config, kerberos.as_deref(), passwords.is_empty());
+    let batches = Batches::new(session_config.batch)?;
+    let mut filer = Filer::new(filer_config(config), boot)?;
+    let mut sessions = Sessions::new(session_config, boot)?;
+    let ledger = match &config.journal {
+        Some(journal) => {
+            let both = (&mut filer, &mut sessions);
+            let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
+            ledger.prepare(boot, config.defect);
+            Some(ledger)
+        }
+        None => None,
+    };
+    // What the journal needed has been looked for.
+    let waiting = Waiting::new(config, store.defer_searches());
+    let mut addresses = Vec::new();
+    for address in &config.listen {
+        prepare_directory(address);
+        let listener = interface.listen(address)?;
+        addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
+    }
+    let reactor = Reactor {
+        interface,
+        filer,
+        sessions,
+        cache,
+        entrance: Entrance::new(config, &store, passwords, kerberos, entropy),
+        whole_store: store,
+        pool,
+        channels: Channels::new(config.transfer_patience),
+        tasks: Tasks::default(),
+        batches,
+        loans: Loans::new(arena, config),
+        opened: Opened::default(),
+        hits: Hits::default(),
+        writes: Writes::default(),
+        ledger,
+
+        life: Life::begin(boot),
+        delegations: Delegations::default(),
+        waiting,
+        meter: Meter::new(config.metrics),
+
+        afterwards: Afterwards::default(),
+    };
+    Ok((reactor, addresses))
+}
+
+/// The limits of what clients hold, with what follows from the rest of the configuration.
+fn filer_config(config: &ServerConfig) -> FilerConfig {
+    let mut filer = config.filer.clone();
+    filer.clients_kept_max = config.sessions.channels_max;
+    // Without stable storage nothing can be promised to outlive a server.
+    filer.locks.persistent = config.journal.is_some();
+    if config.journal.is_some() {
+        filer.locks.auto_recovery = AutoRecovery::Ranges;
+    }
+    filer
+}
+
+/// The limits of sessions, as above.
+fn session_config(
+    config: &ServerConfig,
+    kerberos: Option<&Kerberos>,
+    is_without_users: bool,
+) -> SessionConfig {
+    let mut sessions = config.sessions.clone();
+    sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
+    // A password that nobody can have is not asked for: checking it would cost the same.
+    sessions.authentication.text &= !is_without_users;
+    let has_kerberos = kerberos.is_some();
+    sessions.authentication.gss = has_kerberos;
+    sessions.credentials.gss_names = has_kerberos;
+    sessions.credentials.is_served = !config.access.trusted.is_empty();
+    if let Some(kerberos) = kerberos {
+        let bytes_max = &mut sessions.messages.request_bytes_max;
+        *bytes_max = (*bytes_max).max(kerberos.request_bytes_max());
+    }
+    sessions
+}
+
+fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {
+    let file = match &config.password_file {
+        Some(path) => PasswordFile::load(path)?,
+        None => PasswordFile::default(),
+    };
+    Ok(file.with_one_time(config.one_time_user.clone()))
+}
+
+fn start_kerberos(
+    config: &ServerConfig,
+    passwords: &Arc<PasswordFile>,
+) -> Result<Option<Arc<Kerberos>>, ServerError> {
+    let Some(wanted) = &config.kerberos else { return Ok(None) };
+    let kerberos = Kerberos::start(wanted, Users::new(passwords.clone()))
+        .map_err(|source| ServerError::Kerberos { source })?;
+    Ok(Some(Arc::new(kerberos)))
+}
+
+/// Rules speak of exports there are, and of terms the store can keep.
+fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
+    let names = store.export_names();
+    if let Some(rules) =
+        access.exports.iter().find(|rules| names.iter().all(|name| *name != *rules.name))
+    {
+        let there: Vec<_> = names.iter().map(|name| shown(name.as_bytes())).collect();
+        let (name, there) = (&rules.name, there.join(", "));
+        let text = format!("rules for an export {name:?}, which is not served; there are: {there}");
+        return Err(ServerError::Access(text));
+    }
+    let partial = access.exports.iter().flat_map(|rules| {
+        std::iter::once(&rules.terms).chain(rules.clients.iter().map(|(_, terms)| terms))
+    });
+    if store.on_terms(&[]).is_none() && partial.into_iter().any(|terms| terms.read_only.is_some()) {
+        let text = "a store in memory is read and written; leave read-only away".to_owned();
+        return Err(ServerError::Access(text));
+    }
+    Ok(())
+}
+
+/// Makes the directory of a Unix socket, if it is missing; binding tells the rest.
+fn prepare_directory(address: &Address) {
+    if let Address::Shm(path) = address
+        && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(""))
+    {
+        let _ = std::fs::create_dir_all(parent);
+    }
+}
