@@ -27,8 +27,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-filer", &["dafs-base", "dafs-types", "dafs-ops"]),
     ("dafs-sessions", &["dafs-base", "dafs-types", "dafs-wire", "dafs-filer"]),
     (
+        "dafs-files",
+        &["dafs-types", "dafs-memory", "dafs-ops", "dafs-filer", "dafs-store", "dafs-journal"],
+    ),
+    (
         "dafs-server",
         &[
+            "dafs-files",
             "dafs-base",
             "dafs-types",
             "dafs-memory",

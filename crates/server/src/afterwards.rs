@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use dafs_dat::ServingInterface;
 use dafs_filer::{ClientKey, FileKey};
+use dafs_files::Notice;
 use dafs_sessions::{KeptSession, RequestName, Sessions};
 use dafs_store::Store;
 use dafs_types::{FileHandle, Moment, StateId, Status};
 use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 
-use crate::files::Notice;
 use crate::pool::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use dafs_dat::{EndpointId, Inbox, ServingInterface};
 use dafs_filer::{FenceKey, Holder, Party};
+use dafs_files::caller::Asker;
+use dafs_files::io::Recent;
 use dafs_sessions::{ChannelId, Sessions};
 use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
 use crate::access::authorize::PeerFacts;
-use crate::caller::Asker;
-use crate::files::io::Recent;
 use crate::meter::Traffic;
 use crate::moving::stalls::Stalls;
 use crate::reply_to::ChainId;

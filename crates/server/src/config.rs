@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use dafs_dat::{Address, AddressError, TlsServer, WaitPolicy};
 use dafs_filer::FilerConfig;
+use dafs_files::defect::Defect;
+use dafs_files::ledger::{JournalConfig, LedgerError};
 use dafs_sessions::{AuthPolicy, CreditPolicy, MessageLimits, SessionConfig};
 use dafs_store::cache::CacheConfig;
 
 use crate::access::authorize::AccessRules;
 use crate::access::gss::{KerberosConfig, KerberosError};
 use crate::access::one_time::OneTimeUser;
-use crate::defect::Defect;
-use crate::ledger::{JournalConfig, LedgerError};
 
 /// Configuration of one server. [`ServerConfig::default`] suits one machine; only
 /// addresses must be added.

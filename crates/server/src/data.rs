@@ -1,18 +1,18 @@
 //! What reads and writes share on their way to clients: parking, resuming, and jobs. What is done
-//! to files is in [`crate::files`].
+//! to files is in [`dafs_files`].
 //!
 //! Invariant: bytes are posted from pinned pieces only, and written into spans whose
 //! token is held; whatever happens to the connection, pins and tokens come back.
 
 mod stepping;
 
+use dafs_files::left::{GrantTask, Left};
+use dafs_files::outcome::{Ended, Now, Outcome};
+use dafs_files::under_way::UnderWay;
 use dafs_ops::Fault;
 use dafs_types::Status;
 use dafs_wire::{Checksum, DirectBuffers};
 
-use crate::files::left::{GrantTask, Left};
-use crate::files::under_way::UnderWay;
-use crate::outcome::{Ended, Now, Outcome};
 use crate::task::{Buffers, Wait};
 
 /// How far a task got.

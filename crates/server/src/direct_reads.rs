@@ -25,16 +25,16 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::{FencedObject, Filer, OperationId, Party, Principal, RunningRequest};
+use dafs_files::Files;
+use dafs_files::caller::Asker;
+use dafs_files::handing::{Allowed, FileAsked};
 use dafs_sessions::Sessions;
 use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{ClientId, Credentials, FileHandle, Moment, StateId, Status};
 
 use crate::access::authorize::TransportKind;
-use crate::caller::Asker;
 use crate::channel::Channels;
 use crate::config::ServerConfig;
-use crate::files::Files;
-use crate::files::handing::{Allowed, FileAsked};
 use crate::reply_to::ReplyTo;
 
 /// What was handed over.

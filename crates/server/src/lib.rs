@@ -24,22 +24,16 @@
 mod access;
 mod afterwards;
 mod batch;
-mod caller;
 mod channel;
 mod config;
 mod data;
-mod defect;
-mod delegations;
 mod direct_reads;
-mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod ledger;
 mod life;
 mod meter;
 mod moving;
-mod opened;
-mod outcome;
 mod parts;
 mod pool;
 mod reactor;
@@ -50,7 +44,6 @@ mod session;
 mod starting;
 mod stepped;
 mod task;
-mod undo;
 mod upkeep;
 mod waiting;
 
@@ -64,8 +57,8 @@ pub use access::passwords::{PasswordError, PasswordFile};
 pub use access::rule_text::{RuleError, authentication_named};
 pub use config::{ServerConfig, ServerError};
 #[doc(hidden)]
-pub use defect::Defect;
-pub use ledger::{JournalConfig, LedgerError};
+pub use dafs_files::defect::Defect;
+pub use dafs_files::ledger::{JournalConfig, LedgerError};
 pub use meter::follow::{Followed, RequestRecord, Selection, ServerEnded};
 pub use meter::inspect::{
     FenceView, FileView, Inspection, Inspector, LockView, SessionInspection, WaiterView,

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dafs_dat::coarse_now;
+use dafs_files::ledger::LedgerError;
 use dafs_types::Moment;
-
-use crate::ledger::LedgerError;
 
 /// The server's life so far.
 #[derive(Debug)]

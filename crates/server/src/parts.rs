@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::Party;
+use dafs_files::caller::{Asker, Caller};
+use dafs_files::outcome::{Ended, Outcome};
+use dafs_files::undo::gate::{keeps_undo, undo_seen};
+use dafs_files::undo::seen::UndoSeen;
+use dafs_files::writing::Writing;
+use dafs_files::{FileJob, Files, Notice};
 use dafs_ops::LockSpan;
 use dafs_sessions::{ChannelEnd, ChannelId};
 use dafs_store::cache::CachedFile;
 use dafs_types::{Credentials, FileHandle, Status};
 use dafs_wire::Request;
 
-use crate::caller::{Asker, Caller};
 use crate::direct_reads::DirectReads;
-use crate::files::writing::Writing;
-use crate::files::{FileJob, Files, Notice};
-use crate::outcome::{Ended, Outcome};
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::session::back::BackRequest;
 use crate::task::{WriteSource, WriteTask};
-use crate::undo::gate::{keeps_undo, undo_seen};
-use crate::undo::seen::UndoSeen;
 use crate::waiting::fencing::touched;
 
 impl Reactor {

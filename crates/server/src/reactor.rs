@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use dafs_dat::{Completion, CompletionStatus, EndpointId, Event, Operation, ServingInterface};
 use dafs_filer::Filer;
+use dafs_files::delegations::Delegations;
+use dafs_files::ledger::Ledger;
+use dafs_files::opened::Opened;
 use dafs_sessions::Sessions;
 use dafs_store::Store;
 use dafs_store::cache::Cache;
@@ -19,8 +22,6 @@ use crate::access::entrance::Entrance;
 use crate::afterwards::{Afterwards, Closing, keep_begun};
 use crate::batch::Batches;
 use crate::channel::Channels;
-use crate::delegations::Delegations;
-use crate::ledger::Ledger;
 use crate::life::Life;
 use crate::meter::Meter;
 use crate::meter::inspect::copy::Shown;
@@ -29,7 +30,6 @@ use crate::moving::hits::Hits;
 use crate::moving::stalls::Direction;
 use crate::moving::transfer::{Cookie, Lent, Loan, Loans};
 use crate::moving::writes::Writes;
-use crate::opened::Opened;
 use crate::pool::jobs::Pool;
 use crate::reply_to::ReplyTo;
 use crate::task::Tasks;
@@ -41,7 +41,7 @@ pub(crate) struct Reactor {
     pub(crate) filer: Filer,
     pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
-    /// The store as it is. Clients enter it by their views ([`crate::caller::Asker`]).
+    /// The store as it is. Clients enter it by their views ([`dafs_files::caller::Asker`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     pub(crate) channels: Channels,

@@ -5,8 +5,8 @@ use dafs_sessions::KeptSession;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 
-pub use crate::files::under_way::TaskId;
 use crate::meter::reading::Reading;
+pub use dafs_files::under_way::TaskId;
 
 /// Where a reply goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dafs_dat::{Address, InterfaceConfig, ServingInterface, Waker};
+use dafs_files::ledger::LedgerError;
 use dafs_store::Store;
 use dafs_types::Entropy;
 
 use crate::config::{ServerConfig, ServerError};
-use crate::ledger::LedgerError;
 use crate::meter::inspect::Inspector;
 use crate::meter::stats::ServerStats;
 use crate::pool::jobs::Pool;

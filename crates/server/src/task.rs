@@ -6,6 +6,11 @@
 //! one.
 
 use dafs_dat::EndpointId;
+use dafs_files::handing::FileAsked;
+use dafs_files::left::{CommitTask, GrantTask, Left, SizeTask, TimesTask};
+use dafs_files::reading::Reading;
+use dafs_files::under_way::{Reach, UnderWay};
+use dafs_files::writing::Writing;
 use dafs_memory::Memory;
 use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{FileHandle, QuickMap};
@@ -13,14 +18,9 @@ use dafs_wire::DirectBuffer;
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
-use crate::files::handing::FileAsked;
-use crate::files::left::{CommitTask, GrantTask, Left, SizeTask, TimesTask};
-use crate::files::reading::Reading;
-pub(crate) use crate::files::under_way::Wait;
-use crate::files::under_way::{Reach, UnderWay};
-use crate::files::writing::Writing;
 use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
+pub(crate) use dafs_files::under_way::Wait;
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]

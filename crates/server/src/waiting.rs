@@ -6,21 +6,20 @@
 pub(crate) mod fencing;
 mod going_on;
 mod held;
-pub(crate) mod lock_waits;
 mod questions;
 mod searching;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{FenceAction, FenceKey, Filer};
+use dafs_files::ledger::Ledger;
+use dafs_files::lock_waits::LockWaits;
+use dafs_files::outcome::Outcome;
 
 use crate::config::ServerConfig;
-use crate::ledger::Ledger;
 use crate::ledger::requests::JournaledRequests;
-use crate::outcome::Outcome;
 use crate::reply_to::ReplyTo;
 use crate::requests::chain::Chains;
 use crate::waiting::fencing::Fencing;
-use crate::waiting::lock_waits::LockWaits;
 use held::HeldRequests;
 use questions::Questions;
 use searching::Searching;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dafs_dat::{Domain, EndpointConfig, Inbox, Peer, PendingId, ServingInterface};
 use dafs_filer::{Filer, Party};
+use dafs_files::io::Recent;
 use dafs_sessions::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, PeerIdentity, Sessions,
 };
@@ -15,7 +16,6 @@ use dafs_wire::ConnectData;
 use crate::access::authorize::PeerFacts;
 use crate::access::entrance::Entrance;
 use crate::channel::{Channel, Channels, RECEIVES_SPARE};
-use crate::files::io::Recent;
 use crate::meter::Traffic;
 use crate::reply_to::ChainId;
 use crate::session::Exchange;

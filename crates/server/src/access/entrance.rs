@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use dafs_filer::{Holder, Principal};
+use dafs_files::caller::{Asker, View};
 use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
@@ -16,7 +17,6 @@ use crate::access::gss::Kerberos;
 use crate::access::logins::Logins;
 use crate::access::passwords::PasswordFile;
 use crate::access::users::Users;
-use crate::caller::{Asker, View};
 use crate::config::ServerConfig;
 
 /// What the server needs to let somebody in.

@@ -13,17 +13,17 @@ use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::IoKind;
+use dafs_files::reading::Reading;
+use dafs_files::under_way::Reach;
+use dafs_files::undo::seen::UndoSeen;
+use dafs_files::writing::Part;
 use dafs_sessions::Piece;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, Pin, WriteToken};
 use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};
 
-use crate::files::reading::Reading;
-use crate::files::under_way::Reach;
-use crate::files::writing::Part;
 use crate::moving::transfer::Staging;
 use crate::reply_to::ReplyTo;
-use crate::undo::seen::UndoSeen;
 
 /// A piece of a batch under way.
 #[derive(Debug)]

@@ -1,22 +1,22 @@
 //! Tasks: started, parked, resumed, ended.
 
 use dafs_filer::{ClientKey, IoKind};
+use dafs_files::io::IoFile;
+use dafs_files::left::{SizeTask, TimesTask};
+use dafs_files::needs::Need;
+use dafs_files::outcome::NotDone;
+use dafs_files::undo::UndoGate;
+use dafs_files::undo::seen::UndoSeen;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob, Progress, SizeStep};
 use dafs_types::{FileHandle, StateId, Status};
 
 use super::{FILLS_IN_PLACE_MAX, Step, step_grant};
-use crate::files::io::IoFile;
-use crate::files::left::{SizeTask, TimesTask};
-use crate::files::needs::Need;
-use crate::outcome::NotDone;
 use crate::pool::jobs::{Done, Job};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::answers::{handed_over_response, read_response};
 use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
-use crate::undo::UndoGate;
-use crate::undo::seen::UndoSeen;
 
 impl Reactor {
     // ---- which file -----------------------------------------------------------------
@@ -67,7 +67,7 @@ impl Reactor {
         Ok(recent.opened(self.undo_seen()))
     }
 
-    /// As [`crate::files::Files::check_locks`].
+    /// As [`dafs_files::Files::check_locks`].
     #[inline]
     pub(crate) fn check_locks(
         &mut self,

@@ -4,6 +4,9 @@
 //! Invariant: each request that begins here comes to exactly one end: an outcome, or word
 //! that it was not carried out.
 
+use dafs_files::ledger::plan::{Facts, Plan};
+use dafs_files::ledger::{LedgerDone, LedgerError};
+use dafs_files::outcome::{Ended, NotDone, Outcome};
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
 use dafs_ops::{Append, Operation};
@@ -11,12 +14,9 @@ use dafs_sessions::ChannelId;
 use dafs_types::Status;
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 
-use super::plan::Plan;
-use super::record::{Facts, Intent, Record, RequestKey};
+use super::record::{Intent, Record, RequestKey};
 use super::recovery::records_of;
 use super::requests::{Concluded, FenceStep, Intended, is_failure};
-use super::{LedgerDone, LedgerError};
-use crate::outcome::{Ended, NotDone, Outcome};
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId, blank};

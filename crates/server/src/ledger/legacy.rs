@@ -6,15 +6,16 @@
 //!
 //! Invariant: nothing writes these kinds, and what they mean never changes.
 
+use dafs_files::ledger::bytes::Take;
+use dafs_files::ledger::plan::Facts;
 use dafs_journal::RecordKind;
 use dafs_ops::{Append, Operation};
 use dafs_sessions::RequestName;
 use dafs_types::{CacheHint, SequenceNumber, SessionId, Stability, StateId, Status, StreamId};
 use dafs_wire::{ByteOrder, RequestHeader, decode_arguments};
 
-use super::bytes::Take;
 use super::record::{
-    Facts, Intent, Record, Reply, RequestKey, take_circumstances, take_order, take_session,
+    Intent, Record, Reply, RequestKey, take_circumstances, take_order, take_session,
 };
 use crate::requests::decode::Scratch;
 use crate::requests::translate;

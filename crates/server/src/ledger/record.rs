@@ -8,15 +8,16 @@
 //! a kind's layout never changes, new layouts get new kinds. Kinds that are not written any more
 //! are read by [`super::legacy`]. All numbers are little-endian.
 
+use dafs_files::ledger::bytes::{Put, Take};
+use dafs_files::ledger::plan::Facts;
+use dafs_files::ledger::state::{Entry, StateRecord, put_principal, take_handle, take_principal};
 use dafs_journal::RecordKind;
 use dafs_ops::{FrontId, Operation, Origin};
 use dafs_sessions::{RequestName, SessionRecord};
 use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::ByteOrder;
 
-use super::bytes::{Put, Take};
 use super::legacy;
-use super::state::{Entry, StateRecord, put_principal, take_handle, take_principal};
 
 /// A request of DAFS, among all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,23 +50,6 @@ impl RequestKey {
         };
         (front == FrontId::DAFS).then_some(Self { session: SessionId(session), request })
     }
-}
-
-/// What the file system said just before a request was to be carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Facts {
-    /// The name that will be made was free.
-    NameFree,
-    /// The file to be truncated was there.
-    Truncates,
-    /// The name that will go had this object.
-    Victim(FileHandle),
-    /// The old name had an object, and the new one perhaps another.
-    Renames { object: FileHandle, replaced: Option<FileHandle> },
-    /// Attributes will be set.
-    Attributes,
-    /// An append has its place: the file ended here.
-    Appends { file: FileHandle, offset: u64, length: u32 },
 }
 
 /// A request that is about to be carried out.

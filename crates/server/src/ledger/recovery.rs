@@ -8,6 +8,10 @@ use std::sync::Arc;
 
 use dafs_filer::locks::{ByteRange, LockId, LockRecord};
 use dafs_filer::{ClientRecord, FenceId, FenceRecord, FencedObject, Filer};
+use dafs_files::ledger::{
+    Entry, JournalConfig, Ledger, LedgerError, LedgerJob, StateRecord, journal_failed,
+};
+use dafs_files::undo::{Extent, RecordedLock, Undo, without};
 use dafs_journal::{Log, LogError, RecordKind};
 use dafs_ops::decode_outcome;
 use dafs_sessions::{RequestName, SessionRecord, Sessions};
@@ -19,11 +23,9 @@ use dafs_types::{
 use super::record::{INTENT, Intent, Outcome, Record, Reply, RequestKey};
 use super::requests::JournaledRequests;
 use super::verdict::judge;
-use super::{Entry, JournalConfig, Ledger, LedgerError, LedgerJob, StateRecord, journal_failed};
 use crate::config::ServerError;
 use crate::requests::handles;
 use crate::requests::translate::results_of;
-use crate::undo::{Extent, RecordedLock, Undo, without};
 
 /// What the journal of the last life says.
 #[derive(Default)]
@@ -78,8 +80,9 @@ pub(crate) fn open(
     past.restore(filer, sessions).map_err(recovery_failed)?;
     let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
     let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
-    let undo = undo
-        .map_err(|error| recovery_failed(LedgerError::Journal(crate::ledger::chain_of(&error))))?;
+    let undo = undo.map_err(|error| {
+        recovery_failed(LedgerError::Journal(dafs_files::ledger::chain_of(&error)))
+    })?;
     let mut ledger = Ledger::new(log, undo);
     ledger.restore_locks(locks, filer);
     tracing::info!(

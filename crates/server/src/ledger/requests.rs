@@ -9,33 +9,24 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use dafs_dat::EndpointId;
 use dafs_filer::locks::RollbackId;
 use dafs_filer::{FenceRecord, FenceStoreId, RunningRequest};
+use dafs_files::defect::Defect;
+use dafs_files::ledger::plan::{Place, Places, Touched};
+use dafs_files::ledger::{Entry, Ledger, LedgerJob, StateRecord};
 use dafs_journal::RecordNumber;
 use dafs_ops::encode_outcome;
 use dafs_sessions::KeptSession;
 use dafs_store::Store;
-use dafs_types::{FileHandle, Status, StreamId};
+use dafs_types::{Status, StreamId};
 use dafs_wire::ByteOrder;
 
 use super::record::{Intent, Outcome, Record, Reply, RequestKey};
-use super::{Entry, Ledger, LedgerJob, StateRecord};
 use crate::channel::Channels;
-use crate::defect::Defect;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::translate::outcome_of;
 use crate::waiting::fencing::operation_of_intent;
-
-/// What one request is about to change: a name in a directory, or an object (no name).
-pub(crate) type Place = (FileHandle, Box<[u8]>);
-
-/// At most two names, or one object.
-pub(crate) type Places = ArrayVec<Place, 2>;
-
-/// Objects to sync before an outcome is true for good.
-pub(crate) type Touched = ArrayVec<FileHandle, 2>;
 
 /// What waits for its intent to be durable.
 pub(super) enum Intended {

@@ -3,6 +3,7 @@
 //! Invariant: a verdict looks at the store and changes nothing there, but that an append
 //! without an outcome is undone.
 
+use dafs_files::ledger::plan::Facts;
 use dafs_ops::{
     AttributeSet, Changed, Claim, CreateNode, Created, Done, Link, Open, Opened, Operation,
     OwnedDone, Remove, Rename, Renamed, Set, SetAttributes,
@@ -10,7 +11,7 @@ use dafs_ops::{
 use dafs_store::{AttributeChanges, FileVersion, Object, Store, StoreError};
 use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, StateId};
 
-use super::record::{Facts, Intent};
+use super::record::Intent;
 
 /// What a request came to that was carried out; `None` if it was not. What it touched is durable
 /// then.
@@ -43,14 +44,6 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
         }
     }
     Ok(done)
-}
-
-/// Whether a change of attributes is asked anew after a crash, whatever the file says. Times tell
-/// nothing apart, so that no verdict would ever say that it was done; and it changes nothing but
-/// attributes, which the same request sets to the same values again.
-pub(super) fn is_asked_anew(asked: &SetAttributes) -> bool {
-    let wanted = &asked.attributes;
-    wanted.size.is_none() && (wanted.time_access.is_some() || wanted.time_modify.is_some())
 }
 
 /// The files as the crash has left them.

@@ -14,12 +14,12 @@ mod moving;
 use std::collections::VecDeque;
 
 use dafs_dat::{LocalSegment, RemoteSegment};
+use dafs_files::io::IoFile;
 use dafs_memory::{LINE_BYTES, prefetch};
 use dafs_store::cache::{Pin, WriteToken};
 use dafs_types::CacheHint;
 use dafs_wire::{DirectBuffer, TRANSFER_ANSWER_BYTES};
 
-use crate::files::io::IoFile;
 use crate::reply_to::ReplyTo;
 
 /// A request that was let in, with one buffer and without a checksum.

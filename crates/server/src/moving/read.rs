@@ -1,4 +1,4 @@
-//! READ: from where the bytes are in the cache ([`crate::files::reading`]) into the client's
+//! READ: from where the bytes are in the cache ([`dafs_files::reading`]) into the client's
 //! memory.
 //!
 //! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
@@ -6,17 +6,17 @@
 
 use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
+use dafs_files::io::check_range;
+use dafs_files::outcome::NotDone;
+use dafs_files::reading::{Found, Look, Reading};
 use dafs_store::cache::{CachedFile, Pieces, Read, Span};
 use dafs_types::Status;
 use dafs_wire::messages::{InlineData, ReadDirect, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, DirectBuffer, Response};
 
 use crate::data::{Step, take_buffers};
-use crate::files::io::check_range;
-use crate::files::reading::{Found, Look, Reading};
 use crate::moving::hits::{Wanted, Way};
 use crate::moving::transfer::{Cookie, Cut, Loan, Staging, remote_of};
-use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::requests::answers::read_response;

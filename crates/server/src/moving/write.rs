@@ -1,11 +1,15 @@
 //! WRITE and COMMIT: from the client's memory to where the cache has room
-//! ([`crate::files::writing`]), and on to the disk.
+//! ([`dafs_files::writing`]), and on to the disk.
 //!
 //! Invariant: bytes go into spans whose token is held, and the token comes back to
 //! the cache whether they arrived or not.
 
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
+use dafs_files::io::check_range;
+use dafs_files::left::CommitTask;
+use dafs_files::outcome::{NotDone, Now};
+use dafs_files::writing::{Room, Writing, copy_in, verifier_of};
 use dafs_memory::Memory;
 use dafs_ops::Written;
 use dafs_store::cache::{FillJob, Prepared, Span, Spans, WriteToken};
@@ -14,13 +18,9 @@ use dafs_wire::messages::{Placement, WriteDirect, WriteInline};
 use dafs_wire::{Checksum, Response};
 
 use crate::data::{Step, take_buffers};
-use crate::files::io::check_range;
-use crate::files::left::CommitTask;
-use crate::files::writing::{Room, Writing, copy_in, verifier_of};
 use crate::meter::Moved;
 use crate::moving::hits::{Wanted, Way};
 use crate::moving::transfer::{Cookie, Cut};
-use crate::outcome::{NotDone, Now};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::answers::written_response;

@@ -1,6 +1,6 @@
 //! What writes hold besides room in the cache: ends of files, and memory of their own.
 
-use crate::files::ends::Ends;
+use dafs_files::ends::Ends;
 
 /// What all writes hold together.
 #[derive(Debug, Default)]

@@ -14,6 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dafs_dat::{EndpointId, Waker};
+use dafs_files::ledger::{LedgerDone, LedgerJob};
+use dafs_files::undo::{UndoTask, UndoTaskDone};
 use dafs_store::cache::{
     FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
 };
@@ -23,12 +25,10 @@ use dafs_types::{Credentials, Entropy, Moment, Status};
 use crate::access::credentials::{LookupDone, LookupJob};
 use crate::access::gss::{TokenJob, TokenOutcome};
 use crate::access::passwords::PasswordFile;
-use crate::ledger::{LedgerDone, LedgerJob};
 use crate::moving::sums::{SumDone, SumJob};
 use crate::pool::crowd::Crowd;
 use crate::pool::queue::Queue;
 use crate::pool::way::OwnerPlace;
-use crate::undo::{UndoTask, UndoTaskDone};
 use crate::waiting::SearchJob;
 
 /// Something that may block.

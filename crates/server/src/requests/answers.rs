@@ -3,6 +3,7 @@
 //! Invariant: whatever ends by itself, after its request was parked, is told here and nowhere
 //! else.
 
+use dafs_files::outcome::Ended;
 use dafs_ops::{
     Conflict, Delegated, Delegation, LockMode, Opened, Partial, Refusal, Set, Walked, Written,
 };
@@ -13,8 +14,6 @@ use dafs_wire::messages::{
     ReadDirectResult, SetAttributesResult, WriteResult,
 };
 use dafs_wire::{AttributeBitmap, Checksum, Procedure, Response};
-
-use crate::outcome::Ended;
 
 pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
     match ended {

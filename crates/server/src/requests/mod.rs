@@ -11,5 +11,4 @@ pub(crate) mod handles;
 pub(crate) mod respond;
 pub(crate) mod serve;
 pub(crate) mod set_aside;
-pub(crate) mod settings;
 pub(crate) mod translate;

@@ -4,6 +4,7 @@
 //! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
+use dafs_files::outcome::{Ended, Outcome};
 use dafs_ops::Partial;
 use dafs_types::Status;
 use dafs_wire::{
@@ -14,7 +15,6 @@ use dafs_wire::{
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
 use crate::moving::transfer::Cookie;
-use crate::outcome::{Ended, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, blank};
 use crate::requests::answers::{done_response, refusal_response, written_response};

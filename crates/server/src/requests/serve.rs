@@ -4,6 +4,8 @@
 //! nothing but where its answer goes.
 
 use dafs_dat::{EndpointId, InboxSlot};
+use dafs_files::delegations::Told;
+use dafs_files::outcome::NotDone;
 use dafs_sessions::{
     Admitted, ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
 };
@@ -13,8 +15,6 @@ use dafs_wire::{
     RequestHeader, Response, decode_arguments, is_intact,
 };
 
-use crate::delegations::Told;
-use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ChainId, ReplyTo};
 use crate::requests::chain::Waiting;

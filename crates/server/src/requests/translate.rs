@@ -3,6 +3,7 @@
 //! Invariant: results that have become an outcome are the same bytes again when they are wanted.
 //! What an outcome has no words for stays what it is.
 
+use dafs_files::outcome::NotDone;
 use dafs_ops::{
     Appended, AttributeSet, Changed, Claim, CreateNode, Created, Creation, Delegated, Delegation,
     Done, Fault, Link, Lock, LockClaim, LockMode, LockSpan, Names, NewNode, Open, Opened,
@@ -19,7 +20,6 @@ use dafs_wire::{
 };
 use smallvec::SmallVec;
 
-use crate::outcome::NotDone;
 use crate::reply_to::blank_header;
 use crate::requests::answers::{opened_response, refusal_response};
 use crate::requests::decode::{Scratch, components, name_of, settings_of};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::Principal;
+use dafs_files::caller::Asker;
 use dafs_journal::RecordNumber;
 use dafs_sessions::{
     AuthDecision, BindArguments, ChannelId, ChannelKind, ConnectArguments, ConnectResults,
@@ -21,7 +22,6 @@ use super::tokens::{self, TokenEnd};
 use super::{PendingLogin, Proof, Purpose, asked, brings_results, options, wanted};
 use crate::access::gss::{self, TokenOutcome};
 use crate::access::rule_text;
-use crate::caller::Asker;
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;

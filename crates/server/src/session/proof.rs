@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dafs_files::caller::View;
 use dafs_sessions::{ChannelId, Negotiated, Sessions, Verified};
 use dafs_types::{AuthType, ClientId, Credentials, Moment, SessionId, Status};
 use dafs_wire::Response;
@@ -13,7 +14,6 @@ use super::{Proof, Purpose, options};
 use crate::access::authorize::PeerFacts;
 use crate::access::entrance::Entrance;
 use crate::access::{gss, rule_text};
-use crate::caller::View;
 
 impl Proof {
     /// Whom the request itself says it is, and that has been checked.

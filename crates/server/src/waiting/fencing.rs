@@ -35,12 +35,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dafs_filer::{FenceRequest, OperationId};
+use dafs_files::defect::Defect;
 use dafs_journal::RecordNumber;
 use dafs_types::{FileHandle, Moment};
 use dafs_wire::Request;
 
 use crate::config::ServerConfig;
-use crate::defect::Defect;
 use crate::moving::transfer::LoanId;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::handles;

@@ -2,14 +2,14 @@
 
 use dafs_dat::EndpointId;
 use dafs_filer::{DelegationAction, FenceKey, RecallAnswer, WaiterId};
+use dafs_files::delegations::Told;
+use dafs_files::outcome::{NotDone, Question};
 use dafs_ops::Operation;
 use dafs_types::{ClientId, FileAttributes, FileHandle, StateId, Status};
 use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
 use super::Query;
-use crate::delegations::Told;
-use crate::outcome::{NotDone, Question};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::requests::answers::refusal_response;

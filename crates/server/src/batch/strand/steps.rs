@@ -2,6 +2,9 @@
 
 use dafs_dat::{LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
+use dafs_files::io::IoFile;
+use dafs_files::reading::{Found, Look};
+use dafs_files::writing::Room;
 use dafs_sessions::{Piece, PieceOutcome};
 use dafs_store::StoreError;
 use dafs_store::cache::{Pieces, Progress, Span, Spans, WriteToken};
@@ -10,9 +13,6 @@ use dafs_wire::Procedure;
 
 use super::{Shown, Strand, answer_to};
 use crate::data::Step;
-use crate::files::io::IoFile;
-use crate::files::reading::{Found, Look};
-use crate::files::writing::Room;
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
 use crate::moving::transfer::{Cookie, Cut, Staging, remote_of};

@@ -1,16 +1,16 @@
 //! The copy of a server that others look at.
 
 use dafs_filer::{FenceInformation, FencedObject, Filer};
+use dafs_files::ledger::{Ledger, locked_file_of};
+use dafs_files::opened::Opened;
 use dafs_sessions::{SessionView, Sessions};
 use dafs_store::cache::Cache;
 use dafs_types::{Moment, QuickMap, SessionId};
 
 use super::{FenceView, FileView, Inspection, LockView, SessionInspection, WaiterView};
 use crate::channel::{Channel, Channels};
-use crate::ledger::{Ledger, locked_file_of};
 use crate::meter::Meter;
 use crate::meter::stats::ServerStats;
-use crate::opened::Opened;
 
 /// The parts of the server that are shown.
 pub(crate) struct Shown<'r> {

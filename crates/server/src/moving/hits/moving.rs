@@ -1,15 +1,15 @@
 //! Plain transfers on their way: looked up together, moved, replied to.
 
 use dafs_dat::Gather;
+use dafs_files::io::IoFile;
+use dafs_files::reading::Reading;
+use dafs_files::writing::Writing;
 use dafs_store::cache::{Piece, Pieces, Prepared, Read, Span, Spans};
 use dafs_types::{CacheHint, Stability, Status};
 use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_response};
 
 use super::{Hit, Hold, KEPT_MAX, WANTED_MAX, Wanted, Way};
 use crate::afterwards::Keeping;
-use crate::files::io::IoFile;
-use crate::files::reading::Reading;
-use crate::files::writing::Writing;
 use crate::meter::Moved;
 use crate::moving::transfer::remote_of;
 use crate::moving::transfer::{Cookie, Loan};

@@ -3,6 +3,10 @@
 //! Invariant: they are carried out as operations, whether they come in a message or have waited.
 
 use dafs_filer::{FenceChange, FenceId, FencedObject, IoKind, Principal};
+use dafs_files::caller::Caller;
+use dafs_files::io::IoFile;
+use dafs_files::outcome::{Ended, NotDone, Now, Outcome};
+use dafs_files::writing::Writing;
 use dafs_ops::{Claim, CreateNode, Fence, NewNode, Open, Operation, Remove, SetAttributes};
 use dafs_types::{Stability, Status, limits};
 use dafs_wire::messages::{
@@ -10,10 +14,6 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{Procedure, Request, Response};
 
-use crate::caller::Caller;
-use crate::files::io::IoFile;
-use crate::files::writing::Writing;
-use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::requests::answers::opened_response;

@@ -1,13 +1,13 @@
 //! Pages of directories, as DAFS has them.
 
+use dafs_files::Files;
+use dafs_files::caller::Caller;
 use dafs_store::{ListPage, ListRequest};
 use dafs_types::names::to_wire;
 use dafs_types::{CookieVerifier, FileHandle, ReaddirCookie, Status};
 use dafs_wire::{AttributeBitmap, ByteOrder, ReaddirWriter};
 
 use super::attributes::extras_in;
-use crate::caller::Caller;
-use crate::files::Files;
 
 /// One page of a directory, encoded.
 pub(super) struct Page {
@@ -19,61 +19,58 @@ pub(super) struct Page {
 /// Where a listing goes on.
 type Place<'p> = (&'p FileHandle, ReaddirCookie, CookieVerifier);
 
-impl Files<'_> {
-    /// As many entries as fit.
-    pub(super) fn page(
-        &mut self,
-        by: &Caller,
-        order: ByteOrder,
-        (directory, cookie, verifier): Place<'_>,
-        wanted: AttributeBitmap,
-        room: usize,
-    ) -> Result<Page, Status> {
-        // Objects cost system calls: no more are asked for than are likely to fit.
-        let attribute_bytes = wanted.0.count_ones() as usize * ATTRIBUTE_BYTES_USUAL;
-        let entry_bytes = ENTRY_BYTES_MIN + attribute_bytes;
-        let request = ListRequest {
-            cookie,
-            verifier,
-            entry_count_max: (room / entry_bytes).clamp(1, ENTRIES_PER_PAGE_MAX),
-            name_bytes_max: room,
-            want_objects: wanted != AttributeBitmap::NONE,
-        };
-        let listed = by.store().readdir(by, directory, &request)?;
-        self.encode_page(by, order, &listed, wanted, room)
-    }
+/// As many entries as fit.
+pub(super) fn page(
+    files: &mut Files<'_>,
+    by: &Caller,
+    order: ByteOrder,
+    (directory, cookie, verifier): Place<'_>,
+    wanted: AttributeBitmap,
+    room: usize,
+) -> Result<Page, Status> {
+    // Objects cost system calls: no more are asked for than are likely to fit.
+    let attribute_bytes = wanted.0.count_ones() as usize * ATTRIBUTE_BYTES_USUAL;
+    let entry_bytes = ENTRY_BYTES_MIN + attribute_bytes;
+    let request = ListRequest {
+        cookie,
+        verifier,
+        entry_count_max: (room / entry_bytes).clamp(1, ENTRIES_PER_PAGE_MAX),
+        name_bytes_max: room,
+        want_objects: wanted != AttributeBitmap::NONE,
+    };
+    let listed = by.store().readdir(by, directory, &request)?;
+    encode_page(files, by, order, &listed, wanted, room)
+}
 
-    fn encode_page(
-        &mut self,
-        by: &Caller,
-        order: ByteOrder,
-        listed: &ListPage,
-        wanted: AttributeBitmap,
-        room: usize,
-    ) -> Result<Page, Status> {
-        let mut bytes = vec![0; room];
-        let mut writer =
-            ReaddirWriter::new(order, wanted, &mut bytes).map_err(|_| Status::TooSmall)?;
-        let mut is_end = listed.is_end;
-        let extras = extras_in(wanted);
-        for entry in &listed.entries {
-            let attributes = self.attributes_of_entry(by, entry, extras);
-            match writer.push(entry.cookie, &to_wire(&entry.name), &attributes) {
-                Ok(true) => {}
-                Ok(false) => {
-                    is_end = false;
-                    break;
-                }
-                Err(error) => return Err(error.status()),
+fn encode_page(
+    files: &mut Files<'_>,
+    by: &Caller,
+    order: ByteOrder,
+    listed: &ListPage,
+    wanted: AttributeBitmap,
+    room: usize,
+) -> Result<Page, Status> {
+    let mut bytes = vec![0; room];
+    let mut writer = ReaddirWriter::new(order, wanted, &mut bytes).map_err(|_| Status::TooSmall)?;
+    let mut is_end = listed.is_end;
+    let extras = extras_in(wanted);
+    for entry in &listed.entries {
+        let attributes = files.attributes_of_entry(by, entry, extras);
+        match writer.push(entry.cookie, &to_wire(&entry.name), &attributes) {
+            Ok(true) => {}
+            Ok(false) => {
+                is_end = false;
+                break;
             }
+            Err(error) => return Err(error.status()),
         }
-        if writer.is_empty() && !is_end {
-            return Err(Status::ReaddirNoSpc);
-        }
-        let length = writer.finish().octets().len();
-        bytes.truncate(length);
-        Ok(Page { bytes, verifier: listed.verifier, is_end })
     }
+    if writer.is_empty() && !is_end {
+        return Err(Status::ReaddirNoSpc);
+    }
+    let length = writer.finish().octets().len();
+    bytes.truncate(length);
+    Ok(Page { bytes, verifier: listed.verifier, is_end })
 }
 
 /// Header and fixed section of READDIR_INLINE's results, with the array's offset.

@@ -2,6 +2,8 @@
 //!
 //! Invariant: staging memory is registered for one transfer and let go at its completion.
 
+use dafs_files::delegations::Told;
+use dafs_files::outcome::NotDone;
 use dafs_ops::{Operation, SetAttributes};
 use dafs_types::{AccessMask, FileHandle, Status, limits};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
@@ -17,11 +19,9 @@ use dafs_wire::{
 };
 
 use super::attributes::{PREFERRED_IO_BYTES, Room, SUPPORTED, extras_in};
-use super::listings::{LISTING_BYTES_MAX, LISTING_HEAD};
+use super::listings::{LISTING_BYTES_MAX, LISTING_HEAD, page};
 use crate::data::Step;
-use crate::delegations::Told;
 use crate::moving::transfer::{Cookie, Staging, remote_of};
-use crate::outcome::NotDone;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::decode::settings_of;
@@ -221,7 +221,7 @@ impl Reactor {
         let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
         let place = (&request.directory, request.cookie, request.verifier);
         let by = self.caller(to)?;
-        let page = self.files().page(&by, order, place, request.wanted, room)?;
+        let page = page(&mut self.files(), &by, order, place, request.wanted, room)?;
         let entries =
             DirectoryEntries::parse(order, &page.bytes).map_err(|_| Status::ServerFault)?;
         let result =
@@ -239,7 +239,7 @@ impl Reactor {
         let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
         let place = (&request.directory, request.cookie, request.verifier);
         let by = self.caller(to)?;
-        let page = self.files().page(&by, order, place, request.wanted, room)?;
+        let page = page(&mut self.files(), &by, order, place, request.wanted, room)?;
         let buffers: Vec<_> = request.buffers.iter().collect();
         let checksum = self.place_bytes(to, &page.bytes, &buffers)?;
         let result = ReadDirectoryDirectResult {

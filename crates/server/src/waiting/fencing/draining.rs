@@ -4,6 +4,8 @@ use dafs_dat::EndpointId;
 use dafs_filer::{
     FenceAction, FenceRecord, FenceRequest, FenceStoreId, Filer, OperationId, RunningRequest,
 };
+use dafs_files::ledger::Ledger;
+use dafs_files::outcome::{Ended, Outcome};
 use dafs_store::cache::Cache;
 use dafs_types::Moment;
 
@@ -12,10 +14,8 @@ use super::{
 };
 use crate::channel::Channels;
 use crate::direct_reads::DirectReads;
-use crate::ledger::Ledger;
 use crate::ledger::requests::JournaledRequests;
 use crate::moving::transfer::{LoanId, Loans};
-use crate::outcome::{Ended, Outcome};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Tasks, Work};
 

@@ -1,0 +1,268 @@
+//! Attributes and access: GETATTR, SETATTR, GET_FSATTR, ACCESS, VERIFY, NVERIFY.
+//!
+//! Invariant: attributes of a file that the cache holds are those of its cached
+//! content, dirty data included.
+
+use std::sync::Arc;
+
+use dafs_filer::{IoKind, Touch};
+use dafs_ops::{AttributeSet, Fault, Partial, Set, SetAttributes};
+use dafs_store::cache::{CachedFile, Listener};
+use dafs_store::{
+    Altered, AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion,
+    StoreError,
+};
+use dafs_types::{AccessMask, FileAttributes, FileHandle, ShareAccess, Stability, StateId, limits};
+
+use crate::Files;
+use crate::caller::{Asker, Caller};
+use crate::delegations::Told;
+use crate::left::{Left, SizeReply, SizeTask, TimesTask};
+use crate::outcome::{Ended, NotDone, Now, Outcome};
+use crate::settings::changes_in;
+
+impl Files<'_> {
+    /// Attributes as clients see them.
+    pub fn attributes_of(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+    ) -> Result<Attributes, StoreError> {
+        let mut attributes = match self.opened.file(handle) {
+            // Its names may be gone; the open file is not.
+            Some(file) if by.store().shows(handle) => file.attributes()?,
+            Some(_) | None => by.store().attributes(by, handle)?,
+        };
+        if let Some(file) = self.cache.find(handle) {
+            self.cache.revalidate(file, FileVersion::from(&attributes));
+            self.cache.overlay(file, &mut attributes);
+        }
+        Ok(attributes)
+    }
+
+    /// Attributes, with those among them that cost calls of their own and are wanted. `told` is
+    /// what was heard meanwhile from whoever has the file delegated.
+    pub fn attributes(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        extras: ExtrasWanted,
+        told: Option<Told>,
+    ) -> Result<FileAttributes, NotDone> {
+        if let Some(touch) = Told::touch(told) {
+            self.touch(by, handle, touch)?;
+        }
+        let mut full = self.attributes_of(by, handle)?.to_file_attributes(*handle);
+        Told::overlay(told, &mut full);
+        if extras.is_any() {
+            add_extras(&mut full, by.store().extras(by, handle, extras)?);
+        }
+        Ok(full)
+    }
+
+    // ---- setting --------------------------------------------------------------------
+
+    /// Sets attributes.
+    pub fn set_attributes(
+        &mut self,
+        by: &Caller,
+        ask: &SetAttributes,
+    ) -> Result<Now<Outcome>, NotDone> {
+        // Some have taken their time to come here.
+        self.pass_file(by, &ask.file)?;
+        let (changes, extras) = changes_in(&ask.attributes)?;
+        let truncate = changes.size == Some(0);
+        self.touch(by, &ask.file, Touch::SetAttributes { truncate })?;
+        let set = AttributeSet::of(&ask.attributes);
+        match changes.size {
+            Some(size) => self.set_with_size(by, ask, size, (changes, extras), set),
+            None => self.set_without_size(by, &ask.file, (changes, extras), set),
+        }
+    }
+
+    fn set_without_size(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        (mut changes, extras): (AttributeChanges, ExtraChanges),
+        set: AttributeSet,
+    ) -> Result<Now<Outcome>, NotDone> {
+        let times = self.times_behind_data(handle, &mut changes);
+        if !changes.is_empty() || extras.is_empty() && times.is_none() {
+            let altered = by.store().set_attributes(by, handle, &changes);
+            self.note_set(handle, altered)?;
+        }
+        let mut added = Ok(());
+        if !extras.is_empty() {
+            added = by.store().set_extras(by, handle, &extras);
+            self.revalidate(handle);
+        }
+        Ok(match (added, times) {
+            (Ok(()), Some((file, times))) => {
+                Now::later(self.set_times(by.who.clone(), (*handle, file, false), times, set))
+            }
+            (Ok(()), None) => Now::Done(all_set(set)),
+            (Err(error), _) => Now::Done(set_in_part(error, set.without(EXTRAS))),
+        })
+    }
+
+    fn set_with_size(
+        &mut self,
+        by: &Caller,
+        ask: &SetAttributes,
+        size: u64,
+        (mut changes, extras): (AttributeChanges, ExtraChanges),
+        set: AttributeSet,
+    ) -> Result<Now<Outcome>, NotDone> {
+        let (state, handle) = (ask.state, &ask.file);
+        if size > limits::FILE_OFFSET_MAX {
+            return Err(Fault::TooBig.into());
+        }
+        self.check_locks(state, handle, (size, limits::FILE_OFFSET_MAX - size), IoKind::Write)?;
+        if state == StateId::ANONYMOUS {
+            let granted = by.store().access(by, handle, AccessMask::MODIFY)?;
+            if granted != AccessMask::MODIFY {
+                return Err(Fault::Access.into());
+            }
+        } else {
+            self.check_state(by, state, handle, IoKind::Write)?;
+        }
+        if !extras.is_empty() {
+            // A list goes behind a change of mode, and both before the size, since a write
+            // takes set-id bits away; times go last.
+            let (mode, uid, gid) = (changes.mode.take(), changes.uid.take(), changes.gid.take());
+            let first = AttributeChanges { mode, uid, gid, ..AttributeChanges::default() };
+            if !first.is_empty() {
+                by.store().set_attributes(by, handle, &first)?;
+            }
+            by.store().set_extras(by, handle, &extras)?;
+        }
+        let Some(file) = self.cache.find(handle) else {
+            // Nobody caches it: the store does it all.
+            by.store().set_attributes(by, handle, &changes)?;
+            return Ok(Now::Done(all_set(set)));
+        };
+        changes.size = None;
+        // A file that is cached and that nobody has open has no descriptor to set a size by.
+        let borrowed = state == StateId::ANONYMOUS;
+        let file = match borrowed {
+            true => self.borrow_file(by, handle, ShareAccess::Write)?.file,
+            false => file,
+        };
+        Ok(Now::later(Left::Size(SizeTask {
+            who: by.who.clone(),
+            file,
+            borrowed,
+            handle: *handle,
+            size,
+            undo_seen: self.undo_seen(),
+            rest: changes,
+            set,
+            reply: SizeReply::SetAttributes,
+        })))
+    }
+
+    /// Takes the times, and a mode with set-id bits, out of what is to be set if the file's data is
+    /// still on its way, which would change them: they are set when it is there.
+    fn times_behind_data(
+        &self,
+        handle: &FileHandle,
+        changes: &mut AttributeChanges,
+    ) -> Option<(CachedFile, AttributeChanges)> {
+        let sets_id = changes.mode.is_some_and(|mode| mode & SET_ID_BITS != 0);
+        if changes.time_modify.is_none() && !sets_id {
+            return None;
+        }
+        let file = self.cache.find(handle).filter(|file| !self.cache.is_written(*file))?;
+        let mode = if sets_id { changes.mode.take() } else { None };
+        let (time_access, time_modify) = (changes.time_access.take(), changes.time_modify.take());
+        let behind =
+            AttributeChanges { mode, time_access, time_modify, ..AttributeChanges::default() };
+        Some((file, behind))
+    }
+
+    fn set_times(
+        &mut self,
+        who: Arc<Asker>,
+        (handle, file, borrowed): (FileHandle, CachedFile, bool),
+        times: AttributeChanges,
+        set: AttributeSet,
+    ) -> Left {
+        // Who asks about the data hears of what is lost.
+        let listener = Listener::Nobody;
+        let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable, listener);
+        Left::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
+    }
+
+    /// Our own change of attributes must not be taken for somebody else's: what is cached of the
+    /// file's data is as good as it was.
+    pub fn note_set(
+        &mut self,
+        handle: &FileHandle,
+        altered: Result<Altered, StoreError>,
+    ) -> Result<(), StoreError> {
+        let Altered { before, after } = match altered {
+            Ok(altered) => altered,
+            Err(error) => {
+                // Part of it may have been set.
+                self.revalidate(handle);
+                return Err(error);
+            }
+        };
+        if let Some(file) = self.cache.find(handle) {
+            self.cache.note_altered(file, (&before).into(), (&after).into());
+        }
+        Ok(())
+    }
+
+    /// The file may have changed: what is cached of its data is thrown away if it has.
+    pub fn revalidate(&mut self, handle: &FileHandle) {
+        if let (Some(file), Some(open)) = (self.cache.find(handle), self.opened.file(handle))
+            && let Ok(version) = open.version()
+        {
+            self.cache.revalidate(file, version);
+        }
+    }
+
+    /// Sets what was to be set besides the size. What is left to do then; it has the file.
+    pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Left>, StoreError> {
+        let who = &task.who;
+        let mut rest = task.rest;
+        let times = self.times_behind_data(&task.handle, &mut rest);
+        if !rest.is_empty() {
+            let altered = who.store().set_attributes(who, &task.handle, &rest);
+            self.note_set(&task.handle, altered)?;
+        }
+        Ok(times.map(|(file, times)| {
+            let place = (task.handle, file, task.borrowed);
+            self.set_times(who.clone(), place, times, task.set)
+        }))
+    }
+}
+
+/// These attributes were set.
+pub fn all_set(set: AttributeSet) -> Outcome {
+    Outcome::done(Ended::Set(Set { set }))
+}
+
+/// Something has failed, and these attributes were set all the same.
+pub fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
+    Outcome::refused(error, Partial::Set { set })
+}
+
+/// Puts them beside the others.
+pub fn add_extras(full: &mut FileAttributes, extras: Extras) {
+    full.named_attributes = extras.named_attributes;
+    full.acl = extras.acl;
+    full.mime_type = extras.mime_type;
+}
+
+/// The size, by its number among attributes.
+pub const SIZE: AttributeSet = AttributeSet::one(9);
+/// An access control list and a MIME type, which are set by a call of their own.
+const EXTRAS: AttributeSet = AttributeSet::one(22).with(AttributeSet::one(23));
+/// Both times and the mode, which may be set when data has gone its way.
+pub const BEHIND_DATA: AttributeSet =
+    AttributeSet::one(13).with(AttributeSet::one(19)).with(AttributeSet::one(6));
+/// Set-user-id and set-group-id.
+const SET_ID_BITS: u32 = 0o6000;

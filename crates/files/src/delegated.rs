@@ -1,0 +1,63 @@
+//! Delegations that are granted, or claimed.
+
+use dafs_filer::{DelegationWish, FileKey, GrantedDelegation};
+use dafs_ops::Fault;
+
+use crate::Files;
+use crate::caller::Caller;
+use crate::delegations::FreshOpen;
+
+impl Files<'_> {
+    // ---- granting -------------------------------------------------------------------
+
+    /// A delegation for an OPEN that has just succeeded, if there is reason to give one.
+    pub fn delegate(
+        &mut self,
+        by: &Caller,
+        can_recall: bool,
+        open: &FreshOpen<'_>,
+    ) -> Option<GrantedDelegation> {
+        if !self.filer.config().delegations.enabled || !can_recall {
+            return None;
+        }
+        // What is under way may change the file after its new holder has read it.
+        if self.under_way.is_changing(open.cached) || self.keeps_undo_of(&open.handle) {
+            return None;
+        }
+        let wish = self.delegation_wish(by, can_recall, open);
+        let granted = self.filer.grant_delegation(by.party.client, &wish, self.now)?;
+        self.delegations.enter(open.handle, open.file.clone());
+        Some(granted)
+    }
+
+    /// CLAIM_DELEGATE_PREV.
+    pub fn claim_delegation(
+        &mut self,
+        by: &Caller,
+        can_recall: bool,
+        open: &FreshOpen<'_>,
+    ) -> Result<GrantedDelegation, Fault> {
+        let wish = self.delegation_wish(by, can_recall, open);
+        let granted = self.filer.claim_delegation(by.party.client, &wish, self.now)?;
+        self.delegations.enter(open.handle, open.file.clone());
+        Ok(granted)
+    }
+
+    fn delegation_wish(
+        &self,
+        by: &Caller,
+        has_back_channel: bool,
+        open: &FreshOpen<'_>,
+    ) -> DelegationWish {
+        let FreshOpen { handle, access, cached, .. } = *open;
+        // Growth is promised to writers alone.
+        let space = if access.writes() {
+            let fs = by.store().fs_attributes(by, &handle).ok();
+            fs.and_then(|fs| fs.space_available).unwrap_or(0)
+        } else {
+            0
+        };
+        let (file, size) = (FileKey(open.file.key().0), self.cache.size(cached));
+        DelegationWish { file, handle, access, has_back_channel, size, space }
+    }
+}

@@ -1,0 +1,73 @@
+//! Numbers and octets of records, little-endian.
+//!
+//! Invariant: what is taken was put, and taking never goes beyond the end.
+
+/// Writing numbers and octets.
+pub trait Put {
+    /// Adds bytes as they are.
+    fn put_rest(&mut self, octets: &[u8]);
+
+    /// Adds a number.
+    fn put_u16(&mut self, value: u16) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    /// Adds a number.
+    fn put_u32(&mut self, value: u32) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    /// Adds a number.
+    fn put_u64(&mut self, value: u64) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    /// Behind their count.
+    fn put_counted(&mut self, octets: &[u8]) {
+        self.put_u32(octets.len() as u32);
+        self.put_rest(octets);
+    }
+}
+
+impl Put for Vec<u8> {
+    fn put_rest(&mut self, octets: &[u8]) {
+        self.extend_from_slice(octets);
+    }
+}
+
+/// Reading them from the front.
+pub trait Take {
+    /// Takes so many bytes.
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
+    /// Takes bytes that stand behind their count.
+    fn take_counted(&mut self) -> Option<&[u8]>;
+
+    /// Takes a number.
+    fn take_u8(&mut self) -> Option<u8> {
+        self.take_array::<1>().map(|[value]| value)
+    }
+    /// Takes a number.
+    fn take_u16(&mut self) -> Option<u16> {
+        self.take_array().map(u16::from_le_bytes)
+    }
+    /// Takes a number.
+    fn take_u32(&mut self) -> Option<u32> {
+        self.take_array().map(u32::from_le_bytes)
+    }
+    /// Takes a number.
+    fn take_u64(&mut self) -> Option<u64> {
+        self.take_array().map(u64::from_le_bytes)
+    }
+}
+
+impl Take for &[u8] {
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.split_first_chunk()?;
+        *self = rest;
+        Some(*front)
+    }
+
+    fn take_counted(&mut self) -> Option<&[u8]> {
+        let count = self.take_u32()? as usize;
+        let (front, rest) = self.split_at_checked(count)?;
+        *self = rest;
+        Some(front)
+    }
+}

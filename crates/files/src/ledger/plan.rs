@@ -1,0 +1,196 @@
+//! What an operation is about to do to names and objects, and whether that must be written down
+//! first.
+//!
+//! Invariant: planning changes nothing.
+
+use arrayvec::ArrayVec;
+use dafs_filer::Touch;
+use dafs_ops::{Claim, Creation, Open, Operation, SetAttributes};
+use dafs_store::StoreError;
+use dafs_types::{FileHandle, ObjectType, Status};
+use smallvec::SmallVec;
+
+use crate::Files;
+use crate::caller::Caller;
+use crate::outcome::NotDone;
+use crate::settings::changes_in;
+
+/// What one request is about to change: a name in a directory, or an object (no name).
+pub type Place = (FileHandle, Box<[u8]>);
+
+/// At most two names, or one object.
+pub type Places = ArrayVec<Place, 2>;
+
+/// Objects to sync before an outcome is true for good.
+pub type Touched = ArrayVec<FileHandle, 2>;
+
+/// What the file system said just before a request was to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Facts {
+    /// The name that will be made was free.
+    NameFree,
+    /// The file to be truncated was there.
+    Truncates,
+    /// The name that will go had this object.
+    Victim(FileHandle),
+    /// The old name had an object, and the new one perhaps another.
+    Renames {
+        /// What had the old name.
+        object: FileHandle,
+        /// What had the new name.
+        replaced: Option<FileHandle>,
+    },
+    /// Attributes will be set.
+    Attributes,
+    /// An append has its place: the file ended here.
+    Appends {
+        /// The file.
+        file: FileHandle,
+        /// Where in the file it begins.
+        offset: u64,
+        /// How many bytes it is.
+        length: u32,
+    },
+}
+
+/// What a request is about to do: it waits for whoever is about to change the same.
+pub struct Plan {
+    /// What the file system says before.
+    pub facts: Facts,
+    /// Names and objects that nobody else may change meanwhile.
+    pub places: Places,
+    /// What is to be synced before it counts as done.
+    pub touched: Touched,
+    /// Whether it must be written down first.
+    pub is_written: bool,
+}
+
+impl Files<'_> {
+    /// Looks at the names a request is about.
+    ///
+    /// # Errors
+    /// What the operation would say of them.
+    pub fn plan(
+        &mut self,
+        by: &Caller,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Plan>, NotDone> {
+        if matches!(operation, Operation::Remove(_) | Operation::Rename(_) | Operation::Open(_)) {
+            self.filer.may_take(by.party.client, self.now)?;
+        }
+        let lookup =
+            |directory: &FileHandle, name: &[u8]| match by.store().lookup(by, directory, name) {
+                Ok(object) => Ok(Some(object)),
+                Err(StoreError::NotFound) => Ok(None),
+                Err(error) => Err(Status::from(error)),
+            };
+        let plan = match operation {
+            Operation::CreateNode(asked) => match lookup(&asked.directory, asked.name)? {
+                Some(_) => return Err(Status::Exist.into()),
+                None => {
+                    let places = [place(&asked.directory, asked.name)];
+                    Plan::new(Facts::NameFree, places, [asked.directory])
+                }
+            },
+            Operation::Link(asked) => match lookup(&asked.directory, asked.name)? {
+                Some(_) => return Err(Status::Exist.into()),
+                None => {
+                    self.touch(by, &asked.source, Touch::Link)?;
+                    let touched = [asked.directory, asked.source];
+                    Plan::new(Facts::NameFree, [place(&asked.directory, asked.name)], touched)
+                }
+            },
+            Operation::Remove(asked) => {
+                let object = lookup(&asked.directory, asked.name)?.ok_or(Status::NoEnt)?;
+                self.touch(by, &object.handle, Touch::Remove)?;
+                let facts = Facts::Victim(object.handle);
+                Plan::new(facts, [place(&asked.directory, asked.name)], [asked.directory])
+            }
+            Operation::Rename(asked) => {
+                let object = lookup(&asked.source, asked.old_name)?.ok_or(Status::NoEnt)?.handle;
+                let replaced = lookup(&asked.target, asked.new_name)?.map(|object| object.handle);
+                self.touch(by, &object, Touch::Rename)?;
+                if let Some(replaced) = &replaced {
+                    self.touch(by, replaced, Touch::Remove)?;
+                }
+                let places =
+                    [place(&asked.source, asked.old_name), place(&asked.target, asked.new_name)];
+                let touched = [asked.source, asked.target];
+                Plan::new(Facts::Renames { object, replaced }, places, touched)
+            }
+            Operation::SetAttributes(asked) => {
+                let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
+                self.touch(by, &asked.file, Touch::SetAttributes { truncate })?;
+                let plan = Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file]);
+                Plan { is_written: !is_asked_anew(asked), ..plan }
+            }
+            Operation::Open(asked) => return self.plan_open(by, asked),
+            _ => return Ok(None),
+        };
+        Ok(Some(plan))
+    }
+
+    /// An OPEN is written down if it makes or truncates a file.
+    fn plan_open(&mut self, by: &Caller, asked: &Open<'_>) -> Result<Option<Plan>, NotDone> {
+        let Claim::Null { path } = &asked.claim else { return Ok(None) };
+        let names: SmallVec<[&[u8]; 8]> = path.iter().collect();
+        let Some((last, way)) = names.split_last() else { return Ok(None) };
+        if !asked.creation.is_any() {
+            return Ok(None);
+        }
+        let walked = self.walk(by, &asked.from, way);
+        if walked.error.is_some() {
+            // Carrying it out will say how far it got.
+            return Ok(None);
+        }
+        match by.store().lookup(by, &walked.handle, last) {
+            Err(StoreError::NotFound) => {
+                let places = [(walked.handle, Box::from(*last))];
+                Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
+            }
+            Ok(object) => {
+                let changes = asked.creation.attributes().map(changes_in).transpose()?;
+                let truncates = changes.is_some_and(|(changes, _)| changes.size == Some(0))
+                    && matches!(asked.creation, Creation::Unchecked { .. })
+                    && object.attributes.kind == ObjectType::Regular;
+                let handle = object.handle;
+                if truncates {
+                    let (access, deny) = (asked.access, asked.deny);
+                    self.touch(by, &handle, Touch::Open { access, deny, truncate: true })?;
+                }
+                let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
+                Ok(truncates.then(plan))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl Plan {
+    fn new<const N: usize, const M: usize>(
+        facts: Facts,
+        places: [Place; N],
+        touched: [FileHandle; M],
+    ) -> Self {
+        let (places, touched) = (places.into_iter().collect(), touched.into_iter().collect());
+        Self { facts, places, touched, is_written: true }
+    }
+}
+
+/// A name in its directory.
+fn place(directory: &FileHandle, name: &[u8]) -> Place {
+    (*directory, name.into())
+}
+
+/// An object, under whatever name.
+fn itself(object: &FileHandle) -> Place {
+    (*object, Box::default())
+}
+
+/// Whether a change of attributes is asked anew after a crash, whatever the file says. Times tell
+/// nothing apart, so that no verdict would ever say that it was done; and it changes nothing but
+/// attributes, which the same request sets to the same values again.
+pub fn is_asked_anew(asked: &SetAttributes) -> bool {
+    let wanted = &asked.attributes;
+    wanted.size.is_none() && (wanted.time_access.is_some() || wanted.time_modify.is_some())
+}

@@ -1,0 +1,224 @@
+//! Taking, testing and ending locks.
+
+use std::borrow::Cow;
+
+use dafs_filer::locks::{
+    ByteRange, Claim, LockAction, LockAnswer, LockAttributes, LockConflict, LockMode, LockRequest,
+    LockTestAnswer, RollbackId, Wait,
+};
+use dafs_filer::{FileKey, Party, Touch};
+use dafs_journal::RecordNumber;
+use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockSpan, Partial, TestLock};
+use dafs_types::{FileHandle, Stability};
+
+use crate::caller::Caller;
+use crate::left::{CommitTask, Ending, GrantTask, Left, Then};
+use crate::outcome::{Ended, NotDone, Now, Outcome};
+use crate::{Files, Notice};
+
+/// What ending locks with all that was changed under them has come to.
+pub enum Aborted {
+    /// All is as it was.
+    Done(Outcome),
+    /// It will be once these are over.
+    RollsBack(Vec<RollbackId>),
+}
+
+impl Files<'_> {
+    /// Takes a lock.
+    pub fn lock(&mut self, by: &Caller, ask: &Lock) -> Result<Now<Outcome>, NotDone> {
+        let mode = mode_of(ask.mode);
+        self.touch(by, &ask.file, Touch::Lock { exclusive: mode == LockMode::Write })?;
+        let claim = match ask.claim {
+            LockClaim::New => Claim::New,
+            LockClaim::Reclaim => Claim::Reclaim,
+            LockClaim::Repair => Claim::Repair,
+        };
+        let wait = match ask.waits && claim == Claim::New {
+            true => Wait::Poll(self.lock_waits.name_of(by.party.fence, ask, mode)),
+            false => Wait::No,
+        };
+        let wanted = LockRequest {
+            file: self.opened.key_of(ask.state, &ask.file),
+            offset: ask.offset,
+            length: ask.length,
+            mode,
+            attributes: LockAttributes { persist: ask.persist, auto_recovery: ask.auto_recovery },
+            claim,
+            wait,
+        };
+        let granted = self.filer.lock(by.party.client, ask.state, &wanted, self.now);
+        let mut after = self.act_on_locks();
+        let is_waiting = matches!(granted, Ok(LockAnswer::Waiting { .. }));
+        if let (Wait::Poll(waiter), false) = (wait, is_waiting) {
+            self.lock_waits.forget(waiter);
+        }
+        let granted = granted?;
+        let fault = granted.fault();
+        match granted {
+            LockAnswer::Granted => {
+                let range = ByteRange::new(ask.offset, ask.length).ok_or(Fault::Invalid)?;
+                let file = self.opened.record(ask.state).map(|record| record.file);
+                if wanted.attributes == LockAttributes::PLAIN {
+                    after = after.max(self.record_locker(by.party.client));
+                }
+                let grant = GrantTask { file, range, mode, after };
+                Ok(match grant.waits(self.under_way) {
+                    true => Now::later(Left::Grant(grant)),
+                    false => Now::done(Ended::Locked, after),
+                })
+            }
+            LockAnswer::Denied(conflict)
+            | LockAnswer::Broken(conflict)
+            | LockAnswer::Waiting { conflict, .. } => {
+                let refused =
+                    Outcome::refused(fault.unwrap_or(Fault::Denied), in_the_way(conflict));
+                // What the request has changed is written down before it is told.
+                Ok(Now::Done(Outcome { after, ..refused }))
+            }
+            LockAnswer::Deadlock(_) => Err(Fault::Deadlock.into()),
+        }
+    }
+
+    /// Whether a lock could be taken, which it is not.
+    pub fn lock_test(&mut self, by: &Caller, ask: &TestLock<'_>) -> Result<(), NotDone> {
+        self.check_use(by, &ask.file)?;
+        let wanted = LockRequest {
+            // A file that nobody has open has no locks.
+            file: self.opened.key(&ask.file).unwrap_or(FileKey(u64::MAX)),
+            offset: ask.offset,
+            length: ask.length,
+            mode: mode_of(ask.mode),
+            attributes: LockAttributes::PLAIN,
+            claim: Claim::New,
+            wait: Wait::No,
+        };
+        match self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)? {
+            LockTestAnswer::Free => Ok(()),
+            LockTestAnswer::Denied(conflict) => {
+                Err(NotDone::partly(Fault::Denied, in_the_way(conflict)))
+            }
+            LockTestAnswer::Broken(conflict) => {
+                Err(NotDone::partly(Fault::LockBroken, in_the_way(conflict)))
+            }
+        }
+    }
+
+    /// Ends locks.
+    pub fn unlock(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
+        if self.keeps_undo_of(&ask.file) {
+            return self.end_undo(by, &ask.file, Ending::Unlock(*ask));
+        }
+        self.unlock_now(by, ask)
+    }
+
+    /// What was changed under auto-recovery locks is final once they end: so it goes to stable
+    /// storage first, or a loss of power could leave part of it.
+    pub fn end_undo(
+        &mut self,
+        by: Party,
+        handle: &FileHandle,
+        ending: Ending,
+    ) -> Result<Now<Outcome>, Fault> {
+        let Some(file) = self.cache.find(handle) else { return self.end_now(by, &ending) };
+        let listener = self.listener(by, file);
+        let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync, listener);
+        let then = Then::Ending(ending);
+        Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
+    }
+
+    /// What was changed is on stable storage.
+    pub fn end_now(&mut self, by: Party, ending: &Ending) -> Result<Now<Outcome>, Fault> {
+        match ending {
+            Ending::Unlock(ask) => self.unlock_now(by, ask),
+            Ending::Close(ask) => self.close_now(by, ask),
+        }
+    }
+
+    fn unlock_now(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
+        let wanted = self.range_request(ask);
+        let unlocked = self.filer.unlock(by.client, ask.state, &wanted, self.now);
+        let after = self.act_on_locks();
+        unlocked?;
+        Ok(Now::done(Ended::Unlocked, after))
+    }
+
+    /// Ends locks and takes back what was changed under them.
+    pub fn abort_lock(&mut self, by: Party, ask: &LockSpan) -> Result<Aborted, Fault> {
+        let wanted = self.range_request(ask);
+        let aborted = self.filer.abort_lock(by.client, ask.state, &wanted);
+        let after = self.act_on_locks();
+        let rollbacks = aborted?;
+        Ok(match rollbacks.is_empty() || self.ledger.is_none() {
+            true => Aborted::Done(Outcome { result: Ok(Ended::Locked), after }),
+            false => Aborted::RollsBack(rollbacks),
+        })
+    }
+
+    /// A range of a file, and nothing more.
+    fn range_request(&self, ask: &LockSpan) -> LockRequest {
+        LockRequest {
+            file: self.opened.key_of(ask.state, &ask.file),
+            offset: ask.offset,
+            length: ask.length,
+            mode: LockMode::Write,
+            attributes: LockAttributes::PLAIN,
+            claim: Claim::New,
+            wait: Wait::No,
+        }
+    }
+
+    /// Does what locks ask for. Answers wait for the record that is returned.
+    pub fn act_on_locks(&mut self) -> RecordNumber {
+        let mut after = RecordNumber(0);
+        while let Some(action) = self.filer.take_lock_action() {
+            match action {
+                LockAction::Ready { waiter, .. } => {
+                    let waiter = self.lock_waits.find(waiter);
+                    self.notices.extend(waiter.map(Notice::LockReady));
+                }
+                LockAction::WaiterBroken { waiter, .. } | LockAction::WaiterGone { waiter } => {
+                    self.lock_waits.forget(waiter);
+                }
+                LockAction::WriteRecord(record) => {
+                    after = after.max(self.write_lock(&record));
+                }
+                LockAction::RemoveRecord(id) => after = after.max(self.remove_lock(id)),
+                LockAction::KeepUndo { file, range } => {
+                    after = after.max(self.keep_undo(file, range));
+                }
+                LockAction::DropUndo { file, range } => {
+                    after = after.max(self.drop_undo(file, range));
+                }
+                LockAction::Rollback { rollback, file, range } => {
+                    if let Some(ledger) = &mut *self.ledger {
+                        ledger.undo.roll_back(rollback, file, range);
+                    }
+                }
+            }
+        }
+        after
+    }
+}
+
+/// What is told of a lock that stands in the way.
+fn in_the_way(conflict: LockConflict) -> Partial<'static> {
+    let conflict = Conflict {
+        client: conflict.client,
+        owner: Cow::Owned(conflict.owner.into()),
+        offset: conflict.range.first(),
+        length: conflict.range.length(),
+        mode: match conflict.mode {
+            LockMode::Read => dafs_ops::LockMode::Read,
+            LockMode::Write => dafs_ops::LockMode::Write,
+        },
+    };
+    Partial::Conflict { conflict }
+}
+
+fn mode_of(mode: dafs_ops::LockMode) -> LockMode {
+    match mode {
+        dafs_ops::LockMode::Read => LockMode::Read,
+        dafs_ops::LockMode::Write => LockMode::Write,
+    }
+}

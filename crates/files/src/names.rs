@@ -1,0 +1,173 @@
+//! Names: looking them up, making, linking, removing and renaming them, and listing directories.
+//!
+//! Invariant: the store checks names and permissions; here only what other clients
+//! hold open has a say.
+
+use dafs_filer::{RemoveDecision, Touch};
+use dafs_ops::Fault;
+use dafs_store::{
+    Created, ExtraChanges, ExtrasWanted, FileVersion, ListEntry, NewNode, Renamed, StoreError,
+};
+use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttributes};
+
+use crate::Files;
+use crate::attributes::add_extras;
+use crate::caller::Caller;
+use crate::outcome::NotDone;
+use crate::settings::changes_in;
+
+/// A name in its directory.
+pub type Named<'n> = (&'n FileHandle, &'n [u8]);
+
+/// What the removal of a name has done.
+pub struct Removed {
+    /// The directory before and after.
+    pub directory: ChangeInfo,
+    /// Of an object that had no other name: the bytes that the system frees once it is closed.
+    pub held: Option<u64>,
+}
+
+impl Files<'_> {
+    /// Makes an object that is no regular file.
+    pub fn create_node(
+        &mut self,
+        by: &Caller,
+        (directory, name): Named<'_>,
+        node: NewNode<'_>,
+        settings: &SetAttributes,
+    ) -> Result<Created, Fault> {
+        let (changes, extras) = changes_in(settings)?;
+        let created = by.store().create_node(by, directory, name, node, &changes)?;
+        self.outfit(by, (directory, name), &created, &extras)?;
+        Ok(created)
+    }
+
+    /// Sets what a new object was to have besides, or takes the object back. True if there
+    /// was anything.
+    pub fn outfit(
+        &self,
+        by: &Caller,
+        (directory, name): Named<'_>,
+        created: &Created,
+        extras: &ExtraChanges,
+    ) -> Result<bool, Fault> {
+        if extras.is_empty() || !created.is_new {
+            return Ok(false);
+        }
+        let handle = created.object.handle;
+        if let Err(error) = by.store().set_extras(by, &handle, extras) {
+            // As if it had never been, if it still has the name; what else could fail here has
+            // nobody to tell.
+            let is_it = &mut |object: &FileHandle| *object == handle;
+            let _ = by.store().remove_if(by, directory, name, is_it);
+            return Err(error.into());
+        }
+        Ok(true)
+    }
+
+    /// Gives an object another name.
+    pub fn link(
+        &mut self,
+        by: &Caller,
+        source: &FileHandle,
+        (directory, name): Named<'_>,
+    ) -> Result<ChangeInfo, NotDone> {
+        self.touch(by, source, Touch::Link)?;
+        let changed = by.store().link(by, source, directory, name)?;
+        self.named_again(source);
+        Ok(changed)
+    }
+
+    /// Takes a name away.
+    pub fn remove(
+        &mut self,
+        by: &Caller,
+        (directory, name): Named<'_>,
+        mode: RemoveMode,
+    ) -> Result<Removed, NotDone> {
+        self.filer.may_take(by.party.client, self.now)?;
+        let mut refused = Ok(());
+        let removed = by.store().remove_if(by, directory, name, &mut |object| {
+            refused = self.may_go(by, object, mode);
+            refused.is_ok()
+        })?;
+        let Some(removed) = removed else {
+            refused?;
+            return Err(Fault::Broken.into());
+        };
+        if removed.was_last {
+            self.forget_object(&removed.handle);
+        }
+        let held = removed.was_last.then_some(removed.held);
+        Ok(Removed { directory: removed.change, held })
+    }
+
+    /// Moves a name; what has the new one loses it.
+    pub fn rename(
+        &mut self,
+        by: &Caller,
+        (source, old): Named<'_>,
+        (target, new): Named<'_>,
+    ) -> Result<Renamed, NotDone> {
+        self.filer.may_take(by.party.client, self.now)?;
+        match by.store().lookup(by, target, new) {
+            Ok(object) => self.may_go(by, &object.handle, RemoveMode::Unchecked)?,
+            Err(StoreError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.pass_name(by, source, old)?;
+        if !self.filer.has_no_delegations() {
+            let object = by.store().lookup(by, source, old)?;
+            self.touch(by, &object.handle, Touch::Rename)?;
+        }
+        let renamed = by.store().rename(by, source, old, target, new)?;
+        if let Some(replaced) = &renamed.replaced {
+            self.forget_object(replaced);
+        }
+        Ok(renamed)
+    }
+
+    /// Whether nobody stands in the way of an object's name being removed.
+    fn may_go(
+        &mut self,
+        by: &Caller,
+        object: &FileHandle,
+        mode: RemoveMode,
+    ) -> Result<(), NotDone> {
+        self.pass_file(by, object)?;
+        self.may_remove(object, mode)?;
+        self.touch(by, object, Touch::Remove)
+    }
+
+    /// Whether those who have the object open let its name go.
+    fn may_remove(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Fault> {
+        let Some(key) = self.opened.key(handle) else { return Ok(()) };
+        match self.filer.remove_check(key, mode)? {
+            RemoveDecision::Now | RemoveDecision::KeepDataUntilLastClose => Ok(()),
+        }
+    }
+
+    /// The attributes of an entry of a listing, as far as they are wanted.
+    pub fn attributes_of_entry(
+        &mut self,
+        by: &Caller,
+        entry: &ListEntry,
+        extras: ExtrasWanted,
+    ) -> FileAttributes {
+        let Some(object) = &entry.object else {
+            let file_id = Some(entry.file_id);
+            return FileAttributes { file_id, ..FileAttributes::default() };
+        };
+        let mut attributes = object.attributes;
+        if let Some(file) = self.cache.find(&object.handle) {
+            self.cache.revalidate(file, FileVersion::from(&attributes));
+            self.cache.overlay(file, &mut attributes);
+        }
+        let mut full = attributes.to_file_attributes(object.handle);
+        if extras.is_any() {
+            let found = by.store().extras(by, &object.handle, extras);
+            add_extras(&mut full, found.unwrap_or_default());
+        }
+        full
+    }
+}

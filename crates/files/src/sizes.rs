@@ -1,0 +1,59 @@
+//! Sizes and times on their way: changes of attributes that wait for data.
+//!
+//! Invariant: a size is set when no job or transfer of the file is under way that would undo it;
+//! times are set when the data is in the file whose way there would set them, too.
+
+use dafs_filer::Party;
+use dafs_ops::AttributeSet;
+use dafs_store::StoreError;
+
+use crate::Files;
+use crate::attributes::{BEHIND_DATA, SIZE, all_set, set_in_part};
+use crate::left::{SizeReply, SizeTask, TimesTask};
+use crate::outcome::{Now, Outcome};
+
+impl Files<'_> {
+    /// The data is in the file, or is lost: who asks about the data hears of that. The times
+    /// follow.
+    pub fn finish_times(&mut self, by: Option<Party>, task: &TimesTask) -> Outcome {
+        let who = &task.who;
+        let done = match self.is_barred(by, task.file) {
+            true => Err(StoreError::Access),
+            false => {
+                let altered = who.store().set_attributes(who, &task.handle, &task.times);
+                self.note_set(&task.handle, altered)
+            }
+        };
+        if task.borrowed {
+            self.cache.close(task.file);
+        }
+        match done {
+            Ok(()) => all_set(task.set),
+            Err(error) => set_in_part(error, task.set.without(BEHIND_DATA)),
+        }
+    }
+
+    /// The size is set, or could not be; what else was asked for follows. The client may be gone by
+    /// now.
+    pub fn finish_size(
+        &mut self,
+        by: Option<Party>,
+        task: &SizeTask,
+        result: Result<(), StoreError>,
+    ) -> Now<Outcome> {
+        let outcome = match (&task.reply, result) {
+            (SizeReply::Open(opened), result) => self.finish_open(by, opened, result),
+            (SizeReply::SetAttributes, Err(error)) => set_in_part(error, AttributeSet::NONE),
+            (SizeReply::SetAttributes, Ok(())) => match self.set_rest(task) {
+                Ok(None) => all_set(task.set),
+                // It has the file.
+                Ok(Some(left)) => return Now::later(left),
+                Err(error) => set_in_part(error, SIZE),
+            },
+        };
+        if task.borrowed {
+            self.cache.close(task.file);
+        }
+        Now::Done(outcome)
+    }
+}

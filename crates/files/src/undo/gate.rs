@@ -1,0 +1,336 @@
+//! The gate before changes: what they would overwrite is saved first.
+//!
+//! Invariant: the gate is open for a range only when all that undo is kept of in it is durable,
+//! or lies behind the end the file had.
+
+use std::ops::Range;
+
+use dafs_filer::FileKey;
+use dafs_filer::locks::ByteRange;
+use dafs_journal::{RecordNumber, UndoError, UndoId};
+use dafs_store::cache::{CachedFile, Pieces};
+use dafs_types::{CacheHint, Entropy, FileHandle, Status};
+
+use super::seen::UndoSeen;
+use super::{Blob, Extent, UndoGate, UndoTask, UndoTaskDone, offsets};
+use crate::ledger::{Ledger, StateRecord};
+use crate::needs::Need;
+use crate::reading::{Found, Look, Reading};
+use crate::under_way::TaskId;
+use crate::{FileJob, Files, Notice};
+
+impl Files<'_> {
+    /// From now on what is overwritten in a range is saved first.
+    pub fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
+        let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
+        let id = ledger.undo.keep(key, handle, &file, range);
+        ledger.append(&StateRecord::UndoKept { id, handle, range })
+    }
+
+    /// What was changed in a range is final.
+    pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
+        let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
+        let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
+        let after = ledger.append(&StateRecord::UndoDropped { handle, range });
+        let woken = ledger.undo.drop_range(key, range, after);
+        self.notices.extend(woken.into_iter().map(Notice::Resume));
+        after
+    }
+
+    /// Whether undo is kept of anything in a file.
+    pub fn keeps_undo_of(&self, handle: &FileHandle) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
+    }
+
+    /// What is kept undo of now.
+    #[inline]
+    pub fn undo_seen(&self) -> UndoSeen {
+        undo_seen(self.ledger)
+    }
+
+    // ---- the gate --------------------------------------------------------------------
+
+    /// Whether a task may change a range of a file; if not, what it waits for.
+    #[inline]
+    pub fn undo_gate(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        reach: (u64, u64),
+        seen: UndoSeen,
+    ) -> UndoGate {
+        match keeps_undo(self.ledger) {
+            true => self.pass_undo(task, file, reach, seen),
+            false => UndoGate::Open,
+        }
+    }
+
+    #[cold]
+    fn pass_undo(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        (offset, length): (u64, u64),
+        seen: UndoSeen,
+    ) -> UndoGate {
+        let Some(range) = ByteRange::new(offset, length) else { return UndoGate::Open };
+        let handle = self.cache.handle(file);
+        let Some(ledger) = &*self.ledger else { return UndoGate::Open };
+        let undo = &ledger.undo;
+        let found = undo.files.values().find(|file| file.handle == handle);
+        let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
+        // A change that was let in before the lock was taken is not its owner's to take back.
+        for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent.id)) {
+            let Some(part) = kept.intersection(range) else { continue };
+            let gate = self.pass_extent(task, file, (id, offsets(kept)), offsets(part));
+            if !matches!(gate, UndoGate::Open) {
+                return gate;
+            }
+        }
+        UndoGate::Open
+    }
+
+    fn pass_extent(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        (id, extent): (UndoId, Range<u64>),
+        range: Range<u64>,
+    ) -> UndoGate {
+        if let Some(gate) = self.open_undo(task, file, id) {
+            return gate;
+        }
+        while let Some(gap) = self.gap_in(id, &range) {
+            let to_copy = self.clone_first(file, id, &extent, gap);
+            if let Some(error) = self.kept(id).and_then(|kept| kept.lost.take()) {
+                return UndoGate::Refused(error.into());
+            }
+            let Some(gap) = to_copy else { return self.wait_for_undo(task, id) };
+            let length = u32::try_from(gap.end - gap.start).unwrap_or(u32::MAX).min(PIECE_BYTES);
+            let octets = match self.octets_now(file, gap.start, length) {
+                Ok(octets) => octets,
+                Err(need) => return UndoGate::Needs(need),
+            };
+            match self.save_undo(id, gap.start, &octets) {
+                Ok(()) => {}
+                Err(UndoError::Wait) => return self.wait_for_undo(task, id),
+                Err(error) => return refused(&error),
+            }
+        }
+        let Some(kept) = self.kept(id) else { return UndoGate::Open };
+        let is_fresh = |fresh: &Range<u64>| fresh.start < range.end && range.start < fresh.end;
+        if kept.fresh.iter().any(|(_, fresh)| is_fresh(fresh)) {
+            return self.wait_for_undo(task, id);
+        }
+        kept.note_change(range);
+        UndoGate::Open
+    }
+
+    pub(super) fn kept(&mut self, id: UndoId) -> Option<&mut super::Kept> {
+        self.ledger.as_mut()?.undo.data.get_mut(&id)
+    }
+
+    /// Has undo data opened. `None` if it is.
+    fn open_undo(&mut self, task: TaskId, file: CachedFile, id: UndoId) -> Option<UndoGate> {
+        let size = self.cache.size(file);
+        let ledger = self.ledger.as_mut()?;
+        let kept = ledger.undo.data.get_mut(&id)?;
+        let (shelf, config) = (ledger.undo.shelf.clone(), ledger.undo.config.clone());
+        let job = match kept.blob {
+            Blob::Open(_) => return None,
+            Blob::Failed => return Some(UndoGate::Refused(Status::Io)),
+            Blob::Busy => None,
+            Blob::Unborn => {
+                let stream = ledger.undo.seeds.next_u64();
+                Some(UndoTask::Create { shelf, id, config, stream, size })
+            }
+            Blob::Resting => Some(UndoTask::Resume { shelf, id, config }),
+        };
+        kept.waiters.push(task);
+        if let Some(job) = job {
+            kept.blob = Blob::Busy;
+            self.submit(FileJob::Undo(job));
+        }
+        Some(UndoGate::Shut)
+    }
+
+    /// The first stretch of a range that is not saved.
+    fn gap_in(&mut self, id: UndoId, range: &Range<u64>) -> Option<Range<u64>> {
+        let forgets = self.ledger.as_ref().is_some_and(|ledger| ledger.undo.forgets_block);
+        let ledger = self.ledger.as_mut()?;
+        let Blob::Open(log) = &ledger.undo.data.get(&id)?.blob else { return None };
+        let mut gaps = log.missing(range.clone());
+        if !forgets {
+            return gaps.next();
+        }
+        let forgotten = &mut ledger.undo.forgotten;
+        if forgotten.is_none() {
+            *forgotten = gaps.next().map(|gap| (id, gap));
+        }
+        let is_forgotten = |gap: &Range<u64>| {
+            forgotten.as_ref().is_some_and(|(of, what)| *of == id && what.contains(&gap.start))
+        };
+        gaps.find(|gap| !is_forgotten(gap))
+    }
+
+    /// What a file holds at a place now. Zeros where it ends before.
+    fn octets_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Need> {
+        let mut octets: Vec<u8> = Vec::with_capacity(length as usize);
+        let (hint, borrowed) = (CacheHint::default(), false);
+        let mut reading = Reading { file, offset, length, done: 0, hint, borrowed };
+        while reading.left() > 0 {
+            let (mut pieces, mut ahead) = (Pieces::new(), Vec::new());
+            let found = self.look(&reading, &mut pieces, &mut ahead);
+            ahead.into_iter().for_each(|job| self.submit(FileJob::Fill(job)));
+            match found {
+                Look::Hit(Found { length: 0, is_end: true }) => {
+                    octets.resize(length as usize, 0);
+                    return Ok(octets);
+                }
+                Look::Hit(found) => {
+                    reading.done += found.length;
+                    for piece in pieces {
+                        let from = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+                        octets.extend(self.cache.arena().to_vec(from, piece.length as usize));
+                        self.cache.unpin(piece.pin);
+                    }
+                }
+                Look::Needs(need) => return Err(need),
+            }
+        }
+        Ok(octets)
+    }
+
+    fn save_undo(&mut self, id: UndoId, offset: u64, octets: &[u8]) -> Result<(), UndoError> {
+        let Some(kept) = self.kept(id) else { return Ok(()) };
+        let Blob::Open(log) = &mut kept.blob else { return Ok(()) };
+        let number = log.save(offset, octets)?;
+        kept.fresh.push_back((number, offset..offset + octets.len() as u64));
+        Ok(())
+    }
+
+    /// The task waits until more of undo data is durable.
+    fn wait_for_undo(&mut self, task: TaskId, id: UndoId) -> UndoGate {
+        if let Some(kept) = self.kept(id) {
+            kept.waiters.push(task);
+        }
+        self.push_undo_data(id);
+        UndoGate::Shut
+    }
+
+    /// Has what was saved made durable, unless a group is under way.
+    pub(super) fn push_undo_data(&mut self, id: UndoId) {
+        let job = match self.kept(id).map(|kept| &mut kept.blob) {
+            Some(Blob::Open(log)) => log.take_job(),
+            _ => None,
+        };
+        if let Some(job) = job {
+            self.submit(FileJob::Undo(UndoTask::Save { id, job }));
+        }
+    }
+
+    // ---- what comes back -------------------------------------------------------------
+
+    /// Something about undo data was done.
+    pub fn on_undo_done(&mut self, done: UndoTaskDone) {
+        match done {
+            UndoTaskDone::Opened { id, result } => self.on_undo_opened(id, result),
+            UndoTaskDone::Saved { id, done } => self.on_undo_saved(id, done),
+            UndoTaskDone::Read { rollback, result } => self.on_undo_read(rollback, result),
+            UndoTaskDone::Cloned { id, result } => self.on_undo_cloned(id, result),
+            UndoTaskDone::Removed { id, result } => {
+                if let Err(error) = result {
+                    tracing::warn!(?id, %error, "undo data of no lock stays until the next start");
+                }
+            }
+        }
+    }
+
+    fn on_undo_opened(
+        &mut self,
+        id: UndoId,
+        result: Result<Box<dafs_journal::UndoLog>, UndoError>,
+    ) {
+        let Some(kept) = self.kept(id) else {
+            // Its lock ended meanwhile.
+            if let Some(ledger) = &mut *self.ledger {
+                let last = ledger.last();
+                ledger.undo.doomed.push_back((last, id));
+            }
+            return;
+        };
+        kept.blob = match result {
+            Ok(log) => Blob::Open(log),
+            Err(error) => {
+                tracing::error!(?id, %error, "undo data cannot be kept; changes are refused");
+                Blob::Failed
+            }
+        };
+        self.wake_undo(id);
+    }
+
+    fn on_undo_saved(&mut self, id: UndoId, done: dafs_journal::undo::UndoDone) {
+        let Some(kept) = self.kept(id) else { return };
+        let Blob::Open(log) = &mut kept.blob else { return };
+        match log.on_done(done) {
+            Ok(durable) => {
+                while kept.fresh.front().is_some_and(|(number, _)| *number <= durable) {
+                    kept.fresh.pop_front();
+                }
+            }
+            Err(error) => {
+                tracing::error!(?id, %error, "undo data cannot be kept; changes are refused");
+                kept.blob = Blob::Failed;
+            }
+        }
+        self.push_undo_data(id);
+        self.wake_undo(id);
+    }
+
+    pub(super) fn wake_undo(&mut self, id: UndoId) {
+        let waiters = self.kept(id).map(|kept| std::mem::take(&mut kept.waiters));
+        let waiters = waiters.unwrap_or_default().into_iter();
+        self.notices.extend(waiters.map(Notice::Resume));
+    }
+
+    /// Records are durable up to this one: undo data of locks that have ended may go.
+    pub fn remove_undo(&mut self, durable: RecordNumber) {
+        while let Some(ledger) = &mut *self.ledger
+            && let Some(id) = ledger.undo.next_doomed(durable)
+        {
+            let shelf = ledger.undo.shelf.clone();
+            self.submit(FileJob::Undo(UndoTask::Remove { shelf, id }));
+        }
+    }
+}
+
+/// Whether there is anything to keep undo of.
+#[inline]
+pub fn keeps_undo(ledger: &Option<Ledger>) -> bool {
+    ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
+}
+
+/// What is kept undo of now.
+#[inline]
+pub fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
+    UndoSeen(ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
+}
+
+fn refused(error: &UndoError) -> UndoGate {
+    tracing::warn!(%error, "a change under an auto-recovery lock is refused");
+    UndoGate::Refused(match error {
+        UndoError::Full { .. } | UndoError::TooScattered { .. } => Status::NoSpc,
+        UndoError::Shelf { .. }
+        | UndoError::Poisoned { .. }
+        | UndoError::Wait
+        | UndoError::TooLong { .. }
+        | UndoError::Unfinished { .. }
+        | UndoError::Corrupt { .. }
+        | UndoError::Version { .. }
+        | UndoError::Config { .. } => Status::Io,
+    })
+}
+
+/// Octets saved at once: with what frames them they fit what waits for one group.
+const PIECE_BYTES: u32 = 1 << 20;

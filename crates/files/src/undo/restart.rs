@@ -1,0 +1,96 @@
+//! Undo data that the last server has left.
+//!
+//! Invariant: of what is on the shelf, just what some lock on record covers is kept; the rest
+//! belongs to locks that have ended, and is removed before the first request.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dafs_filer::FileKey;
+use dafs_filer::locks::{LockRecord, RecordPhase};
+use dafs_journal::{Shelf, ShelfError, UndoConfig, UndoError, UndoId, UndoLog};
+use dafs_store::{File, Store};
+use dafs_types::FileHandle;
+
+use super::{Blob, Extent, Kept, Undo, without};
+
+/// A lock on record, with its file.
+pub struct RecordedLock {
+    /// The file's handle.
+    pub handle: FileHandle,
+    /// The file, open.
+    pub file: Arc<dyn File>,
+    /// What is on record of it.
+    pub record: LockRecord,
+}
+
+impl Undo {
+    /// Takes over what the journal names. Blocks.
+    ///
+    /// # Errors
+    /// Undo data of a lock that is damaged or cannot be read: its file would be left half
+    /// changed for good.
+    pub fn restore(
+        shelf: &Arc<dyn Shelf>,
+        config: &UndoConfig,
+        store: &Arc<dyn Store>,
+        named: &[(FileHandle, Extent)],
+        locks: &[RecordedLock],
+    ) -> Result<Self, UndoError> {
+        let mut undo = Self::new(shelf.clone(), config.clone(), store.clone());
+        for lock in locks.iter().filter(|lock| may_be_rolled_back(&lock.record)) {
+            for (_, extent) in named.iter().filter(|(handle, _)| *handle == lock.handle) {
+                undo.take_over(lock, *extent);
+            }
+        }
+        let listed: BTreeSet<UndoId> = UndoLog::list(&**shelf)?.into_iter().collect();
+        let used: BTreeSet<UndoId> = undo.extents().map(|(_, extent)| extent.id).collect();
+        for &id in &used {
+            let blob = if listed.contains(&id) { look_at(&**shelf, id)? } else { Blob::Unborn };
+            undo.data.insert(id, Kept::new(blob));
+        }
+        for &id in listed.difference(&used) {
+            UndoLog::remove(&**shelf, id)?;
+        }
+        shelf.sync_names()?;
+        let known = named.iter().map(|(_, extent)| extent.id).chain(listed);
+        undo.next = known.map(|id| id.0 + 1).max().unwrap_or(1);
+        Ok(undo)
+    }
+
+    /// What of an extent a lock covers. Records of one owner may overlap after a crash.
+    fn take_over(&mut self, lock: &RecordedLock, extent: Extent) {
+        let Some(range) = extent.range.intersection(lock.record.range) else { return };
+        let key = FileKey(lock.file.key().0);
+        let known = self.files.get(&key).map_or_else(Vec::new, |file| file.extents.clone());
+        let mut fresh = vec![Extent { range, id: extent.id }];
+        for Extent { range, .. } in known {
+            fresh = without(&fresh, range);
+        }
+        for extent in fresh {
+            self.enter(key, lock.handle, &lock.file, extent);
+        }
+    }
+}
+
+fn may_be_rolled_back(record: &LockRecord) -> bool {
+    let is_unrolled = match record.phase {
+        RecordPhase::Held | RecordPhase::Revoked | RecordPhase::BrokenUnrolled => true,
+        RecordPhase::Broken => false,
+    };
+    record.attributes.auto_recovery && is_unrolled
+}
+
+fn look_at(shelf: &dyn Shelf, id: UndoId) -> Result<Blob, UndoError> {
+    match UndoLog::open(shelf, id) {
+        Ok(_) => Ok(Blob::Resting),
+        // Nothing was changed before it was finished.
+        Err(
+            UndoError::Unfinished { .. } | UndoError::Shelf { source: ShelfError::NotFound { .. } },
+        ) => {
+            UndoLog::remove(shelf, id)?;
+            Ok(Blob::Unborn)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,348 @@
+//! The way of a rollback: begun, put back, fitted, synced.
+
+use dafs_filer::locks::{LockMode, RollbackId};
+use dafs_journal::UndoError;
+use dafs_store::StoreError;
+use dafs_store::cache::{CachedFile, Listener, Prepared, Progress, SizeStep, Spans};
+use dafs_types::{Credentials, ShareAccess, Stability};
+
+use super::super::batch::{Batch, Changed, Source};
+use super::super::{Blob, Extent, UndoTask, offsets};
+use super::{PUT_BYTES_MAX, Putting, RETRY_PERIOD, Rollback, Stage, Turn};
+use crate::writing::copy_in;
+use crate::{FileJob, Files, Notice};
+
+impl Files<'_> {
+    /// Goes on with every rollback, and with what is being cloned, as far as it goes now. True if
+    /// one waits for room in the cache.
+    #[cold]
+    pub fn push_undo(&mut self) -> bool {
+        self.push_clones();
+        self.push_rollbacks()
+    }
+
+    fn push_rollbacks(&mut self) -> bool {
+        let Some(ledger) = &mut *self.ledger else { return false };
+        let mut under_way = std::mem::take(&mut ledger.undo.rollbacks);
+        let mut wants_room = false;
+        for rollback in &mut under_way {
+            wants_room |= self.push_rollback(rollback);
+        }
+        let Some(ledger) = &mut *self.ledger else { return false };
+        // Others may have begun meanwhile.
+        under_way.append(&mut ledger.undo.rollbacks);
+        under_way.retain(|rollback| !matches!(rollback.stage, Stage::Over));
+        ledger.undo.rollbacks = under_way;
+        wants_room
+    }
+
+    /// Goes on with one. True if it waits for room.
+    fn push_rollback(&mut self, rollback: &mut Rollback) -> bool {
+        loop {
+            let turn = match &mut rollback.stage {
+                Stage::Quiet => self.begin_rollback(rollback),
+                Stage::Writing(_) => self.write_range(rollback),
+                Stage::Next => self.read_next_extent(rollback),
+                Stage::Reading | Stage::Over => return false,
+                Stage::Putting(_) => self.put_back(rollback),
+                Stage::Fitting { .. } => self.fit(rollback),
+                Stage::Syncing(_) => self.sync_rollback(rollback),
+                Stage::Again(at) if *at <= self.now => {
+                    rollback.stage = Stage::Quiet;
+                    Turn::On
+                }
+                Stage::Again(_) => Turn::Wait,
+            };
+            match turn {
+                Turn::On => {}
+                Turn::Wait => return false,
+                Turn::WaitForRoom => return true,
+                Turn::Failed(error) => {
+                    let (id, again) = (rollback.id, RETRY_PERIOD);
+                    tracing::error!(
+                        ?id, %error,
+                        "what was changed under a lock cannot be taken back; the range stays \
+                         locked, and it is tried again in {again:?}"
+                    );
+                    self.release_rolled_back(rollback);
+                    rollback.stage = Stage::Again(self.now.after(again));
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing that was let in before is under way, then takes hold of the file.
+    fn begin_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+        let Some(ledger) = &*self.ledger else { return Turn::Wait };
+        let Some(undone) = ledger.undo.files.get(&rollback.key) else {
+            return self.finish_rollback(rollback);
+        };
+        let handle = undone.handle;
+        let extents = ledger.undo.extents_in(undone, rollback.range);
+        let is_cloning = |extent: &Extent| ledger.undo.clones.is_cloning(extent.id);
+        if extents.iter().any(is_cloning) {
+            return Turn::Wait;
+        }
+        let is_busy = |extent: &Extent| match ledger.undo.data.get(&extent.id).map(|k| &k.blob) {
+            Some(Blob::Open(log)) => log.durable() < log.last_saved(),
+            Some(Blob::Busy) => true,
+            Some(Blob::Unborn | Blob::Resting | Blob::Failed) | None => false,
+        };
+        let busy: Vec<_> = extents.iter().filter(|extent| is_busy(extent)).copied().collect();
+        if !busy.is_empty() {
+            // Whoever saved it may have failed before it came to that.
+            for extent in busy {
+                self.push_undo_data(extent.id);
+            }
+            return Turn::Wait;
+        }
+        // The cache may know a file that nobody has open any more, and cannot reach it.
+        let is_open = self.opened.file(&handle).is_some();
+        let file = match self.cache.find(&handle).filter(|_| is_open) {
+            Some(file) => {
+                self.cache.hold(file);
+                file
+            }
+            None => match self.open_for_rollback(&handle) {
+                Ok(file) => file,
+                Err(StoreError::Stale | StoreError::NotFound) => {
+                    return self.finish_rollback(rollback);
+                }
+                Err(error) => return Turn::Failed(error.to_string()),
+            },
+        };
+        if self.under_way.has_conflicting(file, rollback.range, LockMode::Read) {
+            self.cache.close(file);
+            return Turn::Wait;
+        }
+        rollback.file = Some(file);
+        let is_known = extents.iter().all(|extent| self.knows_changes(extent));
+        rollback.left = extents;
+        rollback.stage = Stage::Next;
+        if !is_known {
+            let range = offsets(rollback.range);
+            let length = range.end - range.start;
+            let (stability, listener) = (Stability::Unstable, Listener::Nobody);
+            let ticket = self.cache.commit_begin(file, range.start, length, stability, listener);
+            rollback.stage = Stage::Writing(ticket);
+        }
+        Turn::On
+    }
+
+    /// Whether it is known what of an extent was changed.
+    fn knows_changes(&mut self, extent: &Extent) -> bool {
+        self.kept(extent.id).is_none_or(|kept| kept.changed.is_some())
+    }
+
+    /// Brings to the file what changes have left in the cache.
+    fn write_range(&mut self, rollback: &mut Rollback) -> Turn {
+        let Stage::Writing(ticket) = &mut rollback.stage else { return Turn::Wait };
+        match self.push_commit(ticket) {
+            None => Turn::Wait,
+            Some(Ok(())) => {
+                rollback.stage = Stage::Next;
+                Turn::On
+            }
+            Some(Err(error)) => Turn::Failed(error.to_string()),
+        }
+    }
+
+    fn open_for_rollback(
+        &mut self,
+        handle: &dafs_types::FileHandle,
+    ) -> Result<CachedFile, StoreError> {
+        let access = ShareAccess::Both;
+        let Some(ledger) = &*self.ledger else { return Err(StoreError::Stale) };
+        let file = ledger.undo.store.open(&Credentials::superuser(), handle, access)?;
+        let version = file.version()?;
+        self.cache.open(file, version)
+    }
+
+    fn read_next_extent(&mut self, rollback: &mut Rollback) -> Turn {
+        let Some(file) = rollback.file else { return Turn::Wait };
+        let Some(Extent { id, .. }) = rollback.left.last().copied() else {
+            let (stability, listener) = (Stability::FileSync, Listener::Nobody);
+            let ticket = self.cache.commit_begin(file, 0, 0, stability, listener);
+            rollback.stage = Stage::Syncing(ticket);
+            return Turn::On;
+        };
+        match self.source_of(rollback, id) {
+            Some(source) => self.read_undo(rollback, Box::new(source)),
+            None => {
+                rollback.left.pop();
+                Turn::On
+            }
+        }
+    }
+
+    /// What is to be read of undo data; `None` if nothing can be saved there.
+    fn source_of(&self, rollback: &Rollback, id: dafs_journal::UndoId) -> Option<Source> {
+        let undo = &self.ledger.as_ref()?.undo;
+        let kept = undo.data.get(&id).filter(|kept| kept.blob.may_hold_pieces())?;
+        let changed = match &kept.changed {
+            Some(changed) => Changed::Within(changed.clone()),
+            None => Changed::Unknown(undo.files.get(&rollback.key)?.open.clone()),
+        };
+        Some(Source::new(undo.shelf.clone(), id, offsets(rollback.range), changed))
+    }
+
+    fn read_undo(&mut self, rollback: &mut Rollback, source: Box<Source>) -> Turn {
+        let rollback_id = rollback.id;
+        rollback.stage = Stage::Reading;
+        self.submit(FileJob::Undo(UndoTask::Read { rollback: rollback_id, source }));
+        Turn::Wait
+    }
+
+    /// Some of what a file held has been read.
+    pub(in crate::undo) fn on_undo_read(
+        &mut self,
+        id: RollbackId,
+        result: Result<Option<Batch>, UndoError>,
+    ) {
+        let Some(ledger) = &mut *self.ledger else { return };
+        let mut under_way = ledger.undo.rollbacks.iter_mut();
+        let Some(rollback) = under_way.find(|rollback| rollback.id == id) else { return };
+        match result {
+            Ok(Some(Batch { pieces, more, size })) => {
+                let putting = Putting { pieces: pieces.into(), done: 0, more, size };
+                rollback.stage = Stage::Putting(putting);
+            }
+            Ok(None) => {
+                rollback.left.pop();
+                rollback.stage = Stage::Next;
+            }
+            Err(error) => {
+                tracing::error!(?id, %error, "undo data cannot be read; it is tried again");
+                rollback.stage = Stage::Again(self.now.after(RETRY_PERIOD));
+                let file = rollback.file.take();
+                if let Some(file) = file {
+                    self.cache.close(file);
+                }
+            }
+        }
+    }
+
+    /// Puts pieces back, as far as there is room.
+    fn put_back(&mut self, rollback: &mut Rollback) -> Turn {
+        let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
+            return Turn::Wait;
+        };
+        let (Stage::Putting(putting), Some(extent)) = (stage, left.last().copied()) else {
+            return Turn::Wait;
+        };
+        let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
+        while let Some((offset, octets)) = putting.pieces.front() {
+            // Pieces of others' parts of the undo data are not for us to put back.
+            let from = part.start.saturating_sub(*offset).min(octets.len() as u64) as usize;
+            let to = part.end.saturating_sub(*offset).min(octets.len() as u64) as usize;
+            let at = from.max(putting.done);
+            if at >= to {
+                putting.pieces.pop_front();
+                putting.done = 0;
+                continue;
+            }
+            match self.put_octets(*file, offset + at as u64, &octets[at..to]) {
+                Ok(put) => putting.done = at + put,
+                Err(turn) => return turn,
+            }
+        }
+        let (more, size) = (putting.more.take(), putting.size);
+        match more {
+            Some(more) => self.read_undo(rollback, more),
+            None => {
+                rollback.stage = Stage::Fitting { size, clear_from: size };
+                Turn::On
+            }
+        }
+    }
+
+    /// Writes octets as far as there is room at once: how many.
+    fn put_octets(&mut self, file: CachedFile, at: u64, octets: &[u8]) -> Result<usize, Turn> {
+        let length = u32::try_from(octets.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        match self.cache.prepare_write_anyhow(file, at, length, &mut spans, &mut jobs) {
+            Prepared::Ready(token) => {
+                let put = token.length() as usize;
+                copy_in(self.cache.arena(), &octets[..put], &spans);
+                let progress = self.filled(token, true);
+                self.notices.push_back(Notice::Moved(progress));
+                Ok(put)
+            }
+            Prepared::Fill => {
+                jobs.into_iter().for_each(|job| self.submit(FileJob::Fill(job)));
+                Err(Turn::Wait)
+            }
+            Prepared::Wait => Err(Turn::Wait),
+            Prepared::Pressure => Err(Turn::WaitForRoom),
+            Prepared::Lost(error) | Prepared::Failed(error) => Err(Turn::Failed(error.to_string())),
+        }
+    }
+
+    /// Gives the file its end back, as far as that lies in the range.
+    fn fit(&mut self, rollback: &mut Rollback) -> Turn {
+        let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
+            return Turn::Wait;
+        };
+        let (Stage::Fitting { size, clear_from }, Some(extent)) = (stage, left.last()) else {
+            return Turn::Wait;
+        };
+        let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
+        let (before, now) = (*size, self.cache.size(*file));
+        let is_longer = now > before && now > part.start;
+        if is_longer && now <= part.end {
+            match self.cache.set_size(*file, before.max(part.start)) {
+                SizeStep::Wait => return Turn::Wait,
+                SizeStep::Job(job) => {
+                    // It touches metadata only.
+                    let progress = self.cache.on_sized(job.run());
+                    self.notices.push_back(Notice::Moved(Progress { error: None, ..progress }));
+                    if let Some(error) = progress.error {
+                        return Turn::Failed(error.to_string());
+                    }
+                }
+            }
+        } else if is_longer {
+            let at = (*clear_from).max(part.start);
+            if at < part.end {
+                let length = (part.end - at).min(u64::from(PUT_BYTES_MAX)) as usize;
+                return match self.put_octets(*file, at, &vec![0; length]) {
+                    Ok(put) => {
+                        *clear_from = at + put as u64;
+                        Turn::On
+                    }
+                    Err(turn) => turn,
+                };
+            }
+        }
+        rollback.left.pop();
+        rollback.stage = Stage::Next;
+        Turn::On
+    }
+
+    fn sync_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+        let Stage::Syncing(ticket) = &mut rollback.stage else { return Turn::Wait };
+        match self.push_commit(ticket) {
+            None => Turn::Wait,
+            Some(Ok(())) => self.finish_rollback(rollback),
+            Some(Err(error)) => Turn::Failed(error.to_string()),
+        }
+    }
+
+    fn release_rolled_back(&mut self, rollback: &mut Rollback) {
+        if let Some(file) = rollback.file.take() {
+            self.cache.close(file);
+        }
+    }
+
+    /// The file holds what it held, for good.
+    fn finish_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+        self.release_rolled_back(rollback);
+        rollback.stage = Stage::Over;
+        tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
+        self.filer.rollback_done(rollback.id, self.now);
+        let after = self.act_on_locks();
+        self.notices.push_back(Notice::RolledBack { id: rollback.id, after });
+        Turn::Wait
+    }
+}
