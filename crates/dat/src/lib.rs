@@ -21,6 +21,7 @@
 //! devices), [`sim`] (deterministic).
 
 mod address;
+mod beside;
 mod connection;
 mod disposal;
 #[doc(hidden)]
@@ -43,6 +44,7 @@ pub mod verbs;
 
 pub(crate) use address::Holder;
 pub use address::{Address, AddressError, Peer, PeerProcess};
+pub use beside::Beside;
 pub use dafs_iwarp::ReadyToReceiveSet;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};

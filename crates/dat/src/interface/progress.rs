@@ -11,7 +11,7 @@ use rustix::thread::sched_yield;
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
-use crate::{BreakReason, Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
+use crate::{Beside, BreakReason, Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
 
 impl<E> Interface<E> {
     /// Makes all posted work visible to the peers.
@@ -41,33 +41,50 @@ impl<E> Interface<E> {
     /// is, or the time is over. Returns the number queued.
     /// A [`Waker`] ends it early.
     pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
-        let count = self.wait_for(threshold, timeout);
+        self.wait_beside(&mut (), threshold, timeout)
+    }
+
+    /// As [`Interface::wait`], for a thread that waits for something else as well, which ends the
+    /// wait too.
+    pub fn wait_beside<B: Beside>(
+        &mut self,
+        beside: &mut B,
+        threshold: usize,
+        timeout: Option<Duration>,
+    ) -> usize {
+        let count = self.wait_for(beside, threshold, timeout);
         self.waker.take();
         count
     }
 
-    pub(super) fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+    fn wait_for<B: Beside>(
+        &mut self,
+        beside: &mut B,
+        threshold: usize,
+        timeout: Option<Duration>,
+    ) -> usize {
         self.has_slept = false;
         let mut is_patient = std::mem::take(&mut self.is_patient);
         self.is_eager &= !is_patient;
         self.flush();
         if let Some(network) = self.config.sim.clone() {
-            return self.wait_sim(&network, threshold, timeout);
+            return self.wait_sim(&network, beside, threshold, timeout);
         }
         self.poll_hot();
-        if self.satisfied(threshold) || !is_patient && self.spin_unclocked(threshold) {
+        if self.is_over(beside, threshold) || !is_patient && self.spin_unclocked(beside, threshold)
+        {
             self.pass_sockets_by();
             return self.events.len();
         }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if !is_patient && self.spin(threshold, deadline) {
+            if !is_patient && self.spin(beside, threshold, deadline) {
                 self.pass_sockets_by();
                 break;
             }
             let alarm = self.waiter.alarm(self.missing(threshold));
             let early = alarm.early && !is_patient;
-            if self.doze(threshold, Alarm { early, ..alarm }, deadline) {
+            if self.doze(beside, threshold, Alarm { early, ..alarm }, deadline) {
                 break;
             }
             is_patient = false;
@@ -185,9 +202,10 @@ impl<E> Interface<E> {
 
     /// Waits in virtual time: moves the network's clock instead of sleeping, and
     /// returns early when the network is quiet.
-    pub(super) fn wait_sim(
+    fn wait_sim<B: Beside>(
         &mut self,
         network: &sim::Network,
+        beside: &mut B,
         threshold: usize,
         timeout: Option<Duration>,
     ) -> usize {
@@ -197,7 +215,7 @@ impl<E> Interface<E> {
         });
         loop {
             self.turn_sim();
-            if self.satisfied(threshold) {
+            if self.is_over(beside, threshold) {
                 break;
             }
             let Some(next_ns) = network.next_ns() else { break };
@@ -221,29 +239,36 @@ impl<E> Interface<E> {
         self.events.len() >= threshold.max(1) || self.events.has_others() || self.waker.is_woken()
     }
 
+    /// Whether a wait ends.
+    #[inline]
+    fn is_over<B: Beside>(&self, beside: &mut B, threshold: usize) -> bool {
+        self.satisfied(threshold) || beside.has_any()
+    }
+
     /// The first polls of a wait, which an answer over shared memory mostly ends: shorter
     /// than two looks at the clock are worth. True when satisfied.
     #[inline]
-    fn spin_unclocked(&mut self, threshold: usize) -> bool {
-        let is_there = !self.hot.is_empty()
+    fn spin_unclocked<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> bool {
+        let is_there = (B::EXISTS || !self.hot.is_empty())
             && self.waiter.is_at_ease()
-            && matches!(self.spin_a_while(threshold), Spun::Satisfied);
+            && matches!(self.spin_a_while(beside, threshold, false), Spun::Satisfied);
         if is_there {
             self.waiter.paid();
         }
         is_there
     }
 
-    /// As many polls as go between two looks at the clock.
+    /// As many polls as go between two looks at the clock. `asks` says that sockets get a look
+    /// where no memory does.
     #[inline]
-    fn spin_a_while(&mut self, threshold: usize) -> Spun {
-        if self.hot.is_empty() {
-            return self.spin_on_socket(threshold);
+    fn spin_a_while<B: Beside>(&mut self, beside: &mut B, threshold: usize, asks: bool) -> Spun {
+        if self.hot.is_empty() && (asks || !B::EXISTS) {
+            return self.spin_on_socket(beside, threshold);
         }
         let mut spun = Spun::Vain;
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
-            if (moved || self.waker.is_woken()) && self.satisfied(threshold) {
+            if (moved || self.waker.is_woken()) && self.satisfied(threshold) || beside.has_any() {
                 return Spun::Satisfied;
             }
             if moved {
@@ -256,7 +281,7 @@ impl<E> Interface<E> {
 
     /// One look at the socket that a message is awaited from: a system call takes longer
     /// than a look at the clock. Who listens serves many, and looks at all of them.
-    fn spin_on_socket(&mut self, threshold: usize) -> Spun {
+    fn spin_on_socket<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> Spun {
         let mut moved = false;
         if !self.listeners.is_empty() {
             moved = self.sleep(Some(Duration::ZERO));
@@ -266,7 +291,7 @@ impl<E> Interface<E> {
                 Ok(())
             });
         }
-        if self.satisfied(threshold) {
+        if self.is_over(beside, threshold) {
             Spun::Satisfied
         } else if moved {
             Spun::Moved
@@ -294,28 +319,36 @@ impl<E> Interface<E> {
 
     /// Spins within the learned budget, or for what a peer has announced. True when
     /// satisfied.
-    pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
+    fn spin<B: Beside>(
+        &mut self,
+        beside: &mut B,
+        threshold: usize,
+        deadline: Option<Instant>,
+    ) -> bool {
         let forewarned = self.waiter.forewarned();
         let start = Instant::now();
-        if self.hot.is_empty() && !self.may_ask(start) {
+        let asks = self.hot.is_empty() && self.may_ask(start);
+        if self.hot.is_empty() && !asks && !B::EXISTS {
             return false;
         }
         let budget = forewarned.unwrap_or_else(|| self.waiter.budget(start));
         if budget.is_zero() {
             return false;
         }
-        match self.spin_for(threshold, start, budget, deadline) {
+        match self.spin_for(beside, threshold, asks, start, budget, deadline) {
             Spun::Satisfied if forewarned.is_none() => self.waiter.paid(),
             Spun::Vain if forewarned.is_none() => self.waiter.vain(),
             Spun::Satisfied | Spun::Vain | Spun::Moved => {}
         }
-        self.satisfied(threshold)
+        self.is_over(beside, threshold)
     }
 
     /// Spins until satisfied, or in vain, or until something else ends it.
-    fn spin_for(
+    fn spin_for<B: Beside>(
         &mut self,
+        beside: &mut B,
         threshold: usize,
+        asks: bool,
         start: Instant,
         budget: Duration,
         deadline: Option<Instant>,
@@ -325,7 +358,7 @@ impl<E> Interface<E> {
         let mut until = start + budget;
         let mut limit = start + budget * SPIN_STRETCH_MAX;
         loop {
-            let spun = self.spin_a_while(threshold);
+            let spun = self.spin_a_while(beside, threshold, asks);
             if matches!(spun, Spun::Satisfied) {
                 return spun;
             }
@@ -353,11 +386,17 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Arms everything and sleeps until a descriptor is ready. True when satisfied.
-    fn doze(&mut self, threshold: usize, alarm: Alarm, deadline: Option<Instant>) -> bool {
+    /// Arms everything and sleeps until a descriptor is ready. True when the wait is over.
+    fn doze<B: Beside>(
+        &mut self,
+        beside: &mut B,
+        threshold: usize,
+        alarm: Alarm,
+        deadline: Option<Instant>,
+    ) -> bool {
         self.has_slept = true;
         let (before, missing) = (self.events.len(), alarm.threshold);
-        let mut woken = false;
+        let (mut woken, mut is_called) = (false, false);
         if self.arm_hot(alarm) {
             let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if let Some(first) = self.first_deadline() {
@@ -365,10 +404,13 @@ impl<E> Interface<E> {
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
             // Who listens is woken at others' cost, and may stay awake for them.
-            let begun = (!self.listeners.is_empty()).then(Instant::now);
-            self.sleep_through(missing, timeout);
+            let begun = (B::EXISTS || !self.listeners.is_empty()).then(Instant::now);
+            // The last look beside: nobody comes without waking us from here on.
+            is_called = B::EXISTS && is_sleep(timeout) && !beside.may_sleep();
+            let timeout = if is_called { Some(Duration::ZERO) } else { timeout };
+            self.sleep_through(beside, missing, timeout);
             woken = !self.hot.is_empty();
-            if let Some(begun) = begun {
+            if let Some(begun) = begun.filter(|_| !is_called) {
                 self.waiter.slept(begun.elapsed());
             }
         } else {
@@ -381,24 +423,31 @@ impl<E> Interface<E> {
         if woken && self.events.len() == before {
             self.waiter.forewarn();
         }
-        self.satisfied(threshold)
+        is_called || self.is_over(beside, threshold)
     }
 
     /// Sleeps until a descriptor is ready. Where the answers that are missing have begun
     /// to come, the first octets of the rest are not worth waking for.
-    fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
+    fn sleep_through<B: Beside>(
+        &mut self,
+        beside: &mut B,
+        missing: usize,
+        timeout: Option<Duration>,
+    ) {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
         });
         let Some(endpoint) = gathers else {
-            self.sleep(timeout);
+            self.end_gathering();
+            self.look(beside, timeout);
             return;
         };
         if self.gathering != Some(endpoint) {
             self.end_gathering();
             self.gathering = Some(endpoint);
         }
-        self.look(Some(timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX))));
+        let timeout = timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX));
+        self.look(beside, Some(timeout));
         self.with(endpoint, |connection, context| connection.gathered(context));
     }
 
@@ -421,15 +470,19 @@ impl<E> Interface<E> {
     /// Sleeps until any descriptor is ready, and sees to those that are. True if one was.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         self.end_gathering();
-        self.look(timeout)
+        self.look(&mut (), timeout)
     }
 
-    /// One epoll call and what follows from it. True if anything was ready.
-    fn look(&mut self, timeout: Option<Duration>) -> bool {
+    /// One epoll call and what follows from it. True if anything was ready. If it may sleep,
+    /// whatever is beside has allowed that.
+    fn look<B: Beside>(&mut self, beside: &mut B, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
         if let Err(error) = self.poller.wait(&mut ready, timeout) {
             self.on_deaf(&error, timeout);
+        }
+        if B::EXISTS && is_sleep(timeout) {
+            beside.awake();
         }
         let is_any = !ready.is_empty();
         for (token, readiness) in ready.drain(..) {
@@ -563,6 +616,12 @@ impl<E> Interface<E> {
             self.heat(endpoint.index);
         }
     }
+}
+
+/// Whether it is more than a look: one is nothing that others would have to know of.
+#[inline]
+fn is_sleep(timeout: Option<Duration>) -> bool {
+    timeout != Some(Duration::ZERO)
 }
 
 /// What some polls came to.

@@ -5,6 +5,7 @@
 //! polled in turn; time bounds guard against hanging and nothing else.
 
 mod access;
+mod beside;
 mod breaking;
 #[path = "../certificates/mod.rs"]
 mod certificates;
@@ -118,6 +119,9 @@ macro_rules! provider {
                     the_descriptor_shows_what_arrives
                     a_conversation_by_waiting_alone
                     a_quiet_connection_is_heard_beside_a_busy_one;
+                beside:
+                    what_is_there_beside_ends_a_wait_at_once
+                    what_comes_beside_takes_nothing_from_a_wait;
                 random:
                     any_sequence_agrees_with_the_model;
             }
