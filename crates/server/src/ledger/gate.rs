@@ -48,7 +48,7 @@ impl Reactor {
         };
         let journaled = self.waiting.journaled();
         if journaled.is_busy(&plan.places) {
-            journaled.hold(answer, octets_of(operation));
+            journaled.hold(answer, octets_of(operation), plan.places);
             return true;
         }
         if !answer.kept().is_some() || !plan.is_written {
@@ -163,7 +163,7 @@ impl Reactor {
 
     /// Serves again what waited for names that are free now.
     fn serve_held(&mut self) {
-        for (answer, operation) in self.waiting.journaled().take_held() {
+        while let Some((answer, operation)) = self.waiting.journaled().next_held() {
             self.take_up(answer, &SetAside::Operation(operation), None);
         }
     }

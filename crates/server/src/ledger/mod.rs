@@ -6,6 +6,7 @@
 
 mod gate;
 mod legacy;
+mod names;
 mod record;
 pub(crate) mod recovery;
 pub(crate) mod requests;

@@ -6,14 +6,14 @@
 //! when its record is durable and so is the end of everything that whom it leaves out had begun:
 //! nothing is left that recovery would undo.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::locks::RollbackId;
 use dafs_filer::{FenceRecord, FenceStoreId, RunningRequest};
 use dafs_files::defect::Defect;
-use dafs_files::ledger::plan::{Place, Places, Touched};
+use dafs_files::ledger::plan::{Places, Touched};
 use dafs_files::ledger::{Entry, Ledger, LedgerJob, StateRecord};
 use dafs_journal::RecordNumber;
 use dafs_ops::encode_outcome;
@@ -22,6 +22,7 @@ use dafs_store::Store;
 use dafs_types::{Status, StreamId};
 use dafs_wire::ByteOrder;
 
+use super::names::BusyNames;
 use super::record::{Intent, Outcome, Record, Reply, RequestKey};
 use crate::channel::Channels;
 use crate::reply_to::{ReplyTo, TaskId};
@@ -78,13 +79,6 @@ pub(super) struct Unsynced {
     running: Running,
 }
 
-/// A request that waits for others to be done with a name.
-struct Held {
-    answer: ReplyTo,
-    /// What it asks for, as an operation encodes itself.
-    operation: Box<[u8]>,
-}
-
 /// All of them.
 #[derive(Default)]
 pub(crate) struct JournaledRequests {
@@ -95,10 +89,11 @@ pub(crate) struct JournaledRequests {
     /// Carried out, to be synced; and those of which a sync is under way.
     unsynced: Vec<Unsynced>,
     syncing: Vec<Unsynced>,
-    busy: HashSet<Place>,
     /// Names that are free when a record is durable.
     cooling: VecDeque<(RecordNumber, Places)>,
-    held: Vec<Held>,
+    /// Names that somebody is about to change, and requests that wait for them: as operations
+    /// encode themselves.
+    names: BusyNames<(ReplyTo, Box<[u8]>)>,
     /// ABORTs, and the rollbacks that each waits for.
     aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
     /// A defect on purpose: nothing is written down before it is carried out.
@@ -113,18 +108,17 @@ impl JournaledRequests {
 
     /// Whether somebody is about to change one of these.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
-        !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
+        self.names.is_busy(places)
     }
 
     /// A request waits for others to be done with a name.
-    pub(super) fn hold(&mut self, answer: ReplyTo, operation: Box<[u8]>) {
-        self.held.push(Held { answer, operation });
+    pub(super) fn hold(&mut self, answer: ReplyTo, operation: Box<[u8]>, places: Places) {
+        self.names.hold((answer, operation), places);
     }
 
-    /// All that have waited for names.
-    pub(super) fn take_held(&mut self) -> impl Iterator<Item = (ReplyTo, Box<[u8]>)> + use<> {
-        let held = std::mem::take(&mut self.held);
-        held.into_iter().map(|held| (held.answer, held.operation))
+    /// The first that waits for names of which all are free now.
+    pub(super) fn next_held(&mut self) -> Option<(ReplyTo, Box<[u8]>)> {
+        self.names.next_free()
     }
 
     /// Writes an intent down; `next` is for when it is durable.
@@ -140,7 +134,7 @@ impl JournaledRequests {
         let key = intent.key;
         let record = Record::Intent(intent);
         let octets = record.encode();
-        self.busy.extend(places.iter().cloned());
+        self.names.take(&places);
         let number = match self.skips_intents {
             // Something must be written, or nothing would set the request going again.
             true => ledger.append(&Record::Abandoned(key)),
@@ -184,7 +178,7 @@ impl JournaledRequests {
             return None;
         }
         let number = ledger.append(&running.ended(concluded.status, &concluded.octets));
-        self.free(&running.places);
+        self.names.free(&running.places);
         Some((running.number, number.max(after), concluded))
     }
 
@@ -209,14 +203,8 @@ impl JournaledRequests {
     pub(super) fn abandon(&mut self, ledger: &mut Ledger, answer: ReplyTo) -> Option<RecordNumber> {
         let running = self.take_running(answer)?;
         ledger.append(&Record::Abandoned(running.key));
-        self.free(&running.places);
+        self.names.free(&running.places);
         Some(running.number)
-    }
-
-    fn free(&mut self, places: &Places) {
-        for place in places {
-            self.busy.remove(place);
-        }
     }
 
     /// Names whose outcomes are durable are free. Whether there are any.
@@ -225,7 +213,7 @@ impl JournaledRequests {
         while self.cooling.front().is_some_and(|(number, _)| *number <= durable)
             && let Some((_, places)) = self.cooling.pop_front()
         {
-            self.free(&places);
+            self.names.free(&places);
             is_any = true;
         }
         is_any
@@ -271,7 +259,7 @@ impl JournaledRequests {
     /// Requests between arrival and answer.
     pub(crate) fn under_way(&self) -> usize {
         let unsynced = self.unsynced.len() + self.syncing.len();
-        self.held.len() + self.running.len() + unsynced + self.concluded.len()
+        self.names.held_count() + self.running.len() + unsynced + self.concluded.len()
     }
 
     // ---- fencing lists ----------------------------------------------------------------

@@ -1,0 +1,90 @@
+//! Names that somebody is about to change, and who waits for them.
+//!
+//! Invariant: whoever waits has a name among those it wants that is busy, or is the next.
+
+use std::collections::{HashSet, VecDeque};
+
+use dafs_files::ledger::plan::{Place, Places};
+
+/// Busy names, and whoever waits for some: in the order in which they came.
+#[derive(Debug)]
+pub(super) struct BusyNames<T> {
+    busy: HashSet<Place>,
+    held: VecDeque<(T, Places)>,
+}
+
+impl<T> Default for BusyNames<T> {
+    fn default() -> Self {
+        Self { busy: HashSet::new(), held: VecDeque::new() }
+    }
+}
+
+impl<T> BusyNames<T> {
+    /// Whether somebody is about to change one of these.
+    pub fn is_busy(&self, places: &Places) -> bool {
+        !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
+    }
+
+    /// Somebody is about to change these.
+    pub fn take(&mut self, places: &Places) {
+        self.busy.extend(places.iter().cloned());
+    }
+
+    /// These are free again.
+    pub fn free(&mut self, places: &Places) {
+        for place in places {
+            self.busy.remove(place);
+        }
+    }
+
+    /// Somebody waits for these.
+    pub fn hold(&mut self, who: T, places: Places) {
+        self.held.push_back((who, places));
+    }
+
+    /// The first of whose names all are free. Whoever wants the same is looked at again when the
+    /// first has had its turn: of many that want one name each is begun anew once.
+    pub fn next_free(&mut self) -> Option<T> {
+        let place = self.held.iter().position(|(_, places)| !self.is_busy(places))?;
+        self.held.remove(place).map(|(who, _)| who)
+    }
+
+    /// How many wait.
+    pub fn held_count(&self) -> usize {
+        self.held.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::FileHandle;
+
+    use super::*;
+
+    fn places(names: &[&str]) -> Places {
+        let directory = FileHandle([0; FileHandle::LENGTH]);
+        names.iter().map(|name| (directory, name.as_bytes().into())).collect()
+    }
+
+    #[test]
+    fn of_those_who_wait_for_one_name_only_the_first_is_begun_again() {
+        let mut names = BusyNames::default();
+        names.take(&places(&["a", "b"]));
+        (0..1000).for_each(|number| names.hold(number, places(&["a"])));
+        names.hold(1000, places(&["b"]));
+        names.hold(1001, places(&["a", "b"]));
+        assert_eq!(names.next_free(), None, "both names are busy");
+        names.free(&places(&["b"]));
+        assert_eq!(names.next_free(), Some(1000));
+        assert_eq!(names.next_free(), None, "the others wait for the other name");
+        for number in 0..1000 {
+            names.free(&places(&["a"]));
+            assert_eq!(names.next_free(), Some(number), "each in its turn");
+            names.take(&places(&["a"]));
+            assert_eq!(names.next_free(), None, "it has the name");
+        }
+        names.free(&places(&["a"]));
+        assert_eq!(names.next_free(), Some(1001));
+        assert_eq!(names.held_count(), 0);
+    }
+}
