@@ -12,25 +12,6 @@ use crate::undo::seen::UndoSeen;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub u32);
 
-/// Why a request stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Until something moves on this file.
-    File(CachedFile),
-    /// Until something moves anywhere.
-    Room,
-    /// Until its own transfers are done.
-    Transfers,
-    /// Until the journal has its intent.
-    Journal,
-    /// Until what it has written is stable.
-    Commit,
-    /// Until what it overwrites is saved.
-    Undo,
-    /// Until what was fetched for it is summed.
-    Sum,
-}
-
 /// Bytes of a file, and what a request that waits may yet do to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {

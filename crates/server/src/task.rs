@@ -20,7 +20,6 @@ use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
 use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
-pub(crate) use dafs_files::under_way::Wait;
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]
@@ -202,6 +201,25 @@ impl From<Left> for Work {
             Left::Grant(task) => Self::Grant(task),
         }
     }
+}
+
+/// Why a task stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until something moves on this file.
+    File(CachedFile),
+    /// Until something moves anywhere.
+    Room,
+    /// Until its own transfers are done.
+    Transfers,
+    /// Until the journal has its intent.
+    Journal,
+    /// Until what it has written is stable.
+    Commit,
+    /// Until what it overwrites is saved.
+    Undo,
+    /// Until what was fetched for it is summed.
+    Sum,
 }
 
 /// All parked tasks.
