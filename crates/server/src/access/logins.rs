@@ -8,8 +8,9 @@
 //! alone after more, whatever names were tried.
 //!
 //! Many people may share an address, and one of them may guess. So a user who has come in from a
-//! holder within [`PROVEN_FOR`] is proven there: only failures with that very name delay them, and
-//! where a holder's checks find no more room, theirs take the place of one that is not proven.
+//! holder lately is proven there ([`crate::access::failures`]): only failures with that very name
+//! delay them, and where a holder's checks find no more room, theirs take the place of one that is
+//! not proven.
 //!
 //! Invariant: every job that is taken in is given to the pool once, or its connection is gone, or
 //! it is refused for one with a better claim; what is remembered of failures and of who is proven

@@ -2,7 +2,7 @@
 //!
 //! Requests are operations here, named by their origin ([`dafs_ops`]); what the DAFS front alone
 //! understands, its sessions and the results that it has given, is in an envelope with its name.
-//! What is said of clients and files is in [`super::state`].
+//! What is said of clients and files is in `files/src/ledger/state.rs`.
 //!
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
 //! a kind's layout never changes, new layouts get new kinds. Kinds that are not written any more
