@@ -8,10 +8,4 @@ pub enum ConfigError {
     /// A limit is zero or beyond what the tables can hold.
     #[error("{0} is zero or too large")]
     OutOfRange(&'static str),
-    /// There would be channels without a credit.
-    #[error("credits.budget is below channels_max")]
-    BudgetTooSmall,
-    /// A default lies outside its own bounds.
-    #[error("{0} lies outside its bounds")]
-    DefaultOutsideBounds(&'static str),
 }

@@ -28,7 +28,7 @@ fn facts(client: ClientId, access: ShareAccess) -> DelegationFacts {
         file: FILE,
         handle: handle(FILE),
         access,
-        has_back_channel: true,
+        can_recall: true,
         others_open: false,
         others_write: false,
         size: 100,
@@ -121,8 +121,8 @@ fn what_an_open_gets() {
 fn what_keeps_an_open_from_getting_one() {
     let mut bench = Bench::new();
     let plain = facts(A, READ);
-    let mute = DelegationFacts { has_back_channel: false, ..plain };
-    assert_eq!(bench.refusal(&mute, 0), NoDelegation::NoBackChannel);
+    let mute = DelegationFacts { can_recall: false, ..plain };
+    assert_eq!(bench.refusal(&mute, 0), NoDelegation::CannotBeRecalled);
     let written = DelegationFacts { others_open: true, others_write: true, ..plain };
     assert_eq!(bench.refusal(&written, 0), NoDelegation::Conflict);
     let shared = DelegationFacts { others_open: true, ..facts(A, WRITE) };
@@ -290,9 +290,9 @@ fn a_recall_that_did_not_arrive_is_sent_again() {
     bench.table.tick(at(3));
     assert_eq!(bench.actions(), [recall(A, state_id)]);
     bench.table.recall_answered(A, state_id, Undelivered, at(4));
-    bench.table.back_channel_up(A);
+    bench.table.can_be_reached(A);
     assert_eq!(bench.actions(), [recall(A, state_id)]);
-    bench.table.back_channel_up(A);
+    bench.table.can_be_reached(A);
     bench.table.recall_answered(A, state_id, Accepted, at(5));
     assert_eq!(bench.actions(), []);
     // The deadline stays what it was.
@@ -377,7 +377,7 @@ fn opens_made_under_a_delegation_are_claimed() {
 fn after_a_server_restart_delegations_are_claimed_back() {
     use DelegationKind::{Read, Write};
     let mut bench = Bench::new();
-    let mute = DelegationFacts { has_back_channel: false, ..facts(A, READ) };
+    let mute = DelegationFacts { can_recall: false, ..facts(A, READ) };
     let granted = bench.table.claim_previous(&mute, Write, at(0)).unwrap();
     assert_eq!((granted.kind, granted.recall), (Write, true));
     // The answer is the recall; no message follows.
@@ -566,7 +566,7 @@ impl Model {
     fn may_grant(&self, facts: &DelegationFacts) -> bool {
         let of_file: Vec<_> = self.held.iter().filter(|held| held.file == facts.file).collect();
         let wants_write = facts.access != READ;
-        facts.has_back_channel
+        facts.can_recall
             && !(if wants_write { facts.others_open } else { facts.others_write })
             && !self.revoked.iter().any(|revoked| revoked.0 == facts.client)
             && of_file.iter().all(|held| held.ends.is_none() && held.client != facts.client)
@@ -592,7 +592,7 @@ impl Model {
                 let facts = DelegationFacts {
                     file,
                     handle: handle(file),
-                    has_back_channel: random.percent(90),
+                    can_recall: random.percent(90),
                     others_open,
                     others_write: others_open && random.percent(50),
                     ..facts(client, pick(random, &[READ, WRITE]))
@@ -710,9 +710,9 @@ impl Model {
         file: FileKey,
         random: &mut Random,
     ) {
-        let has_back_channel = random.percent(80);
+        let can_recall = random.percent(80);
         let facts =
-            DelegationFacts { file, handle: handle(file), has_back_channel, ..facts(client, READ) };
+            DelegationFacts { file, handle: handle(file), can_recall, ..facts(client, READ) };
         let mine = |held: &Held| held.file == file && held.client == client && held.is_awaiting;
         let outcome = table.claim_awaiting(&facts, self.now);
         match self.held.iter().position(mine) {
@@ -720,7 +720,7 @@ impl Model {
                 self.held.remove(at);
                 let granted = outcome.unwrap();
                 let is_wanted = self.parked.iter().any(|parked| parked.file == file);
-                assert_eq!(granted.recall, is_wanted || !has_back_channel);
+                assert_eq!(granted.recall, is_wanted || !can_recall);
                 self.add(&facts, granted);
             }
             None => assert_eq!(outcome, Err(Fault::Expired)),
@@ -744,7 +744,7 @@ impl Model {
                     );
                     table.recall_answered(client, state_id, answer, self.now);
                     if random.percent(20) {
-                        table.back_channel_up(client);
+                        table.can_be_reached(client);
                     }
                 }
                 DelegationAction::Revoked { client, .. } => {

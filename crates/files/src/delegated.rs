@@ -46,7 +46,7 @@ impl Files<'_> {
     fn delegation_wish(
         &self,
         by: &Caller,
-        has_back_channel: bool,
+        can_recall: bool,
         open: &FreshOpen<'_>,
     ) -> DelegationWish {
         let FreshOpen { handle, access, cached, .. } = *open;
@@ -58,6 +58,6 @@ impl Files<'_> {
             0
         };
         let (file, size) = (FileKey(open.file.key().0), self.cache.size(cached));
-        DelegationWish { file, handle, access, has_back_channel, size, space }
+        DelegationWish { file, handle, access, can_recall, size, space }
     }
 }

@@ -129,6 +129,9 @@ pub enum ServerError {
     /// A limit makes no sense.
     #[error("the server's limits make no sense")]
     Config(#[from] dafs_filer::ConfigError),
+    /// A limit of sessions makes no sense.
+    #[error("the server's limits make no sense")]
+    SessionConfig(#[from] dafs_sessions::ConfigError),
     /// The password file could not be read.
     #[error(transparent)]
     Passwords(#[from] crate::PasswordError),

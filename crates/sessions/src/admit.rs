@@ -91,8 +91,8 @@ pub struct Admitted {
     pub kept: KeptSession,
     /// Where it stands in a chain.
     pub place: ChainPlace,
-    /// A life of the client begins with it: [`crate::Sessions::take_succession`] says what
-    /// follows from that.
+    /// A life of the client begins with it: [`crate::Sessions::take_condemned`]
+    /// and [`dafs_filer::Filer::take_released`] say what follows from that.
     pub begins_life: bool,
 }
 

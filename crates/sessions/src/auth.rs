@@ -3,9 +3,8 @@
 //! Invariant: an identity comes only from the kernel (local peers), from the
 //! configuration (anonymous remote peers) or from the driver's check of a password or token.
 
-use dafs_types::{Credentials, Moment};
-
 use dafs_filer::Principal;
+use dafs_types::{Credentials, Moment};
 
 /// What the client offers as proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

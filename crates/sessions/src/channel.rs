@@ -3,9 +3,8 @@
 //! Invariant: a [`ChannelId`] is never valid for two connections; its generation
 //! changes when its slot is used again.
 
-use dafs_types::Credentials;
-
 use dafs_filer::Closed;
+use dafs_types::Credentials;
 
 /// Names one connection the driver told the filer about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

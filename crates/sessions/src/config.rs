@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dafs_filer::ConfigError;
 use dafs_types::{Credentials, limits};
 
+use crate::unkept::ConfigError;
 use crate::{BatchLimits, CredentialPolicy, CreditWeight};
 
 /// Most channels that are served; bounds the preallocated slots.

@@ -48,6 +48,7 @@ mod credits;
 mod negotiate;
 mod replies;
 mod sessions;
+mod unkept;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
@@ -73,3 +74,4 @@ pub use negotiate::{
 };
 pub use replies::{KeptReply, KeptSession, ReplyQuery, RequestName, SessionRecord};
 pub use sessions::{BindArguments, SessionView, Sessions};
+pub use unkept::ConfigError;

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
+use dafs_filer::Principal;
 use dafs_types::{Moment, SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::ByteOrder;
 use smallvec::SmallVec;
 
 use crate::ChannelId;
-use dafs_filer::Principal;
 
 /// A session whose results are kept, or [`KeptSession::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -78,8 +78,8 @@ pub struct DelegationFacts {
     pub handle: FileHandle,
     /// What the open may do.
     pub access: ShareAccess,
-    /// Whether the client has a bound back-control channel that is not broken.
-    pub has_back_channel: bool,
+    /// Whether the client can be called back.
+    pub can_recall: bool,
     /// Whether another client has the file open at all.
     pub others_open: bool,
     /// Whether another client has it open to write.
@@ -96,7 +96,7 @@ pub enum NoDelegation {
     /// The policy grants none.
     Disabled,
     /// The client could not be called back.
-    NoBackChannel,
+    CannotBeRecalled,
     /// The client has one for this file.
     HeldAlready,
     /// Another client's open or delegation is in the way.
@@ -220,7 +220,7 @@ pub enum RecallAnswer {
     Accepted,
     /// BADHANDLE, BAD_STATEID or RESOURCE: not now, or not yet known to it.
     Refused,
-    /// There is no back-control channel, or it broke.
+    /// The client could not be reached.
     Undelivered,
 }
 

@@ -144,7 +144,7 @@ impl DelegationTable {
     }
 
     /// What came of a BC_RECALL. One that did not arrive is sent again after a while, or
-    /// when the client has a back-control channel again.
+    /// when the client can be reached again.
     pub fn recall_answered(
         &mut self,
         client: ClientId,
@@ -166,8 +166,8 @@ impl DelegationTable {
         }
     }
 
-    /// A client has bound a back-control channel: what did not reach it is sent now.
-    pub fn back_channel_up(&mut self, client: ClientId) {
+    /// A client can be reached again: what did not reach it is sent now.
+    pub fn can_be_reached(&mut self, client: ClientId) {
         for index in self.of_client(client, |delegation| delegation.retries) {
             self.recall_again(index);
         }

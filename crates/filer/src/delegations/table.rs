@@ -170,8 +170,8 @@ impl DelegationTable {
         };
         if !self.policy.enabled {
             Err(NoDelegation::Disabled)
-        } else if !facts.has_back_channel {
-            Err(NoDelegation::NoBackChannel)
+        } else if !facts.can_recall {
+            Err(NoDelegation::CannotBeRecalled)
         } else if self.clients.get(&facts.client).is_some_and(|holder| holder.revoked != 0) {
             Err(NoDelegation::Untrustworthy)
         } else if self.holder(facts.file, facts.client).is_some() {
@@ -215,7 +215,7 @@ impl DelegationTable {
         }
         let is_wanted = self.is_coming_back(facts.file);
         let index = self.insert(facts, kind, now);
-        if is_wanted || !facts.has_back_channel || !self.policy.enabled {
+        if is_wanted || !facts.can_recall || !self.policy.enabled {
             self.begin_recall(index, false, now);
         }
         Ok(self.shown(index))
@@ -239,7 +239,7 @@ impl DelegationTable {
         self.slots.get_mut(index).phase = DelegationPhase::Granted;
         self.set_timer(index, None);
         self.count_grant(self.slots.get(index).kind);
-        if self.has_waiters(facts.file) || !facts.has_back_channel || !self.policy.enabled {
+        if self.has_waiters(facts.file) || !facts.can_recall || !self.policy.enabled {
             self.begin_recall(index, false, now);
         }
         Ok(self.shown(index))

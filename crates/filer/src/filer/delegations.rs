@@ -22,8 +22,8 @@ pub struct DelegationWish {
     pub handle: FileHandle,
     /// What the open may do.
     pub access: ShareAccess,
-    /// Whether the session has a back-control channel that works.
-    pub has_back_channel: bool,
+    /// Whether the client can be called back.
+    pub can_recall: bool,
     /// Octets of the file.
     pub size: u64,
     /// Octets free in its file system.
@@ -96,8 +96,8 @@ impl Filer {
         wish: &DelegationWish,
     ) -> Option<DelegationFacts> {
         let id = self.clients.get(client)?.id;
-        let DelegationWish { file, handle, access, has_back_channel, size, space } = *wish;
-        let (others_open, others_write) = if self.config.delegations.enabled && has_back_channel {
+        let DelegationWish { file, handle, access, can_recall, size, space } = *wish;
+        let (others_open, others_write) = if self.config.delegations.enabled && can_recall {
             self.opens.others(client, file)
         } else {
             // Nothing is granted in any case.
@@ -108,7 +108,7 @@ impl Filer {
             file,
             handle,
             access,
-            has_back_channel,
+            can_recall,
             others_open,
             others_write,
             size,
@@ -196,7 +196,7 @@ impl Filer {
     /// A client can be called back from now on.
     pub fn can_recall(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get(client) {
-            self.delegations.back_channel_up(client.id);
+            self.delegations.can_be_reached(client.id);
         }
     }
 

@@ -21,8 +21,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{ConfigError, IoKind};
-use dafs_sessions::{BatchLimits, BatchScheduler, DeviceLoad, Piece};
+use dafs_filer::IoKind;
+use dafs_sessions::{BatchLimits, BatchScheduler, ConfigError, DeviceLoad, Piece};
 use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::messages::{BatchRequest as WireRequest, FileChunk, TransferDirection};
 use dafs_wire::{Checksum, DirectBuffer};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use dafs_filer::ConfigError;
+use crate::unkept::ConfigError;
 
 /// Most requests the scheduler can number.
 const REQUESTS_LIMIT: u32 = 1 << 20;

@@ -76,10 +76,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_base::{Key, Slab};
+use dafs_filer::{FileKey, IoKind};
 use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::{Checksum, ChecksumPart};
 
-use dafs_filer::{ConfigError, FileKey, IoKind};
+use crate::unkept::ConfigError;
 use queue::{Priority, Stage, Transfer, TransferKey, TransferQueue};
 
 pub use limits::BatchLimits;

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use dafs_base::Key;
+use dafs_filer::{FileKey, IoKind};
 
 use super::queue::TransferKey;
-use dafs_filer::{FileKey, IoKind};
 
 /// Most transfers near one that is taken in. Beyond it a client is told to wait.
 pub(super) const OVERLAPS_MAX: usize = 1024;

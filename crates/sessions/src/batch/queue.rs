@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use dafs_base::{Key, Slab};
+use dafs_filer::{FileKey, IoKind};
 use dafs_types::{CacheHint, Moment};
 use dafs_wire::DirectBuffer;
 
 use super::RequestKey;
 use super::overlap::{OVERLAPS_MAX, OverlapIndex};
-use dafs_filer::{FileKey, IoKind};
 
 /// Runs of hurried transfers after which one of the others goes: hurrying all the time
 /// must not starve those who wait for their window.

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use dafs_filer::{FileKey, IoKind};
 use dafs_types::{CacheHint, FileHandle, RequestId, SessionId, StateId, Status};
 use dafs_wire::messages::{Completion, FileChunk};
 use dafs_wire::{Checksum, DirectBuffer};
 
 use super::RequestKey;
 use super::queue::TransferKey;
-use dafs_filer::{FileKey, IoKind};
 
 /// One request of a batch (draft 6.1.7). The driver has resolved its file and looked at
 /// its rights.

@@ -35,7 +35,7 @@ pub use table::{CredentialCounters, CredentialTable, CredentialUse, RegisteredCr
 
 use dafs_types::Credentials;
 
-use dafs_filer::ConfigError;
+use crate::unkept::ConfigError;
 
 /// Most credentials of all clients together; the index part of a handle has 16 bits.
 const CREDENTIALS_LIMIT: u32 = 1 << 16;

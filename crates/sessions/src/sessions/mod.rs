@@ -16,7 +16,7 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use bind::BindArguments;
-use dafs_filer::{ClientKey, Closed, ConfigError, FenceKey, Filer, Holder, Leaving, Principal};
+use dafs_filer::{ClientKey, Closed, FenceKey, Filer, Holder, Leaving, Principal};
 use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
 pub use view::SessionView;
@@ -24,6 +24,7 @@ pub use view::SessionView;
 use crate::chain::ChainState;
 use crate::credits::{Budget, Window};
 use crate::replies::{KeptSession, KeptSessions};
+use crate::unkept::ConfigError;
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     CredentialTable, CredentialUse, CreditView, Negotiated, PeerIdentity, SessionConfig,
