@@ -107,7 +107,7 @@ fn there_and_back(
     let (kind, name) = match session.address() {
         Address::Shm(_) => ("shared memory", "shm"),
         Address::Verbs(_) => ("RDMA", "verbs"),
-        Address::Tcp(_) | Address::Sim(_) => ("tcp", "tcp"),
+        Address::Tcp(_) | Address::Sim { .. } => ("tcp", "tcp"),
     };
     let extras = Extras { recursive: true, verify: true, ..Extras::default() };
     let name = unique(scratch, name);

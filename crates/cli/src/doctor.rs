@@ -214,7 +214,7 @@ fn identity(findings: &Findings, session: &Session) {
     let what = match identity.method {
         AuthType::None | AuthType::Default => match session.address() {
             Address::Shm(_) => "the kernel vouches for this user".to_owned(),
-            Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => {
+            Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => {
                 "none: this client is anonymous".to_owned()
             }
         },

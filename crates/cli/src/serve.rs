@@ -515,18 +515,18 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
         Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
         Address::Verbs(socket) => Some(format!("dafs+verbs://{socket}/")),
         Address::Shm(path) => Some(format!("dafs+shm://{}", path.display())),
-        Address::Sim(_) => None,
+        Address::Sim { .. } => None,
     };
     let socket = addresses.iter().find_map(|address| match address {
         Address::Shm(path) => Some(path),
-        Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => None,
+        Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
     });
     // Who proves nothing gets in by the socket alone; whoever names the port looks for it at the
     // usual places, which are not the same for every user.
     let is_ours_alone = arguments.allow_user.is_empty() && config.tls.is_none();
     let tcp = addresses.iter().find_map(|address| match address {
         Address::Tcp(tcp) => Some(*tcp),
-        Address::Shm(_) | Address::Verbs(_) | Address::Sim(_) => None,
+        Address::Shm(_) | Address::Verbs(_) | Address::Sim { .. } => None,
     });
     let port = tcp.unwrap_or_else(|| arguments.tcp_address()).port();
     if let Some(path) =

@@ -17,7 +17,20 @@ pub enum Address {
     /// An RDMA device that has this IP address, or leads to it.
     Verbs(SocketAddr),
     /// A node of the interface's simulated network.
-    Sim(u32),
+    Sim {
+        /// Which.
+        node: u32,
+        /// Which of its listeners: each of the interfaces that are one node listens on its own.
+        port: u16,
+    },
+}
+
+impl Address {
+    /// The port of a simulated node that has only one.
+    #[must_use]
+    pub const fn sim(node: u32) -> Self {
+        Self::Sim { node, port: 0 }
+    }
 }
 
 impl std::fmt::Display for Address {
@@ -26,7 +39,8 @@ impl std::fmt::Display for Address {
             Address::Tcp(address) => write!(f, "tcp:{address}"),
             Address::Shm(path) => write!(f, "shm:{}", path.display()),
             Address::Verbs(address) => write!(f, "verbs:{address}"),
-            Address::Sim(node) => write!(f, "sim:{node}"),
+            Address::Sim { node, port: 0 } => write!(f, "sim:{node}"),
+            Address::Sim { node, port } => write!(f, "sim:{node}:{port}"),
         }
     }
 }

@@ -183,8 +183,8 @@ impl<E> Interface<E> {
                 self.names_regions = true;
                 Listener::Verbs(verbs::Listener::bind(*socket)?)
             }
-            Address::Sim(node) => {
-                Listener::Sim(sim::Listener::bind(self.network(address)?, *node)?)
+            Address::Sim { node, port } => {
+                Listener::Sim(sim::Listener::bind(self.network(address)?, *node, *port)?)
             }
         };
         let index = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
@@ -234,10 +234,10 @@ impl<E> Interface<E> {
                 self.names_regions = true;
                 Box::new(verbs::Connection::connect(*socket, config, private_data, deadline)?)
             }
-            Address::Sim(node) => {
+            Address::Sim { node, port } => {
                 self.names_regions = true;
-                let network = self.network(address)?;
-                Box::new(sim::Connection::connect(network, *node, config, private_data)?)
+                let (network, to) = (self.network(address)?, (*node, *port));
+                Box::new(sim::Connection::connect(network, to, config, private_data)?)
             }
         };
         let endpoint = self.insert(connection, domain)?;

@@ -125,7 +125,7 @@ impl Actor {
             client_name: format!("client-{:03}-{generation:05}", self.node),
             ..SessionOptions::default()
         };
-        let session = self.client.connect_async(&Address::Sim(SERVER_NODE), &options)?;
+        let session = self.client.connect_async(&Address::sim(SERVER_NODE), &options)?;
         self.life = Life::Connecting(Box::pin(async move {
             let session = session.await?;
             let names = ["records"];

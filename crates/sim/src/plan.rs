@@ -108,7 +108,7 @@ impl Plan {
     }
 
     pub(crate) fn server(&self, random: &mut Random) -> ServerConfig {
-        let listen = vec![Address::Sim(SERVER_NODE)];
+        let listen = vec![Address::sim(SERVER_NODE)];
         let mut config = ServerConfig { listen, ..ServerConfig::default() };
         config.sessions.authentication.anonymous = Some(root());
         config.access.squash = Some(Squash::Nobody);

@@ -63,7 +63,7 @@ impl World {
     fn serve(&self, is_over: &AtomicBool) {
         let place = self.directory.path();
         let store = LocalStore::new(&LocalConfig::new(place.join("export"), place.join("state")));
-        let listen = vec![Address::Sim(SERVER)];
+        let listen = vec![Address::sim(SERVER)];
         let mut config = ServerConfig { listen, ..ServerConfig::default() };
         config.cache.arena_bytes = 16 << 20;
         config.cache.dirty_bytes_max = 4 << 20;
@@ -167,7 +167,7 @@ fn options() -> SessionOptions {
 /// The server's thread may not listen yet.
 fn connect_until(client: &Client, options: &SessionOptions) -> Session {
     loop {
-        match client.connect_to(&Address::Sim(SERVER), options) {
+        match client.connect_to(&Address::sim(SERVER), options) {
             Ok(session) => return session,
             Err(ClientError::Connect { .. }) => std::thread::yield_now(),
             Err(other) => panic!("{other}"),
@@ -452,7 +452,7 @@ fn a_session_with_checksums_refuses_device_memory() {
     over_a_device(6, |world| {
         let Setup { octets, memory, client, .. } = world.setup(&pattern(9000, 1));
         let options = SessionOptions { checksums: true, ..options() };
-        let session = client.connect_to(&Address::Sim(SERVER), &options).unwrap();
+        let session = client.connect_to(&Address::sim(SERVER), &options).unwrap();
         let file = session.open("/file", &OpenOptions::write()).unwrap();
         let slice = || memory.slice(0, 8).unwrap();
         let batch = session.batch().write(&file, 0, slice()).run().unwrap();

@@ -78,7 +78,7 @@ pub fn name_of(address: &Address) -> &'static str {
         Address::Shm(_) => "shm",
         Address::Tcp(_) => "tcp",
         Address::Verbs(_) => "verbs",
-        Address::Sim(_) => "sim",
+        Address::Sim { .. } => "sim",
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Target {
 pub fn offer(addresses: &[Address], inspector: &Inspector) {
     let sockets = addresses.iter().filter_map(|address| match address {
         Address::Shm(path) => Some(status_path(path)),
-        Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => None,
+        Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
     });
     for path in sockets {
         if let Err(error) = listen(&path, inspector.clone()) {

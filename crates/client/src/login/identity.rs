@@ -117,11 +117,11 @@ impl Identity {
 pub(crate) fn message_bytes_max(address: &Address, login: &Login) -> u32 {
     let may_be_long = matches!(login, Login::Kerberos(_) | Login::Automatic);
     match address {
-        Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) if may_be_long => {
+        Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } if may_be_long => {
             limits::REQUEST_BYTES_MAX as u32
         }
         // A ring is made for the longest message, and other messages pay for that.
-        Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) | Address::Shm(_) => {
+        Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } | Address::Shm(_) => {
             SLOT_BYTES as u32
         }
     }

@@ -24,7 +24,7 @@ impl Place {
     pub fn named(address: Address) -> Self {
         let user = match &address {
             Address::Shm(socket) => user_of_socket(socket),
-            Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => None,
+            Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
         };
         Self { address, trust: user.map_or(SocketTrust::Named, SocketTrust::OfUser) }
     }

@@ -74,7 +74,7 @@ enum Kind {
 impl Connection {
     pub(crate) fn connect(
         network: &Network,
-        node: u32,
+        to: (u32, u16),
         config: &EndpointConfig,
         private_data: &[u8],
     ) -> Result<Self, AddressError> {
@@ -87,7 +87,7 @@ impl Connection {
             read_depth: config.read_depth,
             node: network.node(),
         };
-        let link = network.state().connect(node, greeting);
+        let link = network.state().connect(to, greeting);
         Ok(Self::new(network, link, 0, Phase::Connecting, config))
     }
 
@@ -501,7 +501,7 @@ impl crate::connection::Connection for Connection {
                     listener: *listener,
                     pending: PendingId(context.endpoint),
                     peer: Peer {
-                        address: Address::Sim(greeting.node),
+                        address: Address::sim(greeting.node),
                         process: None,
                         tls: false,
                         certificate: None,

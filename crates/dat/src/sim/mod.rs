@@ -16,6 +16,9 @@
 //! driver moves time with [`Network::advance`] and polls the interfaces; an
 //! interface that waits moves time itself and returns when nothing is under way.
 //!
+//! A node may be several interfaces, as a server with several reactors is: each listens on a port
+//! of its own. What happens to the node happens to all of them.
+//!
 //! A node may have a device ([`Network::set_device`]), which stands for an RDMA device that
 //! registers dmabufs: it maps them, and the name that it gives is nothing to another device.
 
@@ -39,35 +42,38 @@ use std::io;
 
 use crate::{Address, AddressError, ListenerId};
 
-/// A node's listener; connections queue in the network until taken.
+/// A listener on one of a node's ports; connections queue in the network until taken.
 pub(crate) struct Listener {
     network: Network,
     node: u32,
+    port: u16,
     generation: u64,
 }
 
 impl Listener {
-    pub(crate) fn bind(network: &Network, node: u32) -> Result<Self, AddressError> {
-        let generation = network.state().bind(node).ok_or_else(|| AddressError::System {
-            address: Address::Sim(node),
+    pub(crate) fn bind(network: &Network, node: u32, port: u16) -> Result<Self, AddressError> {
+        let generation = network.state().bind(node, port).ok_or_else(|| AddressError::System {
+            address: Address::Sim { node, port },
             source: io::ErrorKind::AddrInUse.into(),
         })?;
-        Ok(Self { network: network.clone(), node, generation })
+        Ok(Self { network: network.clone(), node, port, generation })
     }
 
     pub(crate) fn address(&self) -> Address {
-        Address::Sim(self.node)
+        Address::Sim { node: self.node, port: self.port }
     }
 
     pub(crate) fn accept(&mut self, id: ListenerId) -> Option<Connection> {
-        let (link, greeting) = self.network.state().take_request(self.node, self.generation)?;
+        let mut state = self.network.state();
+        let (link, greeting) = state.take_request(self.node, self.port, self.generation)?;
+        drop(state);
         Some(Connection::pending(&self.network, link, greeting, id))
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.network.state().unbind(self.node, self.generation);
+        self.network.state().unbind(self.node, self.port, self.generation);
     }
 }
 

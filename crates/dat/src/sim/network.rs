@@ -29,6 +29,8 @@ pub struct ConnectionInfo {
     pub initiator: u32,
     /// The node that was connected to.
     pub acceptor: u32,
+    /// Its port.
+    pub port: u16,
 }
 
 /// One thing that happened.
@@ -121,6 +123,7 @@ impl Network {
                 id: ConnectionId(*id),
                 initiator: link.sides[0].node,
                 acceptor: link.sides[1].node,
+                port: link.port,
             })
             .collect()
     }
@@ -130,7 +133,7 @@ impl Network {
         self.state().cut_cable(connection.0);
     }
 
-    /// Kills a node: its listener is gone, its connections break, and connects to it
+    /// Kills a node: its listeners are gone, its connections break, and connects to it
     /// go unanswered.
     pub fn kill_node(&self, node: u32) {
         self.state().kill(node);

@@ -44,6 +44,8 @@ pub(crate) struct Link {
     pub(crate) lanes: [Lane; 2],
     /// The initiator, and the acceptor.
     pub(crate) sides: [Side; 2],
+    /// The port that was connected to.
+    pub(crate) port: u16,
     /// The connect has reached a listener.
     pub(crate) is_offered: bool,
     /// The acceptor has answered, or the connect is over otherwise.
@@ -61,7 +63,8 @@ pub(crate) struct Node {
     pub(crate) isolated: bool,
     /// What its connections go through.
     pub(crate) device: Option<u32>,
-    pub(crate) listener: Option<Backlog>,
+    /// By port.
+    pub(crate) listeners: BTreeMap<u16, Backlog>,
 }
 
 /// A listener's connections that are not taken yet.
@@ -120,23 +123,32 @@ impl State {
 
     // ---- listeners ------------------------------------------------------------
 
-    /// Makes `node` listen; `None` if it does already or is down.
-    pub(crate) fn bind(&mut self, node: u32) -> Option<u64> {
+    /// Makes `node` listen on a port; `None` if it does already or is down.
+    pub(crate) fn bind(&mut self, node: u32, port: u16) -> Option<u64> {
         let node = self.nodes.entry(node).or_default();
-        if node.down || node.listener.is_some() {
+        if node.down || node.listeners.contains_key(&port) {
             return None;
         }
         self.listeners_made += 1;
         let generation = self.listeners_made;
-        node.listener = Some(Backlog { generation, requests: VecDeque::new() });
+        node.listeners.insert(port, Backlog { generation, requests: VecDeque::new() });
         Some(generation)
     }
 
-    pub(crate) fn unbind(&mut self, node: u32, generation: u64) {
-        let Some(entry) = self.nodes.get_mut(&node) else { return };
-        if let Some(backlog) = entry.listener.take_if(|b| b.generation == generation) {
+    pub(crate) fn unbind(&mut self, node: u32, port: u16, generation: u64) {
+        if self.backlog(node, port, generation).is_none() {
+            return;
+        }
+        let listeners = self.nodes.get_mut(&node).map(|node| &mut node.listeners);
+        if let Some(backlog) = listeners.and_then(|listeners| listeners.remove(&port)) {
             self.refuse_all(backlog);
         }
+    }
+
+    /// The backlog of a listener, unless it is gone and another has its port.
+    fn backlog(&mut self, node: u32, port: u16, generation: u64) -> Option<&mut Backlog> {
+        let backlog = self.nodes.get_mut(&node)?.listeners.get_mut(&port)?;
+        (backlog.generation == generation).then_some(backlog)
     }
 
     pub(crate) fn refuse_all(&mut self, backlog: Backlog) {
@@ -146,18 +158,19 @@ impl State {
     }
 
     /// The oldest connection that waits at a listener.
-    pub(crate) fn take_request(&mut self, node: u32, generation: u64) -> Option<(u64, Greeting)> {
-        let backlog = self.nodes.get_mut(&node)?.listener.as_mut()?;
-        if backlog.generation != generation {
-            return None;
-        }
-        backlog.requests.pop_front()
+    pub(crate) fn take_request(
+        &mut self,
+        node: u32,
+        port: u16,
+        generation: u64,
+    ) -> Option<(u64, Greeting)> {
+        self.backlog(node, port, generation)?.requests.pop_front()
     }
 
     // ---- what endpoints do ----------------------------------------------------
 
-    /// Opens a link and sends the greeting on its way.
-    pub(crate) fn connect(&mut self, to: u32, greeting: Greeting) -> u64 {
+    /// Opens a link to a node's port and sends the greeting on its way.
+    pub(crate) fn connect(&mut self, (to, port): (u32, u16), greeting: Greeting) -> u64 {
         self.links_made += 1;
         let link = self.links_made;
         let from = greeting.node;
@@ -165,7 +178,15 @@ impl State {
         let lanes = [Lane::default(), Lane::default()];
         self.links.insert(
             link,
-            Link { lanes, sides, is_offered: false, answered: false, held: Vec::new(), holds: 0 },
+            Link {
+                lanes,
+                sides,
+                port,
+                is_offered: false,
+                answered: false,
+                held: Vec::new(),
+                holds: 0,
+            },
         );
         if self.is_down(from) {
             self.refuse(link, "this node is down");
@@ -353,12 +374,13 @@ impl State {
     }
 
     fn arrive_request(&mut self, link: u64, greeting: Greeting) {
-        let Some(to) = self.links.get(&link).map(|link| link.sides[1].node) else { return };
+        let to = self.links.get(&link).map(|link| (link.sides[1].node, link.port));
+        let Some((to, port)) = to else { return };
         if self.is_down(to) {
             // Nobody answers; the initiator gives up in its own time.
             return;
         }
-        let backlog = self.nodes.get_mut(&to).and_then(|node| node.listener.as_mut());
+        let backlog = self.nodes.get_mut(&to).and_then(|node| node.listeners.get_mut(&port));
         match backlog.filter(|backlog| backlog.requests.len() < BACKLOG_MAX) {
             Some(backlog) => {
                 backlog.requests.push_back((link, greeting));

@@ -140,7 +140,7 @@ impl State {
     pub(crate) fn kill(&mut self, node: u32) {
         let entry = self.nodes.entry(node).or_default();
         entry.down = true;
-        let backlog = entry.listener.take();
+        let backlogs = std::mem::take(&mut entry.listeners);
         self.note("kill", u64::from(node), 0, 0);
         let ids: Vec<u64> = self
             .links
@@ -158,9 +158,7 @@ impl State {
             };
             self.sever(id, purge, dead, [reason(dead[0]), reason(dead[1])]);
         }
-        if let Some(backlog) = backlog {
-            self.refuse_all(backlog);
-        }
+        backlogs.into_values().for_each(|backlog| self.refuse_all(backlog));
     }
 
     // ---- partitions -----------------------------------------------------------

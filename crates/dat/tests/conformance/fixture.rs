@@ -169,7 +169,7 @@ impl Fixture for Sim {
             in_flight_max: self.in_flight_max,
             ..NetworkConfig::new(seed)
         });
-        let mut world = World::real(Address::Sim(ACCEPTOR), Address::Sim(NOBODY), false);
+        let mut world = World::real(Address::sim(ACCEPTOR), Address::sim(NOBODY), false);
         world.initiator.sim = Some(network.at(INITIATOR));
         world.acceptor.sim = Some(network.at(ACCEPTOR));
         world.network = Some(network);

@@ -17,6 +17,7 @@ mod inboxes;
 mod limits;
 mod messages;
 mod pair;
+mod ports;
 mod proxy;
 mod random;
 mod reads;

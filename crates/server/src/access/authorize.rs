@@ -331,7 +331,7 @@ impl PeerFacts {
             Address::Verbs(address) => (Some(address.ip().to_canonical()), TransportKind::Verbs),
             Address::Shm(_) => (None, TransportKind::SharedMemory),
             // The simulator's network stands for one.
-            Address::Sim(_) => (None, TransportKind::Tcp),
+            Address::Sim { .. } => (None, TransportKind::Tcp),
         };
         let certificate = peer.certificate.clone();
         let uid = peer.process.as_ref().map(|process| process.uid);

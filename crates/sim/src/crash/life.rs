@@ -40,7 +40,7 @@ impl Life {
         let shelf = CrashShelf::new();
         shelf.set_reflinks(plan.has_reflinks);
         let mut config = ServerConfig {
-            listen: vec![Address::Sim(SERVER_NODE)],
+            listen: vec![Address::sim(SERVER_NODE)],
             journal: Some(JournalConfig {
                 shelf: Arc::new(shelf.clone()),
                 log: log_config(),

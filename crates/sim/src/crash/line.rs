@@ -72,7 +72,7 @@ impl Line {
         };
         let channel = ChannelType::Operation;
         let data = ConnectData { client_instance: 1, client_session: session, channel };
-        let address = Address::Sim(SERVER_NODE);
+        let address = Address::sim(SERVER_NODE);
         let data = data.encode(ByteOrder::NATIVE);
         let endpoint = self.interface.connect(&address, Domain(0), &config, &data);
         let endpoint = endpoint.map_err(|error| error.to_string())?;
