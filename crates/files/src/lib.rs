@@ -17,6 +17,7 @@ pub mod delegations;
 pub mod ends;
 mod fences;
 pub mod handing;
+pub mod holdings;
 pub mod io;
 pub mod ledger;
 pub mod left;

@@ -93,13 +93,17 @@ pub(crate) struct Channels {
     given_up: Vec<EndpointId>,
     /// Transfers of theirs that others wait for.
     stalls: Stalls,
+    /// Bytes of writes with checksums that are held before they are looked at, also of connections
+    /// that have ended.
+    sealed_bytes: usize,
 }
 
 impl Channels {
     /// None yet. A connection that keeps others waiting is given so much time.
     pub fn new(patience: Duration) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, count: 0, owed, given_up, stalls: Stalls::new(patience) }
+        let stalls = Stalls::new(patience);
+        Self { slots, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
     }
 
     /// Transfers that others wait for.
@@ -208,6 +212,27 @@ impl Channels {
             if let Some(channel) = self.get_mut(endpoint) {
                 channel.post_receives(interface);
             }
+        }
+    }
+
+    /// Bytes of writes with checksums that all connections hold.
+    pub fn sealed_bytes(&self) -> usize {
+        self.sealed_bytes
+    }
+
+    /// A connection takes memory for a write with a checksum.
+    pub fn hold_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
+        self.sealed_bytes += bytes as usize;
+        if let Some(channel) = self.get_mut(endpoint) {
+            channel.sealed_bytes += bytes as usize;
+        }
+    }
+
+    /// It gives its memory back.
+    pub fn release_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
+        self.sealed_bytes -= bytes as usize;
+        if let Some(channel) = self.get_mut(endpoint) {
+            channel.sealed_bytes -= bytes as usize;
         }
     }
 

@@ -36,14 +36,15 @@ impl Reactor {
     pub(crate) fn files_and_givers(
         &mut self,
     ) -> (Files<'_>, (&mut DirectReads, &mut ServingInterface)) {
+        let (opened, delegations, lock_waits, ends) = self.holdings.parts();
         let files = Files {
             filer: &mut self.filer,
             cache: &mut self.cache,
-            opened: &mut self.opened,
-            delegations: &mut self.delegations,
-            lock_waits: self.waiting.lock_waits(),
+            opened,
+            delegations,
+            lock_waits,
             ledger: &mut self.ledger,
-            ends: &mut self.writes.ends,
+            ends,
             under_way: self.tasks.under_way(),
             notices: self.afterwards.notices(),
             boot: self.life.boot(),

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use dafs_dat::{Completion, CompletionStatus, EndpointId, Event, Operation, ServingInterface};
 use dafs_filer::Filer;
-use dafs_files::delegations::Delegations;
+use dafs_files::holdings::Holdings;
 use dafs_files::ledger::Ledger;
-use dafs_files::opened::Opened;
 use dafs_sessions::Sessions;
 use dafs_store::Store;
 use dafs_store::cache::Cache;
@@ -29,7 +28,6 @@ use crate::meter::stats::ServerStats;
 use crate::moving::hits::Hits;
 use crate::moving::stalls::Direction;
 use crate::moving::transfer::{Cookie, Lent, Loan, Loans};
-use crate::moving::writes::Writes;
 use crate::pool::jobs::Pool;
 use crate::reply_to::ReplyTo;
 use crate::task::Tasks;
@@ -48,19 +46,16 @@ pub(crate) struct Reactor {
     pub(crate) tasks: Tasks,
     pub(crate) batches: Batches,
     pub(crate) loans: Loans,
-    pub(crate) opened: Opened,
+    /// What clients hold of files.
+    pub(crate) holdings: Holdings,
     /// Direct reads and writes under way; empty between turns.
     pub(crate) hits: Hits,
-    /// What writes hold besides room in the cache.
-    pub(crate) writes: Writes,
     /// Who is let in, and to what.
     pub(crate) entrance: Entrance,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
     /// What time it is, and whether the server ends.
     pub(crate) life: Life,
-    /// What waits for delegations, and what is delegated.
-    pub(crate) delegations: Delegations,
     /// Requests that wait for others than the disk.
     pub(crate) waiting: Waiting,
     /// What requests come to.
@@ -278,7 +273,7 @@ impl Reactor {
                 filer: &self.filer,
                 sessions: &self.sessions,
                 channels: &self.channels,
-                opened: &self.opened,
+                opened: self.holdings.opened(),
                 ledger: self.ledger.as_ref(),
                 meter: &self.meter,
                 cache: &self.cache,
@@ -305,7 +300,7 @@ impl Reactor {
             requests: self.meter.request_count(),
             regions: self.interface.region_count(),
             loans: self.loans.count(),
-            open_files: self.opened.file_count(),
+            open_files: self.holdings.opened().file_count(),
             filer: self.filer.counters(),
             sessions: self.sessions.counters(),
             delegations: self.filer.delegation_counters(),

@@ -78,7 +78,7 @@ impl Server {
     /// What is held for connections: channels, endpoints, requests parked, opens.
     pub(crate) fn held(&self) -> [usize; 4] {
         let reactor = &self.reactor;
-        let (tasks, opens) = (reactor.tasks.count(), reactor.opened.state_count());
+        let (tasks, opens) = (reactor.tasks.count(), reactor.holdings.opened().state_count());
         [reactor.channels.count(), reactor.interface.endpoint_count(), tasks, opens]
     }
 

@@ -10,8 +10,7 @@ use dafs_dat::{Address, Domain, ServingInterface};
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
 use dafs_files::defect::Defect;
-use dafs_files::delegations::Delegations;
-use dafs_files::opened::Opened;
+use dafs_files::holdings::Holdings;
 use dafs_sessions::{SessionConfig, Sessions};
 use dafs_store::Store;
 use dafs_store::cache::Cache;
@@ -32,7 +31,6 @@ use crate::life::Life;
 use crate::meter::Meter;
 use crate::moving::hits::Hits;
 use crate::moving::transfer::Loans;
-use crate::moving::writes::Writes;
 use crate::pool::jobs::Pool;
 use crate::reactor::Reactor;
 use crate::task::Tasks;
@@ -88,13 +86,11 @@ pub(crate) fn start(
         tasks: Tasks::default(),
         batches,
         loans: Loans::new(arena, config),
-        opened: Opened::default(),
+        holdings: Holdings::default(),
         hits: Hits::default(),
-        writes: Writes::default(),
         ledger,
 
         life: Life::begin(boot),
-        delegations: Delegations::default(),
         waiting,
         meter: Meter::new(config.metrics),
 

@@ -10,9 +10,8 @@ mod questions;
 mod searching;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{FenceAction, FenceKey, Filer};
+use dafs_filer::{FenceAction, Filer};
 use dafs_files::ledger::Ledger;
-use dafs_files::lock_waits::LockWaits;
 use dafs_files::outcome::Outcome;
 
 use crate::config::ServerConfig;
@@ -37,8 +36,6 @@ pub(crate) struct Waiting {
     searching: Searching,
     /// For a session to come to rest.
     questions: Questions,
-    /// For a lock.
-    lock_waits: LockWaits,
     /// For those to end whom a fencing list leaves out.
     fencing: Fencing,
     /// For records to be durable.
@@ -53,7 +50,6 @@ impl Waiting {
             held: HeldRequests::default(),
             searching: Searching::new(searches),
             questions: Questions::default(),
-            lock_waits: LockWaits::default(),
             fencing: Fencing::new(config),
             journaled: JournaledRequests::new(config.defect),
         }
@@ -68,12 +64,6 @@ impl Waiting {
     /// Chains of which members are under way or to come.
     pub fn chain_count(&self) -> usize {
         self.chains.count()
-    }
-
-    /// What waits for locks.
-    #[inline]
-    pub fn lock_waits(&mut self) -> &mut LockWaits {
-        &mut self.lock_waits
     }
 
     /// Changes of fencing lists.
@@ -116,14 +106,8 @@ impl Waiting {
 
     /// A connection is gone, and so is what waits on it; members of chains that are under way come
     /// to their end alone. What waited for delegations: nobody will carry it out.
-    pub fn forget(
-        &mut self,
-        filer: &mut Filer,
-        endpoint: EndpointId,
-        fence: Option<FenceKey>,
-    ) -> Vec<ReplyTo> {
+    pub fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
-        self.lock_waits.forget_all(fence);
         self.held.forget(filer, endpoint)
     }
 }

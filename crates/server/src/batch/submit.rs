@@ -250,7 +250,7 @@ impl Reactor {
             FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
             // The filer tells stale, old and plainly wrong state ids apart.
-            self.opened.key_of(state, handle)
+            self.holdings.opened().key_of(state, handle)
         };
         self.filer.check_io(client, state, key, kind, self.life.now())?;
         Ok(key)

@@ -11,4 +11,3 @@ pub(crate) mod stalls;
 pub(crate) mod sums;
 pub(crate) mod transfer;
 pub(crate) mod write;
-pub(crate) mod writes;

@@ -108,7 +108,7 @@ impl Reactor {
     fn has_room_for_sealed(&self, answer: ReplyTo, length: usize) -> bool {
         let own = self.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
         let fits = |held: usize, limit: usize| held == 0 || held + length <= limit;
-        let all = self.writes.sealed_bytes();
+        let all = self.channels.sealed_bytes();
         if !fits(own, CHANNEL_BYTES_MAX) || !fits(all, SEALED_BYTES_MAX) {
             return false;
         }
@@ -122,19 +122,13 @@ impl Reactor {
 
     fn hold_sealed(&mut self, answer: ReplyTo, task: &mut WriteTask) {
         task.sealed_bytes = task.writing.length;
-        self.writes.hold_sealed(task.writing.length);
-        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-            channel.sealed_bytes += task.writing.length as usize;
-        }
+        self.channels.hold_sealed(answer.endpoint, task.sealed_bytes);
     }
 
     /// Gives back the room of a sealed write that ends.
     pub(crate) fn release_sealed(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.sealed_bytes > 0 {
-            self.writes.release_sealed(task.sealed_bytes);
-            if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-                channel.sealed_bytes -= task.sealed_bytes as usize;
-            }
+            self.channels.release_sealed(answer.endpoint, task.sealed_bytes);
             self.on_progress(Progress { file: task.writing.file, error: None });
         }
     }

@@ -224,14 +224,15 @@ impl Reactor {
         for waiter in self.waiting.held.overdue(self.life.now()) {
             self.on_told(waiter, None);
         }
-        self.delegations.forget_ended(&self.filer);
+        self.holdings.delegations().forget_ended(&self.filer);
         self.loans.files().end_lapsed(&mut self.filer);
         self.pump_delegations();
     }
 
     /// A connection is gone, and what waited on it.
     pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, fence: Option<FenceKey>) {
-        for to in self.waiting.forget(&mut self.filer, endpoint, fence) {
+        self.holdings.lock_waits().forget_all(fence);
+        for to in self.waiting.forget(&mut self.filer, endpoint) {
             self.abandon(to);
         }
     }
