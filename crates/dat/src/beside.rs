@@ -3,9 +3,10 @@
 //! Invariant: the interface sleeps only if [`Beside::may_sleep`] has allowed it, and calls
 //! [`Beside::awake`] as soon as it is awake again, before it does anything else.
 
-/// A second thing to wait for: the messages of other threads, say. [`crate::Interface::wait_beside`]
-/// looks at it while it spins, and asks it before it sleeps. Whoever brings such a message to a
-/// sleeping thread ends its sleep with a [`crate::Waker`] of the interface.
+/// A second thing to wait for: the messages of other threads, say.
+/// [`crate::Interface::wait_beside`] looks at it while it spins, and asks it before it sleeps.
+/// Whoever brings such a message to a sleeping thread ends its sleep with a [`crate::Waker`] of the
+/// interface.
 ///
 /// A thread that has nothing else to wait for uses `()`, which costs nothing: the compiler leaves
 /// all of it out.
