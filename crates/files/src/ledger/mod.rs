@@ -1,5 +1,5 @@
-//! The ledger: what is written down in the journal, and what is kept undo of. Whoever asked waits for
-//! that by record number (`docs/decisions/0014-exactly-once.md`).
+//! The ledger: what is written down in the journal, and what is kept undo of. Whoever asked waits
+//! for that by record number (`docs/decisions/0014-exactly-once.md`).
 //!
 //! Invariant: a request is carried out after its intent is durable, and answered after what its
 //! operation touched is synced; its outcome is written after that. Until the outcome is durable
