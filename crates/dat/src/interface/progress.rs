@@ -249,20 +249,19 @@ impl<E> Interface<E> {
     /// than two looks at the clock are worth. True when satisfied.
     #[inline]
     fn spin_unclocked<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> bool {
-        let is_there = (B::EXISTS || !self.hot.is_empty())
+        let is_there = !self.hot.is_empty()
             && self.waiter.is_at_ease()
-            && matches!(self.spin_a_while(beside, threshold, false), Spun::Satisfied);
+            && matches!(self.spin_a_while(beside, threshold), Spun::Satisfied);
         if is_there {
             self.waiter.paid();
         }
         is_there
     }
 
-    /// As many polls as go between two looks at the clock. `asks` says that sockets get a look
-    /// where no memory does.
+    /// As many polls as go between two looks at the clock.
     #[inline]
-    fn spin_a_while<B: Beside>(&mut self, beside: &mut B, threshold: usize, asks: bool) -> Spun {
-        if self.hot.is_empty() && (asks || !B::EXISTS) {
+    fn spin_a_while<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> Spun {
+        if self.hot.is_empty() {
             return self.spin_on_socket(beside, threshold);
         }
         let mut spun = Spun::Vain;
@@ -280,10 +279,10 @@ impl<E> Interface<E> {
     }
 
     /// One look at the socket that a message is awaited from: a system call takes longer
-    /// than a look at the clock. Who listens serves many, and looks at all of them.
+    /// than a look at the clock. Who serves many looks at all of them.
     fn spin_on_socket<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> Spun {
         let mut moved = false;
-        if !self.listeners.is_empty() {
+        if self.serves_many::<B>() {
             moved = self.sleep(Some(Duration::ZERO));
         } else if let Some(endpoint) = self.asked {
             self.with(endpoint, |connection, context| {
@@ -303,12 +302,18 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Whether asking sockets beats sleeping, for a while. Who listens asks, unless another
+    /// Whether others rely on this interface: it listens, or works together with other threads.
+    #[inline]
+    fn serves_many<B: Beside>(&self) -> bool {
+        B::EXISTS || !self.listeners.is_empty()
+    }
+
+    /// Whether asking sockets beats sleeping, for a while. Who serves many asks, unless another
     /// thread wants the core: requests come together, and a peer whose server sleeps pays for
     /// waking it. Who awaits several answers does not: the others would come while the first
     /// is dealt with.
-    fn may_ask(&mut self, now: Instant) -> bool {
-        if !self.listeners.is_empty() {
+    fn may_ask<B: Beside>(&mut self, now: Instant) -> bool {
+        if self.serves_many::<B>() {
             return self.waiter.is_alone(now);
         }
         std::mem::take(&mut self.is_eager)
@@ -327,15 +332,14 @@ impl<E> Interface<E> {
     ) -> bool {
         let forewarned = self.waiter.forewarned();
         let start = Instant::now();
-        let asks = self.hot.is_empty() && self.may_ask(start);
-        if self.hot.is_empty() && !asks && !B::EXISTS {
+        if self.hot.is_empty() && !self.may_ask::<B>(start) {
             return false;
         }
         let budget = forewarned.unwrap_or_else(|| self.waiter.budget(start));
         if budget.is_zero() {
             return false;
         }
-        match self.spin_for(beside, threshold, asks, start, budget, deadline) {
+        match self.spin_for(beside, threshold, start, budget, deadline) {
             Spun::Satisfied if forewarned.is_none() => self.waiter.paid(),
             Spun::Vain if forewarned.is_none() => self.waiter.vain(),
             Spun::Satisfied | Spun::Vain | Spun::Moved => {}
@@ -348,7 +352,6 @@ impl<E> Interface<E> {
         &mut self,
         beside: &mut B,
         threshold: usize,
-        asks: bool,
         start: Instant,
         budget: Duration,
         deadline: Option<Instant>,
@@ -358,7 +361,7 @@ impl<E> Interface<E> {
         let mut until = start + budget;
         let mut limit = start + budget * SPIN_STRETCH_MAX;
         loop {
-            let spun = self.spin_a_while(beside, threshold, asks);
+            let spun = self.spin_a_while(beside, threshold);
             if matches!(spun, Spun::Satisfied) {
                 return spun;
             }
@@ -403,8 +406,8 @@ impl<E> Interface<E> {
                 let left = first.saturating_duration_since(Instant::now());
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
-            // Who listens is woken at others' cost, and may stay awake for them.
-            let begun = (B::EXISTS || !self.listeners.is_empty()).then(Instant::now);
+            // Who serves many is woken at others' cost, and may stay awake for them.
+            let begun = self.serves_many::<B>().then(Instant::now);
             // The last look beside: nobody comes without waking us from here on.
             is_called = B::EXISTS && is_sleep(timeout) && !beside.may_sleep();
             let timeout = if is_called { Some(Duration::ZERO) } else { timeout };
