@@ -192,6 +192,10 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
     };
     to(&source, 0o777);
     to(&source.join("file"), 0o666);
+    let readable = source.join("readable");
+    std::fs::write(&readable, "nobody writes it").unwrap();
+    to(&readable, 0o444);
+    let modified = |path: &std::path::Path| path.metadata().unwrap().modified().unwrap();
     let file = source.join("file").to_str().unwrap().to_owned();
     let source = source.to_str().unwrap();
     for (umask, directory, file_mode) in [("077", 0o700, 0o600), ("002", 0o775, 0o664)] {
@@ -207,6 +211,7 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
         under(umask, &["lock", &url("locked"), "--write", "--", "cat"]);
         under(umask, &["cp", "-r", source, &url("copy")]);
         under(umask, &["cp", "-r", source, &here("copy-here")]);
+        under(umask, &["cp", "-r", "--sync", source, &url("stable")]);
         under(umask, &["cp", &file, &url("file")]);
         let mode = |name: &str| {
             let found = place.in_export(&at(name)).metadata();
@@ -226,6 +231,11 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
             "file",
         ] {
             assert_eq!(mode(name), file_mode, "{umask} {name}");
+        }
+        // A mode that lets its owner not write comes last, and changes no time.
+        for name in ["copy/readable", "copy-here/readable", "stable/readable"] {
+            assert_eq!(mode(name), 0o444 & file_mode, "{umask} {name}");
+            assert_eq!(modified(&place.in_export(&at(name))), modified(&readable), "{name}");
         }
         // What is there keeps its mode, unless that is to come along.
         to(&place.in_export(&at("file")), 0o640);

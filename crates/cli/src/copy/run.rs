@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 
 use super::mover::Mover;
 use super::open::Open;
-use super::side::{Copied, Mode, Side, same_file};
+use super::side::{Copied, Mode, Side, Whole, same_file};
 use super::tasks::for_each;
 use super::walk::{Item, Tree};
 use super::{Extras, Outcome, is_end, is_loss};
@@ -157,10 +157,16 @@ impl<'r> Run<'r> {
         let begun = self.mover.begin(&from, item.size).await?;
         if let (None, Some(begun)) = (*is_new, &begun)
             && let Some(content) = begun.whole(item.size)?
-            && let Some(made) = self.target.make_whole(item, parent, content, extras.sync).await?
         {
-            self.sizes.borrow_mut()[index] = begun.count();
-            return Ok(made);
+            match self.target.make_whole(item, parent, content, extras.sync).await? {
+                Whole::Made(made) => {
+                    self.sizes.borrow_mut()[index] = begun.count();
+                    return Ok(made);
+                }
+                Whole::NotMade => {}
+                // What has the name is this copy.
+                Whole::Unfinished => *is_new = Some(true),
+            }
         }
         let created = self.target.create(item, parent).await?;
         let is_new = *is_new.get_or_insert(created.is_some());

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use dafs_client::{
-    Client, NewFile, NewObject, ObjectType, OpenOptions, Session, SetAttributes, ShareAccess,
-    Slice, Status, shown_path, split_last,
+    Client, ClientError, NewFile, NewObject, ObjectType, OpenOptions, Session, SetAttributes,
+    ShareAccess, Slice, Status, shown_path, split_last,
 };
 use dafs_types::FileHandle;
 use rustix::fs::{CWD, FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
@@ -40,6 +40,17 @@ pub enum Copied {
     Local,
     /// This object of a server.
     Remote(FileHandle),
+}
+
+/// What came of making a file whole, in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It is there and complete.
+    Made(Copied),
+    /// It was not made: something has its name, or it must be made step by step.
+    NotMade,
+    /// It was made, and does not hold all that it should: whatever has its name now is this copy.
+    Unfinished,
 }
 
 /// Whose mode a copy has.
@@ -359,26 +370,31 @@ impl Side {
         }
     }
 
-    /// Makes a file on a server that holds what is here, and is complete. `None` if something has
-    /// its name already, or it must be made step by step.
+    /// Makes a file on a server that holds what is here, and is complete.
     pub async fn make_whole(
         &self,
         item: &Item,
         parent: Copied,
         content: Option<Slice>,
         sync: bool,
-    ) -> Result<Option<Copied>> {
+    ) -> Result<Whole> {
         let (Side::Remote(session, top), Some(directory)) = (self, parent.handle()) else {
-            return Ok(None);
+            return Ok(Whole::NotMade);
         };
         let (path, name) = (join(top, &item.path), item.name());
-        let (mode, attributes) = (early_mode(item), item.attributes());
-        let (path, is_stable) = (path.as_os_str(), sync);
+        let (attributes, last) = in_two(item.attributes());
+        let (path, mode, is_stable) = (path.as_os_str(), early_mode(item), sync);
         let new = NewFile { directory, name, path, mode, content, is_stable, attributes };
-        match session.make_file_async(&new).await {
-            Err(error) if error.status() == Some(Status::Exist) => Ok(None),
-            made => Ok(made?.map(Copied::Remote)),
+        let made = match session.make_file_async(&new).await {
+            Err(error) if error.status() == Some(Status::Exist) => return Ok(Whole::NotMade),
+            Err(ClientError::DataLost { .. }) | Ok(None) => return Ok(Whole::Unfinished),
+            Ok(Some(made)) => made,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(last) = last {
+            session.set_attributes_async(made, &last, path).await?;
         }
+        Ok(Whole::Made(Copied::Remote(made)))
     }
 
     /// Opens what is in the place of a copy, as it is.
@@ -508,7 +524,20 @@ fn is_root(path: &OsStr) -> bool {
 
 /// What a file is made with: writable for its owner until it is complete.
 fn early_mode(item: &Item) -> u32 {
-    item.mode & 0o777 | 0o200
+    item.mode & 0o777 | OWNER_WRITES
+}
+
+/// What the request that makes a file may set already, and what only another one may, once the file
+/// is whole. A mode that lets its owner not write is such: until the file is whole, it may have to be
+/// opened again to be written, by its handle when its server has restarted, or by its name.
+fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
+    match wanted.mode {
+        Some(mode) if mode & OWNER_WRITES == 0 => {
+            let last = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+            (SetAttributes { mode: None, ..wanted }, Some(last))
+        }
+        _ => (wanted, None),
+    }
 }
 
 /// What an existing file is opened with: nothing of it goes.
@@ -606,10 +635,28 @@ fn times(item: &Item) -> Timestamps {
     }
 }
 
+const OWNER_WRITES: u32 = 0o200;
+
 pub fn join(top: &OsStr, path: &OsStr) -> OsString {
     if path.is_empty() { top.to_owned() } else { below(top, path) }
 }
 
 pub fn join_local(top: &Path, path: &OsStr) -> PathBuf {
     if path.is_empty() { top.to_path_buf() } else { top.join(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_that_lets_its_owner_not_write_is_set_when_the_file_is_whole() {
+        let time_modify = Some(dafs_types::SetTime::Server);
+        let times = SetAttributes { time_modify, ..SetAttributes::default() };
+        let with = |mode| SetAttributes { mode: Some(mode), ..times.clone() };
+        assert_eq!(in_two(with(0o644)), (with(0o644), None));
+        let last = SetAttributes { mode: Some(0o444), ..SetAttributes::default() };
+        assert_eq!(in_two(with(0o444)), (times.clone(), Some(last)));
+        assert_eq!(in_two(times.clone()), (times, None));
+    }
 }
