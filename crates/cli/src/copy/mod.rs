@@ -78,7 +78,7 @@ pub struct Outcome {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let client = client(&arguments.access)?;
-    let mover = Mover::new(&client)?;
+    let mut mover = Mover::new(&client)?;
     let Some((target, sources)) = arguments.places.split_last() else { bail!("no target") };
     let into = side(&client, target, arguments)?;
     let is_directory = into.is_directory();
@@ -100,6 +100,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Err(error) => {
                 eprintln!("dafs: {}", crate::shown::complaint(&error));
                 failed += 1;
+                // The error has left other files of this operand where they were: the server may
+                // still take what it is to write to them from buffers of this mover, which count
+                // as free by now. The next operand must not read into those. The client keeps
+                // them until the last request is over.
+                mover = Mover::new(&client)?;
             }
         }
     }
