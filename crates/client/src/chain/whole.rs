@@ -63,7 +63,9 @@ impl Session {
             Ok(outcomes) => new.check(&outcomes),
             Err(failure) => {
                 let close = 1 + usize::from(new.content.is_some()) + usize::from(new.is_stable);
-                if failure.member < close
+                // Also if CLOSE itself was refused or put off. Another one of what is closed after
+                // all is refused, and nobody waits for it.
+                if failure.member <= close
                     && let Some(Outcome::Opened { file, state }) = failure.done.first()
                 {
                     // Dropping it closes it.
