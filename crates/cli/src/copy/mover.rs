@@ -215,45 +215,68 @@ impl Mover {
 
     /// A buffer for so much of one file: small, if that will do and one is free.
     async fn lend_for(&self, length: usize) -> Result<Lent<'_>> {
-        if length <= SMALL_BYTES {
-            let mut small = self.small.borrow_mut();
-            if small.is_none() {
-                let all = self.client.allocate(TASKS_MAX * SMALL_BYTES)?;
-                let starts = (0..TASKS_MAX).rev().map(|number| number * SMALL_BYTES).collect();
-                *small = Some((all, starts));
-            }
-            if let Some((buffer, starts)) = &mut *small
-                && let Some(start) = starts.pop()
-            {
-                return Ok(Lent { mover: self, buffer: buffer.clone(), small: Some(start) });
-            }
+        match self.small_one(length) {
+            Some(lent) => Ok(lent),
+            None => self.lend().await,
         }
-        self.lend().await
+    }
+
+    /// A small buffer, if it will do, one is free, and there is memory for them.
+    fn small_one(&self, length: usize) -> Option<Lent<'_>> {
+        if length > SMALL_BYTES {
+            return None;
+        }
+        let mut small = self.small.borrow_mut();
+        if small.is_none() {
+            let all = self.client.allocate(TASKS_MAX * SMALL_BYTES).ok()?;
+            let starts = (0..TASKS_MAX).rev().map(|number| number * SMALL_BYTES).collect();
+            *small = Some((all, starts));
+        }
+        let (buffer, starts) = small.as_mut()?;
+        let start = starts.pop()?;
+        Some(Lent { mover: self, buffer: buffer.clone(), small: Some(start) })
     }
 
     async fn lend(&self) -> Result<Lent<'_>> {
         let free = self.buffers.borrow_mut().pop();
         let buffer = match free {
             Some(buffer) => buffer,
-            None if self.buffer_count.get() < BUFFERS => {
-                let buffer = self.client.allocate(2 * BLOCK_BYTES)?;
-                self.buffer_count.set(self.buffer_count.get() + 1);
-                buffer
-            }
-            None => {
-                let place = Rc::new(Place::default());
-                self.waiting.borrow_mut().push_back(place.clone());
-                std::future::poll_fn(|context| match place.buffer.take() {
-                    Some(buffer) => Poll::Ready(buffer),
-                    None => {
-                        place.waker.replace(Some(context.waker().clone()));
-                        Poll::Pending
-                    }
-                })
-                .await
-            }
+            None => match self.one_more()? {
+                Some(buffer) => buffer,
+                None => self.one_that_comes_back().await,
+            },
         };
         Ok(Lent { mover: self, buffer, small: None })
+    }
+
+    /// Another buffer. `None` if there are enough, or no memory for another: then one of those that
+    /// are lent will do, since nobody who has one waits for a second.
+    fn one_more(&self) -> Result<Option<Buffer>> {
+        let count = self.buffer_count.get();
+        if count == BUFFERS {
+            return Ok(None);
+        }
+        match self.client.allocate(2 * BLOCK_BYTES) {
+            Ok(buffer) => {
+                self.buffer_count.set(count + 1);
+                Ok(Some(buffer))
+            }
+            Err(_) if count > 0 => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn one_that_comes_back(&self) -> Buffer {
+        let place = Rc::new(Place::default());
+        self.waiting.borrow_mut().push_back(place.clone());
+        std::future::poll_fn(|context| match place.buffer.take() {
+            Some(buffer) => Poll::Ready(buffer),
+            None => {
+                place.waker.replace(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
     }
 }
 
@@ -430,5 +453,36 @@ mod tests {
         assert!(waiting[1].as_mut().poll(&mut first).is_ready());
         assert!(waiting[2].as_mut().poll(&mut first).is_ready());
         assert_eq!(mover.buffers.borrow().len(), BUFFERS);
+    }
+
+    #[test]
+    fn where_there_is_no_memory_for_another_buffer_one_that_comes_back_will_do() {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let (mover, mut taken) = (Mover::new(&client).unwrap(), Vec::new());
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(only) = Box::pin(mover.lend()).as_mut().poll(&mut context) else {
+            panic!("nobody has one yet")
+        };
+        // Everything that can be registered.
+        while let Ok(one) = client.register(Box::from([0])) {
+            taken.push(one);
+        }
+        let mut waiting = [1, SMALL_BYTES + 1].map(|length| Box::pin(mover.lend_for(length)));
+        for one in &mut waiting {
+            assert!(one.as_mut().poll(&mut context).is_pending());
+        }
+        drop(only);
+        for one in &mut waiting {
+            match one.as_mut().poll(&mut context) {
+                Poll::Ready(lent) => drop(lent.unwrap()),
+                Poll::Pending => panic!("it has come back"),
+            }
+        }
+        // Where there is none at all, nothing would ever come back.
+        let poor = Mover::new(&client).unwrap();
+        let Poll::Ready(refused) = Box::pin(poor.lend_for(1)).as_mut().poll(&mut context) else {
+            panic!("it waits for nothing")
+        };
+        assert!(refused.is_err());
     }
 }
