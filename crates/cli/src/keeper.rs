@@ -127,13 +127,18 @@ fn tell(order: &Order) -> Result<()> {
 
 /// What the keeper does.
 pub fn serve() -> Result<()> {
+    if getpgrp() != rustix::process::getpid() {
+        anyhow::bail!("this ends its process group, so it must lead one: a benchmark starts it");
+    }
     for signal in IGNORED {
         // A handler that does nothing but raise a flag which nobody reads.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     let (mut directories, mut mounts) = (Vec::new(), Vec::new());
     for line in std::io::stdin().lock().lines() {
-        match serde_json::from_str(&line?)? {
+        // Of an order that was cut off with its sender nothing is known, nor of what follows it.
+        let Ok(Ok(order)) = line.map(|line| serde_json::from_str(&line)) else { break };
+        match order {
             Order::Made(path) => directories.push(path),
             Order::Gone(path) => directories.retain(|made| *made != path),
             Order::Mounting(path) => mounts.push(path),

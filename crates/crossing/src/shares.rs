@@ -92,7 +92,8 @@ impl Shares {
 
 impl Share {
     /// Takes so much. False if there is not that much, neither here nor in the common part;
-    /// nothing was taken then, and this reactor counts as short.
+    /// nothing was taken then, and this reactor counts as short. Those who sleep should be told
+    /// ([`crate::Port::nudge_all`]): they may keep what is wanted.
     #[inline]
     pub fn take(&mut self, amount: u64) -> bool {
         if amount > self.unused || self.is_short {
@@ -128,6 +129,13 @@ impl Share {
     pub fn rest(&mut self) -> bool {
         let others = self.common.load().short - u64::from(self.is_short);
         self.give_back_above(if others > 0 { 0 } else { self.keep })
+    }
+
+    /// Whether others are short of something that this reactor keeps. For the last look before a
+    /// sleep ([`crate::Port::prepare_sleep_unless`]): one that was refused tells those who sleep.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.unused > 0 && self.common.load().short > u64::from(self.is_short)
     }
 
     /// Whether so much could be taken now. For the last look before a sleep

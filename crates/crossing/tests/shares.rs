@@ -220,3 +220,16 @@ fn threads_never_use_more_than_there_is() {
     });
     assert_eq!((shares.left(), shares.short_count()), (TOTAL, 0));
 }
+
+#[test]
+fn who_keeps_what_another_is_refused_sees_that_before_it_sleeps() {
+    let shares = Shares::new(10, 2);
+    let (mut sleeper, mut other) = (shares.share(10), shares.share(0));
+    assert!(sleeper.take(10));
+    sleeper.give(10);
+    assert!(!sleeper.rest() && !sleeper.is_wanted(), "nobody is short");
+    assert!(!other.take(1));
+    assert!(sleeper.is_wanted() && !other.is_wanted());
+    assert!(sleeper.rest() && !sleeper.is_wanted());
+    assert!(other.take(1));
+}

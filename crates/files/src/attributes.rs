@@ -12,7 +12,9 @@ use dafs_store::{
     Altered, AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion,
     StoreError,
 };
-use dafs_types::{AccessMask, FileAttributes, FileHandle, ShareAccess, Stability, StateId, limits};
+use dafs_types::{
+    AccessMask, FileAttributes, FileHandle, SetTime, ShareAccess, Stability, StateId, limits,
+};
 
 use crate::Files;
 use crate::caller::{Asker, Caller};
@@ -90,7 +92,7 @@ impl Files<'_> {
         let times = self.times_behind_data(handle, &mut changes);
         if !changes.is_empty() || extras.is_empty() && times.is_none() {
             let altered = by.store().set_attributes(by, handle, &changes);
-            self.note_set(handle, altered)?;
+            self.note_set(handle, altered, changes.time_modify)?;
         }
         let mut added = Ok(());
         if !extras.is_empty() {
@@ -200,6 +202,7 @@ impl Files<'_> {
         &mut self,
         handle: &FileHandle,
         altered: Result<Altered, StoreError>,
+        set: Option<SetTime>,
     ) -> Result<(), StoreError> {
         let Altered { before, after } = match altered {
             Ok(altered) => altered,
@@ -210,7 +213,7 @@ impl Files<'_> {
             }
         };
         if let Some(file) = self.cache.find(handle) {
-            self.cache.note_altered(file, (&before).into(), (&after).into());
+            self.cache.note_altered(file, ((&before).into(), (&after).into()), set);
         }
         Ok(())
     }
@@ -231,7 +234,7 @@ impl Files<'_> {
         let times = self.times_behind_data(&task.handle, &mut rest);
         if !rest.is_empty() {
             let altered = who.store().set_attributes(who, &task.handle, &rest);
-            self.note_set(&task.handle, altered)?;
+            self.note_set(&task.handle, altered, rest.time_modify)?;
         }
         Ok(times.map(|(file, times)| {
             let place = (task.handle, file, task.borrowed);

@@ -192,7 +192,9 @@ impl Files<'_> {
             Claim::Null { path }
             | Claim::DelegateCurrent { path, .. }
             | Claim::DelegatePrevious { path } => {
-                let names: SmallVec<[&[u8]; 8]> = path.iter().collect();
+                // Put where they stay: a list that is handed over is a copied one.
+                let mut names = SmallVec::<[&[u8]; 8]>::new();
+                names.extend(path.iter());
                 self.find(by, &names, ask).map_err(NotDone::from)
             }
             Claim::CreateUnlinked => Ok(make_unlinked(by, ask)?),

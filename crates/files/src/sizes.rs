@@ -21,7 +21,7 @@ impl Files<'_> {
             true => Err(StoreError::Access),
             false => {
                 let altered = who.store().set_attributes(who, &task.handle, &task.times);
-                self.note_set(&task.handle, altered)
+                self.note_set(&task.handle, altered, task.times.time_modify)
             }
         };
         if task.borrowed {

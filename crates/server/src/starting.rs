@@ -61,7 +61,8 @@ pub(crate) fn start(
         Some(journal) => {
             let both = (&mut filer, &mut sessions);
             let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
-            ledger.prepare(boot, config.defect);
+            // Not the boot's number: that is told to clients.
+            ledger.prepare(entropy.next_u64(), config.defect);
             Some(ledger)
         }
         None => None,

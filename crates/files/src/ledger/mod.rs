@@ -186,6 +186,13 @@ impl Ledger {
         Some(FileKey(file.key().0))
     }
 
+    /// Whether there is anything to write. It is asked at each turn.
+    #[inline]
+    #[must_use]
+    pub fn has_some(&self) -> bool {
+        !self.backlog.is_empty() || self.log.has_some()
+    }
+
     /// A group to be written, if there is anything to write and none is on its way.
     pub fn take_group(&mut self) -> Option<LedgerJob> {
         self.drain();

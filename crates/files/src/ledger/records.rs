@@ -82,8 +82,8 @@ impl Files<'_> {
 impl Ledger {
     /// Gives it a number that no other server has had, and a defect on purpose if it is to have
     /// one.
-    pub fn prepare(&mut self, boot: u64, defect: Option<Defect>) {
-        self.undo.prepare(Random::new(boot), defect);
+    pub fn prepare(&mut self, seed: u64, defect: Option<Defect>) {
+        self.undo.prepare(Random::new(seed), defect);
     }
 
     /// Puts locks back that outlive their owners. What that changes in them is in the

@@ -97,6 +97,13 @@ impl Log {
         Ok(RecordNumber(number))
     }
 
+    /// Whether there is anything that a group could be made of.
+    #[inline]
+    #[must_use]
+    pub fn has_some(&self) -> bool {
+        !self.filling.is_empty() || self.checkpoint.is_some()
+    }
+
     /// What is buffered, to be written; `None` if there is nothing, if a group is under
     /// way or if the log is poisoned. The job must be run and given back.
     pub fn take_group(&mut self) -> Option<GroupJob> {

@@ -315,7 +315,7 @@ impl Reactor {
         }
     }
 
-    /// Runs fills in place; a failure shows when the read is tried again.
+    /// Runs fills in place. Of a failure nobody hears here: who looks again waits for a thread's.
     pub(crate) fn run_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
             self.run_or_submit(Job::Fill(job));

@@ -106,11 +106,15 @@ impl Reactor {
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
-        // Asked at each turn: a job is large, and is not to be moved about where there is none.
-        if let Some(job) = self.waiting.journaled().take_sync(&self.whole_store) {
+        // A job is large, and is not to be moved about where there is none.
+        if self.waiting.journaled().has_unsynced()
+            && let Some(job) = self.waiting.journaled().take_sync(&self.whole_store)
+        {
             self.pool.submit(Job::Ledger(job));
         }
-        if let Some(job) = ledger.take_group() {
+        if ledger.has_some()
+            && let Some(job) = ledger.take_group()
+        {
             self.pool.submit(Job::Ledger(job));
         }
     }

@@ -234,6 +234,12 @@ impl JournaledRequests {
         })
     }
 
+    /// Whether anything that was touched waits to be synced. It is asked at each turn.
+    #[inline]
+    pub(crate) fn has_unsynced(&self) -> bool {
+        !self.unsynced.is_empty()
+    }
+
     /// A sync of what was touched, unless one is on its way.
     pub(crate) fn take_sync(&mut self, store: &Arc<dyn Store>) -> Option<LedgerJob> {
         if self.unsynced.is_empty() || !self.syncing.is_empty() {

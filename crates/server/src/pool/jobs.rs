@@ -63,6 +63,13 @@ pub enum Done {
     Searched,
 }
 
+impl Done {
+    /// Whether it is a read of a file into the cache that has failed.
+    fn is_failed_fill(&self) -> bool {
+        matches!(self, Self::Filled(done) if done.has_failed())
+    }
+}
+
 impl Job {
     /// Does it, on this thread, with a pause before each part of what takes long.
     fn run_in_parts(self, pause: impl Fn()) -> Done {
@@ -309,8 +316,9 @@ impl Pool {
         }
         let start = Instant::now();
         let done = self.run_here(job);
-        if drawn.is_none() && start.elapsed() > SLOW_JOB {
-            // The page cache did not have it: let a thread wait for the disk.
+        // The page cache did not have it: let a thread wait for the disk. Of a read that has failed
+        // here nobody hears: who looks again waits for a thread's, and is told.
+        if drawn.is_none() && (done.is_failed_fill() || start.elapsed() > SLOW_JOB) {
             self.slow_until = now.after(SLOW_PERIOD);
         }
         Some(done)

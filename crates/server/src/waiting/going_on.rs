@@ -97,18 +97,22 @@ impl Reactor {
             return;
         }
         if let Err(why) = self.carry_again(to, kept, told) {
-            self.refuse_again(to, why, kept);
+            self.refuse_again(to, why, kept, true);
         }
     }
 
     /// A request that was set aside, and that could not be carried out when it was tried again.
-    fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside) {
+    fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside, may_search: bool) {
         match kept {
             SetAside::Operation(octets) => match Operation::decode(octets) {
-                Some(operation) => self.refuse(to, why, Asked::Operation(&operation)),
+                Some(operation) => {
+                    self.refuse_in(to, why, Asked::Operation(&operation), may_search);
+                }
                 None => self.fail(to, Status::ServerFault),
             },
-            SetAside::Message(message) => self.refuse(to, why, Asked::Message(message)),
+            SetAside::Message(message) => {
+                self.refuse_in(to, why, Asked::Message(message), may_search);
+            }
         }
     }
 
@@ -117,12 +121,17 @@ impl Reactor {
     /// A request could not be carried out: it is answered, or waits.
     #[cold]
     pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>) {
+        self.refuse_in(to, why, asked, true);
+    }
+
+    /// The same. `may_search` says whether it has not waited for a search before.
+    fn refuse_in(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>, may_search: bool) {
         let to = self.keep_begun(to);
+        if may_search && is_put_off(&why, asked) && self.awaits_search_after_all(to, asked) {
+            return;
+        }
         match why {
-            NotDone::Failed(fault) => match Status::from(fault) {
-                Status::Delay if self.awaits_search_after_all(to, asked) => {}
-                status => self.fail(to, status),
-            },
+            NotDone::Failed(fault) => self.fail(to, fault.into()),
             NotDone::Partly(refusal) => {
                 let told = ReplyStatus::now(refusal.fault.into());
                 let response = match asked {
@@ -302,12 +311,8 @@ impl Reactor {
                 continue;
             }
             self.settle();
-            match self.carry_again(to, &kept, None) {
-                Err(NotDone::Failed(fault)) if Status::from(fault) == Status::Delay => {
-                    self.fail(to, Status::Delay);
-                }
-                Err(why) => self.refuse_again(to, why, &kept),
-                Ok(()) => {}
+            if let Err(why) = self.carry_again(to, &kept, None) {
+                self.refuse_again(to, why, &kept, false);
             }
             self.settle();
         }
@@ -359,6 +364,19 @@ impl Reactor {
         if self.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
             self.ask_again();
         }
+    }
+}
+
+/// Whether a request was put off that has had no effect yet.
+fn is_put_off(why: &NotDone, asked: Asked<'_>) -> bool {
+    match why {
+        NotDone::Failed(fault) => Status::from(*fault) == Status::Delay,
+        // Others were searched for before they began.
+        NotDone::Partly(refusal) => {
+            let is_late = matches!(asked, Asked::Operation(it) if !has_effect_early(it));
+            is_late && Status::from(refusal.fault) == Status::Delay
+        }
+        NotDone::Recalls(_) | NotDone::Asks(_) => false,
     }
 }
 

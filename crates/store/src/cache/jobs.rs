@@ -42,7 +42,8 @@ pub struct FillJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// Of the file, as the cache knows it: what lies behind is not asked for.
+    /// Of the file, as the cache knows it: what lies behind is not asked for, unless it is read for
+    /// the sake of a write.
     pub(super) size: u64,
 }
 
@@ -52,6 +53,14 @@ pub struct FillDone {
     pub(super) owner: CachedFile,
     pub(super) ranges: BlockList,
     pub(super) result: Result<()>,
+}
+
+impl FillDone {
+    /// Whether the file could not be read.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.result.is_err()
+    }
 }
 
 impl FillJob {

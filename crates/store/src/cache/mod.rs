@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_memory::{HUGE_PAGE_BYTES, Memory, Pages};
-use dafs_types::{FileHandle, Moment, Stability, Timestamp};
+use dafs_types::{FileHandle, Moment, SetTime, Stability, Timestamp};
 
 use buddy::Buddy;
 use files::Files;
@@ -376,11 +376,23 @@ impl Cache {
     }
 
     /// Attributes of a file were set, not its size: `before` and `after` are the versions around
-    /// that. What is cached stays if nobody else has been at the file.
-    pub fn note_altered(&mut self, file: CachedFile, before: FileVersion, after: FileVersion) {
+    /// that, and `set` what its time of modification was set to, if it was. What is cached stays if
+    /// nobody else has been at the file, as far as that time tells.
+    pub fn note_altered(
+        &mut self,
+        file: CachedFile,
+        (before, after): (FileVersion, FileVersion),
+        set: Option<SetTime>,
+    ) {
+        let is_ours = match set {
+            None => after.time_modify == before.time_modify,
+            Some(SetTime::Client(time)) => after.time_modify == time,
+            // A write of the same moment would look like it.
+            Some(SetTime::Server) => false,
+        };
         let entry = self.files.get_mut(file);
         let is_idle = !entry.is_flushing && !entry.is_sizing;
-        if is_idle && entry.version == before && before.size == after.size {
+        if is_idle && is_ours && entry.version == before && before.size == after.size {
             entry.version = after;
         } else {
             self.revalidate(file, after);

@@ -164,7 +164,12 @@ impl Cache {
             if !is_needed || self.has_block(file, block) {
                 continue;
             }
-            match self.plan_range(file, block, block + BLOCK, jobs) {
+            let known = jobs.len();
+            let planned = self.plan_range(file, block, block + BLOCK, jobs);
+            // A block is written as a whole: what a local process has put behind the end that is
+            // known here belongs to it.
+            jobs[known..].iter_mut().for_each(|job| job.size = u64::MAX);
+            match planned {
                 super::Planned::Jobs => answer = Edges::Fill,
                 super::Planned::Wait if answer == Edges::Ready => answer = Edges::Wait,
                 super::Planned::Pressure if answer == Edges::Ready => answer = Edges::Pressure,

@@ -1,5 +1,7 @@
 //! The way of a rollback: begun, put back, fitted, synced.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use dafs_filer::locks::{LockMode, RollbackId};
 use dafs_journal::UndoError;
 use dafs_store::StoreError;
@@ -295,7 +297,9 @@ impl Files<'_> {
                 SizeStep::Wait => return Turn::Wait,
                 SizeStep::Job(job) => {
                     // It touches metadata only.
-                    let progress = self.cache.on_sized(job.run());
+                    let failed = job.failed(StoreError::Fault);
+                    let done = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or(failed);
+                    let progress = self.cache.on_sized(done);
                     self.notices.push_back(Notice::Moved(Progress { error: None, ..progress }));
                     if let Some(error) = progress.error {
                         return Turn::Failed(error.to_string());
