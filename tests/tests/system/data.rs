@@ -252,6 +252,24 @@ fn local_changes_show_at_the_next_open() {
 }
 
 #[test]
+fn what_a_local_process_has_appended_stays_when_its_block_is_written_in_part() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), pattern(4000, 1)).unwrap();
+        let (_, session) = fixture.connect(transport);
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        let mut local = std::fs::File::options().append(true).open(fixture.local("file")).unwrap();
+        local.write_all(&[7; 50]).unwrap();
+        file.write_at(&[8; 10], 4080).unwrap();
+        file.close().unwrap();
+        let content = std::fs::read(fixture.local("file")).unwrap();
+        assert_eq!(content.len(), 4090);
+        assert!(content[..4000] == pattern(4000, 1));
+        assert_eq!(content[4000..4050], [7; 50]);
+        assert_eq!((&content[4050..4080], &content[4080..]), (&[0; 30][..], &[8; 10][..]));
+    });
+}
+
+#[test]
 fn appends_of_many_sessions_do_not_overlap() {
     over_each(|fixture, transport| {
         let (_, first) = fixture.connect(transport);

@@ -27,12 +27,14 @@ use crate::rogue::Rogue;
 /// By then a search that does not end hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Which call panics.
+/// Which call panics, or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Breaks {
     Nothing,
     Read,
+    /// An error, and at once.
+    ReadRefused,
     Write,
     Sync,
     Size,
@@ -47,8 +49,12 @@ impl Fate {
         self.0.store(breaks as u8, Ordering::SeqCst);
     }
 
+    fn is(&self, breaks: Breaks) -> bool {
+        self.0.load(Ordering::SeqCst) == breaks as u8
+    }
+
     fn meet(&self, call: Breaks) {
-        assert!(self.0.load(Ordering::SeqCst) != call as u8, "planted: {call:?} panics");
+        assert!(!self.is(call), "planted: {call:?} panics");
     }
 }
 
@@ -118,6 +124,9 @@ impl File for FragileFile {
 
     fn read_at(&self, memory: &Memory, at: usize, length: usize, offset: u64) -> Result<usize> {
         self.fate.meet(Breaks::Read);
+        if self.fate.is(Breaks::ReadRefused) {
+            return Err(dafs_store::StoreError::Io);
+        }
         self.inner.read_at(memory, at, length, offset)
     }
 
@@ -421,12 +430,7 @@ fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
     let (_client, session) = fixture.connect(any());
     let file = session.open("/big", &OpenOptions::write()).unwrap();
     let mut back = vec![0; data.len()];
-    // This much is read by the thread that serves, which must not try it for ever.
-    std::fs::write(fixture.local("small"), &data[..4096]).unwrap();
-    let small = session.open("/small", &OpenOptions::write()).unwrap();
     fate.set(Breaks::Read);
-    assert_server_fault(small.read_at(&mut back[..4096], 0));
-    assert_server_fault(small.write_at(b"text", 1));
     assert_server_fault(file.read_at(&mut back, 0));
     fate.set(Breaks::Size);
     assert_server_fault(file.set_len(1000));
@@ -436,6 +440,24 @@ fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
     file.set_len(1000).unwrap();
     file.close().unwrap();
     drop(session);
+    fixture.stop();
+}
+
+#[test]
+fn what_cannot_be_read_is_told_though_it_fails_at_once() {
+    let (fixture, fate) = fragile();
+    // So little is read by the thread that serves, which must not try it for ever.
+    std::fs::write(fixture.local("small"), pattern(4096, 9)).unwrap();
+    let (_client, session) = fixture.connect(any());
+    let file = session.open("/small", &OpenOptions::write()).unwrap();
+    fate.set(Breaks::ReadRefused);
+    assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap_err().status(), Some(Status::Io));
+    assert_eq!(file.write_at(b"text", 1).unwrap_err().status(), Some(Status::Io));
+    fate.set(Breaks::Nothing);
+    let mut back = vec![0; 4096];
+    assert_eq!(file.read_at(&mut back, 0).unwrap(), 4096);
+    assert_eq!(back, pattern(4096, 9));
+    drop((file, session));
     fixture.stop();
 }
 
