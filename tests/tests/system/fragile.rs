@@ -2,7 +2,7 @@
 //!
 //! Invariant: all else is as in the store behind it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -42,15 +42,19 @@ enum Breaks {
 
 /// Tells a [`FragileStore`] which call panics.
 #[derive(Clone, Debug, Default)]
-struct Fate(Arc<AtomicU8>);
+struct Fate {
+    breaks: Arc<AtomicU8>,
+    /// Reads that have failed.
+    refused: Arc<AtomicUsize>,
+}
 
 impl Fate {
     fn set(&self, breaks: Breaks) {
-        self.0.store(breaks as u8, Ordering::SeqCst);
+        self.breaks.store(breaks as u8, Ordering::SeqCst);
     }
 
     fn is(&self, breaks: Breaks) -> bool {
-        self.0.load(Ordering::SeqCst) == breaks as u8
+        self.breaks.load(Ordering::SeqCst) == breaks as u8
     }
 
     fn meet(&self, call: Breaks) {
@@ -125,6 +129,7 @@ impl File for FragileFile {
     fn read_at(&self, memory: &Memory, at: usize, length: usize, offset: u64) -> Result<usize> {
         self.fate.meet(Breaks::Read);
         if self.fate.is(Breaks::ReadRefused) {
+            self.fate.refused.fetch_add(1, Ordering::SeqCst);
             return Err(dafs_store::StoreError::Io);
         }
         self.inner.read_at(memory, at, length, offset)
@@ -453,6 +458,8 @@ fn what_cannot_be_read_is_told_though_it_fails_at_once() {
     fate.set(Breaks::ReadRefused);
     assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap_err().status(), Some(Status::Io));
     assert_eq!(file.write_at(b"text", 1).unwrap_err().status(), Some(Status::Io));
+    let tries = fate.refused.load(Ordering::SeqCst);
+    assert!(tries <= 4, "{tries} tries");
     fate.set(Breaks::Nothing);
     let mut back = vec![0; 4096];
     assert_eq!(file.read_at(&mut back, 0).unwrap(), 4096);
