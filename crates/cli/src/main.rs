@@ -80,8 +80,8 @@ enum Command {
     /// Copy files between here and servers, or between servers.
     ///
     /// Copies keep times of modification; new ones have the modes of their sources, less the
-    /// umask. Owners do not come along, nor do the bits that have a program run as its owner or
-    /// group.
+    /// umask, or less what a default access list of their directory takes away. Owners do not come
+    /// along, nor do the bits that have a program run as its owner or group.
     Cp(copy::Arguments),
     /// Rename on one server.
     Mv(files::mv::Arguments),

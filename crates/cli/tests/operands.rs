@@ -248,6 +248,42 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
     }
 }
 
+/// The kernel takes from the mode of what is made what the list does not let through, and no umask.
+#[test]
+fn what_a_default_list_takes_from_a_mode_stays_away() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let (tree, directory) = (place.path("tree"), place.in_export("listed"));
+    let file = tree.join("file");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(&file, "for some").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    // Its owner may do everything, its group may read, others nothing.
+    let entries = [(1_u16, 7_u16), (4, 4), (0x20, 0)];
+    let entry = |(tag, bits): (u16, u16)| {
+        [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+    };
+    let list = [2_u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat();
+    let (name, flags) = ("system.posix_acl_default", rustix::fs::XattrFlags::empty());
+    if rustix::fs::setxattr(&directory, name, &list, flags).is_err() {
+        eprintln!("skipped: this file system keeps no lists");
+        return;
+    }
+    let (file, tree) = (file.to_str().unwrap(), tree.to_str().unwrap());
+    let there = directory.join("here");
+    under("000", &["cp", file, there.to_str().unwrap()]);
+    under("000", &["cp", file, &place.url("listed/there")]);
+    under("000", &["cp", "-r", tree, &place.url("listed/tree")]);
+    under("000", &["cp", "--preserve", file, &place.url("listed/preserved")]);
+    for (name, expected) in
+        [("here", 0o640), ("there", 0o640), ("tree/file", 0o640), ("preserved", 0o666)]
+    {
+        let found = directory.join(name).metadata().unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, expected, "{name}");
+    }
+}
+
 #[test]
 fn a_link_does_not_take_the_place_of_what_it_leads_to() {
     let place = Place::new();

@@ -158,7 +158,8 @@ impl<'r> Run<'r> {
         if let (None, Some(begun)) = (*is_new, &begun)
             && let Some(content) = begun.whole(item.size)?
         {
-            match self.target.make_whole(item, parent, content, extras.sync).await? {
+            let mode = mode_of_new(extras);
+            match self.target.make_whole(item, parent, content, extras.sync, mode).await? {
                 Whole::Made(made) => {
                     self.sizes.borrow_mut()[index] = begun.count();
                     return Ok(made);
@@ -180,11 +181,7 @@ impl<'r> Run<'r> {
             bail!("it had {} octets when it was listed, and {moved} now", item.size);
         }
         self.sizes.borrow_mut()[index] = moved;
-        let mode = match (is_new, extras.preserve) {
-            (_, true) => Mode::ToBeSet,
-            (true, false) => Mode::Given,
-            (false, false) => Mode::Kept,
-        };
+        let mode = if is_new || extras.preserve { mode_of_new(extras) } else { Mode::Kept };
         self.target.complete(item, to, extras.sync, mode).await
     }
 
@@ -272,6 +269,10 @@ impl<'r> Run<'r> {
         self.bar.suspend(|| eprintln!("dafs: {}", complaint(error)));
         self.outcome.borrow_mut().failed += 1;
     }
+}
+
+fn mode_of_new(extras: Extras) -> Mode {
+    if extras.preserve { Mode::ToBeSet } else { Mode::Given }
 }
 
 fn kind_name(kind: ObjectType) -> &'static str {

@@ -377,12 +377,13 @@ impl Side {
         parent: Copied,
         content: Option<Slice>,
         sync: bool,
+        mode: Mode,
     ) -> Result<Whole> {
         let (Side::Remote(session, top), Some(directory)) = (self, parent.handle()) else {
             return Ok(Whole::NotMade);
         };
         let (path, name) = (join(top, &item.path), item.name());
-        let (attributes, last) = in_two(item.attributes());
+        let (attributes, last) = in_two(lacking(item, mode));
         let (path, mode, is_stable) = (path.as_os_str(), early_mode(item), sync);
         let new = NewFile { directory, name, path, mode, content, is_stable, attributes };
         let made = match session.make_file_async(&new).await {
@@ -440,9 +441,8 @@ impl Side {
                 if sync {
                     file.sync_all()?;
                 }
-                let is_as_given = mode == Mode::Given && item.mode == early_mode(item);
-                if mode != Mode::Kept && !is_as_given {
-                    file.set_permissions(std::fs::Permissions::from_mode(item.mode))?;
+                if let Some(mode) = lacking(item, mode).mode {
+                    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
                 }
                 rustix::fs::futimens(&file, &times(item))?;
                 Ok(Copied::Local)
@@ -457,9 +457,7 @@ impl Side {
                 let path = file.path().to_owned();
                 // First: what the server still writes would change the time again.
                 file.close_async().await?;
-                let mut wanted = item.attributes();
-                wanted.mode = wanted.mode.filter(|_| mode != Mode::Kept);
-                session.set_attributes_async(handle, &wanted, &path).await?;
+                session.set_attributes_async(handle, &lacking(item, mode), &path).await?;
                 Ok(Copied::Remote(handle))
             }
         }
@@ -525,6 +523,19 @@ fn is_root(path: &OsStr) -> bool {
 /// What a file is made with: writable for its owner until it is complete.
 fn early_mode(item: &Item) -> u32 {
     item.mode & 0o777 | OWNER_WRITES
+}
+
+/// What a copy lacks when all of its bytes are there. Its mode is not among that if it was made with
+/// it: the umask has been taken away already, and what else its directory's default list takes away
+/// is to stay away, as with cp. And a change of times alone needs no journal.
+fn lacking(item: &Item, mode: Mode) -> SetAttributes {
+    let wanted = item.attributes();
+    let has_it = match mode {
+        Mode::Kept => true,
+        Mode::Given => item.mode == early_mode(item),
+        Mode::ToBeSet => false,
+    };
+    SetAttributes { mode: wanted.mode.filter(|_| !has_it), ..wanted }
 }
 
 /// What the request that makes a file may set already, and what only another one may, once the file

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use dafs_filer::Touch;
 use dafs_ops::{Claim, Creation, Open, Operation, SetAttributes};
 use dafs_store::StoreError;
-use dafs_types::{FileHandle, ObjectType, Status};
+use dafs_types::{FileHandle, ObjectType, SetAttributes as Settings, Status};
 use smallvec::SmallVec;
 
 use crate::Files;
@@ -188,9 +188,13 @@ fn itself(object: &FileHandle) -> Place {
 }
 
 /// Whether a change of attributes is asked anew after a crash, whatever the file says. Times tell
-/// nothing apart, so that no verdict would ever say that it was done; and it changes nothing but
-/// attributes, which the same request sets to the same values again.
+/// nothing apart, so that no verdict would ever say that it was done, and the same request sets the
+/// same times again. It sets nothing else: the right that another client has taken away meanwhile
+/// must not come back, so a mode, an owner or a list that comes with times is written down.
 pub fn is_asked_anew(asked: &SetAttributes) -> bool {
-    let wanted = &asked.attributes;
-    wanted.size.is_none() && (wanted.time_access.is_some() || wanted.time_modify.is_some())
+    let Settings { time_access, time_modify, mode, size, acl, mime_type, owner, owner_group } =
+        &asked.attributes;
+    let sets_times = time_access.is_some() || time_modify.is_some();
+    let sets_rights = mode.is_some() || acl.is_some() || owner.is_some() || owner_group.is_some();
+    sets_times && !sets_rights && size.is_none() && mime_type.is_none()
 }
