@@ -1,11 +1,15 @@
 //! How a chain that was cut off goes on, word for word.
 
-use dafs_client::{Client, ClientConfig, LockOptions, OpenOptions, SessionOptions, Status};
-use dafs_types::{Stability, Verifier};
+use std::ffi::OsStr;
+
+use dafs_client::{
+    Client, ClientConfig, LockOptions, NewFile, OpenOptions, SessionOptions, Status, block_on,
+};
+use dafs_types::{SetAttributes, Stability, Verifier};
 use dafs_wire::messages::{InlineData, LockResult, OpenTarget, ReadInlineResult, WriteResult};
 use dafs_wire::{Request, Response};
 
-use super::script::{Act, Script, opened};
+use super::script::{Act, Script, handle, opened};
 use super::scripted::{closed, connect, discarded, made, names, restarted};
 
 fn read() -> Act {
@@ -241,4 +245,32 @@ fn a_lock_that_is_lost_takes_its_open_with_it() {
             "2: CLOSE 11",
         ]
     );
+}
+
+#[test]
+fn a_new_file_whose_close_was_refused_is_closed_once_more() {
+    let mut closes = 0;
+    let script = Script::start(
+        |_| 1,
+        move |_, request| match request {
+            Request::Open(_) => opened(7, 11),
+            Request::Close(_) => {
+                closes += 1;
+                if closes == 1 { Act::refuse(Status::Io) } else { closed() }
+            }
+            Request::SetAttrInline(_) => Act::refuse(Status::ChainBroken),
+            _ => made(),
+        },
+    );
+    let (client, session, _) = connect(&script);
+    let (name, path) = (OsStr::new("f"), OsStr::new("/f"));
+    let attributes = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+    let (directory, content, is_stable) = (handle(0), None, false);
+    let new = NewFile { directory, name, path, mode: 0o644, content, is_stable, attributes };
+    let failure = block_on(&client, session.make_file_async(&new)).unwrap_err();
+    assert_eq!(failure.status(), Some(Status::Io));
+    session.create_dir("/d", 0o755).unwrap();
+    let asked = script.asked();
+    let closes: Vec<&String> = asked.iter().filter(|asked| asked.contains("CLOSE")).collect();
+    assert_eq!(closes, ["1: CLOSE 0 + file state >", "1: CLOSE 11"], "{asked:?}");
 }
