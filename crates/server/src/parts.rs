@@ -129,7 +129,7 @@ impl Reactor {
             Notice::Resume(task) => self.resume(task, None),
             Notice::Do(job) => match *job {
                 FileJob::Undo(task) => self.pool.submit(Job::Undo(task)),
-                // Not here: whoever asks does so again, and would never come to an end if it failed.
+                // Not here: whoever asks does so again, and would never end if it failed.
                 FileJob::Fill(job) => self.pool.submit(Job::Fill(job)),
                 FileJob::Flush(job) => drop(self.run_or_submit(Job::Flush(job))),
                 FileJob::Sync(job) => drop(self.run_or_submit(Job::Sync(job))),

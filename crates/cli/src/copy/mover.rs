@@ -7,8 +7,8 @@
 //!
 //! Invariant: a buffer is lent to one block at a time, and comes back when the block is
 //! done with: no transfer into it is left behind, since errors end what is side by side
-//! with them only after its transfers. An error that ends a whole operand is the exception: it drops
-//! other files with their requests under way. Nobody uses that operand's mover again.
+//! with them only after its transfers. An error that ends a whole operand is the exception: it
+//! drops other files with their requests under way. Nobody uses that operand's mover again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

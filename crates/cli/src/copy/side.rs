@@ -525,9 +525,9 @@ fn early_mode(item: &Item) -> u32 {
     item.mode & 0o777 | OWNER_WRITES
 }
 
-/// What a copy lacks when all of its bytes are there. Its mode is not among that if it was made with
-/// it: the umask has been taken away already, and what else its directory's default list takes away
-/// is to stay away, as with cp. And a change of times alone needs no journal.
+/// What a copy lacks when all of its bytes are there. Its mode is not among that if it was made
+/// with it: the umask has been taken away already, and what else its directory's default list takes
+/// away is to stay away, as with cp. And a change of times alone needs no journal.
 fn lacking(item: &Item, mode: Mode) -> SetAttributes {
     let wanted = item.attributes();
     let has_it = match mode {
@@ -538,9 +538,10 @@ fn lacking(item: &Item, mode: Mode) -> SetAttributes {
     SetAttributes { mode: wanted.mode.filter(|_| !has_it), ..wanted }
 }
 
-/// What the request that makes a file may set already, and what only another one may, once the file
-/// is whole. A mode that lets its owner not write is such: until the file is whole, it may have to be
-/// opened again to be written, by its handle when its server has restarted, or by its name.
+/// What the request that makes a file may set already, and what only another one may, once the
+/// file is whole. A mode that lets its owner not write is such: until the file is whole, it may
+/// have to be opened again to be written, by its handle when its server has restarted, or by its
+/// name.
 fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
     match wanted.mode {
         Some(mode) if mode & OWNER_WRITES == 0 => {

@@ -23,9 +23,9 @@ pub struct NewFile<'n> {
     pub name: &'n OsStr,
     /// What messages call it.
     pub path: &'n OsStr,
-    /// The mode it is made with. Let its owner write: after a restart of the server the client takes
-    /// the open back by the file's handle, and the server asks the mode whether it may. A mode
-    /// without that bit is set once the file is made, by a request of its own.
+    /// The mode it is made with. Let its owner write: after a restart of the server the client
+    /// takes the open back by the file's handle, and the server asks the mode whether it may. A
+    /// mode without that bit is set once the file is made, by a request of its own.
     pub mode: u32,
     /// What it holds; `None` for nothing.
     pub content: Option<Slice>,
