@@ -44,7 +44,14 @@ impl Session {
         let (name, path) = (name.as_ref(), path.as_ref());
         name_of(name, path)?;
         let top = self.lookup_in_async(directory, name, path).await?;
-        if self.metadata_async(top, path).await?.kind != ObjectType::Directory {
+        let found = match self.metadata_async(top, path).await {
+            // It has gone since it was looked up: there is nothing of that name.
+            Err(ClientError::Status { what, status: Status::Stale }) => {
+                return Err(ClientError::Status { what, status: Status::NoEnt });
+            }
+            found => found?,
+        };
+        if found.kind != ObjectType::Directory {
             return self.remove_in_async(directory, name, path).await;
         }
         // Where a file system begins its name cannot go; then nothing that is in it should.
@@ -155,7 +162,9 @@ impl Removal<'_, '_> {
             let removed = self.session.remove_in_async(above, &level.name, path).await;
             let removed = match (removed, level.unlisted) {
                 // That tells more than that it is not empty.
-                (Err(error), Some(unlisted)) if is_of_one(&error) => Err(unlisted),
+                (Err(error), Some(unlisted)) if is_of_one(&error) && !is_gone(&error) => {
+                    Err(unlisted)
+                }
                 (removed, _) => removed,
             };
             stays = self.note(removed)?;
@@ -202,7 +211,7 @@ impl Removal<'_, '_> {
     fn note(&self, removed: Result<()>) -> Result<bool> {
         match removed {
             Ok(()) => Ok(false),
-            Err(error) if error.status() == Some(Status::NoEnt) => Ok(false),
+            Err(error) if is_gone(&error) => Ok(false),
             Err(error) if is_of_one(&error) => {
                 let mut tell = self.tell.borrow_mut();
                 tell(error);
@@ -222,6 +231,11 @@ fn file_system_of(handle: FileHandle) -> FsHandle {
     let mut system = handle.fs();
     system.0[6..8].fill(0);
     system
+}
+
+/// Whether somebody else has removed an object, or the directory that it was in.
+fn is_gone(error: &ClientError) -> bool {
+    matches!(error.status(), Some(Status::NoEnt | Status::Stale))
 }
 
 /// Whether an error is about one object, so that others may fare better.

@@ -281,3 +281,36 @@ fn a_rename_can_be_refused_where_there_is_something() {
         assert_eq!(std::fs::read(fixture.local("taken")).unwrap(), b"taken");
     });
 }
+
+#[test]
+fn two_who_remove_one_tree_at_once_leave_nothing_and_miss_nothing() {
+    let fixture = Fixture::new();
+    for round in 0..5 {
+        for directory in 0..30 {
+            let path = fixture.local(&format!("tree/{directory}"));
+            std::fs::create_dir_all(&path).unwrap();
+            (0..10).for_each(|file| std::fs::write(path.join(file.to_string()), "").unwrap());
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let (client, session) = fixture.connect(any());
+                    let mut tell = |error| panic!("{round}: {error}");
+                    let removal = session.remove_tree_in_async(
+                        session.root(),
+                        "tree",
+                        "tree",
+                        None,
+                        &mut tell,
+                    );
+                    match block_on(&client, removal) {
+                        // The other was done before this one began.
+                        Err(error) if error.status() == Some(Status::NoEnt) => {}
+                        done => done.unwrap(),
+                    }
+                });
+            }
+        });
+        assert!(!fixture.local("tree").exists(), "{round}");
+    }
+}
