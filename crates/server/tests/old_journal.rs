@@ -143,7 +143,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(store: Arc<MemoryStore>, journal: &FilePath) -> Self {
+    fn new(store: Arc<MemoryStore>, journal: &FilePath, seed: u64) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("dafs-old-journal-{}-{count}", std::process::id());
@@ -172,7 +172,7 @@ impl Scene {
         config.filer.delegations.enabled = false;
         let interface = InterfaceConfig { wait, ..InterfaceConfig::default() };
         let interface = Interface::serving(interface).unwrap();
-        let mut random = Random::new(35);
+        let mut random = Random::new(seed);
         let (entropy, order) = (Box::new(random.fork()), Box::new(random.fork()));
         let server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
         Self { server, now: Moment(0), step: Duration::from_micros(10) }
@@ -467,7 +467,7 @@ fn unpacked(mut packed: &[u8]) -> Pack {
 fn a_journal_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let store = furnished();
-    let mut scene = Scene::new(store.clone(), directory.path());
+    let mut scene = Scene::new(store.clone(), directory.path(), 35);
     let mut files = Pack::new();
 
     let mut first = Client::connect(&mut scene, b"first", "");
@@ -559,7 +559,8 @@ impl Successor {
         }
         let session = SessionId(u64::from_le_bytes(files["session"][..].try_into().unwrap()));
         let store = as_left();
-        let scene = Scene::new(store.clone(), journal.path());
+        // Another server draws other numbers for its sessions.
+        let scene = Scene::new(store.clone(), journal.path(), 36);
         Self { store, scene, files, session, journal }
     }
 
@@ -567,7 +568,7 @@ impl Successor {
     fn restarted(self) -> Self {
         let Self { store, scene, files, session, journal } = self;
         drop(scene);
-        let scene = Scene::new(store.clone(), journal.path());
+        let scene = Scene::new(store.clone(), journal.path(), 37);
         Self { store, scene, files, session, journal }
     }
 }
