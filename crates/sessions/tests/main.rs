@@ -8,6 +8,7 @@ mod batch_model;
 mod bind;
 mod common;
 mod credentials;
+#[path = "../../filer/tests/dice/mod.rs"]
 mod dice;
 mod model;
 mod sessions;

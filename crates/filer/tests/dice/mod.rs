@@ -25,7 +25,8 @@ struct Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("replay: DAFS_SEED={} cargo test -p dafs-filer {}", self.seed, self.test);
+            let package = env!("CARGO_PKG_NAME");
+            eprintln!("replay: DAFS_SEED={} cargo test -p {package} {}", self.seed, self.test);
         }
     }
 }
