@@ -64,6 +64,8 @@ struct News {
     is_down: Cell<bool>,
     /// It is back, and leads to a server that has restarted.
     has_restarted: Cell<bool>,
+    /// How often it has led to one so far.
+    restarts: Cell<u64>,
 }
 
 /// Everything of a mount.
@@ -284,6 +286,13 @@ impl Engine {
         (link.session.clone(), link.epoch)
     }
 
+    /// Changes whenever the mount comes to a server that may not know what an earlier one did;
+    /// `None` while there is no connection.
+    pub fn server_life(&self) -> Option<(u32, u64)> {
+        let life = (self.link.borrow().epoch, self.news.restarts.get());
+        (!self.news.is_down.get()).then_some(life)
+    }
+
     pub fn node(&self, number: u64) -> Answered<Node> {
         self.nodes.borrow().get(number).ok_or(ESTALE)
     }
@@ -362,7 +371,10 @@ fn listen(session: &Session, news: &Rc<News>) {
         SessionEvent::Recovered { server_restarted, .. } => {
             tracing::warn!("the connection is back");
             news.is_down.set(false);
-            news.has_restarted.set(news.has_restarted.get() || *server_restarted);
+            if *server_restarted {
+                news.has_restarted.set(true);
+                news.restarts.set(news.restarts.get() + 1);
+            }
         }
         SessionEvent::GaveUp { reason } => tracing::warn!(reason, "the server is given up"),
         event => tracing::info!(?event, "session"),

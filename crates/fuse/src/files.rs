@@ -238,17 +238,23 @@ impl Engine {
     /// Has the server hand what was written to its file system. A loss that it tells then is
     /// noted, and no error here.
     pub async fn hand_over(self: &Rc<Self>, unstable: &Unstable) -> Answered<()> {
-        self.mended(unstable).await;
-        let mark = unstable.mark();
-        // The end of an open does it. This one's goes on: other descriptors may share it.
-        let (session, _) = self.session();
-        let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
-        match file.close_async().await {
-            Err(error) if unstable.lose(&error) => return Ok(()),
-            closed => closed.map_err(|error| of_data(self.failed(&error)))?,
-        }
-        if !unstable.is_mending() {
-            unstable.handed_over(mark);
+        for _ in 0..COMMITS_MAX {
+            self.mended(unstable).await;
+            let (mark, life) = (unstable.mark(), self.server_life());
+            // The end of an open does it. This one's goes on: other descriptors may share it.
+            let (session, _) = self.session();
+            let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
+            match file.close_async().await {
+                Err(error) if unstable.lose(&error) => return Ok(()),
+                closed => closed.map_err(|error| of_data(self.failed(&error)))?,
+            }
+            // A server that has restarted meanwhile may have had nothing to hand over yet. A CLOSE
+            // whose answer was lost counts as carried out before it is known what has restarted.
+            let is_same = life.is_some() && life == self.server_life();
+            if is_same && !unstable.is_mending() {
+                unstable.handed_over(mark);
+                break;
+            }
         }
         Ok(())
     }
