@@ -140,14 +140,19 @@ impl Files<'_> {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, Fault> {
-        self.filer.check_io(
-            by.party.client,
-            state,
-            self.delegations.key_of(handle),
-            kind,
-            self.now,
-        )?;
+        self.check_delegated(by.party, state, handle, kind)?;
         self.borrow_file(by, handle, access_for(kind))
+    }
+
+    /// Whether a delegation's state id may be used so.
+    fn check_delegated(
+        &mut self,
+        by: Party,
+        state: StateId,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<(), Fault> {
+        self.filer.check_io(by.client, state, self.delegations.key_of(handle), kind, self.now)
     }
 
     /// Opens a file for one request.
@@ -215,13 +220,7 @@ impl Files<'_> {
         kind: IoKind,
     ) -> Result<(), Fault> {
         if self.opened.record(state).is_none() && self.filer.is_of_delegation(state) {
-            self.filer.check_io(
-                by.party.client,
-                state,
-                self.delegations.key_of(handle),
-                kind,
-                self.now,
-            )?;
+            self.check_delegated(by.party, state, handle, kind)?;
             by.store().open(by, handle, access_for(kind))?;
             return Ok(());
         }

@@ -19,5 +19,7 @@ mod test_hooks;
 pub mod undo;
 
 pub use log::{Log, LogConfig, LogError, RecordKind, RecordNumber};
-pub use shelf::{Blob, BlobName, CloneError, CrashShelf, DirectoryShelf, Shelf, ShelfError};
+pub use shelf::{
+    Blob, BlobName, CloneError, CrashShelf, DirectoryShelf, Shelf, ShelfError, chain_of,
+};
 pub use undo::{Ranges, UndoConfig, UndoError, UndoId, UndoLog};

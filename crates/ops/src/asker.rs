@@ -1,26 +1,9 @@
-//! Who asks, for what request, and under which number the answer is awaited.
+//! For what request something is asked, and under which number the answer is awaited.
 //!
 //! Invariant: all of these are small numbers. What they stand for is known to whoever gave them
 //! out, so they can be kept, copied and sent anywhere.
 
 use crate::codec::{Code, record};
-
-/// A client as the file half knows it: its state, its view of the exports, its fence identities.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PartyId(pub u32);
-
-/// A user as the file half knows it: interned credentials.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IdentityId(pub u32);
-
-/// Who asks: for which client, and in whose name. The user may differ with every request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Asker {
-    /// The client.
-    pub party: PartyId,
-    /// The user.
-    pub identity: IdentityId,
-}
 
 /// A front: the half of a protocol that faces its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

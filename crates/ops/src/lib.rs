@@ -32,7 +32,7 @@ pub use arguments::{
     Extras, Fence, Hint, Link, List, Lock, LockClaim, LockMode, LockSpan, Lookup, NewNode, OneFile,
     Open, Remove, Rename, ReturnDelegation, SetAttributes, TestLock,
 };
-pub use asker::{Asker, FrontId, IdentityId, Origin, PartyId, Ticket};
+pub use asker::{FrontId, Origin, Ticket};
 pub use codec::{ENCODED_BYTES_MAX, LIST_COUNT_MAX, decode_outcome, encode_outcome};
 pub use done::{
     Appended, AttributeSet, Changed, Committed, Conflict, Created, Delegated, Delegation, Done,

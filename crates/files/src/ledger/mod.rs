@@ -17,7 +17,9 @@ use std::time::Duration;
 use dafs_filer::locks::LockId;
 use dafs_filer::{FenceRestoreError, FileKey};
 use dafs_journal::log::{GroupDone, GroupJob};
-use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, UndoConfig};
+use dafs_journal::{
+    Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, UndoConfig, chain_of,
+};
 use dafs_store::{File, Store, StoreError};
 use dafs_types::FileHandle;
 
@@ -217,18 +219,6 @@ pub fn locked_file_of(
 /// What the failure of its log is for the ledger.
 pub fn journal_failed(error: LogError) -> LedgerError {
     LedgerError::Journal(chain_of(&error))
-}
-
-/// An error and what caused it, in one line.
-pub fn chain_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Searches for an object that is to be synced, while they cannot see everything.

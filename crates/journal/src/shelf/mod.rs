@@ -217,7 +217,8 @@ impl ShelfError {
 }
 
 /// The error and what caused it, on one line: for those who keep it as text.
-pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -80,9 +80,8 @@ pub(crate) fn open(
     past.restore(filer, sessions).map_err(recovery_failed)?;
     let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
     let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
-    let undo = undo.map_err(|error| {
-        recovery_failed(LedgerError::Journal(dafs_files::ledger::chain_of(&error)))
-    })?;
+    let undo = undo
+        .map_err(|error| recovery_failed(LedgerError::Journal(dafs_journal::chain_of(&error))))?;
     let mut ledger = Ledger::new(log, undo);
     ledger.restore_locks(locks, filer);
     tracing::info!(
