@@ -438,9 +438,8 @@ impl Token {
     fn pack(self) -> u64 {
         match self {
             Token::Endpoint { endpoint, which } => {
-                u64::from(endpoint.generation) << 32
-                    | u64::from(endpoint.index & 0x3f_ffff) << 8
-                    | u64::from(which)
+                let (place, generation) = endpoint.to_bits();
+                u64::from(generation) << 32 | u64::from(place) << 8 | u64::from(which)
             }
             Token::Listener(index) => 1 << 31 | u64::from(index) << 8,
             Token::Waker => 1 << 30,
@@ -448,16 +447,22 @@ impl Token {
     }
 
     fn unpack(data: u64) -> Self {
-        let index = ((data >> 8) & 0x3f_ffff) as u32;
+        let place = (data >> 8) as u32 & PLACE_MASK;
         // Endpoints never have generation 0.
         if data >> 32 == 0 {
             let is_waker = data & (1 << 30) != 0;
-            return if is_waker { Token::Waker } else { Token::Listener(index) };
+            return if is_waker { Token::Waker } else { Token::Listener(place & LISTENER_MASK) };
         }
-        let endpoint = EndpointId { index, generation: (data >> 32) as u32 };
+        let endpoint = EndpointId::from_bits(place, (data >> 32) as u32);
         Token::Endpoint { endpoint, which: (data & 0xff) as u8 }
     }
 }
+
+/// Bits of a packed token that hold an endpoint's place, and a listener's number.
+const PLACE_MASK: u32 = (1 << EndpointId::PLACE_BITS) - 1;
+const LISTENER_MASK: u32 = 0x3f_ffff;
+// Beside them there is room for `which`.
+const _: () = assert!(EndpointId::PLACE_BITS <= 24);
 
 /// The interface's epoll instance.
 #[derive(Debug)]
@@ -559,7 +564,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_packing() {
-        let endpoint = EndpointId { index: 77, generation: 3 };
+        let endpoint = EndpointId::first(15, 0xf_ff77).next().next();
         for token in [Token::endpoint(endpoint, 2), Token::Listener(5), Token::Waker] {
             assert_eq!(Token::unpack(token.pack()), token);
         }
@@ -567,7 +572,7 @@ mod tests {
 
     #[test]
     fn other_events_keep_their_place_among_completions() {
-        let endpoint = EndpointId { index: 0, generation: 1 };
+        let endpoint = EndpointId::first(0, 0);
         let completion = Completion {
             endpoint,
             context: 1,

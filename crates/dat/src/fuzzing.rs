@@ -103,7 +103,7 @@ impl Stream {
 
     fn run(mut self, octets: &[u8], cut: usize, foretold: Option<u8>) -> Outcome {
         // What is foretold is asked for at once, and may never come, or otherwise.
-        let endpoint = crate::EndpointId { index: 0, generation: 1 };
+        let endpoint = crate::EndpointId::first(0, 0);
         for index in 0..u32::from(foretold.unwrap_or(0) % 8) {
             let write = self.exposed_region.remote(u64::from(index) * 64, 48 + index);
             let message = u32::from(foretold.unwrap_or(0));

@@ -1,20 +1,87 @@
 //! Names of the things an [`crate::Interface`] owns. Each carries a generation, so
 //! that a name kept too long is refused instead of meaning something else.
 
+use std::fmt;
+
 /// One connection, from before it is established until it is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// It says which interface it belongs to: [`EndpointId::owner`]. An interface of another owner
+/// treats it as a connection that does not exist.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
+    /// The owner above the index: [`INDEX_BITS`] tells where.
+    place: u32,
+    generation: u32,
 }
 
+/// Owners that a process can have: see [`InterfaceConfig::owner`](crate::InterfaceConfig::owner).
+pub const OWNERS_MAX: usize = 16;
+
 impl EndpointId {
-    /// A dense index, reused after release; for the caller's own tables.
+    /// Endpoints that one interface can have.
+    pub(crate) const COUNT_MAX: usize = 1 << INDEX_BITS;
+
+    /// The first endpoint in a slot of an interface. The owner is below [`OWNERS_MAX`], and the
+    /// index below [`EndpointId::COUNT_MAX`].
+    pub(crate) const fn first(owner: u8, index: u32) -> Self {
+        assert!((owner as usize) < OWNERS_MAX && (index as usize) < Self::COUNT_MAX);
+        Self { place: (owner as u32) << INDEX_BITS | index, generation: 1 }
+    }
+
+    /// The next endpoint in the same slot. No generation is 0.
+    pub(crate) fn next(self) -> Self {
+        Self { generation: self.generation.wrapping_add(1).max(1), ..self }
+    }
+
+    /// A dense index within its interface, reused after release; for the caller's own tables.
     #[must_use]
+    #[inline]
     pub fn index(self) -> usize {
-        self.index as usize
+        self.slot() as usize
+    }
+
+    /// Whose endpoint it is: the `owner` of the interface that made it.
+    #[must_use]
+    #[inline]
+    pub fn owner(self) -> usize {
+        (self.place >> INDEX_BITS) as usize
+    }
+
+    /// [`EndpointId::index`], as an interface's own lists have it.
+    #[inline]
+    pub(crate) const fn slot(self) -> u32 {
+        self.place & INDEX_MASK
+    }
+
+    /// Owner and index in [`EndpointId::PLACE_BITS`] bits, and the generation.
+    pub(crate) const fn to_bits(self) -> (u32, u32) {
+        (self.place, self.generation)
+    }
+
+    pub(crate) const fn from_bits(place: u32, generation: u32) -> Self {
+        Self { place, generation }
+    }
+
+    /// Bits of owner and index together.
+    pub(crate) const PLACE_BITS: u32 = INDEX_BITS + OWNERS_MAX.ilog2();
+}
+
+impl fmt::Debug for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (owner, index) = (self.owner(), self.index());
+        write!(
+            f,
+            "EndpointId {{ owner: {owner}, index: {index}, generation: {} }}",
+            self.generation
+        )
     }
 }
+
+/// Bits of an index: over a million endpoints for each owner.
+const INDEX_BITS: u32 = 20;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+
+const _: () = assert!(OWNERS_MAX.is_power_of_two() && size_of::<EndpointId>() == 8);
 
 /// One listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,6 +8,7 @@
 //! however busy the memory of others is: nobody starves. Only the endpoint in
 //! `gathering` may keep quiet about what has come, and only in sleeps made for it.
 
+mod config;
 pub mod exposure;
 mod handing;
 mod progress;
@@ -18,91 +19,21 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dafs_memory::Memory;
 
+pub use self::config::{EndpointConfig, InterfaceConfig};
 use self::exposure::Exposes;
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
 use crate::inbox;
 use crate::region::{RegionEntry, RegionTable};
-use crate::shm::SocketTrust;
-use crate::wait::{WaitPolicy, Waiter};
+use crate::wait::Waiter;
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Forecast, Gather, ListenerId,
-    LocalKey, LocalSegment, MpaOptions, PendingId, PostError, Region, RegionPath, RemoteSegment,
-    Rights, SendOptions, Signal, Stag, TlsServer, TlsTarget, Waker, shm, sim, tcp, verbs,
+    LocalKey, LocalSegment, PendingId, PostError, Region, RegionPath, RemoteSegment, Rights,
+    SendOptions, Signal, Stag, Waker, shm, sim, tcp, verbs,
 };
-
-/// Limits and habits of an interface.
-#[derive(Clone, Debug)]
-pub struct InterfaceConfig {
-    /// When to spin and when to sleep.
-    pub wait: WaitPolicy,
-    /// Most endpoints, pending ones included.
-    pub endpoints_max: usize,
-    /// Longest time a connect or an accept may take.
-    pub connect_timeout: Duration,
-    /// Most octets that all connections together hold that do not stand yet: halves of messages
-    /// by which TLS begins, and answers that peers do not take. Beyond them the connections of
-    /// whoever has most are ended.
-    pub unfinished_bytes_max: usize,
-    /// The simulated network, for [`Address::Sim`].
-    pub sim: Option<sim::Network>,
-    /// TLS for whoever connects to a listener over TCP and begins with it.
-    pub tls: Option<TlsServer>,
-}
-
-impl Default for InterfaceConfig {
-    fn default() -> Self {
-        Self {
-            wait: WaitPolicy::default(),
-            endpoints_max: 16_384,
-            connect_timeout: Duration::from_secs(10),
-            unfinished_bytes_max: 16 << 20,
-            sim: None,
-            tls: None,
-        }
-    }
-}
-
-/// Limits of one endpoint.
-#[derive(Clone, Debug)]
-pub struct EndpointConfig {
-    /// Longest message, sent or received, in octets.
-    pub message_bytes_max: u32,
-    /// Most posted receives.
-    pub receives_max: u32,
-    /// Most outstanding sends, writes and reads together.
-    pub work_max: u32,
-    /// Most RDMA reads under way at once, in either direction.
-    pub read_depth: u16,
-    /// Whether iWARP frames carry a CRC (either side's wish decides). Over TLS, which
-    /// leaves it nothing to find, this side does not ask for it.
-    pub crc: bool,
-    /// How the side that connects over TCP begins.
-    pub mpa: MpaOptions,
-    /// The side that connects over TCP speaks TLS, and with whom. Nothing to the side that
-    /// accepts, nor to other transports.
-    pub tls: Option<TlsTarget>,
-    /// Whose server the side that connects to a Unix socket talks to.
-    pub socket_trust: SocketTrust,
-}
-
-impl Default for EndpointConfig {
-    fn default() -> Self {
-        Self {
-            message_bytes_max: 64 * 1024,
-            receives_max: 512,
-            work_max: 4096,
-            read_depth: 64,
-            crc: false,
-            mpa: MpaOptions::default(),
-            tls: None,
-            socket_trust: SocketTrust::default(),
-        }
-    }
-}
 
 /// One thread's access to all transports. Whether peers may reach memory of this side is part
 /// of its type ([`exposure`]): on the side that serves they may not.
@@ -146,7 +77,8 @@ pub struct Interface<E = Exposes> {
 }
 
 struct Slot {
-    generation: u32,
+    /// The endpoint that is in it, or will be next.
+    id: EndpointId,
     domain: Domain,
     connection: Option<Box<dyn Connection>>,
     hot: bool,
@@ -287,10 +219,10 @@ impl<E> Interface<E> {
     /// Forgets an endpoint; breaks it first without a word if it still stands.
     pub fn release(&mut self, endpoint: EndpointId) {
         let Some(slot) = self.slot_mut(endpoint) else { return };
-        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.id = slot.id.next();
         slot.hot = false;
         slot.dirty = false;
-        let index = endpoint.index;
+        let index = endpoint.slot();
         self.drop_connection(index);
         self.hot.retain(|hot| *hot != index);
         self.dirty.retain(|dirty| *dirty != index);
@@ -369,9 +301,8 @@ impl<E> Interface<E> {
     /// How bytes get to a region over an endpoint.
     #[must_use]
     pub fn region_path(&self, endpoint: EndpointId, key: LocalKey) -> Option<RegionPath> {
-        let slot = self.slots.get(endpoint.index())?;
         let entry = self.regions.get(key)?;
-        slot.connection.as_ref().map(|connection| connection.path(entry))
+        self.connection_of(endpoint).map(|connection| connection.path(entry))
     }
 
     // ---- work -----------------------------------------------------------------
@@ -518,6 +449,7 @@ impl<E> Interface<E> {
     }
 
     fn empty(config: InterfaceConfig) -> io::Result<Self> {
+        config.check()?;
         let waiter = Waiter::new(config.wait);
         let (poller, waker) = (Poller::new()?, Waker::new()?);
         poller.add(waker.fd(), Token::Waker, crate::connection::Interest::ReadEdge)?;
@@ -602,8 +534,9 @@ impl<E> Interface<E> {
         }
         self.live += 1;
         let index = self.free.pop().unwrap_or_else(|| {
+            let index = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
             self.slots.push(Slot {
-                generation: 1,
+                id: EndpointId::first(self.config.owner, index),
                 domain: Domain::default(),
                 connection: None,
                 hot: false,
@@ -612,14 +545,13 @@ impl<E> Interface<E> {
                 established: false,
                 held_bytes: 0,
             });
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+            index
         });
         let slot = &mut self.slots[index as usize];
         slot.connection = Some(connection);
         slot.domain = domain;
         slot.established = false;
-        let generation = slot.generation;
-        let endpoint = EndpointId { index, generation };
+        let endpoint = slot.id;
         self.unfinished.push_back(endpoint);
         self.forget_finished();
         Ok(endpoint)
@@ -644,7 +576,7 @@ impl<E> Interface<E> {
         let established = slot.connection.as_ref().is_some_and(|c| c.is_established());
         if established {
             if !std::mem::replace(&mut slot.established, true) {
-                self.note_held(endpoint.index, 0);
+                self.note_held(endpoint.slot(), 0);
                 let domain = self.slots[endpoint.index()].domain;
                 let keys: Vec<LocalKey> =
                     self.regions.remote_of(domain).map(|entry| entry.region.key).collect();
@@ -652,10 +584,10 @@ impl<E> Interface<E> {
                     self.expose(endpoint, key);
                 }
             }
-            self.heat(endpoint.index);
+            self.heat(endpoint.slot());
         } else {
             let held = slot.connection.as_ref().map_or(0, |connection| connection.held_bytes());
-            self.note_held(endpoint.index, held);
+            self.note_held(endpoint.slot(), held);
             self.bound_unfinished();
         }
     }
@@ -678,7 +610,7 @@ impl<E> Interface<E> {
 
     fn connection_of(&self, endpoint: EndpointId) -> Option<&dyn Connection> {
         let slot = self.slots.get(endpoint.index())?;
-        slot.connection.as_deref().filter(|_| slot.generation == endpoint.generation)
+        slot.connection.as_deref().filter(|_| slot.id == endpoint)
     }
 
     /// Runs `action` on a live connection and breaks it if that fails.
@@ -703,7 +635,7 @@ impl<E> Interface<E> {
     fn lend(&mut self, endpoint: EndpointId) -> Option<(&mut dyn Connection, Context<'_>)> {
         let Self { slots, regions, events, poller, .. } = self;
         let slot = slots.get_mut(endpoint.index())?;
-        if slot.generation != endpoint.generation {
+        if slot.id != endpoint {
             return None;
         }
         let connection = slot.connection.as_deref_mut()?;
@@ -713,7 +645,7 @@ impl<E> Interface<E> {
     fn break_endpoint(&mut self, endpoint: EndpointId, reason: BreakReason) {
         let Some((connection, mut context)) = self.lend(endpoint) else { return };
         connection.shutdown(&mut context, &reason);
-        let index = endpoint.index;
+        let index = endpoint.slot();
         self.drop_connection(index);
         self.slots[index as usize].hot = false;
         self.hot.retain(|hot| *hot != index);
@@ -728,12 +660,12 @@ impl<E> Interface<E> {
     }
 
     fn slot_mut(&mut self, endpoint: EndpointId) -> Option<&mut Slot> {
-        self.slots.get_mut(endpoint.index()).filter(|slot| slot.generation == endpoint.generation)
+        self.slots.get_mut(endpoint.index()).filter(|slot| slot.id == endpoint)
     }
 
     #[inline]
     fn id_of(&self, index: u32) -> EndpointId {
-        EndpointId { index, generation: self.slots[index as usize].generation }
+        self.slots[index as usize].id
     }
 
     fn network(&self, address: &Address) -> Result<&sim::Network, AddressError> {
@@ -742,9 +674,9 @@ impl<E> Interface<E> {
 }
 
 impl Slot {
-    fn clear_dirty(&mut self, index: u32) -> EndpointId {
+    fn clear_dirty(&mut self) -> EndpointId {
         self.dirty = false;
-        EndpointId { index, generation: self.generation }
+        self.id
     }
 }
 

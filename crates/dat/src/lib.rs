@@ -46,7 +46,7 @@ pub(crate) use address::Holder;
 pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use beside::Beside;
 pub use dafs_iwarp::ReadyToReceiveSet;
-pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
+pub use ids::{Domain, EndpointId, ListenerId, LocalKey, OWNERS_MAX, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};
 pub use interface::exposure::{self, Exposes, Guards, ServingInterface};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};

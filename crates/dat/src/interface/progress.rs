@@ -18,7 +18,7 @@ impl<E> Interface<E> {
     #[inline]
     pub fn flush(&mut self) {
         while let Some(index) = self.dirty.pop() {
-            let endpoint = self.slots[index as usize].clear_dirty(index);
+            let endpoint = self.slots[index as usize].clear_dirty();
             self.with(endpoint, |connection, context| connection.flush(context));
             self.asked = Some(endpoint);
         }
@@ -613,10 +613,10 @@ impl<E> Interface<E> {
         let slot = &mut self.slots[endpoint.index()];
         if !slot.dirty {
             slot.dirty = true;
-            self.dirty.push(endpoint.index);
+            self.dirty.push(endpoint.slot());
         }
         if !slot.hot {
-            self.heat(endpoint.index);
+            self.heat(endpoint.slot());
         }
     }
 }

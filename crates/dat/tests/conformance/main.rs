@@ -16,6 +16,7 @@ mod handing;
 mod inboxes;
 mod limits;
 mod messages;
+mod owners;
 mod pair;
 mod ports;
 mod proxy;
@@ -123,6 +124,8 @@ macro_rules! provider {
                 beside:
                     what_is_there_beside_ends_a_wait_at_once
                     what_comes_beside_takes_nothing_from_a_wait;
+                owners:
+                    an_endpoint_of_another_owner_is_refused;
                 random:
                     any_sequence_agrees_with_the_model;
             }
