@@ -17,7 +17,7 @@ use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::copy::{Extras, Mover, Side, copy};
 use crate::keeper::{self, Scratch};
-use crate::served::{Pass, Served};
+use crate::served::{ANY_PORT, Pass, Served};
 
 /// Arguments of `dafs demo`.
 #[derive(Debug, Args)]
@@ -52,9 +52,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let config = scratch.path().join("serve.toml");
     std::fs::write(&config, "[[export]]\nname = \"tree\"\nread-only = true\n")?;
     let pass = Pass::new()?;
-    let any_port = ([127, 0, 0, 1], 0).into();
     let more = [OsStr::new("--config"), config.as_os_str()];
-    let served = Served::start_at(any_port, scratch.path(), &exports, &more, &pass)?;
+    let served = Served::start_at(ANY_PORT, 1, scratch.path(), &exports, &more, &pass)?;
     let local = time_local(&directory, scratch.path())?;
     println!("{:28} {:>8} {:>10} {:>8} {:>8}", "", "files", "MB", "seconds", "MB/s");
     let mut differing = 0;

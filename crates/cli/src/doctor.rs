@@ -12,9 +12,12 @@ use clap::Args;
 use dafs_client::{AuthType, Location, RegionPath, ServerName, Session, local_socket_candidates};
 use dafs_dat::Address;
 use dafs_dat::shm::{FoundSocket, server_user};
+use dafs_server::REACTORS_MAX;
 use rustix::process::{Resource, getrlimit};
 
 use crate::place::{Access, DEFAULT_PORT, LoginChoice, Transport, connect};
+use crate::reactors;
+use crate::serve::Outlook;
 use crate::shown::message;
 
 /// Arguments of `dafs doctor`.
@@ -65,6 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let location = location.map(|location| arguments.access.tls.applied(&location));
     let mut findings = Findings::default();
     limits(&mut findings);
+    cores(&findings);
     huge_pages(&findings);
     foreign_memory(&findings);
     rdma::look(&mut findings);
@@ -87,11 +91,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// What a server with this configuration would let others do.
 fn configuration(findings: &mut Findings, config: &Path) {
-    match crate::serve::risks_of(config.to_path_buf()) {
-        Ok(risks) if risks.is_empty() => {
-            findings.good(&format!("configuration {}", config.display()));
+    match crate::serve::outlook(config.to_path_buf()) {
+        Ok(Outlook { risks, reactors }) => {
+            let what = format!("configuration {}; reactors: {reactors}", config.display());
+            if risks.is_empty() {
+                findings.good(&what)
+            } else {
+                findings.note(&what)
+            }
+            risks.iter().for_each(|risk| findings.risk(risk));
         }
-        Ok(risks) => risks.iter().for_each(|risk| findings.risk(risk)),
         Err(error) => findings.bad(&format!("configuration {}: {error:#}", config.display())),
     }
 }
@@ -109,6 +118,14 @@ fn limits(findings: &mut Findings) {
     let locked = getrlimit(Resource::Memlock).maximum;
     let locked = locked.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
     findings.note(&format!("locked memory: {locked}; RDMA devices alone need it"));
+}
+
+fn cores(findings: &Findings) {
+    let (cores, reactors) = (reactors::cores(), reactors::by_default());
+    findings.note(&format!(
+        "cores that a server may use: {cores}; `dafs serve` without --reactors has {reactors} \
+         reactor(s), and 1 to {REACTORS_MAX} can be asked for"
+    ));
 }
 
 fn huge_pages(findings: &Findings) {

@@ -38,6 +38,7 @@ mod neighbours;
 mod passwd;
 mod place;
 mod postmark;
+mod reactors;
 mod recover;
 mod secrets;
 mod serve;

@@ -23,6 +23,7 @@ use crate::durability::{Durability, journal};
 use crate::exports;
 use crate::neighbours;
 use crate::place::DEFAULT_PORT;
+use crate::reactors;
 use crate::status;
 use crate::strangers;
 
@@ -69,6 +70,10 @@ pub struct Arguments {
     /// Octets of the data cache (K, M, G). Default: a quarter of the memory.
     #[arg(long)]
     pub cache: Option<String>,
+    /// Threads that serve connections, 1 to 8. More of them let a server use more cores.
+    /// Default: 1.
+    #[arg(long, value_name = "N", value_parser = reactors::parse)]
+    pub reactors: Option<usize>,
     /// Users who may authenticate by password (see `dafs passwd`).
     #[arg(long)]
     pub password_file: Option<PathBuf>,
@@ -206,6 +211,7 @@ pub fn run(flags: Arguments) -> Result<()> {
     let store = store(&arguments)?;
     let config = config(&arguments)?;
     let server = Server::new(&config, store).map_err(explain)?;
+    tracing::info!(reactors = config.reactors, "starting to serve");
     stop_on_signals(server.stopper())?;
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
@@ -227,12 +233,21 @@ pub fn run(flags: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What a configuration lets others do that may not be meant, for people; a mistake if it is one.
-pub fn risks_of(config: PathBuf) -> Result<Vec<String>> {
+/// What a server with this configuration would be, without starting it.
+pub fn outlook(config: PathBuf) -> Result<Outlook> {
     let arguments = merge(Arguments { config: Some(config), ..Arguments::default() })?;
     exports::check(&arguments)?;
     access::rules(&arguments)?;
-    risks(&arguments)
+    let reactors = reactors::of(arguments.reactors)?;
+    Ok(Outlook { risks: risks(&arguments)?, reactors })
+}
+
+/// What a server with a configuration would be.
+pub struct Outlook {
+    /// What it would let others do that may not be meant, for people.
+    pub risks: Vec<String>,
+    /// How many reactors it would have.
+    pub reactors: usize,
 }
 
 fn risks(arguments: &Arguments) -> Result<Vec<String>> {
@@ -343,6 +358,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         cross_mounts: flags.cross_mounts || file.cross_mounts,
         memory: flags.memory.or(file.memory),
         cache: flags.cache.or(file.cache),
+        reactors: flags.reactors.or(file.reactors),
         password_file: flags.password_file.or(file.password_file),
         no_anonymous: flags.no_anonymous || file.no_anonymous,
         anonymous: flags.anonymous.or(file.anonymous),
@@ -437,6 +453,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
+    config.reactors = reactors::of(arguments.reactors)?;
     config.journal = journal(arguments, &state_directory(arguments))?;
     if let Some(seconds) = arguments.lease {
         config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
@@ -589,8 +606,5 @@ fn stop_with_stdin(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
-/// The most reactors that a server of this build can have: the only place that knows it. A build
-/// that can have more has `dafs serve --reactors`, too.
-pub const REACTORS_MAX: usize = 1;
 /// How long the end of the server waits for the last spans to be taken.
 const TRACES_PATIENCE: Duration = Duration::from_secs(3);

@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -71,12 +71,16 @@ impl Served {
     /// Starts `dafs serve` at any port of this machine and waits until it is ready.
     pub fn start(scratch: &Path, exports: &[impl AsRef<OsStr>], pass: &Pass) -> Result<Self> {
         let no_more: &[&str] = &[];
-        Self::start_at(([127, 0, 0, 1], 0).into(), scratch, exports, no_more, pass)
+        Self::start_at(ANY_PORT, 1, scratch, exports, no_more, pass)
     }
 
-    /// The same at this port, with more of the options of `dafs serve`.
+    /// The same at this port, with so many reactors and more of the options of `dafs serve`.
+    ///
+    /// A server that nobody has asked for several reactors has one, whatever the default of
+    /// `dafs serve` is: it shares the cores with the clients that it is there for.
     pub fn start_at(
         tcp: SocketAddr,
+        reactors: usize,
         scratch: &Path,
         exports: &[impl AsRef<OsStr>],
         more: &[impl AsRef<OsStr>],
@@ -88,6 +92,7 @@ impl Served {
             .arg("serve")
             .args(exports)
             .args(["--while-stdin", "--tcp", &tcp.to_string()])
+            .args(["--reactors", &reactors.to_string()])
             .arg("--socket")
             .arg(scratch.join("socket"))
             .arg("--state")
@@ -145,6 +150,9 @@ impl Drop for Served {
         let _ = self.child.wait();
     }
 }
+
+/// A port of this host's own interface, which the system chooses.
+pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// An address as `dafs serve` prints it.
 pub fn address(text: &str) -> Option<Address> {

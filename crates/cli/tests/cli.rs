@@ -325,6 +325,29 @@ fn mistakes_are_explained() {
     let both = [&one, &other].map(|path| path.to_str().unwrap());
     both.iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
     assert!(fails(&["serve", both[0], both[1]]).contains("used twice; choose one by NAME="));
+    for (asked, expected) in [
+        ("0", "a server has 1 to 8 reactors, not 0"),
+        ("9", "a server has 1 to 8 reactors, not 9"),
+        (
+            "two",
+            "invalid value 'two' for '--reactors <N>': this is not a number of reactors; give 1 to 8",
+        ),
+        ("1.5", "this is not a number of reactors"),
+    ] {
+        for command in ["serve", "recover-test"] {
+            let refused = run(&[command, "--reactors", asked]);
+            let said = String::from_utf8(refused.stderr).unwrap();
+            assert_eq!(refused.status.code(), Some(2), "{command}: {said}");
+            assert!(said.contains(expected), "{command}: {said}");
+        }
+        std::fs::write(&config, format!("reactors = {asked}\n")).unwrap();
+        let said = fails(&["serve", "--memory", "1M", "--config", config.to_str().unwrap()]);
+        let expected = match asked {
+            "two" | "1.5" => "reactors",
+            _ => expected,
+        };
+        assert!(said.contains(expected), "{said}");
+    }
     let file = place.path().join("passwords");
     let said = fails(&["passwd", "--file", file.to_str().unwrap(), "ann"]);
     assert!(said.contains("empty password") && !file.exists(), "{said}");

@@ -14,10 +14,19 @@ use crate::program::{await_that, dafs};
 
 #[test]
 fn a_server_that_is_killed_again_and_again_does_everything_once() {
+    recover("1");
+}
+
+#[test]
+fn a_server_with_several_reactors_that_is_killed_again_and_again_does_everything_once() {
+    recover("3");
+}
+
+fn recover(reactors: &str) {
     let place = tempfile::tempdir().unwrap();
     let rounds = std::env::var("DAFS_RECOVER_ROUNDS").unwrap_or_else(|_| "25".into());
     let ran = Command::new(env!("CARGO_BIN_EXE_dafs"))
-        .args(["recover-test", "--json", "--rounds", &rounds])
+        .args(["recover-test", "--json", "--rounds", &rounds, "--reactors", reactors])
         .arg(place.path())
         .output()
         .unwrap();
@@ -26,6 +35,7 @@ fn a_server_that_is_killed_again_and_again_does_everything_once() {
     let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
     eprintln!("{told:#}");
     assert_eq!(told["kills"].as_u64().unwrap().to_string(), rounds, "{told:#}");
+    assert_eq!(told["reactors"].as_u64().unwrap().to_string(), reactors, "{told:#}");
     assert!(told["opens_taken_back"].as_u64().unwrap() > 0, "{told:#}");
     for (kind, count) in told["by_kind"].as_object().unwrap() {
         assert!(count.as_u64().unwrap() > 0, "{kind}: {told:#}");

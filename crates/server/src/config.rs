@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub sessions: SessionConfig,
     /// The data cache.
     pub cache: CacheConfig,
+    /// Threads that serve connections: 1 to [`REACTORS_MAX`].
+    pub reactors: usize,
     /// Threads for what may block: disk reads, syncs, password checks.
     pub pool_threads: usize,
     /// Users who may authenticate by password.
@@ -93,6 +95,7 @@ impl Default for ServerConfig {
                 read_ahead_bytes_max: 4 << 20,
                 file_count_max: 64 * 1024,
             },
+            reactors: 1,
             pool_threads: 4,
             password_file: None,
             one_time_user: None,
@@ -112,6 +115,16 @@ impl Default for ServerConfig {
     }
 }
 
+impl ServerConfig {
+    /// Refuses a number of reactors that a server cannot have.
+    pub(crate) fn check_reactors(&self) -> Result<(), ServerError> {
+        match self.reactors {
+            1..=REACTORS_MAX => Ok(()),
+            asked => Err(ServerError::Reactors { asked }),
+        }
+    }
+}
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -126,6 +139,12 @@ pub enum ServerError {
     /// An address could not be listened on.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// A server cannot have so many reactors.
+    #[error("a server has 1 to {REACTORS_MAX} reactors, not {asked}")]
+    Reactors {
+        /// How many were asked for.
+        asked: usize,
+    },
     /// A limit makes no sense.
     #[error("the server's limits make no sense")]
     Config(#[from] dafs_filer::ConfigError),
@@ -158,6 +177,8 @@ fn physical_memory_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
 }
 
+/// The most reactors that a server can have.
+pub const REACTORS_MAX: usize = 8;
 /// Room for a request with a padded block of 4 KiB inline.
 const REQUEST_BYTES: u32 = 4096 + 512;
 /// Room for a response with a block of 4 KiB inline.

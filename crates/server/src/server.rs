@@ -36,6 +36,7 @@ impl Server {
     /// # Errors
     /// [`ServerError`]: what could not be had, and why.
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
+        config.check_reactors()?;
         let system = |what| move |source| ServerError::System { what, source };
         let interface = ServingInterface::serving(InterfaceConfig {
             wait: config.wait,

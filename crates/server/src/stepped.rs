@@ -36,6 +36,7 @@ impl SteppedServer {
         entropy: Box<dyn Entropy + Send>,
         order: Box<dyn Entropy + Send>,
     ) -> Result<Self, ServerError> {
+        config.check_reactors()?;
         let pool = Pool::stepped(order);
         let (reactor, addresses) = start(config, store, interface, pool, entropy)?;
         Ok(Self { reactor, addresses })

@@ -55,7 +55,7 @@ fn server(families: &mut Families, found: &Inspection) {
     gauge("dafs_opens", "Opens of all clients.", f64::from(stats.filer.opens));
     gauge("dafs_open_files", "Files that are open.", stats.open_files as f64);
     let reactors = stats.reactors as f64;
-    gauge("dafs_reactors", "Threads that serve connections, each with its own files.", reactors);
+    gauge("dafs_reactors", "Threads that serve connections.", reactors);
     let parked = stats.parked_requests as f64;
     gauge("dafs_requests_parked", "Requests that wait for disks, transfers or locks.", parked);
     let journaled = stats.journaled_requests as f64;
@@ -73,7 +73,10 @@ fn server(families: &mut Families, found: &Inspection) {
     let held = stats.held_requests as f64;
     gauge("dafs_requests_held", "Requests that wait for delegations.", held);
     families
-        .counter("dafs_reactor_messages_total", "Messages between reactors.")
+        .counter(
+            "dafs_reactor_messages_total",
+            "Requests and notices that one reactor has handed to another.",
+        )
         .add(&[], stats.reactor_messages as f64);
 }
 

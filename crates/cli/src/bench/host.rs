@@ -16,7 +16,7 @@ use dafs_dat::Address;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::keeper::{self, Scratch};
-use crate::served::{Pass, Served};
+use crate::served::{ANY_PORT, Pass, Served};
 use crate::strangers::OWN_USER;
 
 /// A directory that is served to everybody who is measured.
@@ -35,10 +35,9 @@ impl Host {
         let program = std::env::current_exe().context("finding this program")?;
         let exported = scratch.path().join("export");
         std::fs::create_dir(&exported)?;
-        let any_port = ([127, 0, 0, 1], 0).into();
         let pass = Pass::new()?;
         pass.keep(&scratch.path().join(PASSWORD))?;
-        let served = Served::start_at(any_port, scratch.path(), &[exported], more, &pass)?;
+        let served = Served::start_at(ANY_PORT, 1, scratch.path(), &[exported], more, &pass)?;
         Ok(Self { served, scratch, pass, program })
     }
 

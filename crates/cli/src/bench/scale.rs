@@ -1,8 +1,7 @@
 //! `dafs bench scale`: how many operations servers with more reactors do, and what each costs them.
 //!
 //! Invariant: clients are processes of their own, each with a session for every server, and all
-//! points of a work are measured in rounds that take turns. A server is asked for more reactors
-//! only if this build can have them.
+//! points of a work are measured in rounds that take turns.
 
 mod clients;
 mod files;
@@ -16,12 +15,13 @@ use clap::Args;
 use dafs_bench::scale::{Point, Report, Work, plot_scale};
 use dafs_bench::{ThreadTime, busy_time, spent, thread_times};
 use dafs_dat::Address;
+use dafs_server::REACTORS_MAX;
 
 use super::figures::{keep, tell};
 use super::medium::memory;
 use crate::keeper::Scratch;
-use crate::serve::REACTORS_MAX;
-use crate::served::{Pass, Served};
+use crate::reactors;
+use crate::served::{ANY_PORT, Pass, Served};
 use crate::status;
 use clients::Client;
 use files::{fill, prepare};
@@ -35,14 +35,14 @@ pub struct Arguments {
     /// Directory for the report as JSON and for the plots.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Numbers of reactors. Default: 1, 2, 4 and so on to as many as a server of this build can
-    /// have, but not more than there are cores.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=256))]
-    reactors: Vec<u64>,
+    /// Numbers of reactors, each 1 to 8. Default: 1, 2, 4 and so on to the number of cores, at
+    /// most to 8.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = reactors::parse)]
+    reactors: Vec<usize>,
     /// Numbers of clients, each a process. Default: 1, 2, 4 and so on to the number of cores, at
     /// least to 4. A server with more reactors than clients is not measured.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=256))]
-    clients: Vec<u64>,
+    #[arg(long, value_delimiter = ',', value_parser = clients_of)]
+    clients: Vec<usize>,
     /// Only the works whose name contains this, such as "4 KiB" or "create".
     #[arg(long)]
     only: Option<String>,
@@ -78,7 +78,7 @@ struct Settings {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Report> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = reactors::cores();
     let settings = settings(arguments, cores)?;
     let mut report = Report {
         machine: dafs_bench::machine(),
@@ -124,12 +124,9 @@ fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
     if !(SECONDS_MIN..=SECONDS_MAX).contains(seconds) {
         bail!("--seconds {seconds}: give {SECONDS_MIN} to {SECONDS_MAX}");
     }
-    let reactors = numbers(reactors)?.unwrap_or_else(|| powers(REACTORS_MAX.min(cores)));
-    if let Some(most) = reactors.iter().max().filter(|most| **most > REACTORS_MAX) {
-        bail!("--reactors {most}: a server of this build can have {REACTORS_MAX} at most");
-    }
+    let reactors = numbers(reactors).unwrap_or_else(|| powers(REACTORS_MAX.min(cores)));
     let tiny_clients = if *tiny { Some(powers(2)) } else { None };
-    let clients = numbers(clients)?.or(tiny_clients);
+    let clients = numbers(clients).or(tiny_clients);
     let clients = clients.unwrap_or_else(|| powers(cores.max(CLIENTS_LEAST)));
     if reactors.iter().min() > clients.iter().max() {
         bail!("a server with more reactors than clients is not measured: give more --clients");
@@ -143,12 +140,17 @@ fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
 }
 
 /// What was asked for, in order, if anything was.
-fn numbers(asked: &[u64]) -> Result<Option<Vec<usize>>> {
-    let mut numbers: Vec<usize> =
-        asked.iter().map(|&number| usize::try_from(number)).collect::<Result<_, _>>()?;
+fn numbers(asked: &[usize]) -> Option<Vec<usize>> {
+    let mut numbers = asked.to_vec();
     numbers.sort_unstable();
     numbers.dedup();
-    Ok(if numbers.is_empty() { None } else { Some(numbers) })
+    (!numbers.is_empty()).then_some(numbers)
+}
+
+/// Reads a number of clients from the command line.
+fn clients_of(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=CLIENTS_MOST).contains(count));
+    count.ok_or_else(|| format!("give 1 to {CLIENTS_MOST} clients"))
 }
 
 /// 1, 2, 4 and so on, and `most`.
@@ -291,16 +293,12 @@ impl Bench {
 
 impl Host {
     fn start(place: &Path, reactors: usize, pass: &Pass) -> Result<Self> {
-        let reactors_text = reactors.to_string();
         // What is measured is the server: clients must not read the files themselves, and names
         // must not wait for disks.
         let mut more = vec!["--direct-reads", "false", "--exactly-once", "memory"];
         more.extend(["--cache", CACHE]);
-        if reactors > 1 {
-            more.extend(["--reactors", &reactors_text]);
-        }
-        let any_port = ([127, 0, 0, 1], 0).into();
-        let served = Served::start_at(any_port, place, &[place.join(EXPORT)], &more, pass)?;
+        let served =
+            Served::start_at(ANY_PORT, reactors, place, &[place.join(EXPORT)], &more, pass)?;
         Ok(Self { reactors, served, socket: place.join("socket"), counted: None })
     }
 
@@ -321,6 +319,8 @@ const FILES: usize = 64;
 /// What a client can be woken for, and what nobody waits for.
 const SECONDS_MIN: f64 = 0.01;
 const SECONDS_MAX: f64 = 60.0;
+/// The most clients that can be asked for.
+const CLIENTS_MOST: usize = 256;
 /// The largest number of clients on a small machine, unless another is asked for.
 const CLIENTS_LEAST: usize = 4;
 const TINY_SPAN: Duration = Duration::from_millis(20);

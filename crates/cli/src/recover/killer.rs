@@ -17,6 +17,7 @@ use crate::served::{Pass, Served};
 pub struct Victim {
     place: PathBuf,
     port: u16,
+    reactors: usize,
     /// The same for every life: clients come back with it.
     pass: Pass,
     life: Option<Served>,
@@ -25,12 +26,13 @@ pub struct Victim {
 
 impl Victim {
     /// The first life.
-    pub fn start(place: &Path, random: &mut Random) -> Result<Self> {
+    pub fn start(place: &Path, reactors: usize, random: &mut Random) -> Result<Self> {
         std::fs::create_dir(place.join("export")).context("making the directory to serve")?;
         let port = free_port(random)?;
-        let pass = Pass::new()?;
-        let life = Some(live(place, port, &pass)?);
-        Ok(Self { place: place.to_path_buf(), port, pass, life, kills: 0 })
+        let place = place.to_path_buf();
+        let mut victim = Self { place, port, reactors, pass: Pass::new()?, life: None, kills: 0 };
+        victim.life = Some(victim.live()?);
+        Ok(victim)
     }
 
     /// Where clients connect: by turns here and there.
@@ -57,8 +59,7 @@ impl Victim {
         life.kill()?;
         self.kills += 1;
         let begun = Instant::now();
-        self.life =
-            Some(live(&self.place, self.port, &self.pass).context("starting the server again")?);
+        self.life = Some(self.live().context("starting the server again")?);
         Ok(begun.elapsed())
     }
 
@@ -69,11 +70,13 @@ impl Victim {
         }
         Ok(self.place.join("export"))
     }
-}
 
-fn live(place: &Path, port: u16, pass: &Pass) -> Result<Served> {
-    let options = ["--exactly-once", "stable", "--cache", "64M", "--lease", "10"];
-    Served::start_at(socket(port), place, &[place.join("export")], &options, pass)
+    fn live(&self) -> Result<Served> {
+        let Self { place, port, reactors, pass, .. } = self;
+        let options = ["--exactly-once", "stable", "--cache", "64M", "--lease", "10"];
+        let exports = [place.join("export")];
+        Served::start_at(socket(*port), *reactors, place, &exports, &options, pass)
+    }
 }
 
 fn socket(port: u16) -> SocketAddr {

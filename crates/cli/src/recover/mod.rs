@@ -24,6 +24,7 @@ use clap::Args;
 use dafs_types::Random;
 use serde_json::json;
 
+use crate::reactors;
 use killer::Victim;
 use load::{Load, Outcome};
 
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// The longest time a server lives, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     life: u64,
+    /// Threads of the server that serve connections, 1 to 8.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = reactors::parse)]
+    reactors: usize,
     /// Chooses what clients do and when the server dies. Default: another each time.
     #[arg(long)]
     seed: Option<u64>,
@@ -71,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
     let mut random = Random::new(seed);
     let begun = Instant::now();
-    let mut victim = Victim::start(place, &mut random)?;
+    let mut victim = Victim::start(place, arguments.reactors, &mut random)?;
     load::prepare(&victim, arguments.clients)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (connected, are_connected) = mpsc::channel();
@@ -154,7 +158,8 @@ fn report(
         println!(
             "{:#}",
             json!({
-                "seed": seed, "kills": kills, "operations": operations, "by_kind": by_kind,
+                "seed": seed, "kills": kills, "reactors": arguments.reactors,
+                "operations": operations, "by_kind": by_kind,
                 "results_fetched": fetched, "asked_anew": reissued,
                 "opens_taken_back": reclaimed, "slowest_restart_seconds": slowest.as_secs_f64(),
                 "seconds": took.as_secs_f64(), "violations": 0,
@@ -162,7 +167,11 @@ fn report(
         );
         return;
     }
-    println!("the server was killed {kills} times in {:.1} s", took.as_secs_f64());
+    println!(
+        "the server, with {} reactor(s), was killed {kills} times in {:.1} s",
+        arguments.reactors,
+        took.as_secs_f64()
+    );
     println!("{operations} operations by {} clients, each done exactly once:", outcomes.len());
     for (kind, count) in kinds {
         println!("  {count:>8}  {kind}");

@@ -39,10 +39,11 @@ fn print_table(found: &Value) {
     }
     let credits = &found["credits"];
     println!(
-        "{} sessions; {} of {} credits given",
+        "{} sessions; {} of {} credits given; {} reactors",
         sessions.len(),
         number(credits, "given"),
-        number(credits, "budget")
+        number(credits, "budget"),
+        number(&found["reactors"], "count")
     );
     if found["in_grace"].as_bool() == Some(true) {
         println!("clients are taking back what they held before a restart; nothing new is granted");

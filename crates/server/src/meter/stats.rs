@@ -21,9 +21,9 @@ pub struct ServerStats {
     pub undone_files: usize,
     /// Octets of undo data that were saved by sharing blocks with files, since the start.
     pub cloned_bytes: u64,
-    /// Threads that serve connections, each with its own files.
+    /// Threads that serve connections.
     pub reactors: usize,
-    /// Messages between them since the start.
+    /// Requests and notices that one of them has handed to another since the start.
     pub reactor_messages: u64,
     /// Requests since the start.
     pub requests: u64,

@@ -86,6 +86,7 @@ function between(old, now) {
     }
   }
   const hits = now.cache.hits - old.cache.hits, misses = now.cache.misses - old.cache.misses;
+  rates.messages = rate(now.reactors, old.reactors, "messages");
   rates.hit_share = hits + misses > 0 ? hits / (hits + misses) : null;
   return rates;
 }
@@ -183,6 +184,8 @@ function showTiles(now, rates) {
     [`of ${count.format(now.credits.budget)}`], null);
   tile("lock-count", "Locks", count.format(now.counts.locks),
     [`${count.format(now.counts.waiters)} waiting`], null);
+  tile("reactors", "Reactors", count.format(now.reactors.count),
+    [`${count.format(rates.messages)} messages/s between them`], null);
   tile("regions", "Memory regions", count.format(now.regions.registered),
     [`${count.format(now.regions.lent)} ranges lent to transports`], null);
 }

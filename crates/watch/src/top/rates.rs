@@ -13,6 +13,8 @@ pub struct Rates {
     pub now: Value,
     /// Requests a second.
     pub requests: f64,
+    /// Requests and notices a second that one reactor has handed to another.
+    pub messages: f64,
     /// Octets a second that clients have read.
     pub read: f64,
     /// Octets a second that they have written.
@@ -75,8 +77,10 @@ impl Rates {
             number(&now["cache"], key).saturating_sub(number(&before["cache"], key)) as f64
         };
         let (hits, misses) = (cache("hits"), cache("misses"));
+        let messages = |value: &Value| number(&value["reactors"], "messages");
         Self {
             requests: sum("requests"),
+            messages: messages(&now).saturating_sub(messages(&before)) as f64 / seconds,
             read: sum("read_octets"),
             written: sum("written_octets"),
             hits: (hits + misses > 0.0).then(|| hits / (hits + misses)),
@@ -104,7 +108,8 @@ impl Rates {
         });
         let mut document = self.now.clone();
         document["rates"] = json!({
-            "requests_per_second": self.requests, "read_octets_per_second": self.read,
+            "requests_per_second": self.requests,
+            "reactor_messages_per_second": self.messages, "read_octets_per_second": self.read,
             "written_octets_per_second": self.written, "cache_hit_share": self.hits,
             "procedures": procedures.collect::<Vec<_>>(),
             "sessions": sessions.collect::<Vec<_>>(),

@@ -41,9 +41,15 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
     let uptime = now["uptime_seconds"].as_f64().unwrap_or(0.0);
     let grace =
         if now["in_grace"] == true { "; clients are taking back what they held" } else { "" };
+    let reactors = match number(&now["reactors"], "count") {
+        // A server that does not say, and one that has nobody to hand anything to.
+        0 => String::new(),
+        1 => "; reactors 1".to_owned(),
+        count => format!("; reactors {count}, {} messages/s", quantity(rates.messages)),
+    };
     let (locks, waiters) = (rows(now, "locks").count(), rows(now, "waiters").count());
     vec![
-        Line::from(format!("dafs  up {}{grace}", span(uptime))).style(bold()),
+        Line::from(format!("dafs  up {}{reactors}{grace}", span(uptime))).style(bold()),
         Line::from(format!(
             "requests {:>9}/s   read {:>11}/s   written {:>11}/s",
             quantity(rates.requests),
@@ -245,6 +251,7 @@ mod tests {
             "cache": { "hits": reads, "misses": 0, "used_octets": 1 << 20, "octets": 1 << 26,
                 "dirty_octets": 0 },
             "locks": [{}], "waiters": [], "fences": [],
+            "reactors": { "count": 2, "messages": reads / 10 },
         })
     }
 
@@ -268,6 +275,7 @@ mod tests {
             "1 throttled",
             "2.0 µs",
             "locks 1, 0 waiting",
+            "reactors 2, 1000 messages/s",
             "ordered by requests",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
