@@ -171,7 +171,7 @@ pub struct Report {
     pub clients_share_max: f64,
     /// The part of the cores that others may take there.
     pub others_share_max: f64,
-    /// The most reactors that a server of this build can have.
+    /// The most reactors that a server can have.
     pub reactors_max: usize,
     /// Seconds of a round.
     pub round_seconds: f64,

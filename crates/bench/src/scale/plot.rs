@@ -46,10 +46,9 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
             false => "; no conclusion: other programs were busy".to_owned(),
         });
     }
-    let across = match (axis, report.reactors_max) {
-        (Axis::Reactors, _) => "reactors; of the clients the number that got most".to_owned(),
-        (Axis::Clients, 1) => "clients of one reactor, which is all that this build has".to_owned(),
-        (Axis::Clients, _) => {
+    let across = match axis {
+        Axis::Reactors => "reactors; of the clients the number that got most".to_owned(),
+        Axis::Clients => {
             let reactors = report.points.first().map_or(0, |point| point.reactors);
             format!("clients; reactors: {reactors}")
         }

@@ -31,14 +31,7 @@ impl Report {
             self.clients_cores_max(),
             self.others_cores_max()
         )?;
-        match self.reactors_max {
-            1 => writeln!(
-                out,
-                "A server of this build has one reactor: what is shown is how it serves more \
-                 clients, not how it uses more cores."
-            ),
-            most => writeln!(out, "A server of this build has at most {most} reactors."),
-        }
+        writeln!(out, "A server has at most {} reactors.", self.reactors_max)
     }
 
     fn print_work(&self, out: &mut dyn Write, work: Work) -> std::io::Result<()> {
