@@ -13,7 +13,7 @@ use crate::program::{await_that, dafs};
 #[test]
 fn what_servers_and_clients_cost_is_told_apart_and_nothing_concluded_where_clients_took_too_much() {
     let place = tempfile::tempdir().unwrap();
-    let (said, report) = scale(place.path(), &["--clients-share", "0"]);
+    let (said, report) = scale(place.path(), &["--reactors", "1", "--clients-share", "0"]);
     let points = report["points"].as_array().unwrap();
     // Works, transports, numbers of clients.
     assert_eq!(points.len(), 6 * 2 * 2, "{said}");
@@ -68,10 +68,8 @@ fn what_servers_and_clients_cost_is_told_apart_and_nothing_concluded_where_clien
 #[test]
 fn where_clients_leave_the_server_its_cores_growth_is_stated_as_a_part_of_linear() {
     let place = tempfile::tempdir().unwrap();
-    let (said, report) = scale(
-        place.path(),
-        &["--clients-share", "1000", "--others-share", "1000", "--only", "4 KiB, many"],
-    );
+    let (said, report) =
+        scale(place.path(), &[&["--reactors", "1", "--only", "4 KiB, many"], ANYHOW].concat());
     for conclusion in report["conclusions"].as_array().unwrap() {
         assert_eq!((&conclusion["from"], &conclusion["to"]), (&1.into(), &2.into()));
         let number = |key: &str| conclusion[key].as_f64().expect(key);
@@ -81,6 +79,38 @@ fn where_clients_leave_the_server_its_cores_growth_is_stated_as_a_part_of_linear
     }
     assert!(said.contains("of linear") && !said.contains("no conclusion"), "{said}");
     assert!(said.contains("nothing follows for what more of them bring"), "{said}");
+}
+
+#[test]
+fn servers_with_more_reactors_are_held_against_one_reactor_with_the_same_clients() {
+    let place = tempfile::tempdir().unwrap();
+    let options = ["--reactors", "1,2", "--clients", "1,2", "--only", "shm read 4 KiB"];
+    let (said, report) = scale(place.path(), &[&options, ANYHOW].concat());
+    let points = report["points"].as_array().unwrap();
+    // One client is not asked of two reactors, and nothing goes over TCP.
+    let of = |point: &Value| (point["reactors"].as_u64(), point["clients"].as_u64());
+    let expected = [(Some(1), Some(1)), (Some(1), Some(2)), (Some(2), Some(2))];
+    assert_eq!(points.iter().map(of).collect::<Vec<_>>(), [expected, expected].concat());
+    for point in points {
+        assert_eq!(point["transport"], "shm");
+        let rounds = point["rounds"].as_array().unwrap();
+        assert_eq!(rounds.len(), 1, "{point}");
+        let busiest = point["busiest_reactor"].as_f64().unwrap();
+        assert!(busiest > 0.0 && busiest <= point["server_cores"].as_f64().unwrap(), "{point}");
+        assert_eq!(point["against"].is_null(), point["reactors"] == 1, "{point}");
+    }
+    let [_, one, two] = &points[..3] else { panic!("{report}") };
+    for (key, of) in [("speedup", "operations_per_second"), ("server_cpu_ratio", "server_cpu_us")] {
+        let figure = |point: &Value| point["rounds"][0][of].as_f64().unwrap();
+        let expected = figure(two) / figure(one);
+        assert!((two["against"][key].as_f64().unwrap() - expected).abs() < 1e-9, "{key}: {report}");
+    }
+    for conclusion in report["conclusions"].as_array().unwrap() {
+        assert_eq!(conclusion["axis"], "reactors");
+        assert!(conclusion["messages"].as_f64().is_some(), "{conclusion}");
+    }
+    assert!(said.contains("x op/s") && said.contains("1 to 2 reactors"), "{said}");
+    assert!(!said.contains("nothing follows"), "{said}");
 }
 
 #[test]
@@ -141,7 +171,7 @@ fn a_benchmark_that_is_killed_leaves_neither_its_mount_nor_its_server() {
 fn scale(place: &Path, options: &[&str]) -> (String, Value) {
     let output = place.join("output");
     let ran = dafs()
-        .args(["bench", "scale", "--tiny", "--reactors", "1", "--output"])
+        .args(["bench", "scale", "--tiny", "--output"])
         .arg(&output)
         .arg("--place")
         .arg(place)
@@ -219,5 +249,7 @@ impl Drop for Marked {
     }
 }
 
+/// Conclusions are drawn whoever takes the cores: what others do at the same time is no matter here.
+const ANYHOW: &[&str] = &["--clients-share", "1000", "--others-share", "1000"];
 /// An environment variable that everything inherits.
 const MARK: &str = "DAFS_TEST_MARK";

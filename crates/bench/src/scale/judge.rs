@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Point, Report, Work};
+use super::{Against, Point, Report, Round, Work};
+use crate::measure::median;
 
 /// What was varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,8 @@ pub enum Verdict {
         part_of_linear: f64,
         /// The server's processor time for each operation, as a multiple of the first point's.
         server_cpu_ratio: f64,
+        /// Requests and notices between reactors for each operation of this point.
+        messages: f64,
     },
     /// Nothing.
     Refused {
@@ -72,6 +75,22 @@ impl Axis {
     }
 }
 
+impl Against {
+    /// How a point stands to another, round by round.
+    fn of(point: &Point, other: &Point) -> Self {
+        let ratio = |of: fn(&Round) -> f64| {
+            let rounds = point.rounds.iter().zip(&other.rounds);
+            let mut ratios: Vec<f64> = rounds.map(|(this, other)| of(this) / of(other)).collect();
+            median(&mut ratios).unwrap_or(f64::NAN)
+        };
+        Self {
+            reactors: other.reactors,
+            speedup: ratio(|round| round.operations_per_second),
+            server_cpu_ratio: ratio(|round| round.server_cpu_us),
+        }
+    }
+}
+
 impl Report {
     /// Marks points at which clients or others have taken too many cores, and says what the rest
     /// shows.
@@ -81,6 +100,8 @@ impl Report {
             let Point { client_cores, other_cores, .. } = *point;
             point.is_conclusive = client_cores <= clients_max && other_cores <= others_max;
         }
+        let against: Vec<_> = self.points.iter().map(|point| self.against(point)).collect();
+        self.points.iter_mut().zip(against).for_each(|(point, against)| point.against = against);
         let mut conclusions = Vec::new();
         for work in Work::ALL {
             for transport in self.transports() {
@@ -121,16 +142,25 @@ impl Report {
         line
     }
 
+    /// How a point stands to that with the fewest reactors and the same clients.
+    fn against(&self, point: &Point) -> Option<Against> {
+        let others = self.points_of(point.work, &point.transport);
+        let others = others.filter(|other| other.clients == point.clients);
+        let fewest = others.min_by_key(|other| other.reactors)?;
+        let is_sure = point.is_conclusive && fewest.is_conclusive;
+        (is_sure && fewest.reactors < point.reactors).then(|| Against::of(point, fewest))
+    }
+
     fn compare(&self, first: &Point, point: &Point) -> Conclusion {
         let axis = self.axis();
         let (from, to) = (axis.of(first), axis.of(point));
         let verdict = match [first, point].into_iter().find(|point| !point.is_conclusive) {
             Some(point) => Verdict::Refused { no_conclusion: self.refusal(point) },
             None => {
-                let speedup = point.operations_per_second / first.operations_per_second;
+                let Against { speedup, server_cpu_ratio, .. } = Against::of(point, first);
                 let part_of_linear = speedup * from as f64 / to as f64;
-                let server_cpu_ratio = point.server_cpu_us / first.server_cpu_us;
-                Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio }
+                let messages = point.messages;
+                Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio, messages }
             }
         };
         let (work, transport) = (point.work, point.transport.clone());
@@ -168,11 +198,14 @@ pub(super) mod tests {
             pool_cpu_us: 0.0,
             client_cpu_us: 1.0,
             server_cores: 1.0,
+            busiest_reactor: 0.5,
             client_cores,
             other_cores: 0.0,
             requests: 1.0,
             messages: 0.0,
+            rounds: vec![Round { operations_per_second: rate, server_cpu_us: 2.0 }],
             is_conclusive: false,
+            against: None,
         }
     }
 
@@ -202,12 +235,38 @@ pub(super) mod tests {
         assert_eq!(report.axis(), Axis::Reactors);
         let [conclusion] = &report.conclusions[..] else { panic!("{:?}", report.conclusions) };
         assert_eq!((conclusion.from, conclusion.to), (1, 2));
-        let Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio } = conclusion.verdict
+        let Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio, .. } = conclusion.verdict
         else {
             panic!("{conclusion:?}")
         };
         let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
         assert!(near(speedup, 1.6) && near(part_of_linear, 0.8) && near(server_cpu_ratio, 1.0));
+    }
+
+    #[test]
+    fn a_point_is_held_against_one_reactor_with_the_same_clients_round_by_round() {
+        let rounds = |rates: [f64; 3], server_cpu_us| {
+            let round = |rate| Round { operations_per_second: rate, server_cpu_us };
+            rates.map(round).to_vec()
+        };
+        // The machine was slow in the second round, for both.
+        let one = Point { rounds: rounds([100.0, 50.0, 100.0], 2.0), ..point(1, 2, 100.0, 1.0) };
+        let two = Point { rounds: rounds([160.0, 75.0, 150.0], 2.2), ..point(2, 2, 150.0, 1.0) };
+        let report = report(4, vec![point(1, 4, 500.0, 1.0), one, two, point(2, 3, 1.0, 1.0)]);
+        let against: Vec<_> = report.points.iter().map(|point| point.against).collect();
+        let [None, None, Some(against), None] = against[..] else { panic!("{against:?}") };
+        let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
+        assert_eq!(against.reactors, 1);
+        assert!(near(against.speedup, 1.5) && near(against.server_cpu_ratio, 1.1), "{against:?}");
+    }
+
+    #[test]
+    fn where_one_of_two_points_says_nothing_they_are_not_compared() {
+        for cores_of_clients in [[2.01, 1.0], [1.0, 2.01]] {
+            let [one, two] = cores_of_clients;
+            let report = report(4, vec![point(1, 2, 100.0, one), point(2, 2, 150.0, two)]);
+            assert!(report.points.iter().all(|point| point.against.is_none()), "{report:?}");
+        }
     }
 
     #[test]

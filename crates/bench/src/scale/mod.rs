@@ -146,16 +146,47 @@ pub struct Point {
     pub client_cpu_us: f64,
     /// Cores that the server kept busy.
     pub server_cores: f64,
+    /// The part of a core that its busiest reactor kept busy: close to the others' if connections
+    /// are spread well.
+    pub busiest_reactor: f64,
     /// Cores that the clients kept busy.
     pub client_cores: f64,
     /// Cores that others kept busy, among those that server and clients had; 0 if nobody knows.
     pub other_cores: f64,
     /// Requests that the server has counted, for each operation.
     pub requests: f64,
-    /// Messages between the server's shards for each operation.
+    /// Requests and notices that one of the server's reactors has handed to another, for each
+    /// operation.
     pub messages: f64,
+    /// What the rounds were, in their order. The same round of two points was measured side by
+    /// side, so what disturbed one of them disturbed the other.
+    pub rounds: Vec<Round>,
     /// Whether clients and others have left enough of the cores to the server.
     pub is_conclusive: bool,
+    /// How the point stands to that with the fewest reactors and the same clients; nothing if it
+    /// is that one, or if one of the two is not conclusive.
+    pub against: Option<Against>,
+}
+
+/// One round of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Operations of all clients together.
+    pub operations_per_second: f64,
+    /// Microseconds of the server's processor time for each operation.
+    pub server_cpu_us: f64,
+}
+
+/// How a point stands to another: medians of what the rounds' figures are as multiples of the
+/// other's in the same round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    /// Reactors of the other.
+    pub reactors: usize,
+    /// Operations.
+    pub speedup: f64,
+    /// The server's processor time for each operation.
+    pub server_cpu_ratio: f64,
 }
 
 /// Everything that was measured.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Axis, Conclusion, Report, Verdict, Work};
+use super::{Against, Axis, Conclusion, Report, Verdict, Work};
 
 impl Report {
     /// Writes what was measured, and what it says.
@@ -47,37 +47,47 @@ impl Report {
         )?;
         writeln!(
             out,
-            "{:4} {:>8} {:>7} {:>11} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} \
-             {:>9}",
+            "{:4} {:>8} {:>7} {:>11} {:>7} {:>8} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} \
+             {:>9} {:>9}",
             "",
             "reactors",
             "clients",
             "op/s",
+            "x op/s",
             "server",
+            "x CPU",
             "reactors",
             "pool",
             "clients",
             "s. cores",
+            "busiest",
             "c. cores",
             "o. cores",
             "requests",
             "messages"
         )?;
         for point in points {
+            let times = |of: fn(&Against) -> f64| match &point.against {
+                Some(against) => format!("{:.2}", of(against)),
+                None => "-".to_owned(),
+            };
             let mark = if point.is_conclusive { "" } else { "  no conclusion" };
             writeln!(
                 out,
-                "{:4} {:>8} {:>7} {:>11.0} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.2} \
-                 {:>9.2} {:>9.2} {:>9.2}{mark}",
+                "{:4} {:>8} {:>7} {:>11.0} {:>7} {:>8.2} {:>7} {:>8.2} {:>8.2} {:>8.2} {:>9.2} \
+                 {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2}{mark}",
                 point.transport,
                 point.reactors,
                 point.clients,
                 point.operations_per_second,
+                times(|against| against.speedup),
                 point.server_cpu_us,
+                times(|against| against.server_cpu_ratio),
                 point.reactor_cpu_us,
                 point.pool_cpu_us,
                 point.client_cpu_us,
                 point.server_cores,
+                point.busiest_reactor,
                 point.client_cores,
                 point.other_cores,
                 point.requests,
@@ -92,10 +102,10 @@ impl Report {
             let Conclusion { work, transport, axis, from, to, verdict } = conclusion;
             let what = format!("{transport} {}, {from} to {to} {}", work.name(), axis.unit());
             match verdict {
-                Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio } => writeln!(
+                Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio, messages } => writeln!(
                     out,
-                    "{what}: {speedup:.2} x, {part_of_linear:.2} of linear; server CPU for each \
-                     operation {server_cpu_ratio:.2} x"
+                    "{what}: {speedup:.2} x, {part_of_linear:.2} of linear; for each operation \
+                     server CPU {server_cpu_ratio:.2} x and {messages:.2} messages"
                 )?,
                 Verdict::Refused { no_conclusion } => {
                     writeln!(out, "{what}: no conclusion: {no_conclusion}")?;

@@ -1,7 +1,9 @@
 //! `dafs bench scale`: how many operations servers with more reactors do, and what each costs them.
 //!
-//! Invariant: clients are processes of their own, each with a session for every server, and all
-//! points of a work are measured in rounds that take turns.
+//! Invariant: clients are processes of their own, each with one session for every server. There is
+//! a server for each transport and number of reactors, so that nothing else takes a place on a
+//! reactor. All points of a work are measured in rounds that take turns, and points that differ in
+//! nothing but reactors come one after the other.
 
 mod clients;
 mod files;
@@ -43,7 +45,8 @@ pub struct Arguments {
     /// least to 4. A server with more reactors than clients is not measured.
     #[arg(long, value_delimiter = ',', value_parser = clients_of)]
     clients: Vec<usize>,
-    /// Only the works whose name contains this, such as "4 KiB" or "create".
+    /// Only what is so called, or contains this: a transport and a work, such as "tcp", "4 KiB"
+    /// or "shm read 4 KiB, many files".
     #[arg(long)]
     only: Option<String>,
     /// Rounds for each median.
@@ -68,7 +71,8 @@ pub struct Arguments {
 
 /// What is measured.
 struct Settings {
-    works: Vec<Work>,
+    /// Works, and the transports that they are measured over.
+    works: Vec<(Work, Vec<&'static str>)>,
     reactors: Vec<usize>,
     clients: Vec<usize>,
     rounds: usize,
@@ -97,8 +101,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let place = arguments.place.clone().or_else(memory);
     let mut bench = Bench::start(&settings, place.as_deref())?;
     println!("ready: {} server(s), {} clients", bench.hosts.len(), bench.clients.len());
-    for &work in &settings.works {
-        let measured = bench.measure(&settings, work).with_context(|| work.name())?;
+    for (work, transports) in &settings.works {
+        let measured = bench.measure(&settings, *work, transports);
+        let measured = measured.with_context(|| work.name())?;
         report.points.extend(measured.points);
         report.operations += measured.operations;
     }
@@ -115,12 +120,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
 
 fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
     let Arguments { reactors, clients, only, rounds, seconds, tiny, .. } = arguments;
-    let wanted = |work: &Work| only.as_ref().is_none_or(|only| work.name().contains(only.as_str()));
-    let works: Vec<Work> = Work::ALL.into_iter().filter(wanted).collect();
-    if works.is_empty() {
-        let names: Vec<&str> = Work::ALL.into_iter().map(Work::name).collect();
-        bail!("--only fits none of these works: {}", names.join("; "));
-    }
+    let works = works(only.as_deref())?;
     if !(SECONDS_MIN..=SECONDS_MAX).contains(seconds) {
         bail!("--seconds {seconds}: give {SECONDS_MIN} to {SECONDS_MAX}");
     }
@@ -137,6 +137,23 @@ fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
     } else {
         Settings { works, reactors, clients, rounds, span, files: FILES }
     })
+}
+
+/// What fits `--only`.
+fn works(only: Option<&str>) -> Result<Vec<(Work, Vec<&'static str>)>> {
+    let of = |work: Work| {
+        let is_wanted = |transport: &&str| {
+            only.is_none_or(|only| format!("{transport} {}", work.name()).contains(only))
+        };
+        (work, TRANSPORTS.into_iter().filter(is_wanted).collect::<Vec<_>>())
+    };
+    let works = Work::ALL.into_iter().map(of);
+    let works: Vec<_> = works.filter(|(_, transports)| !transports.is_empty()).collect();
+    if works.is_empty() {
+        let names = Work::ALL.map(Work::name).join("; ");
+        bail!("--only fits none of these works, over {}: {names}", TRANSPORTS.join(" or "));
+    }
+    Ok(works)
 }
 
 /// What was asked for, in order, if anything was.
@@ -166,30 +183,23 @@ struct Bench {
     clients: Vec<Client>,
     hosts: Vec<Host>,
     _scratch: Scratch,
-    /// What clients have sessions with.
-    links: Vec<Link>,
 }
 
-/// A server.
+/// A server, and how clients reach it.
 struct Host {
     reactors: usize,
+    transport: &'static str,
+    address: Address,
     served: Served,
     socket: PathBuf,
     /// What it had counted when it was asked last, if nobody has asked it for anything since.
     counted: Option<Counters>,
 }
 
-/// A way to one of the servers.
-struct Link {
-    host: usize,
-    transport: &'static str,
-    address: Address,
-}
-
 /// What takes its turn in a round.
 #[derive(Clone, Copy)]
 struct Turn {
-    link: usize,
+    host: usize,
     clients: usize,
 }
 
@@ -206,37 +216,49 @@ impl Bench {
         let files = scratch.path().join("files");
         fill(&files, settings.files)?;
         let pass = Pass::new()?;
-        let host = |&reactors: &usize| {
-            let place = scratch.path().join(format!("reactors-{reactors}"));
-            prepare(&files, &place.join(EXPORT), settings.files, clients_max)?;
-            Host::start(&place, reactors, &pass)
+        let is_wanted = |transport: &&str| {
+            settings.works.iter().any(|(_, transports)| transports.contains(transport))
         };
-        let hosts = settings.reactors.iter().map(host).collect::<Result<Vec<_>>>()?;
-        let mut links = Vec::new();
-        for (index, host) in hosts.iter().enumerate() {
-            for address in &host.served.addresses {
-                let transport = match address {
-                    Address::Shm(_) => "shm",
-                    Address::Tcp(_) => "tcp",
-                    other => bail!("{other} is not measured"),
-                };
-                links.push(Link { host: index, transport, address: address.clone() });
+        let mut hosts = Vec::new();
+        for transport in TRANSPORTS.into_iter().filter(is_wanted) {
+            for &reactors in &settings.reactors {
+                let place = scratch.path().join(format!("{transport}-{reactors}"));
+                prepare(&files, &place.join(EXPORT), settings.files, clients_max)?;
+                hosts.push(Host::start(&place, reactors, transport, &pass)?);
             }
         }
-        let client = |number| Client::start(number, settings.files, &links, &pass);
-        let mut clients = (0..clients_max).map(client).collect::<Result<Vec<_>>>()?;
-        clients.iter_mut().try_for_each(Client::await_ready)?;
-        Ok(Self { clients, hosts, _scratch: scratch, links })
+        // One after the other: a server then spreads the first so many as evenly as all of them.
+        let client = |number| {
+            let mut client = Client::start(number, settings.files, &hosts, &pass)?;
+            client.await_ready()?;
+            Ok(client)
+        };
+        let clients = (0..clients_max).map(client).collect::<Result<Vec<_>>>()?;
+        Ok(Self { clients, hosts, _scratch: scratch })
+    }
+
+    /// Who takes turns: what differs in nothing but reactors comes one after the other.
+    fn turns(&self, settings: &Settings, transports: &[&str]) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        for &transport in transports {
+            for &clients in &settings.clients {
+                let is_meant =
+                    |host: &Host| host.transport == transport && host.reactors <= clients;
+                let hosts = self.hosts.iter().enumerate().filter(|(_, host)| is_meant(host));
+                turns.extend(hosts.map(|(host, _)| Turn { host, clients }));
+            }
+        }
+        turns
     }
 
     /// All points of one work. The first round fills caches, and does not count.
-    fn measure(&mut self, settings: &Settings, work: Work) -> Result<Measured> {
-        let mut turns = Vec::new();
-        for (link, Link { host, .. }) in self.links.iter().enumerate() {
-            let enough = |clients: &&usize| **clients >= self.hosts[*host].reactors;
-            let clients = settings.clients.iter().filter(enough);
-            turns.extend(clients.map(|&clients| Turn { link, clients }));
-        }
+    fn measure(
+        &mut self,
+        settings: &Settings,
+        work: Work,
+        transports: &[&str],
+    ) -> Result<Measured> {
+        let turns = self.turns(settings, transports);
         let mut samples: Vec<Samples> = turns.iter().map(|_| Samples::default()).collect();
         for round in 0..=settings.rounds {
             // There and back again, so that nobody always comes behind the same one.
@@ -257,8 +279,8 @@ impl Bench {
         let operations = samples.iter().flat_map(|samples| &samples.0);
         let operations = operations.map(|sample| sample.operations).sum();
         let points = turns.iter().zip(&samples).map(|(turn, samples)| {
-            let Link { host, transport, .. } = &self.links[turn.link];
-            samples.point(work, transport, self.hosts[*host].reactors, turn.clients)
+            let Host { transport, reactors, .. } = &self.hosts[turn.host];
+            samples.point(work, transport, *reactors, turn.clients)
         });
         Ok(Measured { points: points.collect(), operations })
     }
@@ -270,7 +292,7 @@ impl Bench {
         span: Duration,
         is_counted: bool,
     ) -> Result<Sample> {
-        let host = &mut self.hosts[self.links[turn.link].host];
+        let host = &mut self.hosts[turn.host];
         let before = match host.counted.take() {
             None if is_counted => Some(host.counters()?),
             // What it had counted behind the turn before.
@@ -279,7 +301,7 @@ impl Bench {
         let (threads, busy, begun) = (host.threads()?, busy_time(), Instant::now());
         let clients = &mut self.clients[..turn.clients];
         for client in clients.iter_mut() {
-            client.begin(turn.link, work, span)?;
+            client.begin(turn.host, work, span)?;
         }
         let tallies = clients.iter_mut().map(Client::end).collect::<Result<Vec<_>>>()?;
         let wall = begun.elapsed();
@@ -292,14 +314,22 @@ impl Bench {
 }
 
 impl Host {
-    fn start(place: &Path, reactors: usize, pass: &Pass) -> Result<Self> {
+    fn start(place: &Path, reactors: usize, transport: &'static str, pass: &Pass) -> Result<Self> {
         // What is measured is the server: clients must not read the files themselves, and names
         // must not wait for disks.
         let mut more = vec!["--direct-reads", "false", "--exactly-once", "memory"];
         more.extend(["--cache", CACHE]);
         let served =
             Served::start_at(ANY_PORT, reactors, place, &[place.join(EXPORT)], &more, pass)?;
-        Ok(Self { reactors, served, socket: place.join("socket"), counted: None })
+        let mut addresses = served.addresses.iter();
+        let found = addresses.find(|address| match address {
+            Address::Shm(_) => transport == SHM,
+            Address::Tcp(_) => transport == TCP,
+            _ => false,
+        });
+        let address = found.with_context(|| format!("the server has no {transport}"))?.clone();
+        let socket = place.join("socket");
+        Ok(Self { reactors, transport, address, served, socket, counted: None })
     }
 
     fn threads(&self) -> Result<Vec<ThreadTime>> {
@@ -311,6 +341,10 @@ impl Host {
     }
 }
 
+const SHM: &str = "shm";
+const TCP: &str = "tcp";
+/// What everything is measured over.
+const TRANSPORTS: [&str; 2] = [SHM, TCP];
 /// The directory that is served, in that of its server.
 const EXPORT: &str = "export";
 /// Twice what all files have, so that everything that is read is in the cache.

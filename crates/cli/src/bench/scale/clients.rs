@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use dafs_bench::scale::{ClientPlan, ScaleClient, Tally, Work};
 use serde::{Deserialize, Serialize};
 
-use super::Link;
+use super::Host;
 use crate::keeper;
 use crate::served::{self, Pass};
 
@@ -27,18 +27,18 @@ pub struct Client {
 /// What a client is told to do.
 #[derive(Serialize, Deserialize)]
 struct Order {
-    link: usize,
+    server: usize,
     work: Work,
     seconds: f64,
 }
 
 impl Client {
-    pub fn start(number: usize, files: usize, links: &[Link], pass: &Pass) -> Result<Self> {
+    pub fn start(number: usize, files: usize, hosts: &[Host], pass: &Pass) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command
             .args(["bench-peer", "scale-client", &number.to_string(), &files.to_string()])
-            .args(links.iter().map(|link| link.address.to_string()))
+            .args(hosts.iter().map(|host| host.address.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         keeper::join(&mut command);
@@ -54,8 +54,8 @@ impl Client {
         self.line().map(drop)
     }
 
-    pub fn begin(&mut self, link: usize, work: Work, span: Duration) -> Result<()> {
-        let order = Order { link, work, seconds: span.as_secs_f64() };
+    pub fn begin(&mut self, server: usize, work: Work, span: Duration) -> Result<()> {
+        let order = Order { server, work, seconds: span.as_secs_f64() };
         let line = serde_json::to_string(&order)? + "\n";
         let orders = self.orders.as_mut().context("a client has been ended")?;
         orders.write_all(line.as_bytes()).with_context(|| format!("client {}", self.number))
@@ -100,8 +100,8 @@ pub fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<(
     let mut client = ScaleClient::new(&plan)?;
     println!("ready");
     for line in lines {
-        let Order { link, work, seconds } = serde_json::from_str(&line?)?;
-        let tally = client.run(link, work, Duration::from_secs_f64(seconds))?;
+        let Order { server, work, seconds } = serde_json::from_str(&line?)?;
+        let tally = client.run(server, work, Duration::from_secs_f64(seconds))?;
         println!("{}", serde_json::to_string(&tally)?);
     }
     Ok(())

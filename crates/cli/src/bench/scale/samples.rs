@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use dafs_bench::ThreadTime;
-use dafs_bench::scale::{Point, Tally, Work};
+use dafs_bench::scale::{Point, Round, Tally, Work};
 use serde_json::Value;
 
 use super::super::host::median;
@@ -48,6 +48,7 @@ pub struct Sample {
     pool_us: f64,
     clients_us: f64,
     server_cores: f64,
+    busiest_reactor: f64,
     client_cores: f64,
     other_cores: f64,
     /// Requests and messages for each operation, where they were counted.
@@ -72,6 +73,8 @@ impl Sample {
         };
         let is_reactor =
             |thread: &ThreadTime| thread.id == process || thread.name.starts_with(REACTOR_THREADS);
+        let of_reactors = threads.iter().filter(|thread| is_reactor(thread));
+        let busiest = of_reactors.map(|thread| thread.time).max().unwrap_or_default();
         let is_of_pool = |thread: &ThreadTime| thread.name.starts_with(POOL_THREADS);
         let count = operations as f64;
         let wall = clocks.wall.as_secs_f64();
@@ -88,11 +91,18 @@ impl Sample {
             pool_us: each(seconds(&is_of_pool)),
             clients_us: each(client),
             server_cores: server / wall,
+            busiest_reactor: busiest.as_secs_f64() / wall,
             client_cores: client / wall,
             other_cores: (busy - server - client).max(0.0) / wall,
             counted: counted
                 .map(|counted| (counted.requests as f64 / count, counted.messages as f64 / count)),
         })
+    }
+}
+
+impl Sample {
+    fn round(&self) -> Round {
+        Round { operations_per_second: self.per_second, server_cpu_us: self.server_us }
     }
 }
 
@@ -118,12 +128,15 @@ impl Samples {
             pool_cpu_us: middle(|sample| sample.pool_us),
             client_cpu_us: middle(|sample| sample.clients_us),
             server_cores: middle(|sample| sample.server_cores),
+            busiest_reactor: middle(|sample| sample.busiest_reactor),
             client_cores: middle(|sample| sample.client_cores),
             other_cores: middle(|sample| sample.other_cores),
             requests,
             messages,
+            rounds: self.0.iter().map(Sample::round).collect(),
             // The report judges, when it has all points.
             is_conclusive: false,
+            against: None,
         }
     }
 }
