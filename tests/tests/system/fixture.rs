@@ -224,6 +224,7 @@ impl Fixture {
         let watch = Watch::start();
         let mut config =
             ServerConfig { listen: places(directory.path(), 0), ..ServerConfig::default() };
+        config.reactors = reactors();
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.sessions.authentication.anonymous = Some(me());
@@ -294,6 +295,11 @@ impl Drop for Fixture {
             }
         }
     }
+}
+
+/// How many reactors servers have: `DAFS_REACTORS`, or one.
+pub fn reactors() -> usize {
+    std::env::var("DAFS_REACTORS").map_or(1, |count| count.parse().expect("a number of reactors"))
 }
 
 /// This process's identity, which the server takes remote clients for.

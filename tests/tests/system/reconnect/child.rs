@@ -13,7 +13,7 @@ use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::fixture::{Transport, Watch, me, places};
+use crate::fixture::{Transport, Watch, me, places, reactors};
 
 /// A server, and where everything of it lies.
 pub struct ServerProcess {
@@ -127,6 +127,7 @@ fn a_server_for_another_process() {
     let config = LocalConfig::new(directory.join("export"), directory.join("state"));
     let store = LocalStore::new(&config).unwrap();
     let mut config = ServerConfig { listen: places(&directory, port), ..ServerConfig::default() };
+    config.reactors = reactors();
     config.cache.arena_bytes = 32 << 20;
     config.cache.dirty_bytes_max = 8 << 20;
     config.sessions.authentication.anonymous = Some(me());
