@@ -28,9 +28,9 @@ fn main() {
     let store = Arc::new(MemoryStore::new(limits));
     let interface = Interface::serving(InterfaceConfig::default()).unwrap();
     let (entropy, order) = (Box::new(Random::new(1)), Box::new(Random::new(2)));
-    let mut server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
+    let mut server = SteppedServer::new(&config, store, vec![interface], entropy, order).unwrap();
     let begun = Instant::now();
-    let mut step = move || server.step(Moment(begun.elapsed().as_nanos() as u64));
+    let mut step = move || server.step(0, Moment(begun.elapsed().as_nanos() as u64));
 
     let client = Client::new(ClientConfig::default()).unwrap();
     let options = SessionOptions::default();

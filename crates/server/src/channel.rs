@@ -85,7 +85,10 @@ pub(crate) const RECEIVES_SPARE: u16 = 4;
 /// Channels by endpoint.
 #[derive(Debug)]
 pub(crate) struct Channels {
+    /// By endpoint, of all reactors in turns.
     slots: Vec<Option<Channel>>,
+    /// Reactors there are.
+    reactors: usize,
     count: usize,
     /// Those that are owed receives.
     owed: Vec<EndpointId>,
@@ -100,10 +103,10 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// None yet. A connection that keeps others waiting is given so much time.
-    pub fn new(patience: Duration) -> Self {
+    pub fn new(patience: Duration, reactors: usize) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
         let stalls = Stalls::new(patience);
-        Self { slots, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
+        Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
     }
 
     /// Transfers that others wait for.
@@ -125,10 +128,15 @@ impl Channels {
         }
     }
 
+    #[inline]
+    fn place_of(&self, endpoint: EndpointId) -> usize {
+        endpoint.index() * self.reactors + endpoint.owner()
+    }
+
     /// The channel of a connection.
     #[inline]
     pub fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
-        self.slots.get(endpoint.index())?.as_ref().filter(|c| c.endpoint == endpoint)
+        self.slots.get(self.place_of(endpoint))?.as_ref().filter(|c| c.endpoint == endpoint)
     }
 
     /// Where the RDMA reads of a session go.
@@ -140,12 +148,13 @@ impl Channels {
     /// As [`Channels::get`].
     #[inline]
     pub fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
-        self.slots.get_mut(endpoint.index())?.as_mut().filter(|c| c.endpoint == endpoint)
+        let place = self.place_of(endpoint);
+        self.slots.get_mut(place)?.as_mut().filter(|c| c.endpoint == endpoint)
     }
 
     /// Adds one.
     pub fn insert(&mut self, channel: Channel) {
-        let index = channel.endpoint.index();
+        let index = self.place_of(channel.endpoint);
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
@@ -158,7 +167,8 @@ impl Channels {
         self.get(endpoint)?;
         self.count -= 1;
         self.stalls.forget(endpoint);
-        self.slots.get_mut(endpoint.index())?.take()
+        let place = self.place_of(endpoint);
+        self.slots.get_mut(place)?.take()
     }
 
     /// Connections whose clients have left at such a moment, and that are not closed yet.

@@ -30,6 +30,8 @@ mod data;
 mod direct_reads;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handoff;
+mod hold;
 mod ledger;
 mod life;
 mod meter;

@@ -77,11 +77,6 @@ impl Life {
         self.is_asked.clone()
     }
 
-    /// Whether it is to end.
-    pub fn is_over(&self) -> bool {
-        self.is_asked.load(Ordering::Acquire)
-    }
-
     /// Nothing can be promised any more: the server ends, and its successor finds out what is
     /// left.
     pub fn fail(&mut self, error: LedgerError) {

@@ -24,7 +24,7 @@ use crate::session::back::BackRequest;
 use crate::task::{WriteSource, WriteTask};
 use crate::waiting::fencing::touched;
 
-impl Reactor {
+impl Reactor<'_> {
     /// What operations work with.
     #[inline]
     pub(crate) fn files(&mut self) -> Files<'_> {
@@ -36,33 +36,33 @@ impl Reactor {
     pub(crate) fn files_and_givers(
         &mut self,
     ) -> (Files<'_>, (&mut DirectReads, &mut ServingInterface)) {
-        let (opened, delegations, lock_waits, ends) = self.holdings.parts();
+        let (opened, delegations, lock_waits, ends) = self.shared.holdings.parts();
         let files = Files {
-            filer: &mut self.filer,
-            cache: &mut self.cache,
+            filer: &mut self.shared.filer,
+            cache: &mut self.shared.cache,
             opened,
             delegations,
             lock_waits,
-            ledger: &mut self.ledger,
+            ledger: &mut self.shared.ledger,
             ends,
-            under_way: self.tasks.under_way(),
-            notices: self.afterwards.notices(),
-            boot: self.life.boot(),
-            now: self.life.now(),
+            under_way: self.shared.tasks.under_way(),
+            notices: self.shared.afterwards.notices(),
+            boot: self.shared.life.boot(),
+            now: self.shared.life.now(),
         };
-        (files, (self.loans.files(), &mut self.interface))
+        (files, (self.shared.loans.files(), &mut self.own.interface))
     }
 
     /// Who a request acts as, and where.
     #[inline]
     pub(crate) fn who(&self, answer: ReplyTo) -> Arc<Asker> {
-        match self.channels.get(answer.endpoint) {
+        match self.shared.channels.get(answer.endpoint) {
             Some(channel) if !answer.is_acting => channel.who.clone(),
-            Some(channel) => match self.sessions.acting_for(channel.id, answer.stream) {
+            Some(channel) => match self.shared.sessions.acting_for(channel.id, answer.stream) {
                 Some(other) => Arc::new(channel.who.acting_for(other)),
                 None => Arc::new(channel.who.acting_for(&Credentials::nobody())),
             },
-            None => Arc::new(self.entrance.stranger()),
+            None => Arc::new(self.shared.entrance.stranger()),
         }
     }
 
@@ -82,26 +82,26 @@ impl Reactor {
     /// BAD_SESSION if its connection is gone.
     #[inline]
     pub(crate) fn party_of(&self, to: ReplyTo) -> Result<Party, Status> {
-        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
+        Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
     }
 
     /// Whether there is anything to keep undo of. A load and a comparison.
     #[inline]
     pub(crate) fn keeps_undo(&self) -> bool {
-        keeps_undo(&self.ledger)
+        keeps_undo(&self.shared.ledger)
     }
 
     /// What is kept undo of now.
     #[inline]
     pub(crate) fn undo_seen(&self) -> UndoSeen {
-        undo_seen(&self.ledger)
+        undo_seen(&self.shared.ledger)
     }
 
     /// Goes on with every rollback, and with what is being cloned, as far as it goes now.
     /// Called between events: whatever one waits for comes with one.
     #[inline]
     pub(crate) fn push_undo(&mut self) {
-        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work())
+        if self.shared.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work())
             && self.files().push_undo()
         {
             self.flush_due();
@@ -111,7 +111,7 @@ impl Reactor {
     /// Does what operations have asked for on the way.
     #[inline]
     pub(crate) fn act_on_notices(&mut self) {
-        while let Some(notice) = self.afterwards.next_notice() {
+        while let Some(notice) = self.shared.afterwards.next_notice() {
             self.act_on_notice(notice);
         }
     }
@@ -120,7 +120,8 @@ impl Reactor {
     fn act_on_notice(&mut self, notice: Notice) {
         match notice {
             Notice::LockReady(waiter) => {
-                let endpoint = waiter.fence().and_then(|fence| self.channels.endpoint_under(fence));
+                let endpoint =
+                    waiter.fence().and_then(|fence| self.shared.channels.endpoint_under(fence));
                 let Some(endpoint) = endpoint else { return };
                 let LockSpan { file, state, offset, length } = waiter.span();
                 // Whoever does not hear of it asks again by itself.
@@ -128,15 +129,15 @@ impl Reactor {
             }
             Notice::Resume(task) => self.resume(task, None),
             Notice::Do(job) => match *job {
-                FileJob::Undo(task) => self.pool.submit(Job::Undo(task)),
+                FileJob::Undo(task) => self.shared.pool.submit(Job::Undo(task)),
                 // Not here: whoever asks does so again, and would never end if it failed.
-                FileJob::Fill(job) => self.pool.submit(Job::Fill(job)),
+                FileJob::Fill(job) => self.shared.pool.submit(Job::Fill(job)),
                 FileJob::Flush(job) => drop(self.run_or_submit(Job::Flush(job))),
                 FileJob::Sync(job) => drop(self.run_or_submit(Job::Sync(job))),
             },
             Notice::Moved(progress) => self.on_progress(progress),
             Notice::RolledBack { id, after } => {
-                for to in self.waiting.journaled().end_rollback(id) {
+                for to in self.shared.waiting.journaled().end_rollback(id) {
                     self.report(to, Outcome { result: Ok(Ended::Locked), after });
                 }
             }
@@ -147,43 +148,50 @@ impl Reactor {
 
     /// A connection has ended. What its session holds goes with it where the filer says so.
     pub(crate) fn on_broken(&mut self, endpoint: EndpointId) {
-        if let Some(channel) = self.channels.remove(endpoint) {
+        if let Some(channel) = self.shared.channels.remove(endpoint) {
             let end =
                 if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
-            for closed in
-                self.sessions.channel_closed(&mut self.filer, channel.id, end, self.life.now())
-            {
+            for closed in self.shared.sessions.channel_closed(
+                &mut self.shared.filer,
+                channel.id,
+                end,
+                self.shared.life.now(),
+            ) {
                 self.files().release_open(&closed);
             }
-            self.interface.deregister(channel.inbox.key());
-            self.meter.depart(channel.peer.transport, channel.traffic);
+            if self.own.has(endpoint) {
+                self.own.interface.deregister(channel.inbox.key());
+            }
+            self.shared.meter.depart(channel.peer.transport, channel.traffic);
             if let Some(session) = channel.batch_session {
-                for to in self.batches.end_session(session, self.life.now()) {
+                for to in self.shared.batches.end_session(session, self.shared.life.now()) {
                     self.abandon(to);
                 }
             }
             self.end_back(&channel);
-            self.entrance.logins().forget(endpoint);
+            self.shared.entrance.logins().forget(endpoint);
             self.drop_waiting(endpoint, channel.party.fence);
-            self.loans.files().end_of(&mut self.filer, endpoint);
+            self.shared.loans.files().end_of(&mut self.shared.filer, endpoint);
             self.files().act_on_locks();
-            for orphan in self.sessions.take_orphans() {
+            for orphan in self.shared.sessions.take_orphans() {
                 self.give_up_channel(orphan);
             }
         }
-        self.interface.release(endpoint);
+        if self.own.has(endpoint) {
+            self.own.interface.release(endpoint);
+        }
         self.note_forgotten();
         self.ask_again();
     }
 
     /// Breaks a connection after the present event.
     pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
-        self.channels.give_up(endpoint);
+        self.shared.channels.give_up(endpoint);
     }
 
     /// Breaks the connection of a filer's channel.
     pub(crate) fn give_up_channel(&mut self, id: ChannelId) {
-        if let Some(endpoint) = self.channels.endpoint_of(id) {
+        if let Some(endpoint) = self.shared.channels.endpoint_of(id) {
             self.give_up(endpoint);
         }
     }
@@ -193,13 +201,13 @@ impl Reactor {
     /// Lives of clients have begun: what those before had is given up.
     #[cold]
     pub(crate) fn succeed(&mut self) {
-        let released = self.filer.take_released();
+        let released = self.shared.filer.take_released();
         self.files().act_on_locks();
         for closed in &released {
             self.files().release_open(closed);
         }
-        for channel in self.sessions.take_condemned() {
-            if let Some(endpoint) = self.channels.endpoint_of(channel) {
+        for channel in self.shared.sessions.take_condemned() {
+            if let Some(endpoint) = self.shared.channels.endpoint_of(channel) {
                 self.know(endpoint);
                 self.give_up(endpoint);
             }
@@ -208,8 +216,8 @@ impl Reactor {
 
     /// A connection takes over who it is by now, by what sessions say.
     pub(crate) fn know(&mut self, endpoint: EndpointId) {
-        if let Some(channel) = self.channels.get_mut(endpoint) {
-            channel.know(&self.sessions);
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
+            channel.know(&self.shared.sessions);
         }
     }
 
@@ -241,16 +249,16 @@ impl Reactor {
     /// # Errors
     /// As [`Reactor::pass`].
     pub(crate) fn pass_file(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
-        if !self.filer.has_fences() {
+        if !self.shared.filer.has_fences() {
             return Ok(());
         }
         let party = self.party_of(answer).unwrap_or_default();
-        Ok(self.filer.pass_fence(party.fence, file)?)
+        Ok(self.shared.filer.pass_fence(party.fence, file)?)
     }
 
     /// Whether a request that waited may not go on.
     pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
-        self.filer.has_fences() && {
+        self.shared.filer.has_fences() && {
             let by = self.party_of(answer).ok();
             self.files().is_barred(by, file)
         }
@@ -266,7 +274,7 @@ impl Reactor {
             return false;
         }
         if let WriteSource::Sealed { staging: Some(staging), .. } = &task.source {
-            self.interface.deregister(staging.region.key);
+            self.own.interface.deregister(staging.region.key);
         }
         true
     }

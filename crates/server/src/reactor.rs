@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs_dat::{Completion, CompletionStatus, EndpointId, Event, Operation, ServingInterface};
+use dafs_dat::{
+    Completion, CompletionStatus, EndpointId, Event, Operation, Region, ServingInterface,
+};
 use dafs_filer::Filer;
 use dafs_files::holdings::Holdings;
 use dafs_files::ledger::Ledger;
@@ -21,6 +23,7 @@ use crate::access::entrance::Entrance;
 use crate::afterwards::{Afterwards, Closing, keep_begun};
 use crate::batch::Batches;
 use crate::channel::Channels;
+use crate::handoff::Handoffs;
 use crate::life::Life;
 use crate::meter::Meter;
 use crate::meter::inspect::copy::Shown;
@@ -34,8 +37,14 @@ use crate::task::Tasks;
 use crate::waiting::Waiting;
 use crate::waiting::fencing::operation_of_loan;
 
-pub(crate) struct Reactor {
-    pub(crate) interface: ServingInterface,
+/// What a turn works with: what all reactors share, and what is this reactor's own.
+pub(crate) struct Reactor<'a> {
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) own: &'a mut Own,
+}
+
+/// What all reactors share. One of them at a time works with it ([`crate::hold`]).
+pub(crate) struct Shared {
     pub(crate) filer: Filer,
     pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
@@ -48,8 +57,6 @@ pub(crate) struct Reactor {
     pub(crate) loans: Loans,
     /// What clients hold of files.
     pub(crate) holdings: Holdings,
-    /// Direct reads and writes under way; empty between turns.
-    pub(crate) hits: Hits,
     /// Who is let in, and to what.
     pub(crate) entrance: Entrance,
     /// The way of requests through the journal, if there is one.
@@ -62,97 +69,197 @@ pub(crate) struct Reactor {
     pub(crate) meter: Meter,
     /// What is done before anything else is looked at.
     pub(crate) afterwards: Afterwards,
+    /// What reactors leave to each other.
+    pub(crate) handoffs: Handoffs,
 }
 
-impl Reactor {
-    pub(crate) fn run(&mut self) {
-        self.show_itself();
-        while !self.life.is_over() {
-            self.pool.note_owner();
-            let idle = self.tasks.count() == 0
-                && self.cache.stats().dirty_bytes == 0
-                && !self.afterwards.has_removed();
-            let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
-            if self.batches.has_more() {
-                self.interface.poll();
-            } else {
-                let due = self.batches.pause(self.life.now()).unwrap_or(pause);
-                self.interface.wait(1, Some(pause.min(due)));
-            }
-            // Otherwise no time worth a look at the clock has passed since the last turn.
-            if self.interface.has_slept() {
-                self.life.pass_to(self.present());
-            }
-            self.turn();
-            self.pass_time(self.present());
+/// What one reactor has for itself: its connections, and what is under way on them in this turn.
+pub(crate) struct Own {
+    /// Which of the reactors it is: the owner of its endpoints.
+    pub(crate) number: usize,
+    pub(crate) interface: ServingInterface,
+    /// The cache's memory, as this interface knows it.
+    pub(crate) arena: Region,
+    /// Direct reads and writes under way; empty between turns.
+    pub(crate) hits: Hits,
+    /// Whether there is no other reactor.
+    pub(crate) is_alone: bool,
+}
+
+/// What a reactor waits for between turns.
+pub(crate) struct Rest {
+    /// Events, for so long; `None` if there is something to do without any.
+    pub pause: Option<Duration>,
+}
+
+impl Own {
+    /// Whether a connection is on its interface.
+    #[inline]
+    pub fn has(&self, endpoint: EndpointId) -> bool {
+        endpoint.owner() == self.number
+    }
+
+    /// Waits for events.
+    #[inline]
+    pub fn wait(&mut self, rest: &Rest) {
+        match rest.pause {
+            Some(pause) => self.interface.wait(1, Some(pause)),
+            None => self.interface.poll(),
+        };
+    }
+}
+
+impl Reactor<'_> {
+    /// Everything that has happened since the last wait, and what is due by time. What is to be
+    /// waited for next.
+    pub(crate) fn take_turn(&mut self) -> Rest {
+        // Otherwise no time worth a look at the clock has passed since the last turn.
+        if self.own.interface.has_slept() {
+            self.shared.life.pass_to(self.present());
         }
+        self.begin_turn();
+        self.settle_hits();
+        self.finish_turn()
     }
 
     /// The present moment, to the microsecond while there are batches, whose windows are that
     /// short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
-        self.life.present(!self.batches.is_idle())
+        self.shared.life.present(!self.shared.batches.is_idle())
     }
 
     /// A turn, and what is due by time, at one moment.
     pub(crate) fn turn_at(&mut self, now: Moment) {
-        self.life.pass_to(now);
+        self.shared.life.pass_to(now);
         self.turn();
         self.pass_time(now);
     }
 
+    /// What is to be waited for.
+    #[inline]
+    pub(crate) fn rest(&mut self) -> Rest {
+        let shared = &mut *self.shared;
+        shared.pool.note_owner();
+        if shared.batches.has_more() {
+            return Rest { pause: None };
+        }
+        let idle = shared.tasks.count() == 0
+            && shared.cache.stats().dirty_bytes == 0
+            && !shared.afterwards.has_removed();
+        let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
+        let due = shared.batches.pause(shared.life.now()).unwrap_or(pause);
+        Rest { pause: Some(pause.min(due)) }
+    }
+
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
-        self.batches.begin_turn();
-        self.pool.begin_turn();
+        self.begin_turn();
+        self.settle_hits();
+        self.end_turn();
+    }
+
+    /// As [`Reactor::take_turn`], up to where octets are to be moved ([`Own::move_hits`]); `None`
+    /// then, and [`Reactor::end_moves`] does the rest. What is looked up is kept until then.
+    pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
+        if self.own.interface.has_slept() {
+            self.shared.life.pass_to(self.present());
+        }
+        self.begin_turn();
+        self.look_up();
+        if self.own.hits.has_kept() {
+            return None;
+        }
+        Some(self.finish_turn())
+    }
+
+    /// The rest of a turn, behind [`Own::move_hits`].
+    pub(crate) fn end_moves(&mut self) -> Rest {
+        self.settle_hits();
+        self.finish_turn()
+    }
+
+    fn finish_turn(&mut self) -> Rest {
+        self.end_turn();
+        self.pass_time(self.present());
+        self.rest()
+    }
+
+    /// The first part of a turn: what has come is looked at. Direct reads and writes that need
+    /// one copy are left to be moved.
+    pub(crate) fn begin_turn(&mut self) {
+        self.shared.batches.begin_turn();
+        self.shared.pool.begin_turn(self.own.number);
+        self.take_handoffs();
         loop {
             // Not as an event: it is built once and taken from where it is.
             if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
-                self.interface.first_completion()
+                self.own.interface.first_completion()
             {
                 let is_good = status == CompletionStatus::Success;
                 if operation == Operation::Receive {
                     self.on_received(endpoint, length, is_good);
                     continue;
                 }
-                self.interface.pass_completion();
+                self.own.interface.pass_completion();
                 self.follow_up();
                 self.on_completion(context, is_good);
-            } else if let Some(event) = self.interface.next_event() {
+            } else if let Some(event) = self.own.interface.next_event() {
                 self.on_event(event);
             } else {
                 break;
             }
         }
-        self.settle_hits();
-        if self.afterwards.is_any() {
-            self.interface.flush();
+    }
+
+    /// The rest of a turn: answers go out, and what can go on does.
+    fn end_turn(&mut self) {
+        if self.shared.afterwards.is_any() {
+            self.show_answers();
             self.follow_up();
         }
         self.take_done();
         // Who asks gets the answer first: most turns have nothing to do behind this.
-        self.interface.flush();
-        self.channels.pay_receives(&mut self.interface);
+        self.show_answers();
+        self.shared.channels.pay_receives(&mut self.own.interface);
         self.push_on();
-        while let Some(endpoint) = self.channels.next_given_up() {
-            self.interface.disconnect(endpoint);
+        self.break_given_up();
+        let Shared { afterwards, pool, whole_store, .. } = &mut *self.shared;
+        afterwards.close_removed_by(&mut self.own.interface, pool, whole_store);
+    }
+
+    /// Makes what is posted visible to clients; where others wait for their turn, that is done
+    /// behind it.
+    #[inline]
+    pub(crate) fn show_answers(&mut self) {
+        if self.own.is_alone {
+            self.own.interface.flush();
         }
-        let Self { afterwards, interface, pool, whole_store, .. } = self;
-        afterwards.close_removed_by(interface, pool, whole_store);
+    }
+
+    fn break_given_up(&mut self) {
+        while let Some(endpoint) = self.shared.channels.next_given_up() {
+            if self.own.has(endpoint) {
+                self.own.interface.disconnect(endpoint);
+            } else {
+                self.shared.handoffs.give_up(endpoint);
+            }
+        }
     }
 
     /// Does what is due by time. Behind a turn: who asks gets the answer first.
     fn pass_time(&mut self, now: Moment) {
-        self.life.pass_to(now);
-        if self.life.ticks() {
+        self.shared.life.pass_to(now);
+        if self.shared.life.ticks() {
             self.tick();
             self.push_on();
         }
         self.pass_batch_time();
-        if !self.afterwards.has_no_notices() {
+        if !self.shared.afterwards.has_no_notices() {
             self.push_on();
         }
+        let regions = self.own.interface.region_count();
+        self.shared.handoffs.end_turn(self.own.number, regions);
     }
 
     /// Goes on with everything that waits for nothing any more.
@@ -167,7 +274,7 @@ impl Reactor {
             self.push_batches();
             self.push_ledger();
             // Operations among them may have asked for more.
-            if self.afterwards.has_no_notices() {
+            if self.shared.afterwards.has_no_notices() {
                 return;
             }
         }
@@ -176,15 +283,15 @@ impl Reactor {
     /// Does what waited for the replies to be out.
     #[inline]
     pub(crate) fn follow_up(&mut self) {
-        if self.afterwards.is_any() {
+        if self.shared.afterwards.is_any() {
             self.close_up();
-            self.afterwards.keep_up(&mut self.sessions);
+            self.shared.afterwards.keep_up(&mut self.shared.sessions);
         }
     }
 
     fn close_up(&mut self) {
-        if let Some(Closing { client, state, key }) = self.afterwards.take_closing()
-            && let Ok(closed) = self.filer.close(client, state, key, self.life.now())
+        if let Some(Closing { client, state, key }) = self.shared.afterwards.take_closing()
+            && let Ok(closed) = self.shared.filer.close(client, state, key, self.shared.life.now())
         {
             self.files().release_open(&closed);
         }
@@ -193,7 +300,7 @@ impl Reactor {
     /// A request to write that is not over at once is under way from here on.
     #[inline]
     pub(crate) fn keep_begun(&mut self, to: ReplyTo) -> ReplyTo {
-        keep_begun(&mut self.sessions, to)
+        keep_begun(&mut self.shared.sessions, to)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -203,7 +310,8 @@ impl Reactor {
             // Those are taken first.
             Event::Completion(_) => {}
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
-                let Self { entrance, interface, filer, sessions, channels, life, .. } = self;
+                let Shared { entrance, filer, sessions, channels, life, .. } = &mut *self.shared;
+                let interface = &mut self.own.interface;
                 let coming = Coming { pending, peer: &peer, private_data: &private_data };
                 entrance.admit(
                     &mut Ways { interface, filer, sessions, channels },
@@ -212,7 +320,7 @@ impl Reactor {
                 );
             }
             Event::Established { .. } => {}
-            Event::Rejected { endpoint, .. } => self.interface.release(endpoint),
+            Event::Rejected { endpoint, .. } => self.own.interface.release(endpoint),
             Event::Broken { endpoint, reason } => {
                 tracing::debug!(?endpoint, %reason, "connection ended");
                 self.on_broken(endpoint);
@@ -223,12 +331,12 @@ impl Reactor {
     /// The first completion is a receive's.
     #[inline(always)]
     fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
-        let channel = self.channels.get_mut(endpoint);
+        let channel = self.shared.channels.get_mut(endpoint);
         let Some(slot) =
-            channel.and_then(|channel| self.interface.pass_message(&mut channel.inbox))
+            channel.and_then(|channel| self.own.interface.pass_message(&mut channel.inbox))
         else {
             // The channel has ended.
-            return self.interface.pass_completion();
+            return self.own.interface.pass_completion();
         };
         self.follow_up();
         if is_good {
@@ -249,23 +357,39 @@ impl Reactor {
     #[inline]
     pub(crate) fn on_loan_done(&mut self, cookie: Cookie) {
         let Cookie::Loan(index) = cookie else { return };
-        if let Some(Lent { endpoint, loan, length, .. }) = self.loans.take(index) {
-            if self.channels.stalls().is_watching() {
-                self.channels.stalls().note_moved((endpoint, Direction::Out), length);
+        if let Some(Lent { endpoint, loan, length, .. }) = self.shared.loans.take(index) {
+            if self.shared.channels.stalls().is_watching() {
+                self.shared.channels.stalls().note_moved((endpoint, Direction::Out), length);
             }
             match loan {
-                Loan::Pin(pin) => self.cache.unpin(pin),
+                Loan::Pin(pin) => self.shared.cache.unpin(pin),
                 Loan::Pins(pins) => {
                     for pin in pins {
-                        self.cache.unpin(pin);
+                        self.shared.cache.unpin(pin);
                     }
                 }
-                Loan::Staging(key) => self.interface.deregister(key),
+                Loan::Staging(key) => self.own.interface.deregister(key),
             }
         }
-        self.filer.leave_fence(operation_of_loan(index));
+        self.shared.filer.leave_fence(operation_of_loan(index));
     }
 
+    #[inline]
+    pub(crate) fn order_of(&self, endpoint: EndpointId) -> Option<ByteOrder> {
+        self.shared.channels.get(endpoint)?.order
+    }
+
+    #[inline]
+    pub(crate) fn has_checksums(&self, endpoint: EndpointId) -> bool {
+        self.shared.channels.get(endpoint).is_some_and(|channel| channel.checksums)
+    }
+
+    pub(crate) fn response_bytes_max(&self, endpoint: EndpointId) -> usize {
+        self.shared.channels.get(endpoint).map_or(0, |channel| channel.response_bytes_max)
+    }
+}
+
+impl Shared {
     /// Makes a copy of the server for whoever waits for one.
     pub(crate) fn show_itself(&mut self) {
         if self.meter.is_looked_at() {
@@ -294,11 +418,10 @@ impl Reactor {
             journal_records: self.ledger.as_ref().map_or(0, |ledger| ledger.last().0),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             cloned_bytes: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.cloned_bytes()),
-            // One serves everything, and has nobody to tell.
-            reactors: 1,
-            reactor_messages: 0,
+            reactors: self.handoffs.reactors(),
+            reactor_messages: self.handoffs.count(),
             requests: self.meter.request_count(),
-            regions: self.interface.region_count(),
+            regions: self.handoffs.regions(),
             loans: self.loans.count(),
             open_files: self.holdings.opened().file_count(),
             filer: self.filer.counters(),
@@ -307,20 +430,6 @@ impl Reactor {
             held_requests: self.waiting.held_count(),
             cache: self.cache.stats(),
         }
-    }
-
-    #[inline]
-    pub(crate) fn order_of(&self, endpoint: EndpointId) -> Option<ByteOrder> {
-        self.channels.get(endpoint)?.order
-    }
-
-    #[inline]
-    pub(crate) fn has_checksums(&self, endpoint: EndpointId) -> bool {
-        self.channels.get(endpoint).is_some_and(|channel| channel.checksums)
-    }
-
-    pub(crate) fn response_bytes_max(&self, endpoint: EndpointId) -> usize {
-        self.channels.get(endpoint).map_or(0, |channel| channel.response_bytes_max)
     }
 }
 

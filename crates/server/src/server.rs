@@ -2,8 +2,8 @@
 //!
 //! Invariant: when [`Server::run`] has returned, everything written is in the files.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dafs_dat::{Address, InterfaceConfig, ServingInterface, Waker};
 use dafs_files::ledger::LedgerError;
@@ -11,15 +11,20 @@ use dafs_store::Store;
 use dafs_types::Entropy;
 
 use crate::config::{ServerConfig, ServerError};
+use crate::hold::{Alone, Hold, InTurns};
 use crate::meter::inspect::Inspector;
 use crate::meter::stats::ServerStats;
 use crate::pool::jobs::Pool;
-use crate::reactor::Reactor;
-use crate::starting::start;
+use crate::reactor::{Own, Reactor, Rest, Shared};
+use crate::starting::{Started, start};
 
 /// A file server, listening. [`Server::run`] serves until it is stopped.
 pub struct Server {
-    reactor: Reactor,
+    shared: Shared,
+    /// Of the reactor that runs in the caller's thread.
+    own: Own,
+    /// Of those that have threads of their own.
+    others: Vec<Own>,
     addresses: Vec<Address>,
 }
 
@@ -38,18 +43,25 @@ impl Server {
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
         config.check_reactors()?;
         let system = |what| move |source| ServerError::System { what, source };
-        let interface = ServingInterface::serving(InterfaceConfig {
-            wait: config.wait,
-            endpoints_max: config.sessions.channels_max as usize + 64,
-            connect_timeout: config.connect_timeout,
-            tls: config.tls.clone(),
-            ..InterfaceConfig::default()
-        })
-        .map_err(system("creating the transport interface"))?;
-        let pool = Pool::new(config.pool_threads, &interface.waker())
-            .map_err(system("starting threads"))?;
-        let (reactor, addresses) = start(config, store, interface, pool, Box::new(SystemEntropy))?;
-        Ok(Self { reactor, addresses })
+        let mut interfaces = Vec::new();
+        for owner in (0..).take(config.reactors) {
+            let interface = ServingInterface::serving(InterfaceConfig {
+                wait: config.wait,
+                endpoints_max: config.sessions.channels_max as usize + 64,
+                connect_timeout: config.connect_timeout,
+                tls: config.tls.clone(),
+                owner,
+                ..InterfaceConfig::default()
+            });
+            interfaces.push(interface.map_err(system("creating the transport interface"))?);
+        }
+        let wakers: Vec<Waker> = interfaces.iter().map(ServingInterface::waker).collect();
+        let pool = Pool::new(config.pool_threads, &wakers).map_err(system("starting threads"))?;
+        let Started { shared, owns, addresses } =
+            start(config, store, interfaces, pool, Box::new(SystemEntropy))?;
+        let mut owns = owns.into_iter();
+        let own = owns.next().ok_or(ServerError::Reactors { asked: 0 })?;
+        Ok(Self { shared, own, others: owns.collect(), addresses })
     }
 
     /// Where the server really listens.
@@ -61,26 +73,27 @@ impl Server {
     /// A handle that stops [`Server::run`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { stop: self.reactor.life.switch(), waker: self.reactor.interface.waker() }
+        Stopper { stop: self.shared.life.switch(), waker: self.own.interface.waker() }
     }
 
     /// A handle that looks into the running server.
     #[must_use]
     pub fn inspector(&self) -> Inspector {
-        Inspector::new(self.reactor.meter.window(), self.reactor.interface.waker())
+        Inspector::new(self.shared.meter.window(), self.own.interface.waker())
     }
 
     /// One turn of the loop, which waits for nothing.
     pub(crate) fn step(&mut self) {
-        self.reactor.interface.poll();
-        self.reactor.turn_at(self.reactor.present());
+        self.own.interface.poll();
+        let mut reactor = Reactor { shared: &mut self.shared, own: &mut self.own };
+        reactor.turn_at(reactor.present());
     }
 
     /// What is held for connections: channels, endpoints, requests parked, opens.
     pub(crate) fn held(&self) -> [usize; 4] {
-        let reactor = &self.reactor;
-        let (tasks, opens) = (reactor.tasks.count(), reactor.holdings.opened().state_count());
-        [reactor.channels.count(), reactor.interface.endpoint_count(), tasks, opens]
+        let Self { shared, own, .. } = self;
+        let (tasks, opens) = (shared.tasks.count(), shared.holdings.opened().state_count());
+        [shared.channels.count(), own.interface.endpoint_count(), tasks, opens]
     }
 
     /// Serves until stopped; then writes everything back. Returns the last numbers.
@@ -88,14 +101,91 @@ impl Server {
     /// # Errors
     /// [`LedgerError`] if the journal failed: the server ends, since it can promise nothing
     /// any more, and the next one finds out what was done.
-    pub fn run(mut self) -> Result<ServerStats, LedgerError> {
-        self.reactor.run();
-        self.reactor.write_everything_back();
-        match self.reactor.life.take_reason() {
+    pub fn run(self) -> Result<ServerStats, LedgerError> {
+        let Self { mut shared, mut own, others, .. } = self;
+        let stop = shared.life.switch();
+        if others.is_empty() {
+            serve(&mut own, &mut Alone(&mut shared), &stop);
+        } else {
+            shared = serve_together(shared, &mut own, others, &stop);
+        }
+        own.is_alone = true;
+        let mut reactor = Reactor { shared: &mut shared, own: &mut own };
+        reactor.write_everything_back();
+        match reactor.shared.life.take_reason() {
             Some(error) => Err(error),
-            None => Ok(self.reactor.stats()),
+            None => Ok(reactor.shared.stats()),
         }
     }
+}
+
+/// Runs several reactors: this thread's, and each of the others in a thread of its own. What they
+/// shared, once all have ended.
+fn serve_together(
+    shared: Shared,
+    own: &mut Own,
+    others: Vec<Own>,
+    stop: &Arc<AtomicBool>,
+) -> Shared {
+    let shared = Mutex::new(shared);
+    std::thread::scope(|scope| {
+        for mut other in others {
+            let name = format!("dafs-reactor-{}", other.number);
+            let (shared, stop) = (&shared, stop.clone());
+            let body = move || {
+                let _ends = Ends { shared, stop: &stop };
+                serve(&mut other, &mut InTurns(shared), &stop);
+            };
+            // There is one more reactor than there are threads: it serves everybody, if slower.
+            if let Err(error) = std::thread::Builder::new().name(name).spawn_scoped(scope, body) {
+                tracing::error!(%error, "a reactor's thread cannot be started");
+            }
+        }
+        let _ends = Ends { shared: &shared, stop };
+        serve(own, &mut InTurns(&shared), stop);
+    });
+    shared.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends all reactors when one has ended.
+struct Ends<'s> {
+    shared: &'s Mutex<Shared>,
+    stop: &'s AtomicBool,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Also of one that has panicked with it: nothing of it is used but how others are woken.
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.handoffs.wake_all();
+    }
+}
+
+/// A reactor's loop.
+fn serve(own: &mut Own, hold: &mut impl Hold, stop: &AtomicBool) {
+    let mut rest = hold.with(|shared| {
+        let mut reactor = Reactor { shared, own };
+        reactor.shared.show_itself();
+        reactor.rest()
+    });
+    while !stop.load(Ordering::Acquire) {
+        own.wait(&rest);
+        rest = take_turn(own, hold);
+    }
+}
+
+/// One turn. Where several share, octets are moved while others have their turns.
+fn take_turn(own: &mut Own, hold: &mut impl Hold) -> Rest {
+    if own.is_alone {
+        return hold.with(|shared| Reactor { shared, own }.take_turn());
+    }
+    let rest = hold.with(|shared| Reactor { shared, own }.take_turn_but_moves());
+    if let Some(rest) = rest {
+        return rest;
+    }
+    own.move_hits();
+    hold.with(|shared| Reactor { shared, own }.end_moves())
 }
 
 impl Stopper {
@@ -105,7 +195,6 @@ impl Stopper {
         self.waker.wake();
     }
 }
-
 /// The system's random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemEntropy;

@@ -26,34 +26,53 @@ use crate::afterwards::Afterwards;
 use crate::batch::Batches;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
+use crate::handoff::Handoffs;
 use crate::ledger::recovery;
 use crate::life::Life;
 use crate::meter::Meter;
 use crate::moving::hits::Hits;
 use crate::moving::transfer::Loans;
 use crate::pool::jobs::Pool;
-use crate::reactor::Reactor;
+use crate::reactor::{Own, Shared};
 use crate::task::Tasks;
 use crate::waiting::Waiting;
+
+/// A server that has not served yet.
+pub(crate) struct Started {
+    pub shared: Shared,
+    /// Of each reactor.
+    pub owns: Vec<Own>,
+    pub addresses: Vec<Address>,
+}
 
 /// Binds the addresses and prepares everything.
 pub(crate) fn start(
     config: &ServerConfig,
     store: Arc<dyn Store>,
-    mut interface: ServingInterface,
+    interfaces: Vec<ServingInterface>,
     pool: Pool,
     mut entropy: Box<dyn Entropy + Send>,
-) -> Result<(Reactor, Vec<Address>), ServerError> {
+) -> Result<Started, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
     let cache = Cache::new(config.cache).map_err(system("mapping the cache's arena"))?;
-    let arena = interface
-        .register_local(cache.arena(), Domain(0))
-        .ok_or_else(|| system("registering the arena")(std::io::ErrorKind::OutOfMemory.into()))?;
+    let reactors = interfaces.len();
+    let mut handoffs = Handoffs::new(reactors);
+    let mut owns = Vec::new();
+    for mut interface in interfaces {
+        let arena = interface.register_local(cache.arena(), Domain(0)).ok_or_else(|| {
+            system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
+        })?;
+        handoffs.set_waker(owns.len(), interface.waker());
+        let (number, hits, is_alone) = (owns.len(), Hits::default(), reactors == 1);
+        owns.push(Own { number, interface, arena, hits, is_alone });
+    }
     let boot = entropy.next_u64();
     let passwords = Arc::new(read_passwords(config)?);
     let kerberos = start_kerberos(config, &passwords)?;
     check_access(&config.access, &*store)?;
-    let session_config = session_config(config, kerberos.as_deref(), passwords.is_empty());
+    let mut session_config = session_config(config, kerberos.as_deref(), passwords.is_empty());
+    // A channel of its own for RDMA reads may come to another reactor than its session.
+    session_config.rdma_read &= reactors == 1;
     let batches = Batches::new(session_config.batch)?;
     let mut filer = Filer::new(filer_config(config), boot)?;
     let mut sessions = Sessions::new(session_config, boot)?;
@@ -70,34 +89,34 @@ pub(crate) fn start(
     // What the journal needed has been looked for.
     let waiting = Waiting::new(config, store.defer_searches());
     let mut addresses = Vec::new();
-    for address in &config.listen {
-        prepare_directory(address);
-        let listener = interface.listen(address)?;
-        addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
+    // The first listens; connections are spread over all.
+    if let Some(Own { interface, .. }) = owns.first_mut() {
+        for address in &config.listen {
+            prepare_directory(address);
+            let listener = interface.listen(address)?;
+            addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
+        }
     }
-    let reactor = Reactor {
-        interface,
+    let shared = Shared {
         filer,
         sessions,
         cache,
         entrance: Entrance::new(config, &store, passwords, kerberos, entropy),
         whole_store: store,
         pool,
-        channels: Channels::new(config.transfer_patience),
+        channels: Channels::new(config.transfer_patience, reactors),
         tasks: Tasks::default(),
         batches,
-        loans: Loans::new(arena, config),
+        loans: Loans::new(config),
         holdings: Holdings::default(),
-        hits: Hits::default(),
         ledger,
-
         life: Life::begin(boot),
         waiting,
         meter: Meter::new(config.metrics),
-
         afterwards: Afterwards::default(),
+        handoffs,
     };
-    Ok((reactor, addresses))
+    Ok(Started { shared, owns, addresses })
 }
 
 /// The limits of what clients hold, with what follows from the rest of the configuration.

@@ -13,17 +13,20 @@ use dafs_types::{Entropy, Moment};
 use crate::config::{ServerConfig, ServerError};
 use crate::meter::stats::ServerStats;
 use crate::pool::jobs::Pool;
-use crate::reactor::Reactor;
-use crate::starting::start;
+use crate::reactor::{Own, Reactor, Shared};
+use crate::starting::{Started, start};
 
 /// A file server that only works inside [`SteppedServer::step`].
 pub struct SteppedServer {
-    reactor: Reactor,
+    shared: Shared,
+    /// Of each reactor.
+    owns: Vec<Own>,
     addresses: Vec<Address>,
 }
 
 impl SteppedServer {
-    /// Binds the addresses over an interface of the owner's, which must be fresh.
+    /// Binds the addresses over interfaces of the owner's, which must be fresh: one for each
+    /// reactor, with the reactor's number as its owner.
     /// `entropy` names sessions and states; `order` says in which order jobs that would
     /// go to threads come back.
     ///
@@ -32,14 +35,14 @@ impl SteppedServer {
     pub fn new(
         config: &ServerConfig,
         store: Arc<dyn Store>,
-        interface: ServingInterface,
+        interfaces: Vec<ServingInterface>,
         entropy: Box<dyn Entropy + Send>,
         order: Box<dyn Entropy + Send>,
     ) -> Result<Self, ServerError> {
         config.check_reactors()?;
         let pool = Pool::stepped(order);
-        let (reactor, addresses) = start(config, store, interface, pool, entropy)?;
-        Ok(Self { reactor, addresses })
+        let Started { shared, owns, addresses } = start(config, store, interfaces, pool, entropy)?;
+        Ok(Self { shared, owns, addresses })
     }
 
     /// Where the server really listens.
@@ -48,23 +51,32 @@ impl SteppedServer {
         &self.addresses
     }
 
-    /// Serves what has arrived by `now`, and brings one job that waits for a disk one
-    /// step further. `now` never goes back.
-    pub fn step(&mut self, now: Moment) {
-        self.reactor.interface.poll();
-        self.reactor.turn_at(now);
-        self.reactor.interface.flush();
+    /// Reactors there are.
+    #[must_use]
+    pub fn reactors(&self) -> usize {
+        self.owns.len()
+    }
+
+    /// One reactor serves what has arrived by `now`, and brings one job that waits for a disk one
+    /// step further. `now` never goes back. Which of them does so when is for the owner to say;
+    /// one that is not there does nothing.
+    pub fn step(&mut self, reactor: usize, now: Moment) {
+        let Self { shared, owns, .. } = self;
+        let Some(own) = owns.get_mut(reactor) else { return };
+        own.interface.poll();
+        Reactor { shared, own }.turn_at(now);
+        own.interface.flush();
     }
 
     /// Jobs that wait for further steps.
     #[must_use]
     pub fn jobs_under_way(&self) -> usize {
-        self.reactor.pool.under_way()
+        self.shared.pool.under_way()
     }
 
     /// Present amounts and counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.reactor.stats()
+        self.shared.stats()
     }
 }

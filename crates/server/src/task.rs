@@ -157,6 +157,17 @@ impl Task {
     }
 }
 
+impl Task {
+    /// The connection that its transfers go over: whose reactor steps it.
+    #[inline]
+    pub fn moves_over(&self) -> EndpointId {
+        match &self.work {
+            Work::Strand(strand) if strand.is_read() => strand.over,
+            _ => self.reply_to.endpoint,
+        }
+    }
+}
+
 impl Work {
     /// The file it works on.
     pub fn file(&self) -> Option<CachedFile> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dafs_store::cache::Progress;
 use dafs_types::Status;
 
+use crate::handoff::Handoff;
 use crate::moving::stalls::hurry::Transfers;
 use crate::moving::stalls::in_turns;
 use crate::moving::sums::{SumDone, SumJob, Summed};
@@ -16,27 +17,68 @@ use crate::reply_to::TaskId;
 use crate::task::{Work, WriteSource};
 use crate::waiting::fencing::draining::UnderWay;
 
-impl Reactor {
+impl Reactor<'_> {
     /// Takes in what the pool has done.
     pub(crate) fn take_done(&mut self) {
-        while let Some(done) = self.pool.take() {
+        while let Some(done) = self.shared.pool.take() {
             self.on_done(done);
         }
     }
 
+    /// Takes in what other reactors have left.
+    #[inline]
+    pub(crate) fn take_handoffs(&mut self) {
+        if !self.own.is_alone {
+            self.take_handoffs_of(self.own.number);
+        }
+    }
+
+    fn take_handoffs_of(&mut self, reactor: usize) {
+        // The receives that an answer promises are there before it.
+        while let Some(endpoint) = self.shared.handoffs.next_owed(reactor) {
+            self.owe_receives(endpoint);
+        }
+        self.shared.channels.pay_receives(&mut self.own.interface);
+        while let Some((endpoint, message)) = self.shared.handoffs.next_message(reactor) {
+            self.send(endpoint, &message);
+        }
+        while let Some(work) = self.shared.handoffs.next_work(reactor) {
+            self.follow_up();
+            self.settle();
+            match work {
+                Handoff::Resume(task, error) => self.resume(task, error),
+                Handoff::Start(task) => self.start(*task),
+                Handoff::TakeUp { to, kept, told, may_search } => {
+                    self.take_up_in(to, kept, told, may_search);
+                }
+                Handoff::Chain(chain) => self.shared.waiting.chains().note_ready(chain),
+                Handoff::Done(done) => self.on_done(done),
+            }
+        }
+        while let Some(endpoint) = self.shared.handoffs.next_broken(reactor) {
+            self.give_up(endpoint);
+        }
+    }
+
     fn on_done(&mut self, done: Done) {
+        if let Done::Login { endpoint, .. } | Done::Token { endpoint, .. } = &done
+            && !self.own.has(*endpoint)
+        {
+            let reactor = endpoint.owner();
+            return self.shared.handoffs.leave(reactor, Handoff::Done(done));
+        }
         let progress = match done {
-            Done::Filled(done) => self.cache.on_filled(done),
-            Done::Flushed(done) => self.cache.on_flushed(done),
-            Done::Synced(done) => self.cache.on_synced(done),
-            Done::Sized(done) => self.cache.on_sized(done),
+            Done::Filled(done) => self.shared.cache.on_filled(done),
+            Done::Flushed(done) => self.shared.cache.on_flushed(done),
+            Done::Synced(done) => self.shared.cache.on_synced(done),
+            Done::Sized(done) => self.shared.cache.on_sized(done),
             Done::Ledger(done) => return self.on_ledger_done(done),
             Done::Undo(done) => return self.files().on_undo_done(done),
             Done::Login { endpoint, outcome } => return self.on_login(endpoint, outcome),
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
             Done::LookedUp(done) => return self.on_looked_up(*done),
             Done::Summed(done) => return self.on_summed(done),
-            Done::RemovedClosed => return self.afterwards.on_removed_closed(),
+            Done::RemovedClosed => return self.shared.afterwards.on_removed_closed(),
             Done::Searched => return self.on_searched(),
         };
         self.on_progress(progress);
@@ -46,16 +88,16 @@ impl Reactor {
     /// become due.
     #[inline]
     pub(crate) fn on_progress(&mut self, progress: Progress) {
-        if self.tasks.await_progress() {
+        if self.shared.tasks.await_progress() {
             self.pass_on(progress);
         }
-        if self.cache.wants_flush() {
+        if self.shared.cache.wants_flush() {
             self.flush_due();
         }
     }
 
     fn pass_on(&mut self, progress: Progress) {
-        let [for_file, for_room] = self.tasks.woken_by(progress.file);
+        let [for_file, for_room] = self.shared.tasks.woken_by(progress.file);
         for id in self.clients_in_turns(for_file) {
             self.resume(id, progress.error);
         }
@@ -68,19 +110,21 @@ impl Reactor {
     /// What waits for the same, such that no client's many requests keep another's few waiting:
     /// neither sessions nor those whom limits are counted for.
     fn clients_in_turns(&self, waiting: Vec<TaskId>) -> Vec<TaskId> {
-        let endpoint_of = |id| self.tasks.get(id).map(|task| task.reply_to.endpoint);
+        let endpoint_of = |id| self.shared.tasks.get(id).map(|task| task.reply_to.endpoint);
         let first = waiting.first().and_then(|id| endpoint_of(*id));
         if waiting.iter().all(|id| endpoint_of(*id) == first) {
             return waiting;
         }
         let sessions = in_turns(waiting, endpoint_of);
-        in_turns(sessions, |id| endpoint_of(id).map(|endpoint| self.channels.holder_of(endpoint)))
+        in_turns(sessions, |id| {
+            endpoint_of(id).map(|endpoint| self.shared.channels.holder_of(endpoint))
+        })
     }
 
     /// Does a job here if it is likely to be quick, or gives it to the pool. Whether it was done
     /// here.
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
-        let done = self.pool.do_or_submit(job, self.life.now());
+        let done = self.shared.pool.do_or_submit(job, self.shared.life.now());
         let is_done = done.is_some();
         if let Some(done) = done {
             self.on_done(done);
@@ -90,20 +134,26 @@ impl Reactor {
 
     /// What is due every tenth of a second.
     pub(crate) fn tick(&mut self) {
-        self.meter.note_turned_away(self.interface.turned_away());
-        self.cache.on_tick(self.life.now());
+        self.shared.meter.note_turned_away(self.own.interface.turned_away());
+        self.shared.cache.on_tick(self.shared.life.now());
         self.flush_due();
-        for handle in self.afterwards.let_go_of_removed(&*self.whole_store, self.life.now()) {
+        for handle in self
+            .shared
+            .afterwards
+            .let_go_of_removed(&*self.shared.whole_store, self.shared.life.now())
+        {
             self.files().forget_object(&handle);
         }
-        self.afterwards.close_small(&mut self.pool, &self.whole_store);
-        for endpoint in
-            self.channels.leaving(|since| since.after(LEAVE_PATIENCE) <= self.life.now())
+        self.shared.afterwards.close_small(&mut self.shared.pool, &self.shared.whole_store);
+        for endpoint in self
+            .shared
+            .channels
+            .leaving(|since| since.after(LEAVE_PATIENCE) <= self.shared.life.now())
         {
             self.give_up(endpoint);
         }
-        let actions = self.sessions.on_tick(&mut self.filer, self.life.now());
-        self.channels.know_all(&self.sessions);
+        let actions = self.shared.sessions.on_tick(&mut self.shared.filer, self.shared.life.now());
+        self.shared.channels.know_all(&self.shared.sessions);
         for (id, reason) in actions.close {
             tracing::info!(?reason, "closing a channel");
             self.give_up_channel(id);
@@ -115,44 +165,44 @@ impl Reactor {
         self.note_forgotten();
         self.hurry_fences();
         let transfers = Transfers {
-            tasks: &self.tasks,
-            loans: &self.loans,
-            cache: &self.cache,
-            keeps_undo: self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work()),
-            is_crowded: self.batches.is_crowded(),
+            tasks: &self.shared.tasks,
+            loans: &self.shared.loans,
+            cache: &self.shared.cache,
+            keeps_undo: self.shared.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work()),
+            is_crowded: self.shared.batches.is_crowded(),
         };
-        let late = self.channels.stalls().late(&transfers, self.life.now());
-        self.channels.break_off(late);
+        let late = self.shared.channels.stalls().late(&transfers, self.shared.life.now());
+        self.shared.channels.break_off(late);
         self.tick_delegations();
-        self.entrance.logins().tick(self.life.now());
-        self.entrance.logins().give(&mut self.pool, self.life.now());
-        self.meter.on_tick();
-        self.show_itself();
+        self.shared.entrance.logins().tick(self.shared.life.now());
+        self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
+        self.shared.meter.on_tick();
+        self.shared.show_itself();
     }
 
     /// Starts the flushes that are due.
     pub(crate) fn flush_due(&mut self) {
-        while self.pool.under_way() < POOL_QUEUE_MAX {
-            let Some(job) = self.cache.poll_flush() else { break };
-            self.pool.submit(Job::Flush(job));
+        while self.shared.pool.under_way() < POOL_QUEUE_MAX {
+            let Some(job) = self.shared.cache.poll_flush() else { break };
+            self.shared.pool.submit(Job::Flush(job));
         }
     }
 
     /// Before the end: everything dirty goes to the files.
     pub(crate) fn write_everything_back(&mut self) {
         // Whoever has left has nothing to take back from the next server.
-        for endpoint in self.channels.leaving(|_| true) {
+        for endpoint in self.shared.channels.leaving(|_| true) {
             self.on_broken(endpoint);
         }
-        self.cache.flush_all();
-        while let Some(job) = self.cache.poll_flush() {
-            let done = self.pool.run_here(Job::Flush(job));
+        self.shared.cache.flush_all();
+        while let Some(job) = self.shared.cache.poll_flush() {
+            let done = self.shared.pool.run_here(Job::Flush(job));
             self.on_done(done);
             self.take_done();
         }
         self.push_ledger();
-        while self.pool.under_way() > 0 {
-            self.interface.wait(1, Some(BUSY_PAUSE));
+        while self.shared.pool.under_way() > 0 {
+            self.own.interface.wait(1, Some(BUSY_PAUSE));
             self.take_done();
             self.push_ledger();
         }
@@ -160,13 +210,13 @@ impl Reactor {
 
     /// Has stretches summed for a task, which waits for that.
     pub(crate) fn submit_sum(&mut self, job: SumJob) {
-        self.pool.submit(Job::Sum(Box::new(job)));
+        self.shared.pool.submit(Job::Sum(Box::new(job)));
     }
 
     /// A task's memory is summed.
     pub(crate) fn on_summed(&mut self, done: SumDone) {
         let SumDone { task: id, result } = done;
-        match self.tasks.get_mut(id).map(|task| &mut task.work) {
+        match self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
             Some(Work::Write(write)) => {
                 if let WriteSource::Fetched { sum, .. } = &mut write.source {
                     let first = |summed: Vec<Summed>| summed.first().map(|summed| summed.sum);
@@ -183,23 +233,23 @@ impl Reactor {
 
     pub(crate) fn under_way(&self) -> UnderWay<'_> {
         UnderWay {
-            channels: &self.channels,
-            cache: &self.cache,
-            tasks: &self.tasks,
-            loans: &self.loans,
-            journaled: self.waiting.on_record(),
-            direct_reads: self.loans.files_given(),
+            channels: &self.shared.channels,
+            cache: &self.shared.cache,
+            tasks: &self.shared.tasks,
+            loans: &self.shared.loans,
+            journaled: self.shared.waiting.on_record(),
+            direct_reads: self.shared.loans.files_given(),
         }
     }
 
     /// Has everything that waits for a file or for room, and may not go on, find that out.
     pub(crate) fn wake_barred(&mut self) {
-        let parked: Vec<TaskId> = self.tasks.iter().map(|(id, _)| id).collect();
+        let parked: Vec<TaskId> = self.shared.tasks.iter().map(|(id, _)| id).collect();
         for id in parked {
             // Others may have ended, or begun, with the one before.
-            let Some(task) = self.tasks.get(id) else { continue };
+            let Some(task) = self.shared.tasks.get(id) else { continue };
             let (answer, Some(file)) = (task.reply_to, task.work.file()) else { continue };
-            if self.is_barred(answer, file) && self.tasks.unlist(id) {
+            if self.is_barred(answer, file) && self.shared.tasks.unlist(id) {
                 self.resume(id, None);
             }
         }
@@ -208,8 +258,12 @@ impl Reactor {
     /// Does what the filer wants done about fences.
     #[inline]
     pub(crate) fn pump_fences(&mut self) {
-        while let Some(action) = self.filer.poll_fence_action() {
-            let ended = self.waiting.act_on_fence(&mut self.filer, &mut self.ledger, action);
+        while let Some(action) = self.shared.filer.poll_fence_action() {
+            let ended = self.shared.waiting.act_on_fence(
+                &mut self.shared.filer,
+                &mut self.shared.ledger,
+                action,
+            );
             if let Some((ticket, outcome)) = ended {
                 self.report(ticket, outcome);
             }
@@ -218,8 +272,10 @@ impl Reactor {
 
     /// Breaks the connections of those who keep a change waiting for too long.
     pub(crate) fn hurry_fences(&mut self) {
-        let (under_way, now) = (self.under_way(), self.life.now());
-        for endpoint in self.waiting.changes_of_fences().overdue(&self.filer, &under_way, now) {
+        let (under_way, now) = (self.under_way(), self.shared.life.now());
+        for endpoint in
+            self.shared.waiting.changes_of_fences().overdue(&self.shared.filer, &under_way, now)
+        {
             tracing::warn!(?endpoint, "fenced out with a transfer that does not end: parted");
             self.give_up(endpoint);
         }

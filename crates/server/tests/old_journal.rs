@@ -174,13 +174,13 @@ impl Scene {
         let interface = Interface::serving(interface).unwrap();
         let mut random = Random::new(seed);
         let (entropy, order) = (Box::new(random.fork()), Box::new(random.fork()));
-        let server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
+        let server = SteppedServer::new(&config, store, vec![interface], entropy, order).unwrap();
         Self { server, now: Moment(0), step: Duration::from_micros(10) }
     }
 
     fn step(&mut self) {
         self.now = self.now.after(self.step);
-        self.server.step(self.now);
+        self.server.step(0, self.now);
     }
 }
 

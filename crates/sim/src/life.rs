@@ -72,8 +72,9 @@ impl ServerLife {
         let sim = Some(self.network.at(SERVER_NODE));
         let interface = Interface::serving(InterfaceConfig { sim, ..InterfaceConfig::default() })
             .map_err(|error| format!("an interface: {error}"))?;
-        let server = SteppedServer::new(&self.config, self.home.store(), interface, entropy, order)
-            .map_err(|error| error.to_string())?;
+        let server =
+            SteppedServer::new(&self.config, self.home.store(), vec![interface], entropy, order)
+                .map_err(|error| error.to_string())?;
         self.server = Some(server);
         Ok(())
     }
@@ -88,7 +89,7 @@ impl ServerLife {
             }
         }
         if let Some(server) = &mut self.server {
-            server.step(now);
+            server.step(0, now);
         }
     }
 

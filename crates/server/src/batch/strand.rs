@@ -33,7 +33,7 @@ pub struct Strand {
     kind: IoKind,
     session: SessionId,
     /// The connection that what is read goes over.
-    over: EndpointId,
+    pub(crate) over: EndpointId,
     pub file: CachedFile,
     pub offset: u64,
     pub length: u32,

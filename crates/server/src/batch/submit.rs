@@ -13,13 +13,13 @@ use super::sealed::SealedBatch;
 use super::{Batch, Wanted};
 use crate::data::Step;
 use crate::moving::transfer::{Cut, Staging};
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, Shared};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::handles;
 use crate::session::back::BackRequest;
 use crate::task::{Task, Wait, Work};
 
-impl Reactor {
+impl Reactor<'_> {
     /// BATCH_SUBMIT. Only what is wrong with the batch as a whole is answered here: what is
     /// wrong with one request goes into its completion.
     pub(crate) fn batch_submit(
@@ -29,7 +29,7 @@ impl Reactor {
     ) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
         let client = self.party_of(answer)?.client;
-        self.filer.may_move(client)?;
+        self.shared.filer.may_move(client)?;
         let batch = Batch {
             requests: request
                 .requests
@@ -54,7 +54,7 @@ impl Reactor {
 
     fn wanted_transfer(&self, request: &WireRequest<'_>) -> Wanted {
         let mut wanted = Wanted::of(request);
-        handles::renew(&*self.whole_store, &mut wanted.file);
+        handles::renew(&*self.shared.whole_store, &mut wanted.file);
         wanted
     }
 
@@ -83,7 +83,7 @@ impl Reactor {
         for request in requests.iter().filter(|it| it.refused == Some(Status::Delay)) {
             self.search_later(&request.handle);
         }
-        let tag = self.batches.last_tag + 1;
+        let tag = self.shared.batches.last_tag + 1;
         let submission = Submission {
             requests: &requests,
             window_us: batch.window_us,
@@ -91,11 +91,12 @@ impl Reactor {
             synchronous: batch.synchronous,
             tag,
         };
-        let submitted = self.batches.scheduler.submit(session, &submission, self.life.now());
+        let submitted =
+            self.shared.batches.scheduler.submit(session, &submission, self.shared.life.now());
         // Also one that is told to wait for a completion is to have it soon.
-        self.batches.wake();
+        self.shared.batches.wake();
         submitted.map_err(dafs_sessions::SubmitError::status)?;
-        self.batches.last_tag = tag;
+        self.shared.batches.last_tag = tag;
         if !batch.synchronous {
             // It is asked anew where nobody knows how it ended (draft 5.2.3).
             let answer = self.abandon(answer);
@@ -106,7 +107,7 @@ impl Reactor {
         // What a client has read is known to have arrived only with the answer.
         let only_writes = batch.requests.iter().all(|request| request.kind == IoKind::Write);
         let answer = if only_writes { answer } else { self.abandon(answer) };
-        self.batches.unanswered.insert(tag, answer);
+        self.shared.batches.unanswered.insert(tag, answer);
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl Reactor {
         answer: ReplyTo,
         batch: Batch,
     ) -> Result<(), Status> {
-        let entry = self.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
+        let entry = self.shared.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
         if entry.is_fetching {
             entry.behind.push_back((answer, batch));
             return Ok(());
@@ -128,7 +129,7 @@ impl Reactor {
 
     /// Submits what came behind a batch that is accepted or refused.
     fn submit_behind(&mut self, session: SessionId) {
-        while let Some(entry) = self.batches.sessions.get_mut(&session)
+        while let Some(entry) = self.shared.batches.sessions.get_mut(&session)
             && !entry.is_fetching
             && let Some((answer, batch)) = entry.behind.pop_front()
         {
@@ -149,12 +150,17 @@ impl Reactor {
         if bytes == 0 {
             return self.submit_batch(answer, &batch);
         }
-        if !self.batches.has_room_for(&self.channels, &self.tasks, answer, bytes)? {
+        if !self.shared.batches.has_room_for(
+            &self.shared.channels,
+            &self.shared.tasks,
+            answer,
+            bytes,
+        )? {
             return Err(Status::Delay);
         }
-        let staging = Staging::of(&mut self.interface, vec![0; bytes].into())?;
-        let id = self.tasks.reserve();
-        let mut sealed = self.batches.begin_fetch(session, batch, staging, bytes);
+        let staging = Staging::of(&mut self.own.interface, vec![0; bytes].into())?;
+        let id = self.shared.tasks.reserve();
+        let mut sealed = self.shared.batches.begin_fetch(session, batch, staging, bytes);
         let region = sealed.region();
         let (mut start, mut transfers) = (0, (0, false));
         for buffers in sealed.buffers() {
@@ -184,13 +190,14 @@ impl Reactor {
         sealed: &mut SealedBatch,
     ) -> Step {
         if !sealed.is_summed() {
-            self.interface.deregister(sealed.region().key);
+            self.own.interface.deregister(sealed.region().key);
         }
-        let has_ended = sealed.transfer_failed || self.channels.get(answer.endpoint).is_none();
+        let has_ended =
+            sealed.transfer_failed || self.shared.channels.get(answer.endpoint).is_none();
         let step = match sealed.take_summed() {
             _ if has_ended => Step::Broken,
             Some(Ok(summed)) => {
-                self.batches.judge_sums(sealed, summed);
+                self.shared.batches.judge_sums(sealed, summed);
                 match self.submit_batch(answer, sealed.batch()) {
                     Ok(()) => Step::Silent,
                     Err(status) => Step::failed(status),
@@ -202,26 +209,26 @@ impl Reactor {
                 return Step::Wait(Wait::Sum);
             }
         };
-        let session = self.batches.end_fetch(sealed);
+        let session = self.shared.batches.end_fetch(sealed);
         self.submit_behind(session);
         step
     }
 
     /// HURRY_UP.
     pub(crate) fn hurry_up(&mut self, answer: ReplyTo, request: &HurryUp) -> Result<(), Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let session = channel.batch_session.ok_or(Status::BatchRequestNotFound)?;
-        let hurried = self.batches.scheduler.hurry_up(session, request.request);
+        let hurried = self.shared.batches.scheduler.hurry_up(session, request.request);
         hurried.map_err(|_| Status::BatchRequestNotFound)?;
-        self.batches.wake();
+        self.shared.batches.wake();
         self.reply(answer, &Response::HurryUp(Empty));
         Ok(())
     }
 
     /// The session of a channel, known to the scheduler from now on.
     fn batch_session(&mut self, answer: ReplyTo) -> Result<SessionId, Status> {
-        let Self { sessions, channels, .. } = self;
-        self.batches.session_of(sessions, channels, answer.endpoint)
+        let Shared { batches, sessions, channels, .. } = &mut *self.shared;
+        batches.session_of(sessions, channels, answer.endpoint)
     }
 
     /// What the scheduler calls the file of a request.
@@ -250,9 +257,9 @@ impl Reactor {
             FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
             // The filer tells stale, old and plainly wrong state ids apart.
-            self.holdings.opened().key_of(state, handle)
+            self.shared.holdings.opened().key_of(state, handle)
         };
-        self.filer.check_io(client, state, key, kind, self.life.now())?;
+        self.shared.filer.check_io(client, state, key, kind, self.shared.life.now())?;
         Ok(key)
     }
 
@@ -261,7 +268,7 @@ impl Reactor {
     /// Does what batches have to do now.
     #[inline]
     pub(crate) fn push_batches(&mut self) {
-        while std::mem::take(&mut self.batches.is_woken) {
+        while std::mem::take(&mut self.shared.batches.is_woken) {
             self.push_batches_once();
         }
     }
@@ -270,10 +277,12 @@ impl Reactor {
     fn push_batches_once(&mut self) {
         self.begin_stalled();
         self.begin_runs();
-        while let Some((to, flush)) = self.batches.begin_sync(&self.tasks, &mut self.cache) {
+        while let Some((to, flush)) =
+            self.shared.batches.begin_sync(&self.shared.tasks, &mut self.shared.cache)
+        {
             self.start(Task::new(to, Work::Flush(flush)));
         }
-        while let Some(complete) = self.batches.next_complete() {
+        while let Some(complete) = self.shared.batches.next_complete() {
             match complete {
                 Complete::Abandoned(to) => drop(self.abandon(to)),
                 Complete::Told(to, completions) => {
@@ -282,11 +291,13 @@ impl Reactor {
                 }
             }
         }
-        let now = self.life.now();
-        while let Some((back, completions)) = self.batches.next_notice(&self.channels, now) {
+        let now = self.shared.life.now();
+        while let Some((back, completions)) =
+            self.shared.batches.next_notice(&self.shared.channels, now)
+        {
             self.ask_client(back, BackRequest::BatchCompletion { completions });
         }
-        self.batches.forget_ended_sessions();
+        self.shared.batches.forget_ended_sessions();
         // What was answered may be a member.
         self.push_chains();
     }
@@ -294,40 +305,42 @@ impl Reactor {
     /// Batches that time alone has something to do for.
     #[inline]
     pub(crate) fn pass_batch_time(&mut self) {
-        if self.batches.pause(self.life.now()).is_some_and(|pause| pause.is_zero()) {
-            self.batches.wake();
+        if self.shared.batches.pause(self.shared.life.now()).is_some_and(|pause| pause.is_zero()) {
+            self.shared.batches.wake();
             self.push_batches();
         }
     }
 
     fn begin_runs(&mut self) {
-        while let Some((mut pieces, kind)) = self.batches.next_run(self.life.now()) {
+        while let Some((mut pieces, kind)) = self.shared.batches.next_run(self.shared.life.now()) {
             for piece in pieces.drain(..) {
                 self.begin_piece(piece, kind);
             }
-            self.batches.keep_room(pieces);
+            self.shared.batches.keep_room(pieces);
         }
     }
 
     /// Begins what waited for others of its session.
     fn begin_stalled(&mut self) {
-        for _ in 0..self.batches.stalled.len() {
-            let Some(session) = self.batches.stalled.pop_front() else { return };
-            while let Some((piece, kind)) = self.batches.next_stalled(session) {
+        for _ in 0..self.shared.batches.stalled.len() {
+            let Some(session) = self.shared.batches.stalled.pop_front() else { return };
+            while let Some((piece, kind)) = self.shared.batches.next_stalled(session) {
                 self.begin_strand(session, piece, kind);
             }
-            self.batches.stall_again(session);
+            self.shared.batches.stall_again(session);
         }
     }
 
     /// A commit of what batches have written is over.
     pub(crate) fn end_sync(&mut self, file: CachedFile, result: Result<(), StoreError>) {
-        for id in self.batches.end_sync(file) {
-            let Some(answer) = self.tasks.get(id).map(|task| task.reply_to) else { continue };
+        for id in self.shared.batches.end_sync(file) {
+            let Some(answer) = self.shared.tasks.get(id).map(|task| task.reply_to) else {
+                continue;
+            };
             let by = self.party_of(answer).ok();
             let lost = self.files().take_loss(by, file);
             let result = result.and(lost.map_or(Ok(()), Err));
-            let task = self.tasks.get_mut(id);
+            let task = self.shared.tasks.get_mut(id);
             if let Some(Work::Strand(strand)) = task.map(|task| &mut task.work) {
                 strand.note_stable(result);
                 self.resume(id, None);

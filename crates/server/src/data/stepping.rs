@@ -12,13 +12,14 @@ use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob, Progress,
 use dafs_types::{FileHandle, StateId, Status};
 
 use super::{FILLS_IN_PLACE_MAX, Step, step_grant};
+use crate::handoff::Handoff;
 use crate::pool::jobs::{Done, Job};
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::answers::{handed_over_response, read_response};
 use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
 
-impl Reactor {
+impl Reactor<'_> {
     // ---- which file -----------------------------------------------------------------
 
     /// The cached file of a READ or WRITE, checked against its state.
@@ -30,14 +31,14 @@ impl Reactor {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         if let Some(recent) = channel.recent.find(state, handle) {
             let undo_seen = self.undo_seen();
             return Ok(recent.pass(
-                &mut self.filer,
+                &mut self.shared.filer,
                 channel.party.client,
                 kind,
-                (undo_seen, self.life.now()),
+                (undo_seen, self.shared.life.now()),
             )?);
         }
         self.find_io_file(answer, state, handle, kind)
@@ -61,7 +62,7 @@ impl Reactor {
             }
             return self.files().unopened_file(&by, state, handle, kind);
         };
-        if let Some(channel) = self.channels.get_mut(to.endpoint) {
+        if let Some(channel) = self.shared.channels.get_mut(to.endpoint) {
             channel.recent.remember(recent);
         }
         Ok(recent.opened(self.undo_seen()))
@@ -76,7 +77,7 @@ impl Reactor {
         reach: (u64, u64),
         kind: IoKind,
     ) -> Result<(), Status> {
-        if self.filer.has_no_locks() {
+        if self.shared.filer.has_no_locks() {
             return Ok(());
         }
         Ok(self.files().check_locks_of(state, handle, reach, kind)?)
@@ -84,7 +85,7 @@ impl Reactor {
 
     pub(crate) fn give_back(&mut self, file: CachedFile, borrowed: bool) {
         if borrowed {
-            self.cache.close(file);
+            self.shared.cache.close(file);
         }
     }
 
@@ -92,28 +93,39 @@ impl Reactor {
 
     /// Steps a new task; parks it if it must wait.
     pub(crate) fn start(&mut self, task: Task) {
-        let id = self.tasks.reserve();
+        if !self.own.has(task.moves_over()) {
+            let reactor = task.moves_over().owner();
+            return self.shared.handoffs.leave(reactor, Handoff::Start(Box::new(task)));
+        }
+        let id = self.shared.tasks.reserve();
         self.drive(id, task);
     }
 
     /// Steps a parked task again. With `error` a job it may have waited for failed.
     pub(crate) fn resume(&mut self, id: TaskId, error: Option<StoreError>) {
-        let Some(task) = self.tasks.take(id) else { return };
+        if let Some(task) = self.shared.tasks.get(id)
+            && !self.own.has(task.moves_over())
+        {
+            // Nothing else wakes it any more, so that it is still there then.
+            let reactor = task.moves_over().owner();
+            return self.shared.handoffs.leave(reactor, Handoff::Resume(id, error));
+        }
+        let Some(task) = self.shared.tasks.take(id) else { return };
         let held = task.work.file();
         self.go_on(id, task, error);
         if let Some(file) = held {
-            self.cache.close(file);
+            self.shared.cache.close(file);
         }
     }
 
     /// Parks a task. Its file is held meanwhile: the open it came through may be closed,
     /// or go with its session.
     pub(crate) fn park(&mut self, id: TaskId, mut task: Task, wait: Wait) {
-        self.meter.wait(&mut task.reply_to.reading);
+        self.shared.meter.wait(&mut task.reply_to.reading);
         if let Some(file) = task.work.file() {
-            self.cache.hold(file);
+            self.shared.cache.hold(file);
         }
-        self.tasks.park(id, task, wait);
+        self.shared.tasks.park(id, task, wait);
     }
 
     fn go_on(&mut self, id: TaskId, mut task: Task, error: Option<StoreError>) {
@@ -167,7 +179,7 @@ impl Reactor {
                 Work::Size(size) => self.step_size(id, to, size),
                 Work::Times(times) => self.step_times(to, times),
                 Work::Fetch(fetch) => self.step_fetch(to, fetch),
-                Work::Grant(grant) => step_grant(grant, self.tasks.under_way()),
+                Work::Grant(grant) => step_grant(grant, self.shared.tasks.under_way()),
                 Work::Strand(strand) => self.step_strand(id, to, strand),
                 Work::SealedBatch(sealed) => self.step_sealed_batch(id, to, sealed),
             };
@@ -207,13 +219,13 @@ impl Reactor {
     /// Gives the name of a task back that has ended.
     #[inline]
     fn end_task(&mut self, id: TaskId) {
-        self.tasks.forget(id);
-        self.filer.leave_fence(crate::waiting::fencing::operation_of_task(id));
+        self.shared.tasks.forget(id);
+        self.shared.filer.leave_fence(crate::waiting::fencing::operation_of_task(id));
     }
 
     /// Part of a task's own transfer ended.
     pub(crate) fn on_transfer_done(&mut self, id: TaskId, failed: bool) {
-        let left = match self.tasks.get_mut(id).map(|task| &mut task.work) {
+        let left = match self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
             Some(Work::Write(write)) => {
                 write.transfers_left -= 1;
                 write.transfer_failed |= failed;
@@ -237,7 +249,7 @@ impl Reactor {
             _ => return,
         };
         if left == 0 {
-            self.channels.stalls().note_transfers(&self.tasks, id);
+            self.shared.channels.stalls().note_transfers(&self.shared.tasks, id);
             self.resume(id, None);
         }
     }
@@ -286,7 +298,7 @@ impl Reactor {
         ticket: &mut CommitTicket,
     ) -> Option<Result<(), StoreError>> {
         loop {
-            let job = match self.cache.commit_step(ticket) {
+            let job = match self.shared.cache.commit_step(ticket) {
                 CommitStep::Flush(job) => Job::Flush(job),
                 CommitStep::Sync(job) => Job::Sync(job),
                 CommitStep::Wait => return None,
@@ -300,7 +312,8 @@ impl Reactor {
 
     /// Runs fills in place if they are likely to be quick. Else what to wait for.
     fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
-        if self.pool.has_slow_disk(self.life.now()) || jobs.len() > FILLS_IN_PLACE_MAX {
+        if self.shared.pool.has_slow_disk(self.shared.life.now()) || jobs.len() > FILLS_IN_PLACE_MAX
+        {
             self.submit_fills(jobs);
             return Some(Wait::File(file));
         }
@@ -311,7 +324,7 @@ impl Reactor {
     /// Has others do fills.
     pub(crate) fn submit_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
-            self.pool.submit(Job::Fill(job));
+            self.shared.pool.submit(Job::Fill(job));
         }
     }
 
@@ -344,14 +357,14 @@ impl Reactor {
             }
             Err(_) => return self.finish_size(answer, task, Err(StoreError::Io)),
         }
-        match self.cache.set_size(task.file, task.size) {
+        match self.shared.cache.set_size(task.file, task.size) {
             SizeStep::Wait => Step::Wait(Wait::File(task.file)),
             SizeStep::Job(job) => {
                 // Truncation touches metadata only; it is done here, in order.
-                let Done::Sized(done) = self.pool.run_here(Job::Size(job)) else {
+                let Done::Sized(done) = self.shared.pool.run_here(Job::Size(job)) else {
                     return Step::failed(Status::ServerFault);
                 };
-                let progress = self.cache.on_sized(done);
+                let progress = self.shared.cache.on_sized(done);
                 let step = self.finish_size(answer, task, progress.error.map_or(Ok(()), Err));
                 self.on_progress(Progress { error: None, ..progress });
                 step

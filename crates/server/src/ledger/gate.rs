@@ -24,14 +24,14 @@ use crate::requests::respond::ReplyStatus;
 use crate::requests::set_aside::{Asked, SetAside, octets_of};
 use crate::waiting::fencing::operation_of_intent;
 
-impl Reactor {
+impl Reactor<'_> {
     /// Sees to a request that may have to go through the journal. False if it may be
     /// carried out at once.
     pub(crate) fn is_gated(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
-        if self.ledger.is_none() || !operation.changes_names() {
+        if self.shared.ledger.is_none() || !operation.changes_names() {
             return false;
         }
-        if self.filer.has_fences()
+        if self.shared.filer.has_fences()
             && let Err(status) = self.pass_all(answer, operation.touched())
         {
             self.fail(answer, status);
@@ -46,7 +46,7 @@ impl Reactor {
                 return true;
             }
         };
-        let journaled = self.waiting.journaled();
+        let journaled = self.shared.waiting.journaled();
         if journaled.is_busy(&plan.places) {
             journaled.hold(answer, octets_of(operation), plan.places);
             return true;
@@ -69,8 +69,15 @@ impl Reactor {
         let mut answer = answer;
         answer.logged = true;
         let next = Intended::Request { answer, operation };
-        if let Some(ledger) = &mut self.ledger {
-            self.waiting.journaled().intend(ledger, answer, order, intent, (places, touched), next);
+        if let Some(ledger) = &mut self.shared.ledger {
+            self.shared.waiting.journaled().intend(
+                ledger,
+                answer,
+                order,
+                intent,
+                (places, touched),
+                next,
+            );
         }
     }
 
@@ -87,16 +94,16 @@ impl Reactor {
         let facts = Facts::Appends { file: asked.file, offset, length: asked.length };
         let operation = octets_of(&Operation::Append(asked));
         let intent = Intent { key, who, facts, operation };
-        if let Some(ledger) = &mut self.ledger {
+        if let Some(ledger) = &mut self.shared.ledger {
             let (nothing, next) = (Default::default(), Intended::Task(id));
-            self.waiting.journaled().intend(ledger, answer, order, intent, nothing, next);
+            self.shared.waiting.journaled().intend(ledger, answer, order, intent, nothing, next);
         }
     }
 
     /// The request's name in the journal, and the byte order of its session.
     fn request_key(&self, answer: ReplyTo) -> Option<(RequestKey, ByteOrder)> {
-        let record = self.sessions.session_record(answer.kept())?;
-        let request = self.sessions.request_begun(answer.kept(), answer.stream)?;
+        let record = self.shared.sessions.session_record(answer.kept())?;
+        let request = self.shared.sessions.request_begun(answer.kept(), answer.stream)?;
         Some((RequestKey { session: record.id, request }, record.order))
     }
 
@@ -105,17 +112,17 @@ impl Reactor {
     /// Gives the next group away, if there is one.
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut self.shared.ledger else { return };
         // A job is large, and is not to be moved about where there is none.
-        if self.waiting.journaled().has_unsynced()
-            && let Some(job) = self.waiting.journaled().take_sync(&self.whole_store)
+        if self.shared.waiting.journaled().has_unsynced()
+            && let Some(job) = self.shared.waiting.journaled().take_sync(&self.shared.whole_store)
         {
-            self.pool.submit(Job::Ledger(job));
+            self.shared.pool.submit(Job::Ledger(job));
         }
         if ledger.has_some()
             && let Some(job) = ledger.take_group()
         {
-            self.pool.submit(Job::Ledger(job));
+            self.shared.pool.submit(Job::Ledger(job));
         }
     }
 
@@ -124,42 +131,43 @@ impl Reactor {
         match done {
             LedgerDone::Group(done) => self.on_group_done(done),
             LedgerDone::Synced(Ok(())) => self.on_touched_synced(),
-            LedgerDone::Synced(Err(error)) => self.life.fail(LedgerError::Store(error)),
+            LedgerDone::Synced(Err(error)) => self.shared.life.fail(LedgerError::Store(error)),
         }
     }
 
     /// What operations have touched is on stable storage: their outcomes are written down, and
     /// they are answered. Nobody else changes their names before the outcomes are durable.
     fn on_touched_synced(&mut self) {
-        for synced in self.waiting.journaled().take_synced() {
-            let Some(ledger) = &mut self.ledger else { return };
-            let (intent, after, concluded) = self.waiting.journaled().end_synced(ledger, synced);
+        for synced in self.shared.waiting.journaled().take_synced() {
+            let Some(ledger) = &mut self.shared.ledger else { return };
+            let (intent, after, concluded) =
+                self.shared.waiting.journaled().end_synced(ledger, synced);
             self.conclude_after(after, concluded);
-            self.filer.leave_fence(operation_of_intent(intent));
+            self.shared.filer.leave_fence(operation_of_intent(intent));
         }
     }
 
     /// A group is durable, or never will be.
     fn on_group_done(&mut self, done: GroupDone) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut self.shared.ledger else { return };
         let durable = match ledger.on_group_done(done) {
             Ok(durable) => durable,
-            Err(error) => return self.life.fail(error),
+            Err(error) => return self.shared.life.fail(error),
         };
-        if self.waiting.journaled().free_cooled(durable) {
+        if self.shared.waiting.journaled().free_cooled(durable) {
             self.serve_held();
         }
         self.checkpoint_if_due();
         self.advance_fences(durable);
         self.files().remove_undo(durable);
-        while let Some(concluded) = self.waiting.journaled().next_concluded(durable) {
+        while let Some(concluded) = self.shared.waiting.journaled().next_concluded(durable) {
             self.deliver_concluded(concluded);
         }
-        while let Some(intended) = self.waiting.journaled().next_intended(durable) {
+        while let Some(intended) = self.shared.waiting.journaled().next_intended(durable) {
             match intended {
                 Intended::Task(id) => self.resume(id, None),
                 Intended::Request { answer, operation } => {
-                    self.take_up(answer, &SetAside::Operation(operation), None)
+                    self.take_up(answer, SetAside::Operation(operation), None)
                 }
             }
         }
@@ -167,8 +175,8 @@ impl Reactor {
 
     /// Serves again what waited for names that are free now.
     fn serve_held(&mut self) {
-        while let Some((answer, operation)) = self.waiting.journaled().next_held() {
-            self.take_up(answer, &SetAside::Operation(operation), None);
+        while let Some((answer, operation)) = self.shared.waiting.journaled().next_held() {
+            self.take_up(answer, SetAside::Operation(operation), None);
         }
     }
 
@@ -184,7 +192,7 @@ impl Reactor {
     ) {
         let ReplyStatus { status, after } = told;
         let running =
-            answer.logged.then(|| self.waiting.journaled().take_running(answer)).flatten();
+            answer.logged.then(|| self.shared.waiting.journaled().take_running(answer)).flatten();
         let Some(running) = running else {
             if after.0 != 0 {
                 let concluded = Concluded::new(answer, status, octets, message);
@@ -199,23 +207,23 @@ impl Reactor {
             return self.end_member(answer);
         };
         let concluded = Concluded::new(answer, status, octets, message);
-        let Some(ledger) = &mut self.ledger else { return };
-        let ended = self.waiting.journaled().end(ledger, running, after, concluded);
+        let Some(ledger) = &mut self.shared.ledger else { return };
+        let ended = self.shared.waiting.journaled().end(ledger, running, after, concluded);
         let Some((intent, after, concluded)) = ended else { return };
         if is_failure(status) {
             self.deliver_concluded(concluded);
         } else {
             self.conclude_after(after, concluded);
         }
-        self.filer.leave_fence(operation_of_intent(intent));
+        self.shared.filer.leave_fence(operation_of_intent(intent));
         self.serve_held();
     }
 
     /// Delivers an answer once a record is durable.
     fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
-        match &self.ledger {
+        match &self.shared.ledger {
             Some(ledger) if after > ledger.durable() => {
-                self.waiting.journaled().conclude_after(after, concluded);
+                self.shared.waiting.journaled().conclude_after(after, concluded);
             }
             _ => self.deliver_concluded(concluded),
         }
@@ -233,7 +241,7 @@ impl Reactor {
         if answer.kept().is_some() {
             self.keep(answer, status, &octets);
         }
-        if self.channels.get(answer.endpoint).is_some() {
+        if self.shared.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());
         }
         self.end_member(answer);
@@ -251,13 +259,13 @@ impl Reactor {
         if !answer.kept().is_some() {
             return answer;
         }
-        if let Some(ledger) = &mut self.ledger
-            && let Some(intent) = self.waiting.journaled().abandon(ledger, answer)
+        if let Some(ledger) = &mut self.shared.ledger
+            && let Some(intent) = self.shared.waiting.journaled().abandon(ledger, answer)
         {
-            self.filer.leave_fence(operation_of_intent(intent));
+            self.shared.filer.leave_fence(operation_of_intent(intent));
             self.serve_held();
         }
-        if self.sessions.end_unkept(answer.kept()) {
+        if self.shared.sessions.end_unkept(answer.kept()) {
             self.ask_again();
         }
         let mut answer = answer;
@@ -274,7 +282,8 @@ impl Reactor {
         told: ReplyStatus,
         response: &Response<'_>,
     ) {
-        let Some(order) = self.sessions.session_record(answer.kept()).map(|record| record.order)
+        let Some(order) =
+            self.shared.sessions.session_record(answer.kept()).map(|record| record.order)
         else {
             return;
         };
@@ -301,10 +310,10 @@ impl Reactor {
 
     /// Records are durable up to this one.
     fn advance_fences(&mut self, durable: RecordNumber) {
-        while let Some(step) = self.waiting.journaled().next_fence_step(durable) {
+        while let Some(step) = self.shared.waiting.journaled().next_fence_step(durable) {
             match step {
                 FenceStep::Stored(id) => {
-                    self.filer.fence_stored(id, true);
+                    self.shared.filer.fence_stored(id, true);
                     self.pump_fences();
                 }
                 FenceStep::Answered(answer) => {
@@ -316,22 +325,22 @@ impl Reactor {
 
     /// Begins a checkpoint if the journal has grown enough.
     fn checkpoint_if_due(&mut self) {
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut self.shared.ledger else { return };
         if !ledger.wants_checkpoint() {
             return;
         }
-        let records = records_of(self.waiting.journaled(), &self.sessions);
-        if let Err(error) = ledger.begin_checkpoint(&self.filer, records) {
-            self.life.fail(error);
+        let records = records_of(self.shared.waiting.journaled(), &self.shared.sessions);
+        if let Err(error) = ledger.begin_checkpoint(&self.shared.filer, records) {
+            self.shared.life.fail(error);
         }
     }
 
     /// Writes down who has left, and whose results are kept no longer. The last record about
     /// that, if there is any.
     pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
-        let forgotten = self.sessions.take_forgotten();
+        let forgotten = self.shared.sessions.take_forgotten();
         let mut after = RecordNumber(0);
-        if let Some(ledger) = &mut self.ledger {
+        if let Some(ledger) = &mut self.shared.ledger {
             for session in forgotten {
                 after = ledger.append(&Record::Forgotten(session));
             }
@@ -341,8 +350,8 @@ impl Reactor {
 
     /// A session whose results are kept begins.
     pub(crate) fn note_session(&mut self, id: ChannelId) -> RecordNumber {
-        let kept = self.sessions.kept_session(id);
-        match (&mut self.ledger, self.sessions.session_record(kept)) {
+        let kept = self.shared.sessions.kept_session(id);
+        match (&mut self.shared.ledger, self.shared.sessions.session_record(kept)) {
             (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
             _ => RecordNumber(0),
         }

@@ -49,6 +49,8 @@ struct Hit {
     remote: RemoteSegment,
     io: IoFile,
     hold: Hold,
+    /// Whether its octets are where they go, once that has been tried.
+    moved: Option<bool>,
     /// Whether the answer is made beforehand, as far as it can be known.
     is_foretold: bool,
     message: [u8; TRANSFER_ANSWER_BYTES],
@@ -131,6 +133,12 @@ impl Ahead {
 }
 
 impl Hits {
+    /// Whether there is anything to move.
+    #[inline]
+    pub fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// The oldest hit. From now on its octets are no longer asked for.
     #[inline]
     fn first(&mut self) -> Option<&mut Hit> {
@@ -145,6 +153,8 @@ impl Hits {
 const WANTED_MAX: usize = 4;
 /// Hits that are kept while later requests are looked at.
 const KEPT_MAX: usize = 4;
+/// The same where several reactors share.
+const SHARED_KEPT_MAX: usize = 64;
 /// Lines asked for at a time.
 const STEP_LINES: usize = 4;
 /// Octets of a hit that are asked for ahead; beyond them the copy itself runs ahead.

@@ -22,7 +22,7 @@ use crate::reply_to::ReplyTo;
 use crate::requests::answers::read_response;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Work};
 
-impl Reactor {
+impl Reactor<'_> {
     #[inline]
     pub(crate) fn read_direct(
         &mut self,
@@ -108,7 +108,7 @@ impl Reactor {
             Step::HandedOver(_) | Step::Silent => {}
             Step::Broken => self.report_broken(answer),
             Step::Wait(wait) => {
-                let id = self.tasks.reserve();
+                let id = self.shared.tasks.reserve();
                 self.park(id, Task::new(answer, Work::Read(read)), wait);
             }
             Step::Become(left) => self.start(Task::new(answer, Work::from(*left))),
@@ -148,7 +148,9 @@ impl Reactor {
                     if let ReadTarget::Sealed(_, bytes) = &mut task.target {
                         for piece in &pieces {
                             let offset = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-                            bytes.extend(self.cache.arena().to_vec(offset, piece.length as usize));
+                            bytes.extend(
+                                self.shared.cache.arena().to_vec(offset, piece.length as usize),
+                            );
                         }
                         self.unpin_all(&mut pieces);
                     }
@@ -180,7 +182,7 @@ impl Reactor {
 
     pub(crate) fn read_ahead(&mut self, file: CachedFile) {
         let mut jobs = Vec::new();
-        self.cache.plan_ahead(file, &mut jobs);
+        self.shared.cache.plan_ahead(file, &mut jobs);
         self.submit_fills(jobs);
     }
 
@@ -209,7 +211,7 @@ impl Reactor {
                 let segments: arrayvec::ArrayVec<
                     LocalSegment,
                     { dafs_store::cache::PIECE_COUNT_MAX },
-                > = pieces.iter().map(|p| self.loans.arena().local(p.offset, p.length)).collect();
+                > = pieces.iter().map(|p| self.own.arena.local(p.offset, p.length)).collect();
                 let length: u32 = pieces.iter().map(|piece| piece.length).sum();
                 let cookie = self.lend(answer, pieces, length);
                 let data = InlineData::Follows { length };
@@ -236,7 +238,7 @@ impl Reactor {
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
         let cookie = self.lend(answer, pieces, length);
         let mut cut = Cut::new(&spans, buffers.as_slice(), start, length);
-        while let Some((local, remote)) = cut.next(self.loans.arena()) {
+        while let Some((local, remote)) = cut.next(&self.own.arena) {
             if !self.post_write(answer.endpoint, &local, remote, cookie, cut.is_empty()) {
                 break;
             }
@@ -247,12 +249,12 @@ impl Reactor {
     #[inline]
     fn lend(&mut self, answer: ReplyTo, pieces: &mut Pieces, length: u32) -> Cookie {
         let Some(loan) = Loan::of(pieces) else { return Cookie::Silent };
-        self.loans.insert(answer.endpoint, loan, length)
+        self.shared.loans.insert(answer.endpoint, loan, length)
     }
 
     pub(crate) fn unpin_all(&mut self, pieces: &mut Pieces) {
         for piece in pieces.drain(..) {
-            self.cache.unpin(piece.pin);
+            self.shared.cache.unpin(piece.pin);
         }
     }
 
@@ -275,10 +277,10 @@ impl Reactor {
         if bytes.is_empty() {
             return Ok(checksum);
         }
-        let staging = Staging::of(&mut self.interface, bytes.into())?;
+        let staging = Staging::of(&mut self.own.interface, bytes.into())?;
         let loan = Loan::Staging(staging.region.key);
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let cookie = self.loans.insert(answer.endpoint, loan, length);
+        let cookie = self.shared.loans.insert(answer.endpoint, loan, length);
         let mut done = 0;
         for buffer in buffers {
             let left = bytes.len() - done;
@@ -312,7 +314,8 @@ impl Reactor {
         } else {
             (Signal::OnError, Cookie::Silent.pack())
         };
-        let posted = self.interface.post_rdma_write(endpoint, word, local, remote, signal).is_ok();
+        let posted =
+            self.own.interface.post_rdma_write(endpoint, word, local, remote, signal).is_ok();
         if !posted {
             self.give_up(endpoint);
             self.on_loan_done(cookie);

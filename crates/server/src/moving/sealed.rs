@@ -16,7 +16,7 @@ use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Wait, WriteSource, WriteTask};
 
-impl Reactor {
+impl Reactor<'_> {
     /// Brings the octets of a sealed write here. A step if it waits for them, or ends.
     pub(crate) fn unseal(
         &mut self,
@@ -45,11 +45,13 @@ impl Reactor {
         if !self.has_room_for_sealed(answer, task.writing.length as usize) {
             return Some(Step::Wait(Wait::Room));
         }
-        let staging =
-            match Staging::of(&mut self.interface, vec![0; task.writing.length as usize].into()) {
-                Ok(staging) => staging,
-                Err(status) => return Some(self.refuse_write(answer, task, status)),
-            };
+        let staging = match Staging::of(
+            &mut self.own.interface,
+            vec![0; task.writing.length as usize].into(),
+        ) {
+            Ok(staging) => staging,
+            Err(status) => return Some(self.refuse_write(answer, task, status)),
+        };
         self.hold_sealed(answer, task);
         let WriteSource::Sealed { buffers, staging: place, .. } = &mut task.source else {
             return None;
@@ -74,7 +76,7 @@ impl Reactor {
         staging: Staging,
     ) -> Option<Step> {
         let Staging { memory, region } = staging;
-        self.interface.deregister(region.key);
+        self.own.interface.deregister(region.key);
         if task.transfer_failed {
             return Some(self.refuse_broken(answer, task));
         }
@@ -106,15 +108,17 @@ impl Reactor {
 
     /// Whether a sealed write may be held beside those there are.
     fn has_room_for_sealed(&self, answer: ReplyTo, length: usize) -> bool {
-        let own = self.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
+        let own =
+            self.shared.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
         let fits = |held: usize, limit: usize| held == 0 || held + length <= limit;
-        let all = self.channels.sealed_bytes();
+        let all = self.shared.channels.sealed_bytes();
         if !fits(own, CHANNEL_BYTES_MAX) || !fits(all, SEALED_BYTES_MAX) {
             return false;
         }
         is_plenty(all + length, SEALED_BYTES_MAX) || {
-            let holder = self.channels.holder_of(answer.endpoint);
-            let same = self.channels.iter().filter(|channel| channel.peer.holder() == holder);
+            let holder = self.shared.channels.holder_of(answer.endpoint);
+            let same =
+                self.shared.channels.iter().filter(|channel| channel.peer.holder() == holder);
             let own: usize = same.map(|channel| channel.sealed_bytes).sum();
             own == 0 || is_share(own + length, all + length, SEALED_BYTES_MAX)
         }
@@ -122,13 +126,13 @@ impl Reactor {
 
     fn hold_sealed(&mut self, answer: ReplyTo, task: &mut WriteTask) {
         task.sealed_bytes = task.writing.length;
-        self.channels.hold_sealed(answer.endpoint, task.sealed_bytes);
+        self.shared.channels.hold_sealed(answer.endpoint, task.sealed_bytes);
     }
 
     /// Gives back the room of a sealed write that ends.
     pub(crate) fn release_sealed(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.sealed_bytes > 0 {
-            self.channels.release_sealed(answer.endpoint, task.sealed_bytes);
+            self.shared.channels.release_sealed(answer.endpoint, task.sealed_bytes);
             self.on_progress(Progress { file: task.writing.file, error: None });
         }
     }

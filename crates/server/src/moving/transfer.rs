@@ -5,9 +5,7 @@
 
 use arrayvec::ArrayVec;
 use dafs_base::{Key, Slab};
-use dafs_dat::{
-    Domain, EndpointId, LocalKey, LocalSegment, Region, RemoteSegment, ServingInterface, Stag,
-};
+use dafs_dat::{Domain, EndpointId, LocalKey, LocalSegment, RemoteSegment, ServingInterface, Stag};
 use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
 use dafs_types::Status;
@@ -100,8 +98,6 @@ pub struct Lent {
 /// All loans.
 #[derive(Debug)]
 pub(crate) struct Loans {
-    /// The cache's arena, as it is registered.
-    arena: Region,
     all: Slab<Lent, Loan>,
     /// Loans so far: which is older.
     count: u64,
@@ -110,14 +106,8 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    pub fn new(arena: Region, config: &ServerConfig) -> Self {
-        Self { arena, all: Slab::default(), count: 0, files: DirectReads::new(config) }
-    }
-
-    /// The cache's arena, as it is registered.
-    #[inline]
-    pub fn arena(&self) -> &Region {
-        &self.arena
+    pub fn new(config: &ServerConfig) -> Self {
+        Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
     }
 
     /// Files in the hands of clients.

@@ -26,7 +26,7 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::answers::written_response;
 use crate::task::{Buffers, FlushOf, FlushTask, Task, Wait, Work, WriteSource, WriteTask};
 
-impl Reactor {
+impl Reactor<'_> {
     pub(crate) fn write_direct(
         &mut self,
         answer: ReplyTo,
@@ -91,14 +91,14 @@ impl Reactor {
         }
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
         let found =
-            self.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
+            self.shared.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
         match found {
             // The usual case: room is there, and the answer can go out at once.
             Prepared::Ready(token)
                 if token.length() == length && request.stability == Stability::Unstable =>
             {
                 self.copy_in(octets, &spans);
-                let progress = self.cache.write_done(token, self.life.now());
+                let progress = self.shared.cache.write_done(token, self.shared.life.now());
                 self.on_progress(progress);
                 self.give_back(io.file, io.borrowed);
                 let response = self.write_response(length);
@@ -120,7 +120,7 @@ impl Reactor {
         found: (Prepared, Vec<FillJob>),
         spans: &mut Spans,
     ) {
-        let id = self.tasks.reserve();
+        let id = self.shared.tasks.reserve();
         let (by, part) = (self.party_of(answer).ok(), task.writing.part());
         let room = self.files().room_found(by, part, found, spans);
         let step = self.use_room(id, answer, &mut task, room, spans);
@@ -136,8 +136,8 @@ impl Reactor {
 
     fn check_placement(&self, answer: ReplyTo, placement: Placement) -> Result<(), Status> {
         let Placement::Padded { header_bytes } = placement else { return Ok(()) };
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
-        let negotiated = self.sessions.negotiated(channel.id).ok_or(Status::BadSession)?;
+        let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let negotiated = self.shared.sessions.negotiated(channel.id).ok_or(Status::BadSession)?;
         if negotiated.inline_write_header_size == header_bytes {
             Ok(())
         } else {
@@ -276,7 +276,7 @@ impl Reactor {
         let WriteSource::Direct(buffers) = &task.source else { return true };
         let cut = Cut::new(spans, buffers.as_slice(), task.writing.done, token.length());
         (task.transfers_left, task.transfer_failed) =
-            self.fetch_all(id, answer.endpoint, cut, *self.loans.arena());
+            self.fetch_all(id, answer.endpoint, cut, self.own.arena);
         task.writing.token = Some(token);
         task.transfers_left == 0
     }
@@ -293,11 +293,11 @@ impl Reactor {
         let mut left = 0;
         let endpoint = self.reads_over(endpoint);
         while let Some((local, remote)) = cut.next(&region) {
-            if self.interface.rdma_read_now(endpoint, &local, remote) {
+            if self.own.interface.rdma_read_now(endpoint, &local, remote) {
                 continue;
             }
             let word = Cookie::Task(id).pack();
-            if self.interface.post_rdma_read(endpoint, word, &local, remote).is_err() {
+            if self.own.interface.post_rdma_read(endpoint, word, &local, remote).is_err() {
                 self.give_up(endpoint);
                 return (left, true);
             }
@@ -307,7 +307,7 @@ impl Reactor {
     }
 
     pub(crate) fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
-        copy_in(self.cache.arena(), bytes, spans);
+        copy_in(self.shared.cache.arena(), bytes, spans);
     }
 
     /// The same out of other memory, from an offset there.
@@ -315,7 +315,7 @@ impl Reactor {
         for span in spans {
             let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
             let length = span.length as usize;
-            Memory::copy(memory, from, self.cache.arena(), offset, length);
+            Memory::copy(memory, from, self.shared.cache.arena(), offset, length);
             from += length;
         }
     }
@@ -323,7 +323,7 @@ impl Reactor {
     /// What an unstable write answers.
     #[inline]
     pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
-        let verifier = verifier_of(self.life.boot(), &self.cache);
+        let verifier = verifier_of(self.shared.life.boot(), &self.shared.cache);
         written_response(&Written { length, committed: Stability::Unstable, verifier })
     }
 

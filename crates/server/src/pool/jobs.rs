@@ -170,6 +170,8 @@ const PANICKED: &str = "the job panicked; the log says where";
 pub struct Pool {
     workers: Workers,
     under_way: usize,
+    /// Whose turn it is.
+    reactor: usize,
     /// Whether a job can be done beside what the owner does.
     has_core: bool,
     /// Whether many wait for the owner.
@@ -181,8 +183,8 @@ pub struct Pool {
 /// Who does the jobs.
 enum Workers {
     Threads {
-        jobs: Arc<Queue<Job>>,
-        logins: Arc<Queue<Job>>,
+        jobs: Arc<Queue<Given>>,
+        logins: Arc<Queue<Given>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
         owner: OwnerPlace,
@@ -190,6 +192,9 @@ enum Workers {
     /// The owner, in calls of [`Pool::take`], as its random numbers say.
     Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
 }
+
+/// A job, and the number of the reactor that has given it away, which is woken when it is done.
+type Given = (Job, usize);
 
 /// A job of a pool without threads.
 enum Waiting {
@@ -200,21 +205,24 @@ enum Waiting {
 
 impl Pool {
     /// Starts `count` threads.
-    pub fn new(count: usize, waker: &Waker) -> std::io::Result<Self> {
+    pub fn new(count: usize, wakers: &[Waker]) -> std::io::Result<Self> {
         let count = count.max(1);
-        let jobs = Arc::new(Queue::<Job>::new(count));
-        let logins = Arc::new(Queue::<Job>::new(LOGIN_THREADS));
+        let jobs = Arc::new(Queue::<Given>::new(count));
+        let logins = Arc::new(Queue::<Given>::new(LOGIN_THREADS));
         let (outbox, done) = channel();
+        let wakers: Arc<[Waker]> = wakers.into();
         let owner = OwnerPlace::unknown();
-        let start = |queue: &Arc<Queue<Job>>, name: &str, number: usize| {
-            let (jobs, outbox, waker) = (queue.clone(), outbox.clone(), waker.clone());
+        let start = |queue: &Arc<Queue<Given>>, name: &str, number: usize| {
+            let (jobs, outbox, wakers) = (queue.clone(), outbox.clone(), wakers.clone());
             let owner = owner.clone();
             std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
-                while let Some(job) = jobs.next(number) {
+                while let Some((job, reactor)) = jobs.next(number) {
                     if outbox.send(job.run_guarded(|| owner.give_way())).is_err() {
                         return;
                     }
-                    waker.wake();
+                    if let Some(waker) = wakers.get(reactor) {
+                        waker.wake();
+                    }
                 }
             })
         };
@@ -236,12 +244,13 @@ impl Pool {
 
     fn of(workers: Workers, has_core: bool) -> Self {
         let (crowd, slow_until) = (Crowd::default(), Moment(0));
-        Self { workers, under_way: 0, has_core, crowd, slow_until }
+        Self { workers, under_way: 0, reactor: 0, has_core, crowd, slow_until }
     }
 
-    /// A turn of the owner begins.
+    /// A turn of a reactor begins.
     #[inline]
-    pub fn begin_turn(&mut self) {
+    pub fn begin_turn(&mut self, reactor: usize) {
+        self.reactor = reactor;
         self.crowd.begin_turn();
     }
 
@@ -255,7 +264,7 @@ impl Pool {
     pub fn submit(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
-            Workers::Threads { jobs, .. } => jobs.push(job),
+            Workers::Threads { jobs, .. } => jobs.push((job, self.reactor)),
             Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
         }
     }
@@ -265,7 +274,7 @@ impl Pool {
     pub fn submit_login(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
-            Workers::Threads { logins, .. } => logins.push(job),
+            Workers::Threads { logins, .. } => logins.push((job, self.reactor)),
             Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
         }
     }

@@ -220,6 +220,17 @@ impl Chains {
         }
     }
 
+    /// The connection that a chain came over.
+    #[inline]
+    pub fn endpoint_of(&self, id: ChainId) -> Option<EndpointId> {
+        Some(self.slots.get(id.0 as usize)?.as_ref()?.endpoint)
+    }
+
+    /// The next member of a chain may begin.
+    pub fn note_ready(&mut self, id: ChainId) {
+        self.ready.push_back(id);
+    }
+
     /// A chain whose next member may begin.
     #[inline]
     pub fn next_ready(&mut self) -> Option<ChainId> {

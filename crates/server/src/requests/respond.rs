@@ -34,7 +34,7 @@ impl Unsent {
     }
 }
 
-impl Reactor {
+impl Reactor<'_> {
     /// Replies with results.
     pub(crate) fn reply(&mut self, answer: ReplyTo, response: &Response<'_>) {
         self.respond(answer, ReplyStatus::now(Status::Ok), response);
@@ -112,7 +112,7 @@ impl Reactor {
         gather.push(Gather::Bytes(&message[..length]));
         gather.extend(segments.iter().map(|segment| Gather::Segment(*segment)));
         let options = SendOptions { signal: Signal::Always, invalidate: None };
-        let posted = self.interface.post_send(answer.endpoint, cookie.pack(), &gather, options);
+        let posted = self.own.interface.post_send(answer.endpoint, cookie.pack(), &gather, options);
         self.owe_receives(answer.endpoint);
         if posted.is_err() {
             self.give_up(answer.endpoint);
@@ -123,8 +123,8 @@ impl Reactor {
     /// A refused connect: the header shows the version the server has.
     pub(crate) fn refuse_version(&mut self, answer: ReplyTo, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
-        let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
-        let books = (&mut self.sessions, &mut self.meter);
+        let Some(channel) = self.shared.channels.get_mut(answer.endpoint) else { return };
+        let books = (&mut self.shared.sessions, &mut self.shared.meter);
         let mut header = grant(books, channel, answer, status, Moved::Nothing);
         header.version = version;
         let mut message = [0; RESPONSE_HEAD_BYTES];
@@ -144,7 +144,7 @@ impl Reactor {
         if answer.chain.is_some() {
             self.note_member(answer, told, response);
         }
-        let Some(channel) = self.channels.get_mut(answer.endpoint) else {
+        let Some(channel) = self.shared.channels.get_mut(answer.endpoint) else {
             if answer.kept().is_some() {
                 self.conclude_undelivered(answer, told, response);
             }
@@ -158,7 +158,7 @@ impl Reactor {
         let header = match told.may_wait(answer) {
             true => blank(answer, told.status, NO_TARGET),
             false => {
-                let books = (&mut self.sessions, &mut self.meter);
+                let books = (&mut self.shared.sessions, &mut self.shared.meter);
                 grant(books, channel, answer, told.status, Moved::by(response))
             }
         };
@@ -175,11 +175,11 @@ impl Reactor {
         let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
         let has_checksums = self.has_checksums(answer.endpoint);
         let Ok(header) = ResponseHeader::decode(order, message) else { return };
-        let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
+        let Some(channel) = self.shared.channels.get_mut(answer.endpoint) else { return };
         if header.target_credits != NO_TARGET {
             return self.send(answer.endpoint, message);
         }
-        let books = (&mut self.sessions, &mut self.meter);
+        let books = (&mut self.shared.sessions, &mut self.shared.meter);
         let granted = grant(books, channel, answer, header.status, Moved::Nothing);
         let mut message = message.to_vec();
         ResponseHeader::set_target_credits(order, granted.target_credits, &mut message);
@@ -238,16 +238,20 @@ impl Reactor {
 
     /// Octets were moved for a request whose answer does not say how many.
     pub(crate) fn note_moved(&mut self, endpoint: EndpointId, reading: Reading, moved: Moved) {
-        if let Some(channel) = self.channels.get_mut(endpoint) {
-            self.meter.add(reading, moved, &mut channel.traffic);
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
+            self.shared.meter.add(reading, moved, &mut channel.traffic);
         }
     }
 
     #[inline]
     pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
+        if !self.own.has(endpoint) {
+            self.shared.handoffs.owe_receives(endpoint);
+            return self.shared.handoffs.send(endpoint, message);
+        }
         let gather = [Gather::Bytes(message)];
         let silent = Cookie::Silent.pack();
-        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        let is_posted = self.own.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
         self.end_send(endpoint, is_posted);
     }
 
@@ -265,7 +269,10 @@ impl Reactor {
     /// A reply is out that has brought the client credits.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
-        self.channels.owe_receives(endpoint, &mut self.interface);
+        if !self.own.has(endpoint) {
+            return self.shared.handoffs.owe_receives(endpoint);
+        }
+        self.shared.channels.owe_receives(endpoint, &mut self.own.interface);
     }
 
     /// Sends data with a checksum. It is copied: where it lies, a write may change it
@@ -279,7 +286,7 @@ impl Reactor {
         let mut message = prefix.to_vec();
         for segment in segments {
             let offset = usize::try_from(segment.offset).unwrap_or(usize::MAX);
-            message.extend(self.cache.arena().to_vec(offset, segment.length as usize));
+            message.extend(self.shared.cache.arena().to_vec(offset, segment.length as usize));
         }
         seal(&mut message, &[]);
         self.send(endpoint, &message);

@@ -15,6 +15,7 @@ use dafs_wire::{
     RequestHeader, Response, decode_arguments, is_intact,
 };
 
+use crate::handoff::Handoff;
 use crate::reactor::Reactor;
 use crate::reply_to::{ChainId, ReplyTo};
 use crate::requests::chain::Waiting;
@@ -24,12 +25,12 @@ use crate::requests::set_aside::Asked;
 use crate::requests::translate;
 use crate::waiting::fencing::touched;
 
-impl Reactor {
+impl Reactor<'_> {
     /// A message is in a slot of its channel's inbox, and is read where it lies.
     #[inline]
     pub(crate) fn on_message(&mut self, endpoint: EndpointId, mut slot: InboxSlot, length: u32) {
         self.fetch_ahead();
-        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let message = slot.message(length);
         if channel.back.is_some() {
             self.on_back_message(endpoint, message);
@@ -39,13 +40,13 @@ impl Reactor {
             }
             self.serve(endpoint, message);
         }
-        if let Some(channel) = self.channels.get_mut(endpoint) {
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.inbox.give_back(slot);
         }
     }
 
     fn serve(&mut self, endpoint: EndpointId, message: &mut [u8]) {
-        let Some(channel) = self.channels.get(endpoint) else { return };
+        let Some(channel) = self.shared.channels.get(endpoint) else { return };
         let (id, checksums) = (channel.id, channel.checksums);
         let Some(order) = channel.order else {
             tracing::debug!(?endpoint, "first message is no DAFS request");
@@ -61,12 +62,17 @@ impl Reactor {
         self.fetch_ahead();
         let mut answer = ReplyTo::new(endpoint, header.stream, header.sequence);
         answer.analyzer = header.analyzer;
-        answer.reading = self.meter.arrive(header.procedure);
+        answer.reading = self.shared.meter.arrive(header.procedure);
         answer.is_acting = header.credentials != CredHandle::default();
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
-        let admitted = match self.sessions.admit(&mut self.filer, id, &head, self.life.now()) {
+        let admitted = match self.shared.sessions.admit(
+            &mut self.shared.filer,
+            id,
+            &head,
+            self.shared.life.now(),
+        ) {
             Ok(admitted) if !is_damaged => admitted,
             Ok(_) => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
@@ -111,7 +117,7 @@ impl Reactor {
             self.know(answer.endpoint);
         }
         if matches!(admitted.place, ChainPlace::Alone | ChainPlace::First) {
-            self.pool.on_request();
+            self.shared.pool.on_request();
         }
         if admitted.place == ChainPlace::Alone {
             self.carry(answer, admitted.kept, order, header, message);
@@ -123,7 +129,7 @@ impl Reactor {
     fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
         self.succeed();
         self.know(answer.endpoint);
-        self.sessions.doubt_chain(id);
+        self.shared.sessions.doubt_chain(id);
         self.end_open_chain(answer.endpoint);
         self.fail(answer, Status::Chksum);
     }
@@ -140,7 +146,7 @@ impl Reactor {
         message: &[u8],
     ) {
         let mut decoded = decode_arguments(order, header, message);
-        handles::renew_in(&*self.whole_store, &mut decoded);
+        handles::renew_in(&*self.shared.whole_store, &mut decoded);
         match &decoded {
             Ok(request) => {
                 let is_plain = matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_));
@@ -152,8 +158,8 @@ impl Reactor {
                     // Appends go through the journal once they have their place.
                     let is_append =
                         matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
-                    answer.logged = is_append && self.ledger.is_some();
-                    self.sessions.begin_request(kept, name_of(header));
+                    answer.logged = is_append && self.shared.ledger.is_some();
+                    self.shared.sessions.begin_request(kept, name_of(header));
                 }
                 if !is_plain
                     && (translate::is_operation(request)
@@ -197,7 +203,7 @@ impl Reactor {
         header: &RequestHeader,
         request: &Request<'_>,
     ) -> Result<(), NotDone> {
-        if self.filer.has_fences() {
+        if self.shared.filer.has_fences() {
             self.pass(answer, request)?;
         }
         match request {
@@ -241,25 +247,25 @@ impl Reactor {
         };
         // In place: it was written just now, and a copy would wait for that.
         answer.chain = chain;
-        if self.waiting.chains().is_busy(chain) {
+        if self.shared.waiting.chains().is_busy(chain) {
             // The one before may be a transfer that waits for others to be moved with.
             self.settle();
         }
-        if !self.waiting.chains().is_busy(chain) {
+        if !self.shared.waiting.chains().is_busy(chain) {
             self.carry_out_member(answer, kept, order, header, message);
-        } else if !self.waiting.chains().wait(answer, kept, message) {
-            self.waiting.chains().break_off(answer);
+        } else if !self.shared.waiting.chains().wait(answer, kept, message) {
+            self.shared.waiting.chains().break_off(answer);
             self.fail(answer, Status::Resource);
         }
     }
 
     /// The chain a member belongs to.
     fn chain_for(&mut self, endpoint: EndpointId, place: ChainPlace) -> Option<ChainId> {
-        let channel = self.channels.get_mut(endpoint)?;
+        let channel = self.shared.channels.get_mut(endpoint)?;
         match place {
             ChainPlace::Alone => None,
             ChainPlace::First => {
-                let chain = self.waiting.chains().make(endpoint);
+                let chain = self.shared.waiting.chains().make(endpoint);
                 channel.open_chain = chain;
                 Some(chain)
             }
@@ -275,10 +281,10 @@ impl Reactor {
     /// which members could come, none will.
     #[cold]
     pub(crate) fn end_open_chain(&mut self, endpoint: EndpointId) {
-        if let Some(channel) = self.channels.get_mut(endpoint) {
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             let chain = std::mem::replace(&mut channel.open_chain, ChainId::NONE);
-            self.waiting.chains().note_whole(chain);
-            self.waiting.chains().free_if_over(chain);
+            self.shared.waiting.chains().note_whole(chain);
+            self.shared.waiting.chains().free_if_over(chain);
         }
     }
 
@@ -291,7 +297,7 @@ impl Reactor {
         header: &RequestHeader,
         message: &mut [u8],
     ) {
-        match self.waiting.chains().begin(answer, header, message) {
+        match self.shared.waiting.chains().begin(answer, header, message) {
             Ok(()) => self.carry(answer, kept, order, header, message),
             Err(status) => self.fail(answer, status),
         }
@@ -306,7 +312,7 @@ impl Reactor {
         told: ReplyStatus,
         response: &Response<'_>,
     ) {
-        self.waiting.chains().note(answer, told.status, response);
+        self.shared.waiting.chains().note(answer, told.status, response);
         if !told.may_wait(answer) {
             self.end_member(answer);
         }
@@ -315,14 +321,14 @@ impl Reactor {
     /// A member's answer could not be made, and a failure is sent instead.
     #[cold]
     pub(crate) fn break_chain(&mut self, answer: ReplyTo) {
-        self.waiting.chains().break_off(answer);
+        self.shared.waiting.chains().break_off(answer);
     }
 
     /// A member is over: the next one may begin.
     #[inline]
     pub(crate) fn end_member(&mut self, answer: ReplyTo) {
         if answer.chain.is_some() {
-            self.waiting.chains().end(answer);
+            self.shared.waiting.chains().end(answer);
         }
     }
 
@@ -330,10 +336,15 @@ impl Reactor {
     /// that ends within another's end would pile them up on the stack.
     #[inline]
     pub(crate) fn push_chains(&mut self) {
-        while let Some(chain) = self.waiting.chains().next_ready() {
+        while let Some(chain) = self.shared.waiting.chains().next_ready() {
+            let endpoint = self.shared.waiting.chains().endpoint_of(chain);
+            if let Some(endpoint) = endpoint.filter(|endpoint| !self.own.has(*endpoint)) {
+                self.shared.handoffs.leave(endpoint.owner(), Handoff::Chain(chain));
+                continue;
+            }
             self.begin_next(chain);
             self.follow_up();
-            if self.waiting.chains().is_none_ready() {
+            if self.shared.waiting.chains().is_none_ready() {
                 // What was begun may be a transfer that waits for others to be moved with.
                 self.settle();
             }
@@ -341,7 +352,8 @@ impl Reactor {
     }
 
     fn begin_next(&mut self, chain: ChainId) {
-        let Some(Waiting { answer, kept, mut message }) = self.waiting.chains().next(chain) else {
+        let Some(Waiting { answer, kept, mut message }) = self.shared.waiting.chains().next(chain)
+        else {
             return;
         };
         let Some(order) = self.order_of(answer.endpoint) else { return };

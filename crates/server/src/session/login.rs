@@ -28,7 +28,7 @@ use crate::reply_to::ReplyTo;
 use crate::requests::respond::ReplyStatus;
 use crate::session::back::BackSizes;
 
-impl Reactor {
+impl Reactor<'_> {
     /// CLIENT_CONNECT.
     pub(crate) fn client_connect(
         &mut self,
@@ -64,7 +64,7 @@ impl Reactor {
             return Ok(());
         };
         let id = self.channel_id(answer)?;
-        let decision = self.sessions.begin_auth(id, asked(&request.authentication));
+        let decision = self.shared.sessions.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
 
@@ -77,7 +77,7 @@ impl Reactor {
         wishes: &SessionOptions,
         (fence_id, client_id_string, client_verifier): (&str, &[u8], Verifier),
     ) -> Result<Option<ConnectResults>, Status> {
-        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let mut wanted = wanted(wishes);
         // No larger than the room for them.
         wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
@@ -90,11 +90,11 @@ impl Reactor {
             client_verifier,
             order,
         };
-        match self.sessions.connect(
-            &mut self.filer,
+        match self.shared.sessions.connect(
+            &mut self.shared.filer,
             channel.id,
             &arguments,
-            self.entrance.entropy(),
+            self.shared.entrance.entropy(),
         ) {
             Ok(results) => return Ok(Some(results)),
             Err(refusal) if refusal.status == Status::IllegalProt => {
@@ -111,7 +111,7 @@ impl Reactor {
         request: &ClientAuth<'_>,
     ) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
-        let decision = self.sessions.begin_auth(id, asked(&request.authentication));
+        let decision = self.shared.sessions.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Session)
     }
 
@@ -131,8 +131,8 @@ impl Reactor {
             },
             proof: asked(&request.authentication),
         };
-        let sizes = BackSizes::grant(request, self.sessions.config().credits.session_max);
-        let decision = self.sessions.begin_bind(id, &arguments);
+        let sizes = BackSizes::grant(request, self.shared.sessions.config().credits.session_max);
+        let decision = self.shared.sessions.begin_bind(id, &arguments);
         self.authenticate(
             answer,
             &request.authentication,
@@ -156,20 +156,21 @@ impl Reactor {
                     AuthResult::Default
                 };
                 let proof = self.channel_id(answer);
-                let proof =
-                    proof.and_then(|id| Proof::of(&self.sessions, id, credentials, AuthType::None));
+                let proof = proof.and_then(|id| {
+                    Proof::of(&self.shared.sessions, id, credentials, AuthType::None)
+                });
                 self.finish_login(answer, purpose, proof, result);
                 Ok(())
             }
             (AuthDecision::VerifyPassword, WireAuth::Text { identity, password }) => {
-                if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+                if let Some(channel) = self.shared.channels.get_mut(answer.endpoint) {
                     channel.pending_login = Some(PendingLogin { answer, purpose });
                 }
                 let job = Job::Login {
                     endpoint: answer.endpoint,
                     user: (*identity).to_owned(),
                     password: (*password).to_owned(),
-                    file: self.entrance.passwords(),
+                    file: self.shared.entrance.passwords(),
                 };
                 self.submit_login((answer.endpoint, Some(*identity)), job);
                 Ok(())
@@ -198,9 +199,9 @@ impl Reactor {
     /// The second half of CLIENT_CONNECT_AUTH failed.
     fn undo_connect(&mut self, answer: ReplyTo, purpose: &Purpose) {
         if let (Purpose::Connected(_), Some(channel)) =
-            (purpose, self.channels.get(answer.endpoint))
+            (purpose, self.shared.channels.get(answer.endpoint))
         {
-            self.sessions.connect_failed(&mut self.filer, channel.id);
+            self.shared.sessions.connect_failed(&mut self.shared.filer, channel.id);
         }
     }
 
@@ -209,19 +210,20 @@ impl Reactor {
         pending: PendingLogin,
         sent: (GssProcedure, GssService, &[u8]),
     ) -> Result<Job, Status> {
-        let kerberos = self.entrance.kerberos().ok_or(Status::NotSupp)?;
-        let channel = self.channels.get_mut(pending.answer.endpoint).ok_or(Status::BadSession)?;
-        tokens::begin_token(kerberos, &self.sessions, channel, pending, sent)
+        let kerberos = self.shared.entrance.kerberos().ok_or(Status::NotSupp)?;
+        let channel =
+            self.shared.channels.get_mut(pending.answer.endpoint).ok_or(Status::BadSession)?;
+        tokens::begin_token(kerberos, &self.shared.sessions, channel, pending, sent)
     }
 
     /// A token has been looked at. What it comes to counts for the next one, and the log has it.
     pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
         if self.note_login(endpoint, tokens::failure_of(&outcome)) {
-            tokens::log_failure(&self.channels.origin_of(endpoint), &outcome);
+            tokens::log_failure(&self.shared.channels.origin_of(endpoint), &outcome);
         }
-        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
-        match tokens::end_token(&mut self.sessions, channel, purpose, outcome) {
+        match tokens::end_token(&mut self.shared.sessions, channel, purpose, outcome) {
             TokenEnd::Continue(token) => {
                 let result =
                     AuthResult::Gss { major: gss::CONTINUE_NEEDED, minor: 0, token: &token };
@@ -242,7 +244,7 @@ impl Reactor {
         request: &ServerAuth,
     ) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
-        let by_token = matches!(self.sessions.principal(id), Some(Principal::Gss(_)));
+        let by_token = matches!(self.shared.sessions.principal(id), Some(Principal::Gss(_)));
         let proof = tokens::server_proof(by_token, request.auth_type)?;
         self.reply(answer, &Response::ServerAuth(ServerAuthResult { proof }));
         Ok(())
@@ -256,32 +258,38 @@ impl Reactor {
 
     /// Has a password or token checked. Whoever finds no room is told to try later.
     fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
-        let refused = self.entrance.logins().submit(&self.channels, whose, job, self.life.now());
+        let refused = self.shared.entrance.logins().submit(
+            &self.shared.channels,
+            whose,
+            job,
+            self.shared.life.now(),
+        );
         if let Some(refused) = refused {
             self.end_login(refused, Err(Status::Delay));
         }
-        self.entrance.logins().give(&mut self.pool, self.life.now());
+        self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
     }
 
     /// A check has come back. Whether its failure is to be logged.
     fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
-        let logins = self.entrance.logins();
-        let is_told = logins.note(&self.channels, endpoint, failed, self.life.now());
-        logins.give(&mut self.pool, self.life.now());
+        let logins = self.shared.entrance.logins();
+        let is_told = logins.note(&self.shared.channels, endpoint, failed, self.shared.life.now());
+        logins.give(&mut self.shared.pool, self.shared.life.now());
         is_told
     }
 
     /// The filer's name for the connection that a request came over.
     fn channel_id(&self, to: ReplyTo) -> Result<ChannelId, Status> {
-        Ok(self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
+        Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
     }
 
     /// What somebody waits for who has named a user, or who has shown a token in vain.
     pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
-        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
         let id = channel.id;
-        let proof = outcome.and_then(|who| Proof::of(&self.sessions, id, who, AuthType::Text));
+        let proof =
+            outcome.and_then(|who| Proof::of(&self.shared.sessions, id, who, AuthType::Text));
         self.finish_login(answer, purpose, proof, AuthResult::Text);
     }
 
@@ -292,10 +300,11 @@ impl Reactor {
         proof: Result<Proof, Status>,
         result: AuthResult<'_>,
     ) {
-        let Some(channel) = self.channels.get(answer.endpoint) else { return };
-        let (id, now) = (channel.id, self.life.now());
+        let Some(channel) = self.shared.channels.get(answer.endpoint) else { return };
+        let (id, now) = (channel.id, self.shared.life.now());
         let how = proof.as_ref().map_or(AuthType::None, |proof| proof.how);
-        let judged = proof.and_then(|proof| proof.judged(&mut self.entrance, &channel.peer, now));
+        let judged =
+            proof.and_then(|proof| proof.judged(&mut self.shared.entrance, &channel.peer, now));
         let (verified, view) = match judged {
             Ok((verified, view)) => (Ok(verified), Some(view)),
             Err(status) => (Err(status), None),
@@ -303,8 +312,13 @@ impl Reactor {
         if let Purpose::Channel(_, sizes) = purpose {
             return self.finish_bind(answer, verified, sizes, result);
         }
-        let is_renewal = self.sessions.credentials(id).is_some();
-        let finished = self.sessions.finish_auth(&mut self.filer, id, verified, self.life.now());
+        let is_renewal = self.shared.sessions.credentials(id).is_some();
+        let finished = self.shared.sessions.finish_auth(
+            &mut self.shared.filer,
+            id,
+            verified,
+            self.shared.life.now(),
+        );
         self.know(answer.endpoint);
         let outcome = match finished {
             Ok(outcome) => outcome,
@@ -315,11 +329,11 @@ impl Reactor {
             }
         };
         self.files().act_on_locks();
-        if let (Some(view), Some(who)) = (view, self.sessions.credentials(id).cloned())
-            && let Some(channel) = self.channels.get_mut(answer.endpoint)
+        if let (Some(view), Some(who)) = (view, self.shared.sessions.credentials(id).cloned())
+            && let Some(channel) = self.shared.channels.get_mut(answer.endpoint)
         {
             let (uid, by, trusted) = (who.uid(), rule_text::named(how), outcome.trusted);
-            let principal = self.sessions.principal(id).map(ToString::to_string);
+            let principal = self.shared.sessions.principal(id).map(ToString::to_string);
             let principal = principal.as_deref().unwrap_or_default();
             let from = &channel.peer;
             tracing::info!(%from, principal, uid, by, trusted, "session established");
@@ -347,8 +361,8 @@ impl Reactor {
         if !brings_results(told.status, &authentication) {
             return self.fail(answer, told.status);
         }
-        let granted = self.channels.get(answer.endpoint);
-        let granted = granted.and_then(|channel| self.sessions.negotiated(channel.id));
+        let granted = self.shared.channels.get(answer.endpoint);
+        let granted = granted.and_then(|channel| self.shared.sessions.negotiated(channel.id));
         let is_refusal = told.status == Status::NotAuthorized;
         let response = login_response(purpose, is_refusal, granted, authentication, trusted);
         self.respond(answer, told, &response);
@@ -357,7 +371,7 @@ impl Reactor {
     /// From the next message on the negotiated values hold; never for the connect
     /// exchange itself.
     fn apply(&mut self, endpoint: EndpointId, results: &ConnectResults) {
-        if let Some(channel) = self.channels.get_mut(endpoint) {
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.checksums = results.granted.use_checksums != 0;
             channel.response_bytes_max = results.granted.max_response_size as usize;
         }
@@ -365,7 +379,7 @@ impl Reactor {
 
     pub(crate) fn security_info(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
-        let methods = auth_methods(&self.sessions.auth_types(id));
+        let methods = auth_methods(&self.shared.sessions.auth_types(id));
         let methods = Array::from(methods.as_slice());
         self.reply(answer, &Response::SecInfo(SecurityMethods { methods }));
         Ok(())
@@ -374,18 +388,19 @@ impl Reactor {
     /// Whoever leaves has nothing to take back from the next server: that is durable before
     /// it is answered.
     pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
-        let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
+        let channel = self.shared.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes once it has the answer; `on_tick` is the backstop.
-        channel.closing = Some(self.life.now());
+        channel.closing = Some(self.shared.life.now());
         let id = channel.id;
-        let released = self.sessions.depart(&mut self.filer, id, self.life.now());
+        let released =
+            self.shared.sessions.depart(&mut self.shared.filer, id, self.shared.life.now());
         self.know(answer.endpoint);
         for closed in released {
             self.files().release_open(&closed);
         }
         let after = self.files().act_on_locks().max(self.note_forgotten());
         self.respond(answer, ReplyStatus::ok_after(after), &Response::Disconnect(Empty));
-        self.interface.flush();
+        self.show_answers();
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
 use super::Query;
+use crate::handoff::Handoff;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::requests::answers::refusal_response;
@@ -21,7 +22,7 @@ use crate::requests::set_aside::{Asked, SetAside};
 use crate::requests::translate;
 use crate::session::back::BackRequest;
 
-impl Reactor {
+impl Reactor<'_> {
     // ---- carrying out -----------------------------------------------------------------
 
     /// Has a request carried out that is an operation to be set aside as one. False if it is
@@ -52,7 +53,7 @@ impl Reactor {
         to: ReplyTo,
         operation: &Operation<'_>,
     ) -> Result<(), NotDone> {
-        if self.filer.has_fences() {
+        if self.shared.filer.has_fences() {
             self.pass_all(to, operation.touched())?;
         }
         self.operate(to, operation)
@@ -79,7 +80,7 @@ impl Reactor {
             }
             SetAside::Message(message) => {
                 let order = self.order_of(to.endpoint).ok_or(Status::BadSession)?;
-                let store = self.whole_store.clone();
+                let store = self.shared.whole_store.clone();
                 let decoded = RequestHeader::decode(order, message).and_then(|header| {
                     Ok((header, handles::decode(&*store, order, &header, message)?))
                 });
@@ -91,13 +92,29 @@ impl Reactor {
 
     /// The turn of a request has come that was set aside: it is carried out, or set aside again.
     /// If its connection is gone, so is in whose name that would be done.
-    pub(crate) fn take_up(&mut self, to: ReplyTo, kept: &SetAside, told: Option<Told>) {
+    pub(crate) fn take_up(&mut self, to: ReplyTo, kept: SetAside, told: Option<Told>) {
+        self.take_up_in(to, kept, told, true);
+    }
+
+    /// The same. `may_search` says whether it has not waited for a search before. What it asks for
+    /// is done by the reactor that has its connection.
+    pub(crate) fn take_up_in(
+        &mut self,
+        to: ReplyTo,
+        kept: SetAside,
+        told: Option<Told>,
+        may_search: bool,
+    ) {
         if self.order_of(to.endpoint).is_none() {
             self.abandon(to);
             return;
         }
-        if let Err(why) = self.carry_again(to, kept, told) {
-            self.refuse_again(to, why, kept, true);
+        if !self.own.has(to.endpoint) {
+            let work = Handoff::TakeUp { to, kept, told, may_search };
+            return self.shared.handoffs.leave(to.endpoint.owner(), work);
+        }
+        if let Err(why) = self.carry_again(to, &kept, told) {
+            self.refuse_again(to, why, &kept, may_search);
         }
     }
 
@@ -142,11 +159,13 @@ impl Reactor {
                 };
                 self.respond(to, told, &response);
             }
-            NotDone::Recalls(waiter) => self.waiting.held.hold(waiter, to, asked.set_aside()),
+            NotDone::Recalls(waiter) => {
+                self.shared.waiting.held.hold(waiter, to, asked.set_aside())
+            }
             NotDone::Asks(question) => {
                 let Question { client, file, waiter } = *question;
                 let kept = asked.set_aside();
-                self.waiting.held.hold_until_told(waiter, to, kept, self.life.now());
+                self.shared.waiting.held.hold_until_told(waiter, to, kept, self.shared.life.now());
                 if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
                     self.on_told(waiter, None);
                 }
@@ -162,7 +181,7 @@ impl Reactor {
             NotDone::Failed(fault) => fault.into(),
             NotDone::Partly(refusal) => refusal.fault.into(),
             NotDone::Recalls(waiter) => {
-                self.filer.abandon_waiter(waiter);
+                self.shared.filer.abandon_waiter(waiter);
                 Status::Delay
             }
             // Nobody has been asked yet.
@@ -175,7 +194,7 @@ impl Reactor {
     /// Calls back what is to be called back, and lets those go on who waited.
     #[inline]
     pub(crate) fn pump_delegations(&mut self) {
-        while let Some(action) = self.filer.take_delegation_action() {
+        while let Some(action) = self.shared.filer.take_delegation_action() {
             self.act_on_delegation(action);
         }
     }
@@ -199,24 +218,24 @@ impl Reactor {
 
     /// Asks one of a client's sessions. False if none listens.
     fn tell_client(&mut self, client: ClientId, request: &BackRequest) -> bool {
-        let sessions: Vec<_> = self.sessions.of_client(client).collect();
+        let sessions: Vec<_> = self.shared.sessions.of_client(client).collect();
         sessions.into_iter().any(|session| {
-            let endpoint = self.channels.endpoint_of(session);
+            let endpoint = self.shared.channels.endpoint_of(session);
             endpoint.is_some_and(|endpoint| self.tell(endpoint, request.clone()))
         })
     }
 
     fn go_on_with(&mut self, waiter: WaiterId, told: Option<Told>) {
-        if let Some((to, kept)) = self.waiting.held.take(waiter) {
+        if let Some((to, kept)) = self.shared.waiting.held.take(waiter) {
             self.settle();
-            self.take_up(to, &kept, told);
+            self.take_up(to, kept, told);
             self.settle();
         }
     }
 
     /// A holder has answered BC_RECALL, or never will.
     pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallAnswer) {
-        self.filer.recall_answered(client, state, answer, self.life.now());
+        self.shared.filer.recall_answered(client, state, answer, self.shared.life.now());
     }
 
     /// A holder has answered BC_GETATTR, or never will (`None`).
@@ -230,18 +249,18 @@ impl Reactor {
 
     /// Gives up questions that nobody answers, and files that nobody holds.
     pub(crate) fn tick_delegations(&mut self) {
-        for waiter in self.waiting.held.overdue(self.life.now()) {
+        for waiter in self.shared.waiting.held.overdue(self.shared.life.now()) {
             self.on_told(waiter, None);
         }
-        self.holdings.delegations().forget_ended(&self.filer);
-        self.loans.files().end_lapsed(&mut self.filer);
+        self.shared.holdings.delegations().forget_ended(&self.shared.filer);
+        self.shared.loans.files().end_lapsed(&mut self.shared.filer);
         self.pump_delegations();
     }
 
     /// A connection is gone, and what waited on it.
     pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, fence: Option<FenceKey>) {
-        self.holdings.lock_waits().forget_all(fence);
-        for to in self.waiting.forget(&mut self.filer, endpoint) {
+        self.shared.holdings.lock_waits().forget_all(fence);
+        for to in self.shared.waiting.forget(&mut self.shared.filer, endpoint) {
             self.abandon(to);
         }
     }
@@ -257,9 +276,9 @@ impl Reactor {
         asked: Asked<'_>,
         named: [Option<&FileHandle>; 2],
     ) -> bool {
-        let searching = &mut self.waiting.searching;
+        let searching = &mut self.shared.waiting.searching;
         searching.is_possible()
-            && searching.awaits((&self.whole_store, &mut self.pool), to, asked, named)
+            && searching.awaits((&self.shared.whole_store, &mut self.shared.pool), to, asked, named)
     }
 
     /// The same of a batch. False of what is none.
@@ -270,15 +289,20 @@ impl Reactor {
         message: &[u8],
     ) -> bool {
         let Request::BatchSubmit(batch) = request else { return false };
-        let searching = &mut self.waiting.searching;
+        let searching = &mut self.shared.waiting.searching;
         searching.is_possible()
-            && searching.batch_awaits((&self.whole_store, &mut self.pool), to, batch, message)
+            && searching.batch_awaits(
+                (&self.shared.whole_store, &mut self.shared.pool),
+                to,
+                batch,
+                message,
+            )
     }
 
     /// The same of a request that has failed with DELAY.
     #[cold]
     fn awaits_search_after_all(&mut self, to: ReplyTo, asked: Asked<'_>) -> bool {
-        if !self.waiting.searching.is_possible() {
+        if !self.shared.waiting.searching.is_possible() {
             return false;
         }
         let message = match asked {
@@ -289,7 +313,7 @@ impl Reactor {
         };
         let Some(order) = self.order_of(to.endpoint) else { return false };
         let Ok(header) = RequestHeader::decode(order, message) else { return false };
-        let store = self.whole_store.clone();
+        let store = self.shared.whole_store.clone();
         match handles::decode(&*store, order, &header, message) {
             Ok(request) => self.awaits_search(to, asked, handles::named(&request)),
             Err(_) => false,
@@ -299,32 +323,26 @@ impl Reactor {
     /// Has an object looked for, though no request waits for it: whoever asked was told DELAY.
     #[cold]
     pub(crate) fn search_later(&mut self, handle: &FileHandle) {
-        self.waiting.searching.want(&self.whole_store, &mut self.pool, handle);
+        self.shared.waiting.searching.want(&self.shared.whole_store, &mut self.shared.pool, handle);
     }
 
     /// A search is over, or has failed: those that waited for it are carried out, and fail with
     /// DELAY where they would have to wait once more.
     pub(crate) fn on_searched(&mut self) {
-        for (to, kept) in self.waiting.searching.end() {
-            if self.order_of(to.endpoint).is_none() {
-                self.abandon(to);
-                continue;
-            }
+        for (to, kept) in self.shared.waiting.searching.end() {
             self.settle();
-            if let Err(why) = self.carry_again(to, &kept, None) {
-                self.refuse_again(to, why, &kept, false);
-            }
+            self.take_up_in(to, kept, None, false);
             self.settle();
         }
-        self.waiting.searching.start(&self.whole_store, &mut self.pool);
+        self.shared.waiting.searching.start(&self.shared.whole_store, &mut self.shared.pool);
     }
 
     // ---- questions --------------------------------------------------------------------
 
     /// CHECK_RESPONSE and FETCH_RESPONSE.
     pub(crate) fn ask_about(&mut self, query: Query) -> Result<(), Status> {
-        let (sessions, channels) = (&mut self.sessions, &mut self.channels);
-        let Some(found) = self.waiting.questions.ask(sessions, channels, query)? else {
+        let (sessions, channels) = (&mut self.shared.sessions, &mut self.shared.channels);
+        let Some(found) = self.shared.waiting.questions.ask(sessions, channels, query)? else {
             return Ok(());
         };
         let to = query.to;
@@ -342,8 +360,8 @@ impl Reactor {
         to: ReplyTo,
         request: &DiscardResponses,
     ) -> Result<(), Status> {
-        let id = self.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
-        self.sessions.discard_replies(id, request.session)?;
+        let id = self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.id;
+        self.shared.sessions.discard_replies(id, request.session)?;
         self.note_forgotten();
         self.reply(to, &Response::DiscardResponses(Empty));
         Ok(())
@@ -351,7 +369,7 @@ impl Reactor {
 
     /// Something has come to rest: the questions that waited are asked again.
     pub(crate) fn ask_again(&mut self) {
-        for query in self.waiting.questions.take() {
+        for query in self.shared.waiting.questions.take() {
             if let Err(status) = self.ask_about(query) {
                 self.fail(query.to, status);
             }
@@ -361,7 +379,7 @@ impl Reactor {
     /// Keeps the result of a request for a client that may not get it.
     #[inline]
     pub(crate) fn keep(&mut self, to: ReplyTo, status: Status, bytes: &[u8]) {
-        if self.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
+        if self.shared.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
             self.ask_again();
         }
     }

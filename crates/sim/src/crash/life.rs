@@ -93,7 +93,7 @@ impl Life {
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
         let store = Arc::new(self.disk.clone());
         self.started_ns = self.network.now_ns();
-        match SteppedServer::new(&self.config, store, interface, entropy, order) {
+        match SteppedServer::new(&self.config, store, vec![interface], entropy, order) {
             Ok(server) => self.server = Some(server),
             Err(_) if self.shelf.is_off() => {}
             Err(error) => return Err(format!("a server does not start: {}", chain(&error))),
@@ -122,7 +122,7 @@ impl Life {
             self.disk.settle(&mut self.random);
         }
         if let Some(server) = &mut self.server {
-            server.step(Moment(now_ns - self.started_ns));
+            server.step(0, Moment(now_ns - self.started_ns));
         }
     }
 

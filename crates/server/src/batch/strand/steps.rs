@@ -20,19 +20,19 @@ use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
 
-impl Reactor {
+impl Reactor<'_> {
     /// Begins a piece, or lets it wait for others of its session.
     pub(in crate::batch) fn begin_piece(&mut self, piece: Piece, kind: IoKind) {
-        let session = self.batches.scheduler.request(&piece).session;
+        let session = self.shared.batches.scheduler.request(&piece).session;
         let Some(session) = session else { return self.give_piece_back(piece, Status::Io) };
-        let Some(entry) = self.batches.sessions.get_mut(&session) else {
+        let Some(entry) = self.shared.batches.sessions.get_mut(&session) else {
             return self.give_piece_back(piece, Status::Io);
         };
         if entry.waiting.is_empty() && !entry.is_full() {
             return self.begin_strand(session, piece, kind);
         }
         if entry.waiting.is_empty() {
-            self.batches.stalled.push_back(session);
+            self.shared.batches.stalled.push_back(session);
         }
         entry.waiting.push_back((piece, kind));
     }
@@ -47,7 +47,7 @@ impl Reactor {
             Ok(strand) => strand,
             Err(status) => return self.give_piece_back(piece, status),
         };
-        let Some(entry) = self.batches.sessions.get_mut(&session) else {
+        let Some(entry) = self.shared.batches.sessions.get_mut(&session) else {
             self.give_back(strand.file, strand.borrowed);
             return self.give_piece_back(piece, Status::Io);
         };
@@ -65,11 +65,11 @@ impl Reactor {
         piece: &Piece,
         kind: IoKind,
     ) -> Result<Strand, Status> {
-        let view = self.batches.scheduler.request(piece);
+        let view = self.shared.batches.scheduler.request(piece);
         if let Some(status) = view.failed {
             return Err(status);
         }
-        let entry = self.batches.sessions.get(&session).ok_or(Status::Io)?;
+        let entry = self.shared.batches.sessions.get(&session).ok_or(Status::Io)?;
         let (answer, back) = (answer_to(entry.operation), entry.back);
         let over = if view.synchronous { Some(entry.operation) } else { back };
         let over = over.filter(|_| !entry.is_ending).ok_or(Status::Io)?;
@@ -104,8 +104,12 @@ impl Reactor {
     }
 
     fn give_piece_back(&mut self, piece: Piece, status: Status) {
-        self.batches.scheduler.piece_done(piece, PieceOutcome::Failed(status), self.life.now());
-        self.batches.wake();
+        self.shared.batches.scheduler.piece_done(
+            piece,
+            PieceOutcome::Failed(status),
+            self.shared.life.now(),
+        );
+        self.shared.batches.wake();
     }
 
     /// Ends a strand.
@@ -113,14 +117,14 @@ impl Reactor {
         self.leave_disk(strand);
         debug_assert!(strand.shown.pins.is_empty() && strand.token.is_none());
         self.give_back(strand.file, strand.borrowed);
-        if let Some(entry) = self.batches.sessions.get_mut(&strand.session) {
+        if let Some(entry) = self.shared.batches.sessions.get_mut(&strand.session) {
             entry.strands -= 1;
             entry.bytes -= u64::from(strand.length);
         }
         if let Some(piece) = strand.piece.take() {
-            self.batches.scheduler.piece_done(piece, outcome, self.life.now());
+            self.shared.batches.scheduler.piece_done(piece, outcome, self.shared.life.now());
         }
-        self.batches.wake();
+        self.shared.batches.wake();
         // A lock may have waited for it.
         self.on_progress(Progress { file: strand.file, error: None });
         Step::Silent
@@ -132,7 +136,7 @@ impl Reactor {
     }
 
     fn leave_disk(&mut self, strand: &mut Strand) {
-        self.batches.in_flight -= u32::from(std::mem::take(&mut strand.is_in_flight));
+        self.shared.batches.in_flight -= u32::from(std::mem::take(&mut strand.is_in_flight));
     }
 
     pub(crate) fn step_strand(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
@@ -150,7 +154,7 @@ impl Reactor {
         }
         if let Step::Wait(Wait::File(_) | Wait::Room) = step {
             strand.is_in_flight = true;
-            self.batches.in_flight += 1;
+            self.shared.batches.in_flight += 1;
         }
         step
     }
@@ -158,7 +162,7 @@ impl Reactor {
     /// Whether the connection of a session is gone: whoever comes back asks anew, and must not
     /// be overtaken by what was asked for before.
     fn is_ending(&self, session: SessionId) -> bool {
-        self.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
+        self.shared.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
     }
 
     // ---- reading --------------------------------------------------------------------
@@ -224,8 +228,8 @@ impl Reactor {
         strand.done += length;
         let mut is_posted = false;
         // The buffer is in one piece, and so is what goes there.
-        if let Some((local, remote)) = cut.next(self.loans.arena())
-            && !self.interface.rdma_write_now(strand.over, &local, remote)
+        if let Some((local, remote)) = cut.next(&self.own.arena)
+            && !self.own.interface.rdma_write_now(strand.over, &local, remote)
         {
             is_posted = self.post_for(id, strand, &local, remote);
         }
@@ -242,23 +246,23 @@ impl Reactor {
         let mut octets = Vec::with_capacity(length as usize);
         for piece in pieces.iter() {
             let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-            octets.extend(self.cache.arena().to_vec(at, piece.length as usize));
+            octets.extend(self.shared.cache.arena().to_vec(at, piece.length as usize));
         }
         self.unpin_all(pieces);
         let Some(piece) = &strand.piece else { return };
         let at = piece.at + strand.done;
         let mut remote = remote_of(&piece.buffer, length);
         remote.address = remote.address.wrapping_add(u64::from(strand.done));
-        self.batches.scheduler.add_checksum(piece, at, &octets);
+        self.shared.batches.scheduler.add_checksum(piece, at, &octets);
         strand.done += length;
-        let Ok(staging) = Staging::of(&mut self.interface, octets.into()) else {
+        let Ok(staging) = Staging::of(&mut self.own.interface, octets.into()) else {
             strand.transfer_failed = true;
             return;
         };
         let local = [staging.region.local(0, length)];
-        let is_there = self.interface.rdma_write_now(strand.over, &local, remote);
+        let is_there = self.own.interface.rdma_write_now(strand.over, &local, remote);
         if is_there || !self.post_for(id, strand, &local, remote) {
-            self.interface.deregister(staging.region.key);
+            self.own.interface.deregister(staging.region.key);
         } else {
             strand.shown.staged.push(staging);
         }
@@ -274,7 +278,7 @@ impl Reactor {
     ) -> bool {
         let word = Cookie::Task(id).pack();
         let posted =
-            self.interface.post_rdma_write(strand.over, word, local, remote, Signal::Always);
+            self.own.interface.post_rdma_write(strand.over, word, local, remote, Signal::Always);
         if posted.is_err() {
             self.give_up(strand.over);
             strand.transfer_failed = true;
@@ -289,10 +293,10 @@ impl Reactor {
     fn let_go(&mut self, strand: &mut Strand) {
         strand.shown.posted = 0;
         for pin in strand.shown.pins.drain(..) {
-            self.cache.unpin(pin);
+            self.shared.cache.unpin(pin);
         }
         for staging in strand.shown.staged.drain(..) {
-            self.interface.deregister(staging.region.key);
+            self.own.interface.deregister(staging.region.key);
         }
     }
 
@@ -342,7 +346,7 @@ impl Reactor {
                 return step;
             }
         }
-        self.batches.make_stable(id, strand.file, strand.offset, strand.length);
+        self.shared.batches.make_stable(id, strand.file, strand.offset, strand.length);
         Step::Wait(Wait::Commit)
     }
 
@@ -364,7 +368,7 @@ impl Reactor {
         let Some(buffer) = strand.piece.as_ref().map(|piece| piece.buffer) else { return };
         let cut = Cut::new(spans, std::slice::from_ref(&buffer), from, length);
         (strand.transfers_left, strand.transfer_failed) =
-            self.fetch_all(id, answer.endpoint, cut, *self.loans.arena());
+            self.fetch_all(id, answer.endpoint, cut, self.own.arena);
     }
 
     /// Gives the room that was filled to the file. A step if the strand ends with it.

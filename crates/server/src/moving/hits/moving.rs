@@ -1,6 +1,6 @@
 //! Plain transfers on their way: looked up together, moved, replied to.
 
-use dafs_dat::Gather;
+use dafs_dat::{EndpointId, Gather, ServingInterface};
 use dafs_files::io::IoFile;
 use dafs_files::reading::Reading;
 use dafs_files::writing::Writing;
@@ -8,32 +8,69 @@ use dafs_store::cache::{Piece, Pieces, Prepared, Read, Span, Spans};
 use dafs_types::{CacheHint, Stability, Status};
 use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_response};
 
-use super::{Hit, Hold, KEPT_MAX, WANTED_MAX, Wanted, Way};
+use super::{Hit, Hold, KEPT_MAX, SHARED_KEPT_MAX, WANTED_MAX, Wanted, Way};
 use crate::afterwards::Keeping;
 use crate::meter::Moved;
 use crate::moving::transfer::remote_of;
 use crate::moving::transfer::{Cookie, Loan};
-use crate::reactor::Reactor;
+use crate::reactor::{Own, Reactor};
 use crate::reply_to::blank;
 use crate::requests::answers::read_response;
 use crate::requests::granting::{count, take_grant};
 use crate::requests::respond::QUIET;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, WriteTask};
 
-impl Reactor {
+impl Own {
+    /// Moves the octets of all hits, while others work with what is shared. What cannot be moved
+    /// at once is left for [`Reactor::settle_hits`], and so are the answers.
+    pub(crate) fn move_hits(&mut self) {
+        let Self { hits, interface, .. } = self;
+        for index in 0..hits.kept.len() {
+            hits.ahead.step();
+            let Some(hit) = hits.kept.get_mut(index) else { return };
+            // There are no channels for RDMA reads where there are several reactors.
+            let over = hit.answer.endpoint;
+            hit.moved = Some(hit.move_over(interface, over));
+            hits.ahead.step();
+        }
+    }
+
+    /// Hits that are kept while later requests are looked at. Where several share, as many as
+    /// come in a turn: they are moved when others have their turns.
+    #[inline]
+    fn kept_max(&self) -> usize {
+        if self.is_alone { KEPT_MAX } else { SHARED_KEPT_MAX }
+    }
+}
+
+impl Hit {
+    /// Moves its octets, if that can be done at once.
+    #[inline]
+    fn move_over(&self, interface: &mut ServingInterface, over: EndpointId) -> bool {
+        let local = std::slice::from_ref(&self.local);
+        match self.hold {
+            Hold::Read { .. } | Hold::Lent { .. } => {
+                interface.rdma_write_now(over, local, self.remote)
+            }
+            Hold::Write { .. } => interface.rdma_read_now(over, local, self.remote),
+        }
+    }
+}
+
+impl Reactor<'_> {
     /// Takes a request. It is looked up with those behind it.
     #[inline]
     pub(crate) fn want(&mut self, wanted: Wanted) {
-        if self.hits.wanted.is_empty() && self.interface.event_count() == 0 {
+        if self.own.hits.wanted.is_empty() && self.own.interface.event_count() == 0 {
             // Nothing will come that it could be looked up with.
             return self.look_up_one(&wanted);
         }
-        self.cache.hold(wanted.io.file);
-        self.hits.wanted.push(wanted);
+        self.shared.cache.hold(wanted.io.file);
+        self.own.hits.wanted.push(wanted);
         self.fetch_ahead();
-        if self.hits.wanted.len() == WANTED_MAX {
+        if self.own.hits.wanted.len() == WANTED_MAX {
             self.look_up();
-            while self.hits.kept.len() > KEPT_MAX {
+            while self.own.hits.kept.len() > self.own.kept_max() {
                 self.move_hit();
             }
         }
@@ -51,7 +88,7 @@ impl Reactor {
     #[inline]
     pub(crate) fn settle_hits(&mut self) {
         self.look_up();
-        while !self.hits.kept.is_empty() {
+        while !self.own.hits.kept.is_empty() {
             self.move_hit();
         }
     }
@@ -61,24 +98,24 @@ impl Reactor {
     /// room for about ten lines under way, and who asks for more at once waits.
     #[inline]
     pub(crate) fn fetch_ahead(&mut self) {
-        self.hits.ahead.step();
+        self.own.hits.ahead.step();
     }
 
     #[inline]
-    fn look_up(&mut self) {
-        if self.hits.wanted.is_empty() {
+    pub(crate) fn look_up(&mut self) {
+        if self.own.hits.wanted.is_empty() {
             return;
         }
-        let mut wanted = std::mem::take(&mut self.hits.wanted);
+        let mut wanted = std::mem::take(&mut self.own.hits.wanted);
         for wanted in &wanted {
-            self.cache.prefetch(wanted.io.file, wanted.offset);
+            self.shared.cache.prefetch(wanted.io.file, wanted.offset);
         }
         for wanted in &wanted {
             self.look_up_one(wanted);
-            self.cache.close(wanted.io.file);
+            self.shared.cache.close(wanted.io.file);
         }
         wanted.clear();
-        self.hits.wanted = wanted;
+        self.own.hits.wanted = wanted;
     }
 
     #[inline]
@@ -93,7 +130,7 @@ impl Reactor {
     fn look_up_read(&mut self, wanted: &Wanted, hint: CacheHint) {
         let Wanted { answer, io, offset, length, buffer, .. } = *wanted;
         let mut pieces = Pieces::new();
-        let found = self.cache.read(io.file, offset, length, &mut pieces);
+        let found = self.shared.cache.read(io.file, offset, length, &mut pieces);
         if let (Read::Hit { length: found, is_end, wants_more }, [_]) = (found, &pieces[..])
             && (found == length || is_end)
             && let Some(piece) = pieces.pop()
@@ -113,7 +150,7 @@ impl Reactor {
     fn look_up_write(&mut self, wanted: &Wanted) {
         let Wanted { answer, io, offset, length, buffer, .. } = *wanted;
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-        let found = self.cache.prepare_write(io.file, offset, length, &mut spans, &mut jobs);
+        let found = self.shared.cache.prepare_write(io.file, offset, length, &mut spans, &mut jobs);
         if let (Prepared::Ready(_), [span]) = (&found, &spans[..])
             && span.length == length
             && let Prepared::Ready(token) = found
@@ -139,24 +176,25 @@ impl Reactor {
         response: &Response<'_>,
     ) {
         let Wanted { answer, io, ref buffer, .. } = *wanted;
-        self.hits.ahead.push(self.cache.arena().address() + offset, length);
+        self.own.hits.ahead.push(self.shared.cache.arena().address() + offset, length);
         self.fetch_ahead();
-        self.hits.kept.push_back(Hit {
+        self.own.hits.kept.push_back(Hit {
             answer,
-            local: self.loans.arena().local(offset, length),
+            local: self.own.arena.local(offset, length),
             remote: remote_of(buffer, length),
             io,
             hold,
+            moved: None,
             is_foretold: false,
             message: [0; TRANSFER_ANSWER_BYTES],
         });
         self.fetch_ahead();
-        if let Some(hit) = self.hits.kept.back_mut()
-            && let Some(channel) = self.channels.get(answer.endpoint)
+        if let Some(hit) = self.own.hits.kept.back_mut()
+            && let Some(channel) = self.shared.channels.get(answer.endpoint)
             && let Some(order) = channel.order
             && !(answer.kept().is_some() | channel.checksums)
         {
-            let target = self.sessions.likely_target(channel.id);
+            let target = self.shared.sessions.likely_target(channel.id);
             let header = blank(answer, Status::Ok, target);
             let room = &mut hit.message;
             hit.is_foretold = channel.response_bytes_max >= room.len()
@@ -170,16 +208,14 @@ impl Reactor {
     fn move_hit(&mut self) {
         self.fetch_ahead();
         self.fetch_ahead();
-        let Some(hit) = self.hits.first() else { return };
-        let (endpoint, from) = (hit.answer.endpoint, std::slice::from_ref(&hit.local));
-        let is_moved = match hit.hold {
-            Hold::Read { .. } | Hold::Lent { .. } => {
-                self.interface.rdma_write_now(endpoint, from, hit.remote)
-            }
-            Hold::Write { .. } => {
-                let over = self.channels.reads_over(endpoint);
-                self.interface.rdma_read_now(over, from, hit.remote)
-            }
+        let Some(hit) = self.own.hits.first() else { return };
+        let over = match hit.hold {
+            Hold::Read { .. } | Hold::Lent { .. } => hit.answer.endpoint,
+            Hold::Write { .. } => self.shared.channels.reads_over(hit.answer.endpoint),
+        };
+        let is_moved = match hit.moved {
+            Some(is_moved) => is_moved,
+            None => hit.move_over(&mut self.own.interface, over),
         };
         if !is_moved && !self.post_hit() {
             return;
@@ -188,7 +224,7 @@ impl Reactor {
         if !self.send_foretold() {
             return self.end_hit();
         }
-        let Some(Hit { io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let Some(Hit { io, hold, .. }) = self.own.hits.kept.pop_front() else { return };
         self.end_hold(io, hold);
         self.fetch_ahead();
     }
@@ -197,35 +233,35 @@ impl Reactor {
     /// was not made beforehand.
     #[inline]
     fn send_foretold(&mut self) -> bool {
-        let is_last = self.hits.kept.len() == 1;
-        let Some(hit) = self.hits.kept.front_mut().filter(|hit| hit.is_foretold) else {
+        let is_last = self.own.hits.kept.len() == 1;
+        let Some(hit) = self.own.hits.kept.front_mut().filter(|hit| hit.is_foretold) else {
             return false;
         };
         let endpoint = hit.answer.endpoint;
         let member = hit.answer.chain.is_some().then_some(hit.answer);
-        if let Some(channel) = self.channels.get_mut(endpoint) {
-            take_grant(&mut self.sessions, channel, hit.answer, &mut hit.message);
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
+            take_grant(&mut self.shared.sessions, channel, hit.answer, &mut hit.message);
         }
         let gather = [Gather::Bytes(&hit.message)];
         let silent = Cookie::Silent.pack();
-        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        let is_posted = self.own.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
         // Who asked does not wait for this.
-        if let Some(channel) = self.channels.get_mut(endpoint) {
+        if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             let length = hit.local.length;
             let moved = match hit.hold {
                 Hold::Read { .. } | Hold::Lent { .. } => Moved::Read(length),
                 Hold::Write { .. } => Moved::Written(length),
             };
-            let books = (&mut self.sessions, &mut self.meter);
+            let books = (&mut self.shared.sessions, &mut self.shared.meter);
             count(books, channel, hit.answer, Status::Ok, moved);
         }
         if hit.answer.kept_later().is_some() {
             let keeping = Keeping::of(hit.answer, &hit.message);
             if is_last {
-                self.afterwards.keep(keeping, &mut self.sessions);
+                self.shared.afterwards.keep(keeping, &mut self.shared.sessions);
             } else {
                 // Others wait all the same.
-                keeping.keep(&mut self.sessions);
+                keeping.keep(&mut self.shared.sessions);
             }
         }
         self.end_send(endpoint, is_posted);
@@ -240,10 +276,10 @@ impl Reactor {
     #[inline]
     fn end_hold(&mut self, io: IoFile, hold: Hold) {
         match hold {
-            Hold::Read { pin, .. } => self.cache.unpin(pin),
+            Hold::Read { pin, .. } => self.shared.cache.unpin(pin),
             Hold::Lent { .. } => {}
             Hold::Write { token, .. } => {
-                let progress = self.cache.write_done(token, self.life.now());
+                let progress = self.shared.cache.write_done(token, self.shared.life.now());
                 self.on_progress(progress);
             }
         }
@@ -253,7 +289,9 @@ impl Reactor {
     /// Answers the oldest hit, whose octets were moved, the long way.
     #[inline(never)]
     fn end_hit(&mut self) {
-        let Some(Hit { answer, local, io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let Some(Hit { answer, local, io, hold, .. }) = self.own.hits.kept.pop_front() else {
+            return;
+        };
         let length = local.length;
         match hold {
             Hold::Read { is_end, .. } | Hold::Lent { is_end } => {
@@ -273,14 +311,14 @@ impl Reactor {
     /// Has the transport move the octets of the oldest hit. False if that must be waited for.
     #[inline]
     fn post_hit(&mut self) -> bool {
-        let Some(hit) = self.hits.kept.front_mut() else { return false };
+        let Some(hit) = self.own.hits.kept.front_mut() else { return false };
         let Hold::Read { is_end, .. } = hit.hold else {
             self.await_hit();
             return false;
         };
         let (endpoint, local, remote) = (hit.answer.endpoint, hit.local, hit.remote);
         if let Hold::Read { pin, .. } = std::mem::replace(&mut hit.hold, Hold::Lent { is_end }) {
-            let cookie = self.loans.insert(endpoint, Loan::Pin(pin), local.length);
+            let cookie = self.shared.loans.insert(endpoint, Loan::Pin(pin), local.length);
             self.post_write(endpoint, &[local], remote, cookie, true);
         }
         true
@@ -288,9 +326,11 @@ impl Reactor {
 
     /// Makes a task of the oldest hit, a write whose octets must be fetched.
     fn await_hit(&mut self) {
-        let Some(Hit { answer, local, io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let Some(Hit { answer, local, io, hold, .. }) = self.own.hits.kept.pop_front() else {
+            return;
+        };
         let Hold::Write { token, offset, buffer } = hold else { return };
-        let id = self.tasks.reserve();
+        let id = self.shared.tasks.reserve();
         let mut task = plain_write(io, offset, local.length, buffer);
         let spans = Spans::from_iter([Span { offset: local.offset, length: local.length }]);
         let answer = self.keep_begun(answer);

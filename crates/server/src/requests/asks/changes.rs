@@ -22,7 +22,7 @@ use crate::requests::respond::ReplyStatus;
 use crate::requests::translate;
 use crate::task::{Buffers, Task, Work, WriteSource, WriteTask};
 
-impl Reactor {
+impl Reactor<'_> {
     /// Carries out what a request asks for. It is one of those that
     /// [`translate::is_operation`] tells.
     pub(super) fn ask_to_change(
@@ -94,7 +94,7 @@ impl Reactor {
         let by = self.caller(to)?;
         let removed = self.files().remove(&by, (&asked.directory, asked.name), asked.mode)?;
         if let Some(held) = removed.held {
-            self.afterwards.close_removed(held);
+            self.shared.afterwards.close_removed(held);
         }
         let directory = removed.directory;
         self.answer(to, &Response::Remove(DirectoryChanged { directory }))
@@ -113,7 +113,7 @@ impl Reactor {
         let by = self.caller(to)?;
         let can_recall = match asked.claim {
             Claim::Null { .. } => {
-                self.filer.config().delegations.enabled && self.has_back_channel(to.endpoint)
+                self.shared.filer.config().delegations.enabled && self.has_back_channel(to.endpoint)
             }
             Claim::DelegatePrevious { .. } => self.has_back_channel(to.endpoint),
             Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => false,
@@ -193,14 +193,18 @@ impl Reactor {
         let change = FenceChange { object, access, update, fence_ids: &fence_ids };
         // What came before this request is where it will be looked for.
         self.settle();
-        let name = self.waiting.fencing().next_name();
+        let name = self.shared.waiting.fencing().next_name();
         let running = self.under_way().requests();
-        let waits = self.filer.set_fencing_list(name, &change, authority, &running)?;
+        let waits = self.shared.filer.set_fencing_list(name, &change, authority, &running)?;
         tracing::info!(?object, ?access, ?update, ids = fence_ids.len(), waits, "fence changes");
-        if let Some(told) = self.waiting.fencing().begin(ticket, self.life.now()) {
+        if let Some(told) = self.shared.waiting.fencing().begin(ticket, self.shared.life.now()) {
             self.report(told, Outcome::done(Ended::Fenced));
         }
-        self.loans.files_given().recall(&mut self.filer, &object, self.life.now());
+        self.shared.loans.files_given().recall(
+            &mut self.shared.filer,
+            &object,
+            self.shared.life.now(),
+        );
         // Whoever hears that the list holds finds them called back.
         self.pump_delegations();
         self.wake_barred();
@@ -214,13 +218,13 @@ impl Reactor {
     /// What it asks for somebody else, it asks with that one's authority: a gateway that passes
     /// its users' requests on shall not lend them its own.
     pub(crate) fn may_fence_file_system(&self, answer: ReplyTo) -> bool {
-        let Some(channel) = self.channels.get(answer.endpoint) else { return false };
-        let is_proven = match self.sessions.principal(channel.id) {
+        let Some(channel) = self.shared.channels.get(answer.endpoint) else { return false };
+        let is_proven = match self.shared.sessions.principal(channel.id) {
             Some(Principal::LocalUser(_) | Principal::User(_) | Principal::Gss(_)) => true,
             Some(Principal::Anonymous) | None => false,
         };
         let is_superuser = is_proven && channel.who.is_superuser();
-        !answer.is_acting && (is_superuser || self.sessions.is_trusted(channel.id))
+        !answer.is_acting && (is_superuser || self.shared.sessions.is_trusted(channel.id))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::requests::decode::settings_of;
 use crate::requests::set_aside::Asked;
 use crate::task::{FetchTask, Task, Wait, Work};
 
-impl Reactor {
+impl Reactor<'_> {
     // ---- attributes -------------------------------------------------------------------
 
     pub(super) fn ask_for_access(&mut self, to: ReplyTo, request: &Access) -> Result<(), NotDone> {
@@ -84,7 +84,7 @@ impl Reactor {
     ) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let mut full = by.store().fs_attributes(&by, &request.file)?;
-        let lease = self.filer.config().lease.as_secs();
+        let lease = self.shared.filer.config().lease.as_secs();
         full.lease_time = Some(u32::try_from(lease).unwrap_or(u32::MAX));
         full.max_read = Some(u64::from(limits::TRANSFER_BYTES_MAX));
         full.max_write = Some(u64::from(limits::TRANSFER_BYTES_MAX));
@@ -181,16 +181,16 @@ impl Reactor {
         length: u32,
         make: impl FnOnce(Staging) -> FetchTask,
     ) -> Result<(), Status> {
-        let staging = Staging::of(&mut self.interface, vec![0; length as usize].into())?;
+        let staging = Staging::of(&mut self.own.interface, vec![0; length as usize].into())?;
         let local = [staging.region.local(0, length)];
         let key = staging.region.key;
-        let id: TaskId = self.tasks.reserve();
+        let id: TaskId = self.shared.tasks.reserve();
         let word = Cookie::Task(id).pack();
         let remote = remote_of(buffer, length);
         let over = self.reads_over(answer.endpoint);
-        if self.interface.post_rdma_read(over, word, &local, remote).is_err() {
-            self.tasks.forget(id);
-            self.interface.deregister(key);
+        if self.own.interface.post_rdma_read(over, word, &local, remote).is_err() {
+            self.shared.tasks.forget(id);
+            self.own.interface.deregister(key);
             self.give_up(answer.endpoint);
             self.report_broken(answer);
             return Ok(());
@@ -201,7 +201,7 @@ impl Reactor {
 
     /// What was fetched is here.
     pub(crate) fn step_fetch(&mut self, answer: ReplyTo, task: &mut FetchTask) -> Step {
-        self.interface.deregister(task.staging.region.key);
+        self.own.interface.deregister(task.staging.region.key);
         let bytes = task.staging.memory.to_vec(0, task.length as usize);
         let intact = !self.has_checksums(answer.endpoint) || Checksum::of(&bytes) == task.checksum;
         if task.failed {

@@ -38,7 +38,7 @@ use crate::requests::respond::ReplyStatus;
 use crate::task::{FlushOf, FlushTask, Task, Work};
 use crate::waiting::Query;
 
-impl Reactor {
+impl Reactor<'_> {
     /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
     /// delegated file.
     #[inline(never)]
@@ -117,13 +117,13 @@ impl Reactor {
             Request::SetFencingList(r) => self.ask_to_fence(to, r),
             Request::DelegReturn(r) => {
                 let by = self.party_of(to)?.client;
-                self.filer.return_delegation(by, r.state, self.life.now())?;
-                self.loans.files().end(&mut self.filer, r.state);
+                self.shared.filer.return_delegation(by, r.state, self.shared.life.now())?;
+                self.shared.loans.files().end(&mut self.shared.filer, r.state);
                 self.answer(to, &Response::DelegReturn(Empty))
             }
             Request::DelegPurge(_) => {
                 let by = self.party_of(to)?.client;
-                let ended = self.filer.purge_delegations(by, self.life.now())?;
+                let ended = self.shared.filer.purge_delegations(by, self.shared.life.now())?;
                 tracing::debug!(ended, "delegations of an earlier life are given up");
                 self.answer(to, &Response::DelegPurge(Empty))
             }
@@ -243,7 +243,7 @@ impl Reactor {
         let now = match self.files().closes_alone(by, ask)? {
             // What else happens, happens once the answer is out.
             Some(key) => {
-                self.afterwards.close(Closing { client: by.client, state: ask.state, key });
+                self.shared.afterwards.close(Closing { client: by.client, state: ask.state, key });
                 return self.answer(to, &Response::Close(Empty));
             }
             None => self.files().close(by, ask)?,
@@ -256,7 +256,7 @@ impl Reactor {
         match self.files().abort_lock(by, ask)? {
             Aborted::Done(outcome) => self.report(to, outcome),
             Aborted::RollsBack(rollbacks) => {
-                self.waiting.journaled().await_rollbacks(to, rollbacks);
+                self.shared.waiting.journaled().await_rollbacks(to, rollbacks);
             }
         }
         Ok(())
@@ -284,7 +284,7 @@ impl Reactor {
 
     /// HAND_OVER.
     fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
-        let reader = Reader::of(&self.channels, &self.sessions, to)?;
+        let reader = Reader::of(&self.shared.channels, &self.shared.sessions, to)?;
         let (mut files, (given, interface)) = self.files_and_givers();
         if let Some((ticket, file)) = given.begin_hand_over(&mut files, &reader, request)? {
             let flush = FlushTask { ticket, file, whose: FlushOf::HandOver(*request) };
@@ -305,7 +305,7 @@ impl Reactor {
     ) -> Step {
         self.give_back(file, true);
         let reader = match written {
-            Ok(()) => Reader::of(&self.channels, &self.sessions, to),
+            Ok(()) => Reader::of(&self.shared.channels, &self.shared.sessions, to),
             Err(_) => Err(Status::Resource),
         };
         let (mut files, (given, interface)) = self.files_and_givers();
@@ -322,17 +322,17 @@ impl Reactor {
         answer: ReplyTo,
         request: &RegisterCred<'_>,
     ) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        match self.sessions.register_credentials(id, &request.credentials)? {
+        let id = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        match self.shared.sessions.register_credentials(id, &request.credentials)? {
             Registration::Done(handle) => {
                 self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
             }
             Registration::LookUp(lookup, name) => {
-                let users = self.entrance.users();
-                let kerberos = self.entrance.kerberos();
+                let users = self.shared.entrance.users();
+                let kerberos = self.shared.entrance.kerberos();
                 let job = LookupJob { answer, lookup, name, users, kerberos };
-                self.entrance.logins().submit_lookup(Job::Lookup(Box::new(job)));
-                self.entrance.logins().give(&mut self.pool, self.life.now());
+                self.shared.entrance.logins().submit_lookup(Job::Lookup(Box::new(job)));
+                self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
             }
         }
         Ok(())
@@ -341,14 +341,14 @@ impl Reactor {
     /// A name has been looked up.
     pub(crate) fn on_looked_up(&mut self, done: LookupDone) {
         let LookupDone { answer, lookup, found } = done;
-        match self.sessions.credentials_looked_up(lookup, found) {
+        match self.shared.sessions.credentials_looked_up(lookup, found) {
             Ok(handle) => {
                 self.reply(answer, &Response::RegisterCred(RegisterCredResult { handle }));
             }
             Err(status) => self.fail(answer, status),
         }
-        self.entrance.logins().end_lookup();
-        self.entrance.logins().give(&mut self.pool, self.life.now());
+        self.shared.entrance.logins().end_lookup();
+        self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
     }
 
     fn release_credentials(
@@ -356,8 +356,8 @@ impl Reactor {
         answer: ReplyTo,
         request: &ReleaseCred,
     ) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        self.sessions.release_credentials(id, request.handle)?;
+        let id = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        self.shared.sessions.release_credentials(id, request.handle)?;
         self.reply(answer, &Response::ReleaseCred(Empty));
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::reply_to::ReplyTo;
 use crate::requests::respond::ReplyStatus;
 use crate::session::brings_results;
 
-impl Reactor {
+impl Reactor<'_> {
     /// CONNECT_BIND's proof is here, or not.
     pub(crate) fn finish_bind(
         &mut self,
@@ -27,8 +27,11 @@ impl Reactor {
         sizes: BackSizes,
         authentication: AuthResult<'_>,
     ) {
-        let Some(id) = self.channels.get(answer.endpoint).map(|channel| channel.id) else { return };
-        let operation = match self.sessions.finish_bind(id, verified, self.life.now()) {
+        let Some(id) = self.shared.channels.get(answer.endpoint).map(|channel| channel.id) else {
+            return;
+        };
+        let operation = match self.shared.sessions.finish_bind(id, verified, self.shared.life.now())
+        {
             Ok(operation) => operation,
             Err(status) if brings_results(status, &authentication) => {
                 let response = Response::ConnectBind(sizes.result(authentication, false));
@@ -36,15 +39,15 @@ impl Reactor {
             }
             Err(status) => return self.fail(answer, status),
         };
-        let Some(owner) = self.channels.endpoint_of(operation) else {
+        let Some(owner) = self.shared.channels.endpoint_of(operation) else {
             return self.fail(answer, Status::UnknownSession);
         };
-        let Some((_, kind)) = self.sessions.bound_to(id) else { return };
-        let trusted = self.sessions.is_trusted(operation);
+        let Some((_, kind)) = self.shared.sessions.bound_to(id) else { return };
+        let trusted = self.shared.sessions.is_trusted(operation);
         let response = Response::ConnectBind(sizes.result(authentication, trusted));
         self.reply(answer, &response);
         let checksums = self.has_checksums(owner);
-        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+        if let Some(channel) = self.shared.channels.get_mut(answer.endpoint) {
             channel.checksums = checksums;
             channel.back = Some(Box::new(BackChannel::new(owner, kind, sizes)));
         }
@@ -53,15 +56,15 @@ impl Reactor {
             ChannelKind::BackControl => {
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
-                self.batches.note_back_channel(
-                    &self.sessions,
-                    &self.channels,
+                self.shared.batches.note_back_channel(
+                    &self.shared.sessions,
+                    &self.shared.channels,
                     owner,
                     answer.endpoint,
                 );
             }
             ChannelKind::RdmaRead => {
-                if let Some(owner) = self.channels.get_mut(owner) {
+                if let Some(owner) = self.shared.channels.get_mut(owner) {
                     owner.reads_over = answer.endpoint;
                 }
             }
@@ -70,9 +73,9 @@ impl Reactor {
 
     /// Posts receives for the answers that may come.
     fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
-        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         for _ in 0..count {
-            if !channel.inbox.post(&mut self.interface, endpoint) {
+            if !channel.inbox.post(&mut self.own.interface, endpoint) {
                 return;
             }
         }
@@ -81,13 +84,13 @@ impl Reactor {
     /// Where the RDMA reads of a session go.
     #[inline]
     pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
-        self.channels.reads_over(endpoint)
+        self.shared.channels.reads_over(endpoint)
     }
 
     /// The back-control channel beside an operation channel.
     fn back_endpoint(&self, operation: EndpointId) -> Option<EndpointId> {
-        let channel = self.channels.get(operation)?;
-        self.channels.endpoint_of(self.sessions.back_control(channel.id)?)
+        let channel = self.shared.channels.get(operation)?;
+        self.shared.channels.endpoint_of(self.shared.sessions.back_control(channel.id)?)
     }
 
     /// Whether the client of an operation channel has shown that it can be asked.
@@ -121,7 +124,7 @@ impl Reactor {
     }
 
     fn back(&mut self, endpoint: EndpointId) -> Option<&mut BackChannel> {
-        self.channels.get_mut(endpoint)?.back.as_deref_mut()
+        self.shared.channels.get_mut(endpoint)?.back.as_deref_mut()
     }
 
     fn pump_back(&mut self, endpoint: EndpointId) {
@@ -146,7 +149,7 @@ impl Reactor {
         request: &BackRequest,
         room: usize,
     ) -> Option<Vec<u8>> {
-        let channel = self.channels.get(endpoint)?;
+        let channel = self.shared.channels.get(endpoint)?;
         let header = RequestHeader::new(stream, sequence);
         let request = match request {
             BackRequest::Null => Request::BcNull(Empty),
@@ -185,7 +188,7 @@ impl Reactor {
     }
 
     fn take_back_answer(&mut self, endpoint: EndpointId, message: &[u8]) -> Option<()> {
-        let channel = self.channels.get_mut(endpoint)?;
+        let channel = self.shared.channels.get_mut(endpoint)?;
         let header = ResponseHeader::decode(channel.order?, message).ok()?;
         if channel.checksums && !is_intact(message) {
             return None;
@@ -219,7 +222,7 @@ impl Reactor {
         self.owe_receives(endpoint);
         self.pump_back(endpoint);
         // There is a credit for another notice.
-        self.batches.wake();
+        self.shared.batches.wake();
         Some(())
     }
 
@@ -227,22 +230,26 @@ impl Reactor {
     fn note_proven(&mut self, endpoint: EndpointId) {
         let operation =
             self.back(endpoint).filter(|back| back.is_proven).map(|back| back.operation);
-        let channel = operation.and_then(|operation| self.channels.get(operation));
+        let channel = operation.and_then(|operation| self.shared.channels.get(operation));
         if let Some(client) = channel.map(|channel| channel.party.client) {
-            self.filer.can_recall(client);
+            self.shared.filer.can_recall(client);
         }
     }
 
     /// A connection is gone; if it was beside another, the other goes on without it.
     pub(crate) fn end_back(&mut self, channel: &Channel) {
         let Some(back) = &channel.back else { return };
-        if let Some(owner) = self.channels.get_mut(back.operation)
+        if let Some(owner) = self.shared.channels.get_mut(back.operation)
             && owner.reads_over == channel.endpoint
         {
             owner.reads_over = owner.endpoint;
         }
         if back.kind == ChannelKind::BackControl {
-            self.batches.lose_back_channel(&self.channels, back.operation, channel.endpoint);
+            self.shared.batches.lose_back_channel(
+                &self.shared.channels,
+                back.operation,
+                channel.endpoint,
+            );
         }
         for request in back.asked.iter().flatten().chain(&back.waiting) {
             match *request {
