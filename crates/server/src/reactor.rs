@@ -99,6 +99,12 @@ impl Own {
         endpoint.owner() == self.number
     }
 
+    /// Whether so many octets may be moved within a turn. Others wait for its end.
+    #[inline]
+    pub fn may_move(&self, length: u32) -> bool {
+        self.is_alone || length <= MOVED_IN_TURN_MAX
+    }
+
     /// Waits for events.
     #[inline]
     pub fn wait(&mut self, rest: &Rest) {
@@ -132,7 +138,15 @@ impl Reactor<'_> {
     /// A turn, and what is due by time, at one moment.
     pub(crate) fn turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
-        self.turn();
+        self.begin_turn();
+        self.end_turn_at(now);
+    }
+
+    /// The part of a turn behind the moving of octets, and what is due by time.
+    pub(crate) fn end_turn_at(&mut self, now: Moment) {
+        self.shared.life.pass_to(now);
+        self.settle_hits();
+        self.end_turn();
         self.pass_time(now);
     }
 
@@ -152,25 +166,21 @@ impl Reactor<'_> {
         Rest { pause: Some(pause.min(due)) }
     }
 
-    /// Everything that has happened since the last wait.
-    fn turn(&mut self) {
-        self.begin_turn();
-        self.settle_hits();
-        self.end_turn();
-    }
-
     /// As [`Reactor::take_turn`], up to where octets are to be moved ([`Own::move_hits`]); `None`
     /// then, and [`Reactor::end_moves`] does the rest. What is looked up is kept until then.
     pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
         if self.own.interface.has_slept() {
             self.shared.life.pass_to(self.present());
         }
+        let has_moves = self.begin_shared_turn();
+        (!has_moves).then(|| self.finish_turn())
+    }
+
+    /// The part of a turn before octets are moved. Whether there are any to move.
+    pub(crate) fn begin_shared_turn(&mut self) -> bool {
         self.begin_turn();
         self.look_up();
-        if self.own.hits.has_kept() {
-            return None;
-        }
-        Some(self.finish_turn())
+        self.own.hits.has_kept()
     }
 
     /// The rest of a turn, behind [`Own::move_hits`].
@@ -433,5 +443,8 @@ impl Shared {
     }
 }
 
+/// Octets of a transfer that are moved within a turn though others wait for its end: some
+/// microseconds.
+const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

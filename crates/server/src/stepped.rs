@@ -63,8 +63,21 @@ impl SteppedServer {
     pub fn step(&mut self, reactor: usize, now: Moment) {
         let Self { shared, owns, .. } = self;
         let Some(own) = owns.get_mut(reactor) else { return };
-        own.interface.poll();
-        Reactor { shared, own }.turn_at(now);
+        if own.is_alone {
+            own.interface.poll();
+            Reactor { shared, own }.turn_at(now);
+            return own.interface.flush();
+        }
+        // Where others may have their turns in between, half of one is a step.
+        if !own.hits.has_kept() {
+            own.interface.poll();
+            shared.life.pass_to(now);
+            if (Reactor { shared, own }).begin_shared_turn() {
+                return;
+            }
+        }
+        own.move_hits();
+        Reactor { shared, own }.end_turn_at(now);
         own.interface.flush();
     }
 

@@ -233,11 +233,21 @@ pub enum Wait {
     Sum,
 }
 
+/// A transfer that a reactor carries out while others have their turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub id: TaskId,
+    pub endpoint: EndpointId,
+    pub file: CachedFile,
+}
+
 /// All parked tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     under_way: UnderWay,
+    /// Transfers that a reactor carries out while others have their turns.
+    moves: Vec<Move>,
     free: Vec<u32>,
     by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
@@ -259,6 +269,28 @@ impl Tasks {
     /// Gives an unused name back.
     pub fn forget(&mut self, id: TaskId) {
         self.free.push(id.0);
+    }
+
+    /// A transfer goes on while others have their turns: they find it as if it were parked.
+    pub fn begin_move(&mut self, endpoint: EndpointId, reach: Reach) -> TaskId {
+        let id = self.reserve();
+        self.under_way.enter(id, Some(reach));
+        self.moves.push(Move { id, endpoint, file: reach.file });
+        id
+    }
+
+    /// A transfer is over.
+    pub fn end_move(&mut self, id: TaskId) {
+        if let Some(place) = self.moves.iter().position(|other| other.id == id) {
+            self.moves.remove(place);
+        }
+        self.under_way.leave(id);
+        self.forget(id);
+    }
+
+    /// Transfers that go on while others have their turns.
+    pub fn moves(&self) -> &[Move] {
+        &self.moves
     }
 
     /// A parked task.

@@ -74,7 +74,8 @@ impl World {
             Interface::serving(InterfaceConfig { sim, ..InterfaceConfig::default() }).unwrap();
         let (entropy, order) = (Box::new(Random::new(1)), Box::new(Random::new(2)));
         let store = Arc::new(store.unwrap());
-        let mut server = SteppedServer::new(&config, store, vec![interface], entropy, order).unwrap();
+        let mut server =
+            SteppedServer::new(&config, store, vec![interface], entropy, order).unwrap();
         let begun = Instant::now();
         while !is_over.load(Ordering::Acquire) {
             server.step(0, Moment(begun.elapsed().as_nanos() as u64));

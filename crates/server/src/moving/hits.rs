@@ -20,7 +20,7 @@ use dafs_store::cache::{Pin, WriteToken};
 use dafs_types::CacheHint;
 use dafs_wire::{DirectBuffer, TRANSFER_ANSWER_BYTES};
 
-use crate::reply_to::ReplyTo;
+use crate::reply_to::{ReplyTo, TaskId};
 
 /// A request that was let in, with one buffer and without a checksum.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ struct Hit {
     hold: Hold,
     /// Whether its octets are where they go, once that has been tried.
     moved: Option<bool>,
+    /// Its name among what goes on while others have their turns.
+    moves_as: Option<TaskId>,
     /// Whether the answer is made beforehand, as far as it can be known.
     is_foretold: bool,
     message: [u8; TRANSFER_ANSWER_BYTES],

@@ -293,7 +293,9 @@ impl Reactor<'_> {
         let mut left = 0;
         let endpoint = self.reads_over(endpoint);
         while let Some((local, remote)) = cut.next(&region) {
-            if self.own.interface.rdma_read_now(endpoint, &local, remote) {
+            if self.own.may_move(remote.length)
+                && self.own.interface.rdma_read_now(endpoint, &local, remote)
+            {
                 continue;
             }
             let word = Cookie::Task(id).pack();

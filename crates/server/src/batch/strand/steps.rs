@@ -229,7 +229,8 @@ impl Reactor<'_> {
         let mut is_posted = false;
         // The buffer is in one piece, and so is what goes there.
         if let Some((local, remote)) = cut.next(&self.own.arena)
-            && !self.own.interface.rdma_write_now(strand.over, &local, remote)
+            && !(self.own.may_move(remote.length)
+                && self.own.interface.rdma_write_now(strand.over, &local, remote))
         {
             is_posted = self.post_for(id, strand, &local, remote);
         }
@@ -260,7 +261,8 @@ impl Reactor<'_> {
             return;
         };
         let local = [staging.region.local(0, length)];
-        let is_there = self.own.interface.rdma_write_now(strand.over, &local, remote);
+        let is_there = self.own.may_move(length)
+            && self.own.interface.rdma_write_now(strand.over, &local, remote);
         if is_there || !self.post_for(id, strand, &local, remote) {
             self.own.interface.deregister(staging.region.key);
         } else {

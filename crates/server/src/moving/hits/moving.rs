@@ -3,8 +3,9 @@
 use dafs_dat::{EndpointId, Gather, ServingInterface};
 use dafs_files::io::IoFile;
 use dafs_files::reading::Reading;
+use dafs_files::under_way::Reach;
 use dafs_files::writing::Writing;
-use dafs_store::cache::{Piece, Pieces, Prepared, Read, Span, Spans};
+use dafs_store::cache::{CachedFile, Piece, Pieces, Prepared, Progress, Read, Span, Spans};
 use dafs_types::{CacheHint, Stability, Status};
 use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_response};
 
@@ -14,11 +15,12 @@ use crate::meter::Moved;
 use crate::moving::transfer::remote_of;
 use crate::moving::transfer::{Cookie, Loan};
 use crate::reactor::{Own, Reactor};
-use crate::reply_to::blank;
+use crate::reply_to::{TaskId, blank};
 use crate::requests::answers::read_response;
 use crate::requests::granting::{count, take_grant};
 use crate::requests::respond::QUIET;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, WriteTask};
+use crate::waiting::fencing::operation_of_task;
 
 impl Own {
     /// Moves the octets of all hits, while others work with what is shared. What cannot be moved
@@ -176,6 +178,7 @@ impl Reactor<'_> {
         response: &Response<'_>,
     ) {
         let Wanted { answer, io, ref buffer, .. } = *wanted;
+        let moves_as = if self.own.is_alone { None } else { Some(self.begin_move(wanted, length)) };
         self.own.hits.ahead.push(self.shared.cache.arena().address() + offset, length);
         self.fetch_ahead();
         self.own.hits.kept.push_back(Hit {
@@ -185,6 +188,7 @@ impl Reactor<'_> {
             io,
             hold,
             moved: None,
+            moves_as,
             is_foretold: false,
             message: [0; TRANSFER_ANSWER_BYTES],
         });
@@ -201,6 +205,27 @@ impl Reactor<'_> {
                 && encode_response(order, &header, response, room) == Ok(TRANSFER_ANSWER_BYTES);
         }
         self.fetch_ahead();
+    }
+
+    /// What is done while others have their turns is under way for them.
+    fn begin_move(&mut self, wanted: &Wanted, length: u32) -> TaskId {
+        let Wanted { answer, io, offset, .. } = *wanted;
+        let changes = match wanted.way {
+            Way::Read(_) => None,
+            Way::Write => Some(io.undo_seen),
+        };
+        let reach = Reach::of(io.file, (offset, length), changes);
+        self.shared.tasks.begin_move(answer.endpoint, reach)
+    }
+
+    /// It is over, if it was.
+    #[inline]
+    fn end_move(&mut self, id: Option<TaskId>, file: CachedFile) {
+        let Some(id) = id else { return };
+        self.shared.tasks.end_move(id);
+        self.shared.filer.leave_fence(operation_of_task(id));
+        // Who waits for a file may have waited for this.
+        self.on_progress(Progress { file, error: None });
     }
 
     /// Moves the octets of the oldest hit and answers it.
@@ -224,8 +249,9 @@ impl Reactor<'_> {
         if !self.send_foretold() {
             return self.end_hit();
         }
-        let Some(Hit { io, hold, .. }) = self.own.hits.kept.pop_front() else { return };
+        let Some(Hit { io, hold, moves_as, .. }) = self.own.hits.kept.pop_front() else { return };
         self.end_hold(io, hold);
+        self.end_move(moves_as, io.file);
         self.fetch_ahead();
     }
 
@@ -289,7 +315,8 @@ impl Reactor<'_> {
     /// Answers the oldest hit, whose octets were moved, the long way.
     #[inline(never)]
     fn end_hit(&mut self) {
-        let Some(Hit { answer, local, io, hold, .. }) = self.own.hits.kept.pop_front() else {
+        let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
+        else {
             return;
         };
         let length = local.length;
@@ -306,6 +333,7 @@ impl Reactor<'_> {
                 self.reply_moved(answer, &response);
             }
         }
+        self.end_move(moves_as, io.file);
     }
 
     /// Has the transport move the octets of the oldest hit. False if that must be waited for.
@@ -326,7 +354,8 @@ impl Reactor<'_> {
 
     /// Makes a task of the oldest hit, a write whose octets must be fetched.
     fn await_hit(&mut self) {
-        let Some(Hit { answer, local, io, hold, .. }) = self.own.hits.kept.pop_front() else {
+        let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
+        else {
             return;
         };
         let Hold::Write { token, offset, buffer } = hold else { return };
@@ -341,6 +370,7 @@ impl Reactor<'_> {
         } else {
             self.park(id, task, Wait::Transfers);
         }
+        self.end_move(moves_as, io.file);
     }
 }
 

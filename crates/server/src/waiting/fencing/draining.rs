@@ -17,7 +17,7 @@ use crate::direct_reads::DirectReads;
 use crate::ledger::requests::JournaledRequests;
 use crate::moving::transfer::{LoanId, Loans};
 use crate::reply_to::{ReplyTo, TaskId};
-use crate::task::{Tasks, Work};
+use crate::task::{Move, Tasks, Work};
 
 /// Where something may be under way that has an effect without passing a fence again.
 pub(crate) struct UnderWay<'r> {
@@ -41,6 +41,10 @@ impl UnderWay<'_> {
                 let (operation, file) = (operation_of_task(id), self.cache.handle(file));
                 running.push(RunningRequest { operation, fence, file });
             }
+        }
+        for &Move { id, endpoint, file } in self.tasks.moves() {
+            let (operation, file) = (operation_of_task(id), self.cache.handle(file));
+            running.push(RunningRequest { operation, fence: fence_of(endpoint), file });
         }
         for (id, lent) in self.loans.iter() {
             // What was gathered before shows nothing that comes after.
