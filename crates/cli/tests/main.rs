@@ -21,6 +21,7 @@ mod page;
 mod place;
 mod preloaded;
 mod program;
+mod reactors;
 mod recover;
 mod reflink;
 mod scale;

@@ -17,6 +17,8 @@ pub struct Place {
     is_small: bool,
     /// Seconds, for the next start.
     pub lease: u32,
+    /// As `lease`; without a number, as many as servers have.
+    reactors: Option<usize>,
 }
 
 impl Place {
@@ -24,7 +26,7 @@ impl Place {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
         let (server, tcp) = (None, String::new());
-        let mut place = Self { directory, server, tcp, is_small: false, lease: 1 };
+        let mut place = Self { directory, server, tcp, is_small: false, lease: 1, reactors: None };
         place.serve();
         place
     }
@@ -45,7 +47,7 @@ impl Place {
         mount.args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&export);
         assert!(mount.status().unwrap().success());
         let (server, tcp) = (None, String::new());
-        let mut place = Self { directory, server, tcp, is_small: true, lease: 1 };
+        let mut place = Self { directory, server, tcp, is_small: true, lease: 1, reactors: None };
         place.serve();
         Some(place)
     }
@@ -79,10 +81,12 @@ impl Place {
     }
 
     fn start(&mut self, what: &[&OsStr]) {
+        let reactors = self.reactors.map(|count| count.to_string());
         let mut server = dafs()
             .arg("serve")
             .args(what)
             .args(["--tcp", "127.0.0.1:0", "--anonymous", &own(), "--squash", "none"])
+            .args(reactors.iter().flat_map(|count| ["--reactors", count.as_str()]))
             .args(["--lease", &self.lease.to_string(), "--cache", "256M", "--socket"])
             .arg(self.path("socket"))
             .arg("--state")
@@ -96,6 +100,13 @@ impl Place {
         let tcp = addresses.split(' ').find_map(|address| address.strip_prefix("tcp:"));
         self.tcp = tcp.expect("an address of TCP").to_owned();
         self.server = Some(server);
+    }
+
+    /// Starts the server anew, with so many reactors.
+    pub fn restart_with(&mut self, reactors: usize) {
+        self.kill_server();
+        self.reactors = Some(reactors);
+        self.serve();
     }
 
     pub fn server_id(&self) -> u32 {

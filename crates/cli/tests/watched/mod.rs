@@ -50,6 +50,10 @@ impl Server {
         self.http
     }
 
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn socket(&self) -> &str {
         &self.socket
     }
