@@ -329,6 +329,10 @@ impl Host {
         });
         let address = found.with_context(|| format!("the server has no {transport}"))?.clone();
         let socket = place.join("socket");
+        let has = status::ask(Some(&socket))?["reactors"]["count"].as_u64();
+        if has != Some(reactors as u64) {
+            bail!("a server that was asked for {reactors} reactors has {has:?}");
+        }
         Ok(Self { reactors, transport, address, served, socket, counted: None })
     }
 
