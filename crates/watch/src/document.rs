@@ -86,6 +86,7 @@ fn session(session: &SessionInspection) -> Value {
         "keeps_results": view.keeps_results,
         "back_control": view.has_back_control,
         "silent_seconds": *silent_ns as f64 / 1e9,
+        "reactor": session.reactor,
         "transport": session.transport.to_string(),
         "address": session.address.map(|address| address.to_string()),
         "requests": traffic.requests,

@@ -12,10 +12,11 @@ pub fn run(target: &Target) -> Result<()> {
 fn print_table(found: &Value) {
     let sessions = found["sessions"].as_array().map_or(&[][..], Vec::as_slice);
     println!(
-        "{:<16} {:<24} {:<16} {:>5} {:>9} {:>9} {:>6}  {:<24} {:>8}",
+        "{:<16} {:<24} {:<16} {:>7} {:>5} {:>9} {:>9} {:>6}  {:<24} {:>8}",
         "session",
         "client",
         "principal",
+        "reactor",
         "opens",
         "credits",
         "in flight",
@@ -25,10 +26,11 @@ fn print_table(found: &Value) {
     );
     for session in sessions {
         println!(
-            "{:<16} {:<24} {:<16} {:>5} {:>9} {:>9} {:>6}  {:<24} {:>8.1}",
+            "{:<16} {:<24} {:<16} {:>7} {:>5} {:>9} {:>9} {:>6}  {:<24} {:>8.1}",
             text(session, "session"),
             text(session, "client"),
             text(session, "principal"),
+            number(session, "reactor"),
             number(session, "opens"),
             format!("{}/{}", number(session, "credits"), number(session, "credits_target")),
             number(session, "outstanding"),

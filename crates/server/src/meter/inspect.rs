@@ -58,6 +58,8 @@ pub struct SessionInspection {
     pub view: SessionView,
     /// Nanoseconds since it was heard of.
     pub silent_ns: u64,
+    /// The number of the reactor that its connection belongs to.
+    pub reactor: usize,
     /// The way it came.
     pub transport: TransportKind,
     /// Its address on a network, if it came by one.

@@ -78,6 +78,7 @@ impl Shown<'_> {
             let silent = self.now.since(view.last_heard).as_nanos();
             Some(SessionInspection {
                 silent_ns: u64::try_from(silent).unwrap_or(u64::MAX),
+                reactor: channel.endpoint.owner(),
                 transport: channel.peer.transport,
                 address: channel.peer.address,
                 traffic: channel.traffic,
