@@ -13,11 +13,9 @@ use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
 use crate::answer::Answer;
 use crate::buffer::Slice;
-use crate::core::Core;
 use crate::decode::decode_any;
 use crate::error::Result;
 use crate::file::File;
-use crate::ids::SessionKey;
 use crate::session::Session;
 
 /// A request under way. Whoever polls it must also turn the client.
@@ -76,31 +74,22 @@ impl File {
 }
 
 impl Slice {
-    /// How a request of the caller's own names this memory to the session's server. The buffer
-    /// must be kept until the answer is there. It is not used for anything else afterwards.
+    /// How a request of the caller's own names this memory, in sessions of this memory's client.
+    /// Where the server knows it by another name, the library puts that in when it sends the
+    /// request. The buffer must be kept until the answer is there. It is not used for anything
+    /// else afterwards.
     #[must_use]
-    pub fn direct(&self, session: &Session) -> DirectBuffer {
+    pub fn direct(&self) -> DirectBuffer {
         self.buffer.note_exposed();
-        self.direct_in(session)
+        self.named()
     }
 
-    /// How a request names this memory to the session's server.
-    pub(crate) fn direct_in(&self, session: &Session) -> DirectBuffer {
-        session.shared.borrow_mut().direct(session.key, self)
-    }
-}
-
-impl Core {
-    /// How a request names memory to a session's server, which other sessions' servers know by
-    /// other names perhaps.
+    /// How a request names this memory until it is sent: see [`crate::naming`].
     #[inline]
-    pub(crate) fn direct(&mut self, key: SessionKey, slice: &Slice) -> DirectBuffer {
-        let endpoint = self.sessions[key].endpoint;
-        let (offset, length) = (slice.offset as u64, slice.length);
-        let remote =
-            self.transport.interface_mut().remote(endpoint, &slice.buffer.region, offset, length);
+    pub(crate) fn named(&self) -> DirectBuffer {
+        let remote = self.buffer.region.remote(self.offset as u64, self.length);
         let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-        DirectBuffer { target, length, context }
+        DirectBuffer { target, length: self.length, context }
     }
 }
 

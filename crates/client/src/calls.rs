@@ -84,7 +84,7 @@ impl Core {
     ) {
         let session = &self.sessions[key];
         session.stamp(&mut call.message, stream, sequence);
-        let posted = self.transport.post(session.endpoint, &[Gather::Bytes(&call.message)]);
+        let posted = self.transport.post_renamed(session, &call.message);
         self.note_posted(key, stream, Pending::Call(call), posted);
     }
 

@@ -578,7 +578,7 @@ impl File {
             length: slice.length,
             hint: CacheHint::default(),
             checksum: if checksums { Checksum::of(bytes) } else { Checksum::NONE },
-            buffer: slice.direct_in(&self.session),
+            buffer: slice.named(),
         });
         self.session.call(&request, |status, response| match response {
             Response::AppendDirect(result) | Response::AppendInline(result)

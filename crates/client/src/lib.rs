@@ -66,6 +66,7 @@ mod locks;
 mod login;
 mod metadata;
 mod names;
+mod naming;
 mod news;
 mod opens;
 mod operation;

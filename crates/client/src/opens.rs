@@ -17,7 +17,7 @@ use dafs_wire::{
 use crate::acting::{Registered, acting_in};
 use crate::error::ClientError;
 use crate::held::{HeldLock, HeldLocks};
-use crate::requests::procedure_of;
+use crate::requests::{procedure_of, word_at};
 
 /// One open of one file, shared by everything that uses it.
 #[derive(Debug)]
@@ -358,11 +358,6 @@ fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
     if let Some(field) = procedure.request_fields().iter().find(is_state) {
         replace_at(message, HEADER_BYTES + field.offset, &replace);
     }
-}
-
-fn word_at(message: &[u8], at: usize) -> Option<usize> {
-    let octets = message.get(at..at + 4)?.try_into().ok()?;
-    usize::try_from(u32::from_ne_bytes(octets)).ok()
 }
 
 fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateId) {

@@ -348,6 +348,14 @@ impl EventQueue {
         self.completions.len() + self.others.len()
     }
 
+    /// Why a connection has ended, if its end is in the queue.
+    pub(crate) fn end_of(&self, endpoint: EndpointId) -> Option<&BreakReason> {
+        self.others.iter().find_map(|(_, event)| match event {
+            Event::Broken { endpoint: broken, reason } if *broken == endpoint => Some(reason),
+            _ => None,
+        })
+    }
+
     /// Whether anything but completions waits.
     #[inline]
     pub(crate) fn has_others(&self) -> bool {

@@ -225,7 +225,7 @@ impl Line<'_> {
             length: u32::try_from(data.len()).unwrap_or(u32::MAX),
             hint,
             checksum: if self.checksums { Checksum::of(data) } else { Checksum::NONE },
-            buffer: slice.direct(self.session),
+            buffer: slice.direct(),
         });
         self.finish(self.session.start(&request), move |reply| {
             let _kept = &buffer;

@@ -18,7 +18,9 @@ use dafs_dat::{Address, Interface, InterfaceConfig};
 use dafs_memory::{Memory, Pages};
 use dafs_server::{ServerConfig, SteppedServer};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
-use dafs_types::{Moment, Random};
+use dafs_types::{CacheHint, Moment, Random, Status};
+use dafs_wire::messages::AppendDirect;
+use dafs_wire::{Checksum, Request};
 
 use crate::fixture::{Ending, Fixture, Transport, Watch, me, over_each, pattern};
 
@@ -29,6 +31,8 @@ const OTHER: u32 = 6;
 /// Octets of the memory file before what is registered, and of that.
 const OFFSET: usize = 12288;
 const LENGTH: usize = 1 << 20;
+/// Octets of a buffer that one request names: more than travel inside of one.
+const PIECE: usize = 100_000;
 
 /// A network, a directory that a server on it serves, and a client's node with a device.
 struct World {
@@ -160,6 +164,7 @@ fn options() -> SessionOptions {
     let recovery = RecoveryOptions {
         pause_min: Duration::ZERO,
         pause_max: Duration::from_millis(1),
+        give_up_after: Duration::from_secs(30),
         ..RecoveryOptions::default()
     };
     SessionOptions { recovery: Recovery::On(recovery), ..SessionOptions::default() }
@@ -424,6 +429,68 @@ fn without_a_device_what_is_under_way_ends_and_says_why() {
             session.ping().unwrap();
             file.read_into(7, slice).unwrap();
             assert_eq!(octets.read(0, 10), content[7..17]);
+        });
+    }
+}
+
+/// A device calls a buffer by a name of its own, and each request that is kept to be sent again
+/// must have the name that counts when it is sent.
+#[test]
+fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
+    let ways = [Some(DEVICE), Some(OTHER), None];
+    for (seed, device) in (0..6).flat_map(|seed| ways.map(|device| (seed, device))) {
+        over_a_device(seed, |world| {
+            let content = pattern(LENGTH, 1);
+            let Setup { memory, file, session, client, .. } = world.setup(&content);
+            drop(memory);
+            let log = session.open("/log", &OpenOptions::write()).unwrap();
+            let buffer = client.allocate(5 * PIECE).unwrap();
+            let piece = |number: usize| buffer.slice(number * PIECE, PIECE).unwrap();
+            let mine = pattern(5 * PIECE, 2);
+            buffer.write(0, &mine);
+            let read = |number| {
+                let chain = session.chain().open("/file", &OpenOptions::read());
+                chain.read_into(7, piece(number)).close()
+            };
+            let write = |name: &str, number| {
+                let chain = session.chain().open(name, &OpenOptions::write());
+                chain.write_from(0, piece(number)).commit().close()
+            };
+            // One of each is sent, and one is put together before the loss and sent behind it.
+            let late = [read(1), write("/late", 3)];
+            world.hold();
+            let sent = [read(0).run_async(), write("/sent", 2).run_async()];
+            let append = Request::AppendDirect(AppendDirect {
+                file: log.handle(),
+                state: log.state(),
+                stability: Stability::DataSync,
+                length: PIECE as u32,
+                hint: CacheHint::default(),
+                checksum: Checksum::NONE,
+                buffer: piece(4).direct(),
+            });
+            let append = session.start(&append).unwrap();
+            client.turn(Some(Duration::ZERO));
+            world.go_on_with(device);
+            for chain in sent {
+                block_on(&client, chain).unwrap();
+            }
+            let (status, _) = block_on(&client, append).unwrap().read().unwrap();
+            assert_eq!(status, Status::Ok);
+            for chain in late {
+                chain.run().unwrap();
+            }
+            let mut octets = vec![0; 2 * PIECE];
+            buffer.read(0, &mut octets);
+            assert!(octets == content[7..7 + PIECE].repeat(2));
+            for (name, number) in [("sent", 2), ("late", 3), ("log", 4)] {
+                let stored = world.directory.path().join("export").join(name);
+                assert!(
+                    std::fs::read(stored).unwrap() == mine[number * PIECE..][..PIECE],
+                    "{name}, by {device:?}, seed {seed}"
+                );
+            }
+            drop(file);
         });
     }
 }

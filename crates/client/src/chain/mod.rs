@@ -248,7 +248,7 @@ impl<'s> Chain<'s> {
     /// the chain has ended.
     pub fn read_into(self, offset: u64, slice: Slice) -> Self {
         let (file, state, length) = (self.object(), self.open_state(), slice.length);
-        let direct = [slice.direct_in(self.session)];
+        let direct = [slice.named()];
         let (hint, buffers) = (CacheHint::default(), DirectBuffers::from(&direct[..]));
         let request =
             Request::ReadDirect(ReadDirect { file, state, offset, length, hint, buffers });
@@ -277,7 +277,7 @@ impl<'s> Chain<'s> {
                 Err(error) => self.refuse_with(Procedure::WriteInline, error),
             };
         }
-        let direct = [slice.direct_in(self.session)];
+        let direct = [slice.named()];
         let request = Request::WriteDirect(WriteDirect {
             file: self.object(),
             state: self.open_state(),
@@ -328,7 +328,7 @@ impl<'s> Chain<'s> {
             length: slice.length,
             hint: CacheHint::default(),
             checksum: self.checksum_of(&slice),
-            buffer: slice.direct_in(self.session),
+            buffer: slice.named(),
         });
         let length = slice.length;
         self.push_with(&request, None, Some(slice), length)

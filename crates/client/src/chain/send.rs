@@ -7,7 +7,7 @@
 //! until all are there, so that it can be taken up where a connection was lost
 //! (`recovery/chains.rs`).
 
-use dafs_dat::{Forecast, Gather};
+use dafs_dat::Forecast;
 use dafs_wire::{OPEN_ANSWER_BYTES as OPEN_BYTES, Procedure, ResponseHeader};
 
 use crate::chain::work::{ChainWork, Member, SharedChain, Stamping};
@@ -69,7 +69,7 @@ impl Core {
             let is_last = chain.stamp(number, stream, sequence, &stamping);
             session.under_way.credits.hold(if is_last { Holder::Anybody } else { Holder::Members });
             let message = &chain.octets[chain.members[number].message.clone()];
-            let posted = self.transport.post(session.endpoint, &[Gather::Bytes(message)]);
+            let posted = self.transport.post_renamed(session, message);
             // A connection that is lost over this takes the chain up.
             drop(chain);
             let member = Member { chain: shared.clone(), number };

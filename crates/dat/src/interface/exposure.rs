@@ -34,7 +34,7 @@ use dafs_memory::{CacheCounters, Memory};
 use super::{Interface, InterfaceConfig};
 use crate::own::{Lender, OwnMemory, OwnRegistrations};
 use crate::region::{DmabufError, DmabufRange};
-use crate::{Domain, EndpointId, LocalKey, Region, Rights};
+use crate::{BreakReason, Domain, EndpointId, LocalKey, Region, Rights, Stag};
 
 /// Marks an interface whose peers may reach what it registers for them.
 #[derive(Debug)]
@@ -96,6 +96,33 @@ impl Interface {
     pub fn reach_dmabuf(&mut self, endpoint: EndpointId, key: LocalKey) -> Result<(), DmabufError> {
         let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
         connection.reach_dmabuf(&mut context, key)
+    }
+
+    /// Whether peers may know regions by other names than this side does. False as long as no
+    /// transport was used whose devices choose the names.
+    #[must_use]
+    #[inline]
+    pub fn names_regions(&self) -> bool {
+        self.names_regions
+    }
+
+    /// What the peer of an endpoint calls the region that this side calls so. The same name, if
+    /// the peer knows it by no other, or there is no such region.
+    #[must_use]
+    #[inline]
+    pub fn name_for(&mut self, endpoint: EndpointId, stag: Stag) -> Stag {
+        if !self.names_regions {
+            return stag;
+        }
+        let found = self.regions.get(LocalKey(stag.0)).map(|entry| entry.region);
+        found.map_or(stag, |region| self.name(endpoint, &region))
+    }
+
+    /// Why a connection has ended whose end is queued as an event: work that is posted meanwhile
+    /// is told no more than that it is not connected.
+    #[must_use]
+    pub fn end_of(&self, endpoint: EndpointId) -> Option<&BreakReason> {
+        self.events.end_of(endpoint)
     }
 
     /// What becomes of memory of the application's own, from now on. What was kept of it is let

@@ -11,6 +11,7 @@ use std::time::Instant;
 use dafs_memory::Memory;
 
 use super::Network;
+use super::device::alias;
 use super::packet::{Cause, Greeting, Packet, Payload, Piece, length_of, scatter};
 use crate::connection::{Alarm, Context, Readiness};
 use crate::region::{AccessError, DmabufError, RegionEntry};
@@ -266,6 +267,7 @@ impl Connection {
             self.cause = unready();
             return Err(BreakReason::ReceiverNotReady);
         }
+        let invalidate = invalidate.map(|stag| alias(self.device, stag));
         if let Some(stag) = invalidate
             && let Err(error) = context.regions.invalidate(stag, context.domain)
         {
@@ -383,7 +385,7 @@ fn reach<'c>(
     let regions = &*context.regions;
     let known = device.and_then(|device| regions.simulated.named(device, stag));
     let Some((key, memory)) = known else {
-        return regions.remote(context.domain, stag, address, length, write);
+        return regions.remote(context.domain, alias(device, stag), address, length, write);
     };
     regions.check_remote(context.domain, key, address, length, write)?;
     let offset = usize::try_from(address).map_err(|_| AccessError::Bounds)?;
@@ -588,7 +590,7 @@ impl crate::connection::Connection for Connection {
 
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
         let named = |device| context.regions.simulated.name(device, region.key);
-        self.device.and_then(named).unwrap_or(region.stag)
+        self.device.and_then(named).unwrap_or_else(|| alias(self.device, region.stag))
     }
 
     fn reach_dmabuf(

@@ -1,8 +1,9 @@
-//! Simulated devices: what they know of memory behind dmabufs.
+//! Simulated devices: what they call regions, and what they know of memory behind dmabufs.
 //!
-//! Invariant: a device gives each name once, and knows it as long as the region is registered.
-//! Only what comes over a connection that goes through a device finds what the device knows: on
-//! this side the region has no octets.
+//! Invariant: a device calls no region as another device does, or as this side does. It gives the
+//! name of a dmabuf once, and knows it as long as the region is registered. Only what comes over a
+//! connection that goes through a device finds what the device knows: on this side the region of
+//! a dmabuf has no octets.
 //!
 //! A dmabuf is stood for by a memory file that is sealed against shrinking; the device maps it.
 
@@ -83,5 +84,16 @@ impl RegionTable {
     }
 }
 
+/// What a device calls a region that this side calls so, and the other way round.
+pub(super) fn alias(device: Option<u32>, stag: Stag) -> Stag {
+    device.map_or(stag, |device| {
+        Stag(stag.0 ^ (ALIAS | device.wrapping_mul(ALIAS_SPREAD) & (ALIAS - 1)))
+    })
+}
+
 /// No region of a table is called so.
 const FIRST_NAME: u32 = 1 << 30;
+/// In every name of a device for a region of this process's memory, and in no other.
+const ALIAS: u32 = 1 << 29;
+/// Devices of small numbers give names that are far from each other.
+const ALIAS_SPREAD: u32 = 0x9e37_79b1;

@@ -19,8 +19,9 @@
 //! A node may be several interfaces, as a server with several reactors is: each listens on a port
 //! of its own. What happens to the node happens to all of them.
 //!
-//! A node may have a device ([`Network::set_device`]), which stands for an RDMA device that
-//! registers dmabufs: it maps them, and the name that it gives is nothing to another device.
+//! A node may have a device ([`Network::set_device`]), which stands for an RDMA device: it calls
+//! regions by names of its own, which are nothing to another device, and registers dmabufs, which
+//! it maps.
 
 mod config;
 mod connection;

@@ -276,7 +276,7 @@ impl Lane<'_> {
             self.buffer.write(0, &record);
         }
         let request = if is_direct {
-            let (buffer, length) = (slice.direct(self.session), RECORD_BYTES as u32);
+            let (buffer, length) = (slice.direct(), RECORD_BYTES as u32);
             let checksum = Checksum::NONE;
             Request::AppendDirect(AppendDirect {
                 file,
