@@ -20,7 +20,8 @@ pub enum Address {
     Sim {
         /// Which.
         node: u32,
-        /// Which of its listeners: each of the interfaces that are one node listens on its own.
+        /// Which of its listeners: the interfaces that are one node listen each on its own, or
+        /// share what comes to one of them.
         port: u16,
     },
 }

@@ -76,7 +76,7 @@ impl Stream {
                 .expect("a pair of sockets");
         let anywhere = ([127, 0, 0, 1], 1).into();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let connection = tcp::Connection::inbound(own, ListenerId(0), anywhere, None, deadline);
+        let connection = tcp::Connection::inbound(own, ListenerId::FIRST, anywhere, None, deadline);
         let memory = || Memory::anonymous(MEMORY_BYTES, Pages::Small).expect("a little memory");
         let (inbox, exposed) = (memory(), memory());
         let exposed_region = interface.register(&exposed, Domain(0), Rights::REMOTE);

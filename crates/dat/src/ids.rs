@@ -83,9 +83,17 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 const _: () = assert!(OWNERS_MAX.is_power_of_two() && size_of::<EndpointId>() == 8);
 
-/// One listening address.
+/// One listening address, of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ListenerId(pub(crate) u32);
+pub struct ListenerId {
+    pub(crate) owner: u8,
+    pub(crate) index: u32,
+}
+
+impl ListenerId {
+    /// The first listener of an interface that is alone.
+    pub(crate) const FIRST: Self = Self { owner: 0, index: 0 };
+}
 
 /// An inbound connection that waits for accept or reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

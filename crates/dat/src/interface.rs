@@ -8,6 +8,7 @@
 //! however busy the memory of others is: nobody starves. Only the endpoint in
 //! `gathering` may keep quiet about what has come, and only in sleeps made for it.
 
+mod admission;
 mod config;
 pub mod exposure;
 mod handing;
@@ -26,6 +27,7 @@ use dafs_memory::Memory;
 pub use self::config::{EndpointConfig, InterfaceConfig};
 use self::exposure::Exposes;
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
+use crate::group::Member;
 use crate::inbox;
 use crate::region::{RegionEntry, RegionTable};
 use crate::wait::Waiter;
@@ -68,12 +70,18 @@ pub struct Interface<E = Exposes> {
     /// Waits that memory alone satisfied since sockets were last looked at.
     turns_without_sockets: u32,
     has_slept: bool,
+    /// The owner waits for the descriptor, or did until now.
+    is_armed: bool,
     /// The next wait will be long.
     is_patient: bool,
     /// One answer is awaited, and will come soon.
     is_eager: bool,
     waiter: Waiter,
     waker: Waker,
+    /// Its place among interfaces that share connections.
+    member: Option<Member>,
+    /// Until then others are to take what this one has given them.
+    given_until: Option<Instant>,
 }
 
 struct Slot {
@@ -101,7 +109,8 @@ enum Listener {
 impl<E> Interface<E> {
     // ---- connections ----------------------------------------------------------
 
-    /// Starts listening; requests come as [`Event::ConnectionRequest`].
+    /// Starts listening; requests come as [`Event::ConnectionRequest`], each at the interface
+    /// of the [group](InterfaceConfig::group) that got the connection.
     ///
     /// # Errors
     /// [`AddressError`] with the address and the system's reason.
@@ -126,18 +135,24 @@ impl<E> Interface<E> {
                 .map_err(|source| AddressError::System { address: address.clone(), source })?;
         }
         self.listeners.push(Some(listener));
-        Ok(ListenerId(index))
+        Ok(ListenerId { owner: self.config.owner, index })
     }
 
-    /// The address a listener really has (a TCP port of 0 is chosen by the system).
+    /// The address a listener of this interface really has (a TCP port of 0 is chosen by the
+    /// system).
     #[must_use]
     pub fn listener_address(&self, listener: ListenerId) -> Option<Address> {
-        self.listeners.get(listener.0 as usize)?.as_ref().map(Listener::address)
+        if listener.owner != self.config.owner {
+            return None;
+        }
+        self.listeners.get(listener.index as usize)?.as_ref().map(Listener::address)
     }
 
     /// Stops listening; established connections stay.
     pub fn unlisten(&mut self, listener: ListenerId) {
-        if let Some(slot) = self.listeners.get_mut(listener.0 as usize) {
+        if listener.owner == self.config.owner
+            && let Some(slot) = self.listeners.get_mut(listener.index as usize)
+        {
             *slot = None;
         }
     }
@@ -173,6 +188,7 @@ impl<E> Interface<E> {
             }
         };
         let endpoint = self.insert(connection, domain)?;
+        self.count_added();
         self.start(endpoint);
         Ok(endpoint)
     }
@@ -228,6 +244,7 @@ impl<E> Interface<E> {
         self.dirty.retain(|dirty| *dirty != index);
         self.free.push(index);
         self.live -= 1;
+        self.count_removed();
     }
 
     /// Endpoints that are not released, pending ones included.
@@ -453,6 +470,8 @@ impl<E> Interface<E> {
         let waiter = Waiter::new(config.wait);
         let (poller, waker) = (Poller::new()?, Waker::new()?);
         poller.add(waker.fd(), Token::Waker, crate::connection::Interest::ReadEdge)?;
+        let join = |group| Member::join(group, config.owner, &waker);
+        let member = config.group.as_ref().map(join).transpose()?;
         Ok(Self {
             exposure: PhantomData,
             config,
@@ -475,10 +494,13 @@ impl<E> Interface<E> {
             ready: Vec::new(),
             turns_without_sockets: 0,
             has_slept: false,
+            is_armed: false,
             is_patient: false,
             is_eager: false,
             waiter,
             waker,
+            member,
+            given_until: None,
         })
     }
 
@@ -503,25 +525,6 @@ impl<E> Interface<E> {
     fn name(&mut self, endpoint: EndpointId, region: &Region) -> Stag {
         let lent = self.lend(endpoint);
         lent.map_or(region.stag, |(connection, context)| connection.name(&context, region))
-    }
-
-    fn accept_ready(&mut self, index: u32) {
-        let timeout = self.config.connect_timeout;
-        for _ in 0..ACCEPTS_PER_TURN {
-            if self.must_rest(index) {
-                return;
-            }
-            let Some(Some(listener)) = self.listeners.get_mut(index as usize) else { return };
-            let id = ListenerId(index);
-            let Some(connection) = listener.accept(id, Instant::now() + timeout) else { return };
-            if self.live >= self.config.endpoints_max {
-                self.make_room();
-            }
-            // Beyond the limit the connection is dropped, which closes it.
-            if let Ok(endpoint) = self.insert(connection, Domain::default()) {
-                self.start(endpoint);
-            }
-        }
     }
 
     fn insert(
@@ -552,16 +555,9 @@ impl<E> Interface<E> {
         slot.domain = domain;
         slot.established = false;
         let endpoint = slot.id;
-        self.unfinished.push_back(endpoint);
+        self.note_unfinished(endpoint);
         self.forget_finished();
         Ok(endpoint)
-    }
-
-    /// Takes a connection in as if a listener had accepted it.
-    pub(crate) fn adopt(&mut self, connection: Box<dyn Connection>) {
-        if let Ok(endpoint) = self.insert(connection, Domain::default()) {
-            self.start(endpoint);
-        }
     }
 
     /// Lets a new connection register its descriptors and speak first if it must.
@@ -717,6 +713,3 @@ fn check_public(segments: &[LocalSegment]) -> Result<(), PostError> {
 }
 
 static INTERFACES: AtomicU64 = AtomicU64::new(0);
-
-/// New connections taken in one turn, so that established ones are served too.
-const ACCEPTS_PER_TURN: usize = 16;

@@ -5,7 +5,9 @@
 //! one thread and owns listeners, endpoints, registered regions and the queue of
 //! completions. Work is *posted* (never blocks), made visible by [`Interface::flush`],
 //! and ends as a [`Completion`]. Nothing happens behind the caller's back: progress
-//! is made in [`Interface::poll`] and [`Interface::wait`] alone.
+//! is made in [`Interface::poll`] and [`Interface::wait`] alone. A process that serves by several
+//! threads has an interface for each; an [`AcceptGroup`] has them share the connections that come
+//! to one address.
 //!
 //! Invariants, the same over every provider (`tests/conformance`):
 //! - messages arrive complete, once, in the order sent, each in the oldest posted
@@ -26,6 +28,7 @@ mod connection;
 mod disposal;
 #[doc(hidden)]
 pub mod fuzzing;
+mod group;
 mod ids;
 mod inbox;
 mod interface;
@@ -46,6 +49,7 @@ pub(crate) use address::Holder;
 pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use beside::Beside;
 pub use dafs_iwarp::ReadyToReceiveSet;
+pub use group::AcceptGroup;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, OWNERS_MAX, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};
 pub use interface::exposure::{self, Exposes, Guards, ServingInterface};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::shm::SocketTrust;
 use crate::wait::WaitPolicy;
-use crate::{EndpointId, MpaOptions, OWNERS_MAX, TlsServer, TlsTarget, sim};
+use crate::{AcceptGroup, EndpointId, MpaOptions, OWNERS_MAX, TlsServer, TlsTarget, sim};
 
 /// Limits and habits of an interface.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct InterfaceConfig {
     /// Whose interface it is, below [`OWNERS_MAX`](crate::OWNERS_MAX): every [`EndpointId`] of it
     /// says so. Where a process has several interfaces, each has another.
     pub owner: u8,
+    /// Whom it shares the connections with that come to their listeners. Each has another owner.
+    pub group: Option<AcceptGroup>,
     /// Most endpoints, pending ones included; 1,048,576 at most.
     pub endpoints_max: usize,
     /// Longest time a connect or an accept may take.
@@ -34,6 +36,7 @@ impl Default for InterfaceConfig {
         Self {
             wait: WaitPolicy::default(),
             owner: 0,
+            group: None,
             endpoints_max: 16_384,
             connect_timeout: Duration::from_secs(10),
             unfinished_bytes_max: 16 << 20,

@@ -27,8 +27,14 @@ impl<E> Interface<E> {
     /// Takes in what has arrived for connections that show it in memory, and what
     /// sockets hold, without waiting. Returns the number of events queued.
     pub fn poll(&mut self) -> usize {
+        // Whoever waited for the descriptor was woken by now.
+        if std::mem::take(&mut self.is_armed) {
+            self.waker.get_up();
+            self.waker.take();
+        }
         self.flush();
         self.turn_sim();
+        self.take_given();
         self.poll_hot();
         if self.events.len() == 0 {
             self.sleep(Some(Duration::ZERO));
@@ -64,6 +70,7 @@ impl<E> Interface<E> {
         timeout: Option<Duration>,
     ) -> usize {
         self.has_slept = false;
+        self.is_armed = false;
         let mut is_patient = std::mem::take(&mut self.is_patient);
         self.is_eager &= !is_patient;
         self.flush();
@@ -163,19 +170,23 @@ impl<E> Interface<E> {
     }
 
     /// A descriptor that becomes readable when [`Interface::poll`] would find
-    /// something, once [`Interface::arm`] said that it may be waited for.
+    /// something or a [`Waker`] was used, once [`Interface::arm`] said that it may be waited for.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.fd()
     }
 
-    /// Prepares for waiting on [`Interface::as_fd`]. False if events are queued or
-    /// work has arrived already: poll instead.
+    /// Prepares for waiting on [`Interface::as_fd`]. False if events are queued, work has
+    /// arrived already, or a [`Waker`] was used: poll instead.
     pub fn arm(&mut self) -> bool {
         self.flush();
         self.end_gathering();
         let alarm = Alarm { threshold: 1, early: false };
-        self.events.len() == 0 && self.arm_hot(alarm)
+        if self.events.len() > 0 || !self.arm_hot(alarm) {
+            return false;
+        }
+        self.is_armed = true;
+        self.waker.lie_down()
     }
 
     /// Takes in what the simulated network has brought: connection requests, answers
@@ -190,6 +201,7 @@ impl<E> Interface<E> {
                 self.accept_ready(u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
+        self.take_given();
         let mut unfinished = std::mem::take(&mut self.unfinished);
         unfinished.retain(|endpoint| self.is_unfinished(*endpoint));
         self.unfinished = unfinished.clone();
@@ -239,6 +251,16 @@ impl<E> Interface<E> {
         self.events.len() >= threshold.max(1) || self.events.has_others() || self.waker.is_woken()
     }
 
+    /// Whether somebody has woken this interface, or called it: then it has answered.
+    #[inline]
+    fn is_rung(&mut self) -> bool {
+        let is_rung = self.waker.is_rung();
+        if is_rung {
+            self.take_given();
+        }
+        is_rung
+    }
+
     /// Whether a wait ends.
     #[inline]
     fn is_over<B: Beside>(&self, beside: &mut B, threshold: usize) -> bool {
@@ -267,7 +289,7 @@ impl<E> Interface<E> {
         let mut spun = Spun::Vain;
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
-            if (moved || self.waker.is_woken()) && self.satisfied(threshold) || beside.has_any() {
+            if (moved || self.is_rung()) && self.satisfied(threshold) || beside.has_any() {
                 return Spun::Satisfied;
             }
             if moved {
@@ -302,10 +324,10 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Whether others rely on this interface: it listens, or works together with other threads.
+    /// Whether others rely on this interface: it listens, gets connections, or works together with other threads.
     #[inline]
     fn serves_many<B: Beside>(&self) -> bool {
-        B::EXISTS || !self.listeners.is_empty()
+        B::EXISTS || !self.listeners.is_empty() || self.member.is_some()
     }
 
     /// Whether asking sockets beats sleeping, for a while. Who serves many asks, unless another
@@ -481,10 +503,16 @@ impl<E> Interface<E> {
     fn look<B: Beside>(&mut self, beside: &mut B, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
+        let may_sleep = is_sleep(timeout);
+        let sleeps = may_sleep && self.waker.lie_down();
+        let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
         if let Err(error) = self.poller.wait(&mut ready, timeout) {
             self.on_deaf(&error, timeout);
         }
-        if B::EXISTS && is_sleep(timeout) {
+        if sleeps {
+            self.waker.get_up();
+        }
+        if B::EXISTS && may_sleep {
             beside.awake();
         }
         let is_any = !ready.is_empty();
@@ -500,6 +528,7 @@ impl<E> Interface<E> {
             }
         }
         self.ready = ready;
+        self.take_given();
         self.end_rest();
         self.expire();
         self.flush();
@@ -685,5 +714,43 @@ mod tests {
         assert!(reason.to_string().contains("cannot wait for events"), "{reason}");
         interface.release(endpoint);
         assert_eq!(interface.wait(1, Some(Duration::from_millis(1))), 0);
+    }
+
+    /// An interface that has somebody's shared memory to look at, whose owner is to serve it.
+    fn spinning(config: InterfaceConfig) -> (Interface, Interface) {
+        let folder = tempfile::tempdir().unwrap();
+        let address = Address::Shm(folder.path().join("socket"));
+        let mut peer = Interface::new(InterfaceConfig::default()).unwrap();
+        peer.listen(&address).unwrap();
+        let mut spinning = Interface::new(config).unwrap();
+        let config = EndpointConfig::default();
+        spinning.connect(&address, Domain(0), &config, b"").unwrap();
+        while spinning.hot.is_empty() {
+            spinning.poll();
+            peer.poll();
+            if let Some(Event::ConnectionRequest { pending, .. }) = peer.next_event() {
+                peer.accept(pending, Domain(0), &config, b"");
+            }
+        }
+        while spinning.next_event().is_some() {}
+        (spinning, peer)
+    }
+
+    #[test]
+    fn who_spins_takes_in_what_others_have_given() {
+        let group = Some(crate::AcceptGroup::new());
+        let config = |owner| InterfaceConfig { owner, group: group.clone(), ..Default::default() };
+        let mut giver = Interface::new(config(0)).unwrap();
+        let listener = giver.listen(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let Some(Address::Tcp(to)) = giver.listener_address(listener) else { panic!() };
+        let (mut spinning, _peer) = spinning(config(1));
+        let _clients = [(); 4].map(|()| std::net::TcpStream::connect(to).unwrap());
+        while giver.endpoint_count() < 2 {
+            giver.poll();
+        }
+        assert_eq!(spinning.endpoint_count(), 1);
+        assert!(!matches!(spinning.spin_a_while(&mut (), 1), Spun::Satisfied), "that is no event");
+        assert!(spinning.endpoint_count() > 1);
+        assert!(!spinning.waker.is_rung());
     }
 }

@@ -1,6 +1,7 @@
 //! Connects and accepts under way: their time, how many may wait, and how much they may hold.
 //!
-//! Invariant: the queue is in the order of deadlines, since all have the same time.
+//! Invariant: the queue is in the order of deadlines, since all have the same time. What another
+//! interface has accepted gets into its place.
 //!
 //! Nobody has said yet who he is. So where there is no room for all, whoever has most gives way,
 //! and of his connections the oldest: others, however few theirs are, get in beside him.
@@ -107,7 +108,17 @@ impl<E> Interface<E> {
 
     pub(super) fn first_deadline(&self) -> Option<Instant> {
         let waiting = |endpoint: &EndpointId| self.connection_of(*endpoint)?.deadline();
-        self.unfinished.iter().find_map(waiting)
+        let first = self.unfinished.iter().find_map(waiting);
+        first.into_iter().chain(self.given_until).min()
+    }
+
+    /// Puts a connection behind those whose time is over sooner. That is the end, unless another
+    /// interface has accepted it, and others have come since.
+    pub(super) fn note_unfinished(&mut self, endpoint: EndpointId) {
+        let deadline = |endpoint| self.connection_of(endpoint).and_then(|it| it.deadline());
+        let (own, others) = (deadline(endpoint), self.unfinished.iter().rev());
+        let later = others.take_while(|other| own.is_some() && deadline(**other) > own).count();
+        self.unfinished.insert(self.unfinished.len() - later, endpoint);
     }
 
     /// Takes those off the front that wait for nothing any more. What waits behind one that
@@ -130,10 +141,11 @@ impl<E> Interface<E> {
     }
 
     pub(super) fn expire(&mut self) {
-        if self.unfinished.is_empty() {
+        if self.unfinished.is_empty() && self.given_until.is_none() {
             return;
         }
         let now = Instant::now();
+        self.take_back_given(now);
         loop {
             self.forget_finished();
             let Some(front) = self.unfinished.front().copied() else { return };

@@ -17,7 +17,8 @@
 //! interface that waits moves time itself and returns when nothing is under way.
 //!
 //! A node may be several interfaces, as a server with several reactors is: each listens on a port
-//! of its own. What happens to the node happens to all of them.
+//! of its own, or they share what comes to one port ([`AcceptGroup`](crate::AcceptGroup)), for the
+//! same seed in the same way. What happens to the node happens to all of them.
 //!
 //! A node may have a device ([`Network::set_device`]), which stands for an RDMA device: it calls
 //! regions by names of its own, which are nothing to another device, and registers dmabufs, which

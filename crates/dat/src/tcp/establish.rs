@@ -373,7 +373,7 @@ mod tests {
         let (config, now) = (EndpointConfig::default(), Instant::now());
         let out = Connection::connect(address, &config, b"", now).unwrap();
         let (socket, peer) = listener.accept().unwrap();
-        let back = Connection::inbound(socket.into(), ListenerId(0), peer, None, now);
+        let back = Connection::inbound(socket.into(), ListenerId::FIRST, peer, None, now);
         for socket in [out.socket.as_ref().unwrap(), back.socket.as_ref().unwrap()] {
             assert!(sockopt::socket_keepalive(socket).unwrap());
             let idle = sockopt::tcp_keepidle(socket).unwrap();

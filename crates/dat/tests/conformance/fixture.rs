@@ -207,6 +207,9 @@ pub fn excuse(provider: &str, case: &str) -> Option<String> {
     {
         return Some(why);
     }
+    if provider.ends_with("::verbs") && SHARING.contains(&case) {
+        return Some("RDMA devices' connections stay with the interface that listens".to_owned());
+    }
     let excuses = if provider.ends_with("::verbs") && Verbs::is_software_iwarp() {
         &SOFTWARE_IWARP[..]
     } else {
@@ -225,6 +228,13 @@ const EXCUSES: [(&str, &str, &str); 3] = [
     ("tls_dribbled", "the_limit_of_endpoints_holds", HELD_BACK),
 ];
 const HELD_BACK: &str = "it counts what has arrived, and a proxy holds that back";
+
+/// Cases of interfaces that share connections.
+const SHARING: [&str; 3] = [
+    "connections_to_one_address_are_shared_evenly",
+    "a_member_that_never_looks_keeps_nobody_waiting",
+    "a_member_that_is_dropped_takes_its_connections_along",
+];
 
 /// The same of the kernel's software iWARP, siw.
 const SOFTWARE_IWARP: [(&str, &str, &str); 2] = [

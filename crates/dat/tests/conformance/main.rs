@@ -22,6 +22,7 @@ mod ports;
 mod proxy;
 mod random;
 mod reads;
+mod sharing;
 mod simulated;
 mod waiting;
 mod writes;
@@ -126,6 +127,10 @@ macro_rules! provider {
                     what_comes_beside_takes_nothing_from_a_wait;
                 owners:
                     an_endpoint_of_another_owner_is_refused;
+                sharing:
+                    connections_to_one_address_are_shared_evenly
+                    a_member_that_never_looks_keeps_nobody_waiting
+                    a_member_that_is_dropped_takes_its_connections_along;
                 random:
                     any_sequence_agrees_with_the_model;
             }

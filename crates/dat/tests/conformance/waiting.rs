@@ -236,3 +236,29 @@ fn wait_for(side: &mut crate::pair::Side, context: u64) {
         side.collect();
     }
 }
+
+#[test]
+fn the_descriptor_shows_every_wake_up() {
+    let mut interface = dafs_dat::Interface::new(dafs_dat::InterfaceConfig::default()).unwrap();
+    let waker = interface.waker();
+    let shows = |interface: &dafs_dat::Interface, timeout: Duration| {
+        let mut fds = [PollFd::from_borrowed_fd(interface.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&timeout.try_into().unwrap())).expect("poll") > 0
+    };
+    for _ in 0..10 {
+        assert!(interface.arm() && interface.arm());
+        assert!(!shows(&interface, Duration::ZERO), "nothing is there");
+        std::thread::scope(|scope| {
+            scope.spawn(|| waker.wake());
+            assert!(shows(&interface, LONG), "nobody was woken");
+        });
+        interface.poll();
+        // Woken while it is awake, it does not even begin to wait.
+        waker.wake();
+        assert!(!interface.arm());
+        interface.poll();
+    }
+    // What ended a wait for the descriptor does not end another.
+    assert_eq!(interface.wait(1, Some(Duration::ZERO)), 0);
+    assert!(interface.arm());
+}

@@ -53,7 +53,7 @@ fn event(interface: &mut Interface) -> Event {
     }
 }
 
-const REQUEST: &[u8; 24] = b"MPA ID Req Frame\x10\x02\0\x04\0\x04\0\x04";
+pub const REQUEST: &[u8; 24] = b"MPA ID Req Frame\x10\x02\0\x04\0\x04\0\x04";
 
 #[test]
 fn a_storm_of_connects_is_served_to_the_last() {

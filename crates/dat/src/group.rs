@@ -1,0 +1,336 @@
+//! Interfaces of one process that share the connections which come to a listener of any of them.
+//!
+//! Whoever listens accepts, and gives each connection to the member that has the fewest, itself
+//! included; of several that have as few, to each in turn. A connection is given as it comes, before
+//! its peer has said anything, and is counted from then until it is released: nothing that a peer
+//! says or leaves unsaid decides where the next one goes.
+//!
+//! Invariant: a connection belongs to one interface, or it lies in the tray of one. A tray has a
+//! limit, and an end: a member that does not look into it for [`STALL`] gets no more until it
+//! does, and whoever gave it something takes that back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::connection::Connection;
+use crate::{OWNERS_MAX, Waker};
+
+/// Has interfaces share the connections that come to any of their listeners: each of them has it in
+/// its [`InterfaceConfig::group`](crate::InterfaceConfig::group), and an
+/// [owner](crate::InterfaceConfig::owner) of its own. Each may belong to another thread.
+///
+/// Connections over shared memory, TCP and the simulated network are shared. Those over RDMA
+/// devices stay with the interface that listens.
+#[derive(Clone, Default)]
+pub struct AcceptGroup(Arc<Seats>);
+
+#[derive(Default)]
+struct Seats {
+    /// By owner.
+    seats: [Seat; OWNERS_MAX],
+    /// Whose turn it is where several have as few.
+    turn: AtomicUsize,
+}
+
+struct Seat {
+    /// Connections of the member, with those in its tray; [`VACANT`] without a member.
+    count: AtomicUsize,
+    /// It has not looked into its tray for long.
+    is_stalled: AtomicBool,
+    tray: Mutex<Tray>,
+}
+
+type Given = Box<dyn Connection>;
+
+/// What others have given a member, oldest first.
+#[derive(Default)]
+struct Tray {
+    /// None without a member.
+    waker: Option<Waker>,
+    given: VecDeque<Given>,
+    /// Since when the member could have taken what is oldest.
+    since: Option<Instant>,
+}
+
+/// An interface's place in its group, until it is dropped.
+pub(crate) struct Member {
+    group: AcceptGroup,
+    owner: usize,
+}
+
+impl AcceptGroup {
+    /// A group without members.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The seat of the member that has the fewest connections, none of those that are passed by.
+    fn fewest(&self, giver: usize, passed: u32) -> usize {
+        let first = self.0.turn.load(Ordering::Relaxed);
+        let (mut owner, mut fewest) = (giver, usize::MAX);
+        for place in (first..first + OWNERS_MAX).map(|place| place % OWNERS_MAX) {
+            let seat = &self.0.seats[place];
+            let count = seat.count.load(Ordering::Relaxed);
+            let is_out = place != giver && seat.is_stalled.load(Ordering::Relaxed);
+            if count < fewest && !is_out && passed & 1 << place == 0 {
+                (owner, fewest) = (place, count);
+            }
+        }
+        owner
+    }
+}
+
+impl Member {
+    /// Takes the seat of this owner.
+    pub(crate) fn join(group: &AcceptGroup, owner: u8, waker: &Waker) -> io::Result<Self> {
+        let seat = &group.0.seats[usize::from(owner)];
+        let mut tray = seat.tray();
+        if tray.waker.is_some() {
+            let what = format!("another interface of the group has owner {owner}");
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        tray.waker = Some(waker.clone());
+        seat.is_stalled.store(false, Ordering::Relaxed);
+        seat.count.store(0, Ordering::Relaxed);
+        drop(tray);
+        Ok(Self { group: group.clone(), owner: usize::from(owner) })
+    }
+
+    /// The interface has one connection more.
+    pub(crate) fn added(&self) {
+        self.seat().count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The interface has one less.
+    pub(crate) fn removed(&self) {
+        self.seat().count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives a connection to whoever has the fewest. Back comes what is the giver's own.
+    pub(crate) fn give(&self, mut connection: Given, now: Instant) -> Option<Given> {
+        let mut passed = 0;
+        loop {
+            let owner = self.group.fewest(self.owner, passed);
+            self.group.0.turn.store((owner + 1) % OWNERS_MAX, Ordering::Relaxed);
+            if owner == self.owner {
+                return Some(connection);
+            }
+            connection = self.group.0.seats[owner].put(connection, now)?;
+            passed |= 1 << owner;
+        }
+    }
+
+    /// The oldest of what others have given. It stays counted: [`Member::removed`], if the
+    /// interface does not take it.
+    pub(crate) fn take(&self, now: Instant) -> Option<Given> {
+        let seat = self.seat();
+        let mut tray = seat.tray();
+        seat.is_stalled.store(false, Ordering::Relaxed);
+        let given = tray.given.pop_front()?;
+        tray.since = Some(now);
+        Some(given)
+    }
+
+    /// Takes back what lies in the trays of members that do not look. Returns with it when to look
+    /// again, if something may have to be taken back then.
+    pub(crate) fn take_back(&self, now: Instant) -> (Vec<Given>, Option<Instant>) {
+        let (mut back, mut again) = (Vec::new(), None);
+        for (_, seat) in self.group.0.seats.iter().enumerate().filter(|(own, _)| *own != self.owner)
+        {
+            let mut tray = seat.tray();
+            let Some(until) = tray.since.filter(|_| !tray.given.is_empty()).map(|it| it + STALL)
+            else {
+                continue;
+            };
+            if now < until {
+                again = Some(again.map_or(until, |again: Instant| again.min(until)));
+                continue;
+            }
+            seat.is_stalled.store(true, Ordering::Relaxed);
+            seat.count.fetch_sub(tray.given.len(), Ordering::Relaxed);
+            back.extend(tray.given.drain(..));
+        }
+        (back, again)
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.group.0.seats[self.owner]
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let seat = self.seat();
+        let mut tray = seat.tray();
+        let given = std::mem::take(&mut *tray).given;
+        seat.count.store(VACANT, Ordering::Relaxed);
+        drop(tray);
+        // Closed when nobody waits for the tray.
+        drop(given);
+    }
+}
+
+impl Seat {
+    /// Puts a connection into the tray and tells its member. Back comes what there is no room for.
+    fn put(&self, connection: Given, now: Instant) -> Option<Given> {
+        let mut tray = self.tray();
+        let Some(waker) = tray.waker.clone().filter(|_| tray.given.len() < GIVEN_MAX) else {
+            return Some(connection);
+        };
+        if tray.given.is_empty() {
+            tray.since = Some(now);
+        }
+        tray.given.push_back(connection);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        drop(tray);
+        waker.call();
+        None
+    }
+
+    fn tray(&self) -> MutexGuard<'_, Tray> {
+        self.tray.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        let tray = Mutex::default();
+        Self { count: AtomicUsize::new(VACANT), is_stalled: AtomicBool::new(false), tray }
+    }
+}
+
+impl fmt::Debug for AcceptGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.0.seats.iter().map(|seat| seat.count.load(Ordering::Relaxed));
+        f.debug_list().entries(counts.filter(|count| *count != VACANT)).finish()
+    }
+}
+
+/// The count of a seat that nobody has.
+const VACANT: usize = usize::MAX;
+/// Connections that may lie in a tray. Whoever accepts goes to the next member then, and keeps what
+/// nobody has room for.
+const GIVEN_MAX: usize = 64;
+/// For so long a member may leave what it was given where it is. It is as long as a peer waits
+/// for whoever is stuck.
+pub(crate) const STALL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(OWNERS_MAX <= u32::BITS as usize);
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::{ListenerId, tcp};
+
+    fn members(count: u8) -> (AcceptGroup, Vec<(Member, Waker)>) {
+        let group = AcceptGroup::new();
+        let join = |owner| {
+            let waker = Waker::new().unwrap();
+            (Member::join(&group, owner, &waker).unwrap(), waker)
+        };
+        let members = (0..count).map(join).collect();
+        (group, members)
+    }
+
+    fn counts(group: &AcceptGroup) -> String {
+        format!("{group:?}")
+    }
+
+    /// A connection that came in, and its peer's end.
+    fn connection() -> (Given, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, from) = listener.accept().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let socket = socket.into();
+        let inbound = tcp::Connection::inbound(socket, ListenerId::FIRST, from, None, deadline);
+        (Box::new(inbound), peer)
+    }
+
+    #[test]
+    fn whoever_has_the_fewest_gets_the_next_and_equals_take_turns() {
+        let (group, members) = members(3);
+        let now = Instant::now();
+        let (giver, _) = &members[1];
+        for _ in 0..9 {
+            if giver.give(connection().0, now).is_some() {
+                giver.added();
+            }
+        }
+        assert_eq!(counts(&group), "[3, 3, 3]");
+        // One that goes makes room for the next, whosever it was.
+        members[2].0.removed();
+        members[2].0.removed();
+        for _ in 0..2 {
+            assert!(giver.give(connection().0, now).is_none());
+        }
+        assert_eq!(counts(&group), "[3, 3, 3]");
+        assert!(members[0].1.take_call() && members[2].1.take_call(), "they are told");
+        assert!(!members[1].1.take_call() && !members[0].1.is_woken());
+    }
+
+    #[test]
+    fn a_tray_has_a_limit_and_what_is_over_stays_with_the_giver() {
+        let (group, members) = members(2);
+        let now = Instant::now();
+        let (giver, other) = (&members[0].0, &members[1].0);
+        (0..10 * GIVEN_MAX).for_each(|_| giver.added());
+        for _ in 0..GIVEN_MAX {
+            assert!(giver.give(connection().0, now).is_none());
+        }
+        assert!(giver.give(connection().0, now).is_some(), "there is no room");
+        assert!(other.take(now).is_some());
+        assert!(giver.give(connection().0, now).is_none());
+        assert_eq!(counts(&group), format!("[{}, {}]", 10 * GIVEN_MAX, GIVEN_MAX + 1));
+    }
+
+    #[test]
+    fn who_does_not_look_gets_no_more_until_it_does() {
+        let (group, members) = members(2);
+        let (giver, other) = (&members[0].0, &members[1].0);
+        (0..10).for_each(|_| giver.added());
+        let mut now = Instant::now();
+        let begun = now;
+        for _ in 0..2 {
+            assert!(giver.give(connection().0, now).is_none());
+        }
+        // Who takes one has time again for the next.
+        now += STALL - Duration::from_millis(1);
+        assert!(other.take(now).is_some());
+        let (back, again) = giver.take_back(begun + STALL);
+        assert_eq!((back.len(), again), (0, Some(now + STALL)));
+        now += STALL;
+        let (back, again) = giver.take_back(now);
+        assert_eq!((back.len(), again), (1, None));
+        assert_eq!(counts(&group), "[10, 1]", "the one that it took");
+        assert!(giver.give(connection().0, now).is_some(), "it does not look");
+        assert!(other.take(now).is_none());
+        assert!(giver.give(connection().0, now).is_none(), "it did");
+    }
+
+    #[test]
+    fn what_a_member_was_given_ends_with_it_and_its_seat_is_free() {
+        use std::io::Read;
+        let (group, mut members) = members(2);
+        let now = Instant::now();
+        (0..9).for_each(|_| members[0].0.added());
+        let (given, mut peer) = connection();
+        assert!(members[0].0.give(given, now).is_none());
+        let waker = Waker::new().unwrap();
+        let Err(refused) = Member::join(&group, 1, &waker) else { panic!("two of one owner") };
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(members.pop());
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+        assert!(members[0].0.give(connection().0, now).is_some(), "nobody is there");
+        let again = Member::join(&group, 1, &waker).unwrap();
+        assert!(members[0].0.give(connection().0, now).is_none());
+        assert!(again.take(now).is_some());
+    }
+}
