@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dafs_dat::{Address, InterfaceConfig, ServingInterface, Waker};
+use dafs_dat::{AcceptGroup, Address, InterfaceConfig, ServingInterface, Waker};
 use dafs_files::ledger::LedgerError;
 use dafs_store::Store;
 use dafs_types::Entropy;
@@ -43,6 +43,7 @@ impl Server {
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
         config.check_reactors()?;
         let system = |what| move |source| ServerError::System { what, source };
+        let group = (config.reactors > 1).then(AcceptGroup::new);
         let mut interfaces = Vec::new();
         for owner in (0..).take(config.reactors) {
             let interface = ServingInterface::serving(InterfaceConfig {
@@ -51,6 +52,7 @@ impl Server {
                 connect_timeout: config.connect_timeout,
                 tls: config.tls.clone(),
                 owner,
+                group: group.clone(),
                 ..InterfaceConfig::default()
             });
             interfaces.push(interface.map_err(system("creating the transport interface"))?);
