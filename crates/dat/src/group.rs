@@ -1,9 +1,9 @@
 //! Interfaces of one process that share the connections which come to a listener of any of them.
 //!
 //! Whoever listens accepts, and gives each connection to the member that has the fewest, itself
-//! included; of several that have as few, to each in turn. A connection is given as it comes, before
-//! its peer has said anything, and is counted from then until it is released: nothing that a peer
-//! says or leaves unsaid decides where the next one goes.
+//! included; of several that have as few, to each in turn. A connection is given as it comes,
+//! before its peer has said anything, and is counted from then until it is released: nothing that
+//! a peer says or leaves unsaid decides where the next one goes.
 //!
 //! Invariant: a connection belongs to one interface, or it lies in the tray of one. A tray has a
 //! limit, and an end: a member that does not look into it for [`STALL`] gets no more until it

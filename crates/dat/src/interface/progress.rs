@@ -324,7 +324,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Whether others rely on this interface: it listens, gets connections, or works together with other threads.
+    /// Whether others rely on this interface: it listens, shares connections, or works together
+    /// with other threads.
     #[inline]
     fn serves_many<B: Beside>(&self) -> bool {
         B::EXISTS || !self.listeners.is_empty() || self.member.is_some()
