@@ -225,8 +225,16 @@ impl Core {
     ) {
         self.sessions[key].under_way.set_pending(stream, pending);
         if let Err(error) = posted {
-            self.lose(key, format!("sending failed: {error}"));
+            self.lose_by_post(key, &error);
         }
+    }
+
+    /// A connection does not take a message. Mostly it has ended, and why is on its way.
+    #[cold]
+    fn lose_by_post(&mut self, key: SessionKey, error: &PostError) {
+        let end = self.transport.interface().end_of(self.sessions[key].endpoint);
+        let reason = end.map_or_else(|| format!("sending failed: {error}"), describe);
+        self.lose(key, reason);
     }
 
     /// Ends a transfer, where its submitter looks for it.

@@ -5,21 +5,23 @@
 //! On this side nothing of such memory is mapped for transports, so that a request that carried
 //! its octets could not be sent at all.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dafs_client::{
     Batch, Batched, Buffer, Client, ClientError, DeviceMemory, File, Group, OpenOptions, Recovery,
-    RecoveryOptions, Session, SessionOptions, Span, Stability, block_on,
+    RecoveryOptions, Session, SessionEvent, SessionOptions, Span, Stability, block_on,
 };
-use dafs_dat::sim::{Network, NetworkConfig};
+use dafs_dat::sim::{Fault, Network, NetworkConfig};
 use dafs_dat::{Address, Interface, InterfaceConfig};
 use dafs_memory::{Memory, Pages};
 use dafs_server::{ServerConfig, SteppedServer};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::{CacheHint, Moment, Random, Status};
-use dafs_wire::messages::AppendDirect;
+use dafs_wire::messages::{AppendDirect, Empty};
 use dafs_wire::{Checksum, Request};
 
 use crate::fixture::{Ending, Fixture, Transport, Watch, me, over_each, pattern};
@@ -491,6 +493,34 @@ fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
                 );
             }
             drop(file);
+        });
+    }
+}
+
+/// The answer to one request frees a credit for another, behind it the connection breaks, and both
+/// come together: the other is posted to a connection that has ended.
+#[test]
+fn a_request_that_meets_the_end_of_its_connection_is_told_why_that_ended() {
+    for seed in 0..6 {
+        over_a_device(seed, |world| {
+            let options = SessionOptions { credits: 1, ..options() };
+            let (client, session) = world.connect(&options);
+            session.ping().unwrap();
+            let losses = Rc::new(RefCell::new(Vec::new()));
+            let told = losses.clone();
+            session.on_event(move |event| {
+                if let SessionEvent::Lost { reason } = event {
+                    told.borrow_mut().push(reason.clone());
+                }
+            });
+            // The first message from here on is the first request, the second its answer.
+            world.network.inject(Fault::BreakAfter, 1);
+            let calls = [(); 2].map(|()| session.start(&Request::Null(Empty)).unwrap());
+            for call in calls {
+                let (status, _) = block_on(&client, call).unwrap().read().unwrap();
+                assert_eq!(status, Status::Ok);
+            }
+            assert_eq!(*losses.borrow(), ["transport failed: connection lost"], "seed {seed}");
         });
     }
 }
