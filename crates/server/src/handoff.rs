@@ -81,6 +81,14 @@ impl Handoffs {
         }
     }
 
+    /// Whether anything is left for a reactor.
+    pub fn has_any(&self, reactor: usize) -> bool {
+        self.boxes.get(reactor).is_some_and(|mailbox| {
+            let Mailbox { work, messages, receives, broken, .. } = mailbox;
+            !(work.is_empty() & messages.is_empty() & receives.is_empty() & broken.is_empty())
+        })
+    }
+
     /// Regions of all interfaces.
     pub fn regions(&self) -> usize {
         self.boxes.iter().map(|mailbox| mailbox.regions).sum()

@@ -21,6 +21,9 @@ pub struct SteppedServer {
     shared: Shared,
     /// Of each reactor.
     owns: Vec<Own>,
+    /// When each wakes though nothing has come.
+    dues: Vec<Moment>,
+    has_overslept: bool,
     addresses: Vec<Address>,
 }
 
@@ -29,6 +32,8 @@ impl SteppedServer {
     /// reactor, with the reactor's number as its owner.
     /// `entropy` names sessions and states; `order` says in which order jobs that would
     /// go to threads come back.
+    ///
+    /// An interface may listen already. Where several reactors do, clients choose among them.
     ///
     /// # Errors
     /// [`ServerError`], as [`crate::Server::new`].
@@ -40,9 +45,11 @@ impl SteppedServer {
         order: Box<dyn Entropy + Send>,
     ) -> Result<Self, ServerError> {
         config.check_reactors()?;
-        let pool = Pool::stepped(order);
+        let wakers = interfaces.iter().map(ServingInterface::waker).collect();
+        let pool = Pool::stepped(order, wakers);
         let Started { shared, owns, addresses } = start(config, store, interfaces, pool, entropy)?;
-        Ok(Self { shared, owns, addresses })
+        let dues = vec![Moment(0); owns.len()];
+        Ok(Self { shared, owns, dues, has_overslept: false, addresses })
     }
 
     /// Where the server really listens.
@@ -57,11 +64,30 @@ impl SteppedServer {
         self.owns.len()
     }
 
-    /// One reactor serves what has arrived by `now`, and brings one job that waits for a disk one
-    /// step further. `now` never goes back. Which of them does so when is for the owner to say;
-    /// one that is not there does nothing.
+    /// Whether a reactor has something to do. The only one is always asked; of several, each
+    /// sleeps until something has come to it, another has woken it, or the time has come that it
+    /// sleeps for at most.
+    pub fn is_awake(&mut self, reactor: usize, now: Moment) -> bool {
+        let Self { owns, dues, .. } = self;
+        let (Some(own), Some(due)) = (owns.get_mut(reactor), dues.get(reactor)) else {
+            return false;
+        };
+        own.is_alone
+            || own.hits.has_kept()
+            || own.interface.poll() > 0
+            || own.interface.is_woken()
+            || *due <= now
+    }
+
+    /// One reactor serves what has arrived by `now`, and one job that waits for a disk is brought
+    /// one step further. `now` never goes back. Which of them does so when is for the owner to
+    /// say; one that is not there, or sleeps, does nothing.
     pub fn step(&mut self, reactor: usize, now: Moment) {
-        let Self { shared, owns, .. } = self;
+        self.shared.pool.work();
+        if !self.is_awake(reactor, now) {
+            return;
+        }
+        let Self { shared, owns, dues, has_overslept, .. } = self;
         let Some(own) = owns.get_mut(reactor) else { return };
         if own.is_alone {
             own.interface.poll();
@@ -70,15 +96,29 @@ impl SteppedServer {
         }
         // Where others may have their turns in between, half of one is a step.
         if !own.hits.has_kept() {
-            own.interface.poll();
+            let is_called = own.interface.is_woken() || own.interface.event_count() > 0;
+            *has_overslept |= !is_called && shared.handoffs.has_any(reactor);
+            own.interface.take_wake_up();
             shared.life.pass_to(now);
             if (Reactor { shared, own }).begin_shared_turn() {
                 return;
             }
         }
         own.move_hits();
-        Reactor { shared, own }.end_turn_at(now);
+        let mut turn = Reactor { shared, own };
+        turn.end_turn_at(now);
+        let rest = turn.rest();
         own.interface.flush();
+        if let Some(due) = dues.get_mut(reactor) {
+            *due = rest.pause.map_or(now, |pause| now.after(pause));
+        }
+    }
+
+    /// Whether a reactor has ever found something that another had left to it when its sleep was
+    /// over, and had not been woken for it.
+    #[must_use]
+    pub fn has_overslept(&self) -> bool {
+        self.has_overslept
     }
 
     /// Jobs that wait for further steps.

@@ -14,7 +14,7 @@ use dafs_wire::messages::{Empty, Open, OpenCreation, OpenTarget};
 use dafs_wire::{Path, Request, Response};
 
 use crate::operation::{FileNumber, Operation, OperationNumber};
-use crate::plan::{Plan, SERVER_NODE};
+use crate::plan::Plan;
 use crate::request::{Arrivals, Flight, Line, Raw, finish, ready, understand};
 
 /// See the [module](self).
@@ -112,6 +112,7 @@ impl Actor {
 
     pub(crate) fn connect(
         &mut self,
+        address: &Address,
         root: FileHandle,
         keeps_name: bool,
     ) -> Result<(), ClientError> {
@@ -125,7 +126,7 @@ impl Actor {
             client_name: format!("client-{:03}-{generation:05}", self.node),
             ..SessionOptions::default()
         };
-        let session = self.client.connect_async(&Address::sim(SERVER_NODE), &options)?;
+        let session = self.client.connect_async(address, &options)?;
         self.life = Life::Connecting(Box::pin(async move {
             let session = session.await?;
             let names = ["records"];

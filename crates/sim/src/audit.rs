@@ -123,7 +123,7 @@ impl Simulation {
                 && sessions.credits == 0
                 && stats.open_files == 0
                 && stats.loans == 0
-                && stats.regions == ARENA
+                && stats.regions == simulation.plan.reactors * ARENA
                 && stats.cache.dirty_bytes == 0
                 && simulation.life.jobs_under_way() == 0
                 && simulation.network.connections().is_empty()
@@ -131,7 +131,7 @@ impl Simulation {
     }
 }
 
-/// The region that a server always has.
+/// Regions that each reactor of a server always has.
 const ARENA: usize = 1;
 /// Steps in which everything under way must end.
 const PATIENCE_STEPS: u64 = 100_000;

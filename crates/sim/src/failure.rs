@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::reactors::{REACTORS_VARIABLE, reactors_of};
+
 /// A run that failed. Its text ends with the latest of what led to it; the alternate
 /// form (`{:#}`) has all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +41,15 @@ impl std::error::Error for Failure {}
 /// What shows the run of a seed again.
 #[must_use]
 pub fn command(seed: u64) -> String {
-    format!("{SEED_VARIABLE}={seed} cargo test -p dafs-sim --test simulation replay")
+    let test = "cargo test -p dafs-sim --test simulation replay";
+    format!("{REACTORS_VARIABLE}={} {SEED_VARIABLE}={seed} {test}", reactors_of(seed))
 }
 
 /// What shows the run of a seed of the crash world again.
 #[must_use]
 pub fn storm_command(seed: u64) -> String {
-    format!("cargo run --release -p dafs-sim --example storm -- --seed {seed}")
+    let example = "cargo run --release -p dafs-sim --example storm --";
+    format!("{REACTORS_VARIABLE}={} {example} --seed {seed}", reactors_of(seed))
 }
 
 /// The variable that the replaying test looks at.

@@ -10,6 +10,7 @@
 //! By file: `plan` says what a run is like, `simulation` schedules it, `actor` is a
 //! client and `workload` what it does next, `request` turns that into messages, `judge`
 //! (with `names`, `content` and `records`) watches, `audit` reads back.
+//! The server has one to four reactors: `reactors` says how many and which has the next turn.
 //! `disk` is a store that can lose power, and `life` the servers that one disk has seen.
 //! `crash` is a world of its own, in which servers end and clients recover.
 //!
@@ -27,6 +28,7 @@ mod life;
 mod names;
 mod operation;
 mod plan;
+mod reactors;
 mod records;
 mod request;
 mod simulation;
@@ -38,4 +40,5 @@ pub use dafs_server::Defect;
 pub use dafs_types::Random;
 pub use failure::{Failure, SEED_VARIABLE, command, storm_command};
 pub use plan::Plan;
+pub use reactors::{REACTORS_VARIABLE, reactors_of};
 pub use simulation::{Report, run, run_on_disk};

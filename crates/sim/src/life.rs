@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
+use dafs_dat::InterfaceConfig;
 use dafs_dat::sim::Network;
-use dafs_dat::{Interface, InterfaceConfig};
 use dafs_server::{ServerConfig, ServerStats, SteppedServer};
 use dafs_store::Store;
 use dafs_types::{Entropy, Moment, Random};
 
 use crate::disk::CrashStore;
 use crate::plan::{Plan, SERVER_NODE};
+use crate::reactors::{interfaces, step};
 
 /// Where a server keeps its files.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub(crate) struct ServerLife {
     /// `None` between a crash and the restart.
     server: Option<SteppedServer>,
     random: Random,
+    /// Says which reactor has the next turn.
+    turns: Random,
     crash_permille: u32,
     crashes: u64,
 }
@@ -61,6 +64,7 @@ impl ServerLife {
             config: plan.server(random),
             server: None,
             random: Random::new(plan.seed ^ CRASH_SALT),
+            turns: Random::new(plan.seed ^ TURN_SALT),
             crash_permille: plan.crash_permille,
             crashes: 0,
         };
@@ -69,11 +73,10 @@ impl ServerLife {
     }
 
     fn start(&mut self, entropy: Dice, order: Dice) -> Result<(), String> {
-        let sim = Some(self.network.at(SERVER_NODE));
-        let interface = Interface::serving(InterfaceConfig { sim, ..InterfaceConfig::default() })
-            .map_err(|error| format!("an interface: {error}"))?;
+        let endpoints_max = InterfaceConfig::default().endpoints_max;
+        let interfaces = interfaces(&self.network, self.config.reactors, endpoints_max)?;
         let server =
-            SteppedServer::new(&self.config, self.home.store(), vec![interface], entropy, order)
+            SteppedServer::new(&self.config, self.home.store(), interfaces, entropy, order)
                 .map_err(|error| error.to_string())?;
         self.server = Some(server);
         Ok(())
@@ -89,7 +92,7 @@ impl ServerLife {
             }
         }
         if let Some(server) = &mut self.server {
-            server.step(0, now);
+            step(server, &mut self.turns, now);
         }
     }
 
@@ -134,6 +137,11 @@ impl ServerLife {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
+    /// Whether a reactor ever slept in spite of what had been left to it.
+    pub fn has_overslept(&self) -> bool {
+        self.server.as_ref().is_some_and(SteppedServer::has_overslept)
+    }
+
     /// Jobs of the server that wait for further steps.
     pub fn jobs_under_way(&self) -> usize {
         self.server.as_ref().map_or(0, SteppedServer::jobs_under_way)
@@ -142,5 +150,7 @@ impl ServerLife {
 
 /// Makes the dice of crashes others than those of everything else.
 const CRASH_SALT: u64 = 0xc4a5_4e5d_0f5e_7e45;
+/// The same of the turns of reactors.
+const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;
 /// Steps of the server in which the kernel writes something back about once.
 const STEPS_PER_SETTLE: usize = 50;

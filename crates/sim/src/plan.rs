@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use dafs_dat::Address;
 use dafs_dat::sim::{FaultPlan, NetworkConfig};
 use dafs_server::ServerConfig;
 use dafs_store::local::Squash;
@@ -12,11 +11,15 @@ use dafs_types::{Credentials, Entropy};
 
 use dafs_types::Random;
 
+use crate::reactors::{address, reactors_of};
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed that all follows from.
     pub seed: u64,
+    /// Reactors of the server.
+    pub reactors: usize,
     /// Clients, each with one session at a time.
     pub clients: usize,
     /// Operations in all, those of the final audit aside.
@@ -59,6 +62,7 @@ impl Plan {
         }
         Self {
             seed,
+            reactors: reactors_of(seed),
             clients: 1 + random.below(4),
             operations: 200,
             depth: 1 + random.below(8),
@@ -108,8 +112,8 @@ impl Plan {
     }
 
     pub(crate) fn server(&self, random: &mut Random) -> ServerConfig {
-        let listen = vec![Address::sim(SERVER_NODE)];
-        let mut config = ServerConfig { listen, ..ServerConfig::default() };
+        let (listen, reactors) = (vec![address(0)], self.reactors);
+        let mut config = ServerConfig { listen, reactors, ..ServerConfig::default() };
         config.sessions.authentication.anonymous = Some(root());
         config.access.squash = Some(Squash::Nobody);
         config.sessions.credits.initial = 1 + (random.next_u64() % 12) as u16;

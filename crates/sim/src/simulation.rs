@@ -19,6 +19,7 @@ use crate::judge::{Judge, brief};
 use crate::life::{Home, ServerLife};
 use crate::operation::{Answer, Operation, OperationNumber, Outcome};
 use crate::plan::Plan;
+use crate::reactors::{address, draw};
 use crate::request::Raw;
 use crate::stage::{Stage, set};
 use crate::workload::{Chosen, choose};
@@ -214,6 +215,9 @@ impl Simulation {
 
     fn step_server(&mut self) -> Result<(), String> {
         self.life.step();
+        if self.life.has_overslept() {
+            return Err("a reactor slept in spite of what was left to it".into());
+        }
         self.settle()
     }
 
@@ -240,7 +244,8 @@ impl Simulation {
 
     pub(crate) fn connect(&mut self, index: usize) -> Result<(), String> {
         let (root, keeps_name) = (self.root, self.plan.keeps_name);
-        self.actors[index].connect(root, keeps_name).map_err(|error| error.to_string())
+        let address = address(draw(self.plan.reactors, &mut self.random));
+        self.actors[index].connect(&address, root, keeps_name).map_err(|error| error.to_string())
     }
 
     /// Breaks something.

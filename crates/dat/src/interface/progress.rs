@@ -131,6 +131,17 @@ impl<E> Interface<E> {
         self.waker.clone()
     }
 
+    /// Whether the next wait would end at once, since somebody has woken it.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        self.waker.is_woken()
+    }
+
+    /// Takes a wake-up, as a wait does: for who polls, and keeps from polling when there is none.
+    pub fn take_wake_up(&mut self) {
+        self.waker.take();
+    }
+
     /// Events queued.
     #[must_use]
     #[inline]

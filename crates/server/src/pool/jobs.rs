@@ -189,8 +189,9 @@ enum Workers {
         threads: Vec<JoinHandle<()>>,
         owner: OwnerPlace,
     },
-    /// The owner, in calls of [`Pool::take`], as its random numbers say.
-    Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
+    /// The owner, in calls of [`Pool::take`], as its random numbers say. Where there are wakers, of
+    /// several reactors, in calls of [`Pool::work`].
+    Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker> },
 }
 
 /// A job, and the number of the reactor that has given it away, which is woken when it is done.
@@ -198,7 +199,7 @@ type Given = (Job, usize);
 
 /// A job of a pool without threads.
 enum Waiting {
-    New(Job),
+    New(Given),
     /// Done, and not yet told of.
     Over(Done),
 }
@@ -237,9 +238,29 @@ impl Pool {
     }
 
     /// No threads: each call of [`Pool::take`] brings one job a step further. Which one,
-    /// the random numbers say, since threads come back in any order too.
-    pub fn stepped(entropy: Box<dyn Entropy + Send>) -> Self {
-        Self::of(Workers::Owner { jobs: Vec::new(), entropy }, true)
+    /// the random numbers say, since threads come back in any order too. Where several reactors
+    /// are to be woken, [`Pool::work`] does the jobs.
+    pub fn stepped(entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker>) -> Self {
+        let wakers = if wakers.len() > 1 { wakers } else { Vec::new() };
+        Self::of(Workers::Owner { jobs: Vec::new(), entropy, wakers }, true)
+    }
+
+    /// What the threads do beside several reactors, if there are none: one job, and whoever has
+    /// given it away is woken.
+    pub fn work(&mut self) {
+        let Workers::Owner { jobs, entropy, wakers } = &mut self.workers else { return };
+        if wakers.is_empty() {
+            return;
+        }
+        let Some(index) = draw(jobs, entropy.as_mut(), |job| matches!(job, Waiting::New(_))) else {
+            return;
+        };
+        if let Waiting::New((job, reactor)) = jobs.swap_remove(index) {
+            jobs.push(Waiting::Over(job.run_in_parts(|| ())));
+            if let Some(waker) = wakers.get(reactor) {
+                waker.wake();
+            }
+        }
     }
 
     fn of(workers: Workers, has_core: bool) -> Self {
@@ -265,7 +286,7 @@ impl Pool {
         self.under_way += 1;
         match &mut self.workers {
             Workers::Threads { jobs, .. } => jobs.push((job, self.reactor)),
-            Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+            Workers::Owner { jobs, .. } => jobs.push(Waiting::New((job, self.reactor))),
         }
     }
 
@@ -275,7 +296,7 @@ impl Pool {
         self.under_way += 1;
         match &mut self.workers {
             Workers::Threads { logins, .. } => logins.push((job, self.reactor)),
-            Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+            Workers::Owner { jobs, .. } => jobs.push(Waiting::New((job, self.reactor))),
         }
     }
 
@@ -340,7 +361,10 @@ impl Pool {
         }
         let done = match &mut self.workers {
             Workers::Threads { done, .. } => done.try_recv().ok()?,
-            Workers::Owner { jobs, entropy } => step_one(jobs, entropy.as_mut())?,
+            Workers::Owner { jobs, entropy, wakers } if wakers.is_empty() => {
+                step_one(jobs, entropy.as_mut())?
+            }
+            Workers::Owner { jobs, entropy, .. } => take_over(jobs, entropy.as_mut())?,
         };
         self.under_way -= 1;
         Some(done)
@@ -373,11 +397,31 @@ fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> 
     }
     match jobs.swap_remove(index) {
         Waiting::Over(done) => Some(done),
-        Waiting::New(job) => {
+        Waiting::New((job, _)) => {
             jobs.push(Waiting::Over(job.run_in_parts(|| ())));
             None
         }
     }
+}
+
+/// Gives back one that was done.
+fn take_over(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
+    let index = draw(jobs, entropy, |job| matches!(job, Waiting::Over(_)))?;
+    match jobs.swap_remove(index) {
+        Waiting::Over(done) => Some(done),
+        Waiting::New(_) => None,
+    }
+}
+
+/// The place of one of those that are wanted.
+fn draw(
+    jobs: &[Waiting],
+    entropy: &mut dyn Entropy,
+    is_wanted: impl Fn(&Waiting) -> bool,
+) -> Option<usize> {
+    let places: Vec<usize> = (0..jobs.len()).filter(|place| is_wanted(&jobs[*place])).collect();
+    let count = u64::try_from(places.len()).ok().filter(|count| *count > 0)?;
+    places.get(usize::try_from(entropy.next_u64() % count).ok()?).copied()
 }
 
 impl Drop for Pool {

@@ -136,7 +136,7 @@ impl World {
                 && (stats.undone_files == 0 || world.may_keep_undo)
                 && stats.open_files == 0
                 && stats.loans == 0
-                && stats.regions == ARENA
+                && stats.regions == world.plan.reactors * ARENA
                 && stats.cache.dirty_bytes == 0
                 && world.life.jobs_under_way() == 0
         })
@@ -197,7 +197,7 @@ fn read(store: &dyn Store, handle: &FileHandle) -> Result<Vec<u8>, String> {
     Ok(memory.to_vec(0, length))
 }
 
-/// The region that a server always has.
+/// Regions that each reactor of a server always has.
 const ARENA: usize = 1;
 /// How often something is asked.
 const TRIES: usize = 100;

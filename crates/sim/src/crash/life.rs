@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_dat::sim::Network;
-use dafs_dat::{Address, Interface, InterfaceConfig};
 use dafs_journal::{CrashShelf, LogConfig, UndoConfig};
 use dafs_server::{Defect, JournalConfig, ServerConfig, ServerStats, SteppedServer};
 use dafs_store::local::Squash;
@@ -18,6 +17,7 @@ use super::StormPlan;
 use super::ask::MESSAGE_BYTES;
 use crate::disk::CrashStore;
 use crate::plan::{SERVER_NODE, root};
+use crate::reactors::{address, interfaces, step};
 
 /// See the [module](self).
 pub(super) struct Life {
@@ -31,6 +31,8 @@ pub(super) struct Life {
     /// When it started.
     started_ns: u64,
     random: Random,
+    /// Says which reactor has the next turn.
+    turns: Random,
 }
 
 impl Life {
@@ -40,7 +42,8 @@ impl Life {
         let shelf = CrashShelf::new();
         shelf.set_reflinks(plan.has_reflinks);
         let mut config = ServerConfig {
-            listen: vec![Address::sim(SERVER_NODE)],
+            listen: vec![address(0)],
+            reactors: plan.reactors,
             journal: Some(JournalConfig {
                 shelf: Arc::new(shelf.clone()),
                 log: log_config(),
@@ -75,6 +78,7 @@ impl Life {
             cloned_bytes: 0,
             started_ns: 0,
             random: Random::new(plan.seed ^ LIFE_SALT),
+            turns: Random::new(plan.seed ^ TURN_SALT),
         }
     }
 
@@ -86,14 +90,11 @@ impl Life {
         if will_fail {
             self.shelf.power_off_after(self.random.below(12) as u64);
         }
-        let sim = Some(self.network.at(SERVER_NODE));
-        let interface = InterfaceConfig { sim, endpoints_max: 128, ..InterfaceConfig::default() };
-        let interface =
-            Interface::serving(interface).map_err(|error| format!("an interface: {error}"))?;
+        let interfaces = interfaces(&self.network, self.config.reactors, ENDPOINTS_MAX)?;
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
         let store = Arc::new(self.disk.clone());
         self.started_ns = self.network.now_ns();
-        match SteppedServer::new(&self.config, store, vec![interface], entropy, order) {
+        match SteppedServer::new(&self.config, store, interfaces, entropy, order) {
             Ok(server) => self.server = Some(server),
             Err(_) if self.shelf.is_off() => {}
             Err(error) => return Err(format!("a server does not start: {}", chain(&error))),
@@ -122,7 +123,7 @@ impl Life {
             self.disk.settle(&mut self.random);
         }
         if let Some(server) = &mut self.server {
-            server.step(0, Moment(now_ns - self.started_ns));
+            step(server, &mut self.turns, Moment(now_ns - self.started_ns));
         }
     }
 
@@ -148,6 +149,11 @@ impl Life {
     /// Octets of undo data that were cloned so far.
     pub fn cloned_bytes(&self) -> u64 {
         self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
+    }
+
+    /// Whether a reactor ever slept in spite of what had been left to it.
+    pub fn has_overslept(&self) -> bool {
+        self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }
 
     pub fn jobs_under_way(&self) -> usize {
@@ -187,9 +193,13 @@ fn undo_config() -> UndoConfig {
     }
 }
 
+/// Connections of each reactor.
+const ENDPOINTS_MAX: usize = 128;
 /// Most credits of a session.
 pub(super) const CREDITS_MAX: u16 = 12;
 /// Steps of the server in which the kernel writes something back about once.
 const STEPS_PER_SETTLE: usize = 50;
 /// Makes the dice of a server's life others than those of everything else.
 const LIFE_SALT: u64 = 0x11fe_0f5e_7e45_a17e;
+/// The same of the turns of reactors.
+const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;

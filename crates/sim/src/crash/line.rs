@@ -3,7 +3,7 @@
 //! Invariant: a new connection is begun when nothing of the last one is left.
 
 use dafs_dat::{
-    Address, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
+    CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
     InterfaceConfig, Operation, Region, Rights, SendOptions, Signal, sim::Network,
 };
 use dafs_memory::Memory;
@@ -11,7 +11,7 @@ use dafs_types::{RmrContext, RmrTarget};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, DirectBuffer};
 
 use super::ask::{CELL_BYTES, MESSAGE_BYTES};
-use crate::plan::SERVER_NODE;
+use crate::reactors::address;
 
 /// See the [module](self).
 pub(super) struct Line {
@@ -62,8 +62,8 @@ impl Line {
         self.endpoint.is_none()
     }
 
-    /// Begins a connection.
-    pub fn connect(&mut self, session: u32) -> Result<(), String> {
+    /// Begins a connection to a reactor.
+    pub fn connect(&mut self, session: u32, reactor: usize) -> Result<(), String> {
         let config = EndpointConfig {
             message_bytes_max: MESSAGE_BYTES as u32,
             receives_max: SLOTS as u32,
@@ -72,7 +72,7 @@ impl Line {
         };
         let channel = ChannelType::Operation;
         let data = ConnectData { client_instance: 1, client_session: session, channel };
-        let address = Address::sim(SERVER_NODE);
+        let address = address(reactor);
         let data = data.encode(ByteOrder::NATIVE);
         let endpoint = self.interface.connect(&address, Domain(0), &config, &data);
         let endpoint = endpoint.map_err(|error| error.to_string())?;

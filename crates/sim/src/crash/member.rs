@@ -118,10 +118,10 @@ impl Member {
         *sequence
     }
 
-    pub fn connect(&mut self) -> Result<(), String> {
+    pub fn connect(&mut self, reactor: usize) -> Result<(), String> {
         self.sessions_made += 1;
         self.phase = Phase::Connecting;
-        self.line.connect(self.sessions_made)
+        self.line.connect(self.sessions_made, reactor)
     }
 
     /// The connection stands.

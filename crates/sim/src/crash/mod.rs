@@ -35,6 +35,7 @@ use dafs_server::Defect;
 use dafs_types::Random;
 
 use crate::Failure;
+use crate::reactors::reactors_of;
 use world::World;
 
 /// What a run of the crash world is like.
@@ -45,6 +46,8 @@ pub struct StormPlan {
     /// Steps before everybody calms down: each is something that arrives somewhere, or an
     /// operation that is asked for.
     pub steps: u64,
+    /// Reactors of the server.
+    pub reactors: usize,
     members: usize,
     trouble_of_10000: u32,
     lease_ns: u64,
@@ -76,6 +79,7 @@ impl StormPlan {
         Self {
             seed,
             steps: STEPS,
+            reactors: reactors_of(seed),
             members: 2 + random.below(3),
             trouble_of_10000: [20, 40, 80][random.below(3)],
             lease_ns: [400_000_000, 3_000_000_000][random.below(2)],

@@ -22,6 +22,7 @@ use super::log::stamped;
 use super::member::{Flight, Member, Phase};
 use super::{StormPlan, StormReport};
 use crate::plan::root as superuser;
+use crate::reactors::draw;
 use crate::stage::{Stage, set};
 
 /// A run under way.
@@ -167,6 +168,9 @@ impl World {
             return Ok(());
         }
         self.life.step();
+        if self.life.has_overslept() {
+            return Err("a reactor slept in spite of what was left to it".into());
+        }
         if self.turns.is_multiple_of(16) {
             self.check_server()?;
         }
@@ -237,7 +241,8 @@ impl World {
         let member = &mut self.members[index];
         match member.phase {
             Phase::Away if member.line.is_free() && !self.is_over && self.random.percent(25) => {
-                member.connect()?;
+                let reactor = draw(self.plan.reactors, &mut self.random);
+                member.connect(reactor)?;
             }
             Phase::Recovering
                 if member.flights.is_empty() && member.patient_ns <= self.network.now_ns() =>
