@@ -119,12 +119,15 @@ start_copy() {
 # A copy says nothing before its end.
 is_copying() { [ ! -s "$copied" ] || { echo "the copy is over already" && return 1; }; }
 
-# end_copy WAY: all files came, and the session was by that way at last.
+# end_copy WAY: all files came, and the session was by that way at last. If not, the server's last
+# words are said too.
 end_copy() {
     local status=0
     wait "$copy" || status=$?
     cat "$copied"
-    [ "$status" = 0 ] && grep -q "^1000 files, .* over $1" "$copied"
+    [ "$status" = 0 ] && grep -q "^1000 files, .* over $1" "$copied" && return
+    at "$server" run tail -n 20 serve.log
+    return 1
 }
 
 # Nobody else gets the lock, and is told so.
