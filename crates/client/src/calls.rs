@@ -68,6 +68,17 @@ impl Core {
 
     /// Sends an encoded request, now or when there is a credit.
     pub fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
+        if !self.sessions[key].role.has_channels() {
+            return self.send_or_queue_call(key, call);
+        }
+        match self.sessions[key].hold(call) {
+            Some(call) => self.send_or_queue_call(key, call),
+            None => self.sessions.note_timer(),
+        }
+    }
+
+    /// The same for one that waits for nothing else.
+    pub fn send_or_queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let under_way = &mut self.sessions[key].under_way;
         match under_way.credits.take() {
             Some((stream, sequence)) => self.send_call(key, stream, sequence, call),

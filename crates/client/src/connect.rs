@@ -12,6 +12,7 @@ use dafs_wire::messages::{Empty, SessionOptions as WireOptions};
 use dafs_wire::{ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::answer::Answer;
+use crate::channels::opening::open_beside;
 use crate::client::{Client, Shared};
 use crate::core::Core;
 use crate::decode::{decode, unexpected};
@@ -119,6 +120,7 @@ impl Client {
         let anchor = Anchor::new(self.0.clone(), key);
         Ok((key, async move {
             let root = establish(&shared, key, &options).await?;
+            open_beside(&shared, key).await;
             Ok(Session::new(shared, key, root, anchor))
         }))
     }
@@ -137,7 +139,7 @@ impl Client {
 }
 
 /// Starts the transport connection of a session.
-fn open_endpoint(
+pub(crate) fn open_endpoint(
     transport: &mut Transport,
     key: SessionKey,
     place: &Place,
@@ -228,7 +230,7 @@ impl Core {
 }
 
 /// Waits for the connection, authenticates, and asks for the root.
-async fn establish(
+pub(crate) async fn establish(
     shared: &Rc<Shared>,
     key: SessionKey,
     options: &SessionOptions,

@@ -240,6 +240,7 @@ impl Core {
     /// Ends a transfer, where its submitter looks for it.
     #[inline]
     pub fn complete(&mut self, transfer: &Transfer, result: Result<Transferred>) {
+        transfer.note_over();
         self.ends.end_transfer(transfer.destination, transfer.id, transfer.context, result);
     }
 

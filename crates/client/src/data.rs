@@ -57,11 +57,22 @@ impl Core {
         {
             delegated.note_change(Some(&transfer.job.file.handle));
         }
-        match session.under_way.take_for_transfer() {
-            Some((stream, sequence)) => self.send_transfer(key, stream, sequence, transfer),
-            None => session.under_way.push_transfer(transfer),
+        if session.role.has_channels() {
+            self.send_beside(key, transfer);
+        } else {
+            self.send_or_queue(key, transfer);
         }
         Ok(id)
+    }
+
+    /// Sends a transfer if there is a credit, and else behind those that wait.
+    #[inline]
+    pub fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
+        let under_way = &mut self.sessions[key].under_way;
+        match under_way.take_for_transfer() {
+            Some((stream, sequence)) => self.send_transfer(key, stream, sequence, transfer),
+            None => under_way.push_transfer(transfer),
+        }
     }
 
     /// The answer to a transfer came.

@@ -19,18 +19,17 @@ use crate::work::{QueuedCall, Work};
 impl Core {
     /// Nobody holds a session any more: it ends, and its key names nothing from now on.
     pub fn leave(&mut self, key: SessionKey) {
-        self.take_leave(key);
+        let beside = self.sessions[key].role.beside();
+        // The first goes last: with it, what the client holds.
+        beside.iter().chain([&key]).for_each(|&key| self.take_leave(key));
         self.end_session(key, "nobody uses it any more".into());
-        self.sessions.remove(key);
+        beside.iter().chain([&key]).for_each(|&key| self.sessions.remove(key));
     }
 
     /// A server that keeps results keeps them, and what is open, for a session that was
     /// lost: it must hear that this one leaves in order.
     fn take_leave(&mut self, key: SessionKey) {
-        let session = &mut self.sessions[key];
-        // From here on it ends with its connection.
-        let was_established = session.recovery.as_mut().is_some_and(|machine| machine.leave());
-        if !session.is_open() || !was_established || std::thread::panicking() {
+        if !self.sessions[key].begin_to_leave() || std::thread::panicking() {
             return;
         }
         let Ok(ticket) = self.start_call(key, None, &Request::Disconnect(Empty)) else { return };
@@ -61,6 +60,8 @@ impl Core {
             under_way.extend(stranded);
             to_come.splice(0..0, delayed);
         }
+        to_come.extend(session.role.take_held().into_iter().map(Work::Call));
+        let beside = session.role.beside();
         let endpoint = session.endpoint;
         if let Some(ticket) = session.greeting.take() {
             self.ends.replies.put(ticket, Err(error.clone()));
@@ -76,6 +77,11 @@ impl Core {
             self.fail(work, &error);
         }
         self.transport.close(endpoint);
+        for key in beside {
+            if let ClientError::SessionEnded { reason, .. } = &error {
+                self.end_session(key, reason.clone());
+            }
+        }
     }
 
     /// Ends a request with an error.

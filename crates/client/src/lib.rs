@@ -38,6 +38,7 @@ mod buffer;
 mod call;
 mod calls;
 mod chain;
+mod channels;
 mod client;
 mod connect;
 mod core;

@@ -34,6 +34,8 @@ pub(crate) struct Opened {
     /// The open is gone with the server.
     is_lost: Cell<bool>,
     locks: RefCell<HeldLocks>,
+    /// Transfers under way over channels beside the first.
+    beside: Cell<u32>,
 }
 
 /// What is needed to ask for an open once more.
@@ -64,6 +66,7 @@ impl Opened {
             has_lost_data: Cell::new(false),
             is_lost: Cell::new(false),
             locks: RefCell::default(),
+            beside: Cell::new(0),
         }
     }
 
@@ -141,6 +144,21 @@ impl Opened {
     /// What it holds of the file.
     pub fn locks(&self) -> Vec<HeldLock> {
         self.locks.borrow().all()
+    }
+
+    /// A transfer is under way over a channel beside the first.
+    pub fn begin_beside(&self) {
+        self.beside.set(self.beside.get() + 1);
+    }
+
+    /// It is over, or goes over the first channel from now on.
+    pub fn end_beside(&self) {
+        self.beside.set(self.beside.get().saturating_sub(1));
+    }
+
+    /// Whether transfers are under way over channels beside the first.
+    pub fn is_moved_beside(&self) -> bool {
+        self.beside.get() > 0
     }
 
     /// Its name in the eyes of the server; empty where that is not kept.
@@ -228,6 +246,28 @@ pub(crate) struct Opens {
 impl Opens {
     pub fn get(&self, state: StateId) -> Option<&Rc<Opened>> {
         self.by_state.get(&state)
+    }
+
+    /// The open that a request is about which transfers of that open, asked for before it, must
+    /// not follow: it changes what they would find, or gives up what they need.
+    pub fn ended_by(&self, request: &[u8]) -> Option<&Rc<Opened>> {
+        use Procedure as P;
+        let procedure = procedure_of(request)?;
+        match procedure {
+            P::Close
+            | P::OpenDowngrade
+            | P::Lock
+            | P::LockU
+            | P::SetAttrInline
+            | P::SetAttrDirect
+            | P::AppendInline
+            | P::AppendDirect => {}
+            _ => return None,
+        }
+        let field = procedure.request_fields().iter().find(|field| field.name == "state")?;
+        let at = HEADER_BYTES + field.offset;
+        let octets = request.get(at..at + 8)?.try_into().ok()?;
+        self.get(StateId(u64::from_ne_bytes(octets)))
     }
 
     /// Those that the server should know of.

@@ -53,6 +53,11 @@ pub struct SessionOptions {
     pub tls_name: Option<String>,
     /// Credits to ask for: the most requests to have outstanding.
     pub credits: u16,
+    /// Most connections to spread transfers over, each with credits of its own; the server says by
+    /// how many it can be used, and [`SessionOptions::CHANNELS_MAX`] are the most. Only sessions
+    /// that come back by themselves have more than one, over TCP or shared memory. See
+    /// [`Session::channel_count`](crate::Session::channel_count).
+    pub channels: u16,
     /// Names this client to its server across connections; empty for a random name. No two
     /// sessions that stand at once may have the same.
     pub client_name: String,
@@ -91,6 +96,7 @@ impl Default for SessionOptions {
             tls: None,
             tls_name: None,
             credits: 64,
+            channels: 1,
             client_name: String::new(),
             fence_id: String::new(),
             delegations: false,
@@ -103,6 +109,9 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
+    /// The most connections of one session, and so as many as its server has use for.
+    pub const CHANNELS_MAX: u16 = limits::CLIENT_CHANNELS_MAX;
+
     /// What a session is asked for.
     pub(crate) fn wishes(&self, credits: u16) -> WireOptions {
         WireOptions {

@@ -65,6 +65,7 @@ pub(crate) fn is_harmless(procedure: Procedure) -> bool {
         procedure,
         Procedure::Null
             | Procedure::Access
+            | Procedure::Channels
             | Procedure::CacheHint
             | Procedure::Close
             | Procedure::Commit

@@ -13,6 +13,7 @@ use dafs_wire::messages::Empty;
 use dafs_wire::{Request, Response};
 
 use crate::acting::Registered;
+use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::client::{Client, Shared};
 use crate::decode::unexpected;
@@ -95,6 +96,16 @@ impl Session {
         self.shared.borrow().sessions[self.key].under_way.credits.nreq()
     }
 
+    /// Connections that its transfers are spread over ([`SessionOptions::channels`]): one, unless
+    /// more were asked for and the server has use for them. Those of one file go over one of them,
+    /// in their order.
+    ///
+    /// [`SessionOptions::channels`]: crate::SessionOptions::channels
+    #[must_use]
+    pub fn channel_count(&self) -> usize {
+        self.shared.borrow().sessions[self.key].role.count()
+    }
+
     /// A round trip that does nothing but renew the lease.
     ///
     /// # Errors
@@ -142,10 +153,27 @@ impl Session {
         if let Some(machine) = &mut self.shared.borrow_mut().sessions[self.key].recovery {
             machine.hurry(LEAVING_MAX);
         }
+        self.disconnect_beside().await;
         let leaving = self.ask(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
         let result = leaving.await;
         self.shared.borrow_mut().end_session(self.key, "disconnected".into());
         result
+    }
+
+    /// The channels beside the first leave before it: with the first one goes what the client
+    /// holds.
+    async fn disconnect_beside(&self) {
+        let beside = self.shared.borrow().sessions[self.key].role.beside();
+        for key in beside {
+            // From here on it ends with its connection.
+            let is_open = self.shared.borrow_mut().sessions[key].begin_to_leave();
+            let request = Request::Disconnect(Empty);
+            if is_open && let Ok(answer) = Answer::to(&self.shared, key, None, &request) {
+                // If it is lost over this, it is gone, too.
+                let _ = answer.await;
+            }
+            self.shared.borrow_mut().end_session(key, "disconnected".into());
+        }
     }
 
     /// Runs a future of this session's on this thread.
@@ -169,7 +197,11 @@ impl Session {
     /// Labels what is asked for from now on, by all clones of this session: chains from their
     /// beginning, parts of a long transfer from when they are sent.
     pub fn set_label(&self, label: Label) {
-        self.shared.borrow_mut().sessions[self.key].label = label.get();
+        let mut core = self.shared.borrow_mut();
+        for key in core.sessions[self.key].role.beside() {
+            core.sessions[key].label = label.get();
+        }
+        core.sessions[self.key].label = label.get();
     }
 
     /// The label of the moment.

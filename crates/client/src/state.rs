@@ -12,6 +12,7 @@ use dafs_wire::seal;
 
 use crate::acting::Registrations;
 use crate::backs::BackWish;
+use crate::channels::Role;
 use crate::delegated::Delegated;
 use crate::ends::ReplyTicket;
 use crate::error::{ClientError, Result};
@@ -23,6 +24,7 @@ use crate::recovery::machine::RecoveryMachine;
 use crate::recovery::places::Place;
 use crate::sizes::SLOT_BYTES;
 use crate::under_way::UnderWay;
+use crate::work::QueuedCall;
 
 /// One session with one server.
 pub(crate) struct SessionState {
@@ -42,6 +44,8 @@ pub(crate) struct SessionState {
     pub back_wish: BackWish,
     /// What is kept under delegations, if it wants any.
     pub delegated: Option<Box<Delegated>>,
+    /// Whether it is one of several channels.
+    pub role: Role,
     /// What it needs to come back; `None` if it ends with its connection.
     pub recovery: Option<Box<RecoveryMachine>>,
     /// It has come back, and no request has been answered since.
@@ -110,6 +114,7 @@ impl SessionState {
             label: options.label.get(),
             back_wish: BackWish::default(),
             delegated: options.delegations.then(Box::default),
+            role: Role::Alone,
             recovery,
             options,
             is_frail: false,
@@ -150,6 +155,12 @@ impl SessionState {
         if self.terms.checksums {
             seal(message, &[]);
         }
+    }
+
+    /// From here on it ends with its connection. Whether that stands, and it was established.
+    pub fn begin_to_leave(&mut self) -> bool {
+        let was_established = self.recovery.as_mut().is_some_and(|machine| machine.leave());
+        was_established && self.is_open()
     }
 
     /// Puts the present state ids into a request that may have some from before a restart.
@@ -195,17 +206,29 @@ impl SessionState {
         message_bytes_max(&self.place.address, &self.options.login)
     }
 
+    /// Keeps a request for later that must not overtake transfers over other channels; gives it
+    /// back if it need not wait.
+    pub fn hold(&mut self, call: QueuedCall) -> Option<QueuedCall> {
+        let Some(machine) = &self.recovery else { return Some(call) };
+        match machine.opens().ended_by(&call.message).cloned() {
+            Some(opened) => self.role.hold(call, opened),
+            None => Some(call),
+        }
+    }
+
     /// Whether something will come, though no answer is on its way: a session that recovers,
     /// or requests that were put off.
     pub fn is_awaited(&self) -> bool {
         let has_waiting = self.under_way.has_waiting();
-        self.recovery.as_ref().is_some_and(|machine| machine.is_awaited(has_waiting))
+        let is_held = self.role.holds_any();
+        is_held || self.recovery.as_ref().is_some_and(|machine| machine.is_awaited(has_waiting))
     }
 
     /// When something must be seen to by itself.
     pub fn next_timer(&self) -> Option<std::time::Duration> {
         let machine = self.recovery.as_ref()?;
-        machine.next_timer().into_iter().chain(self.back_wish.due).min()
+        let others = [self.back_wish.due, self.role.next_look()];
+        machine.next_timer().into_iter().chain(others.into_iter().flatten()).min()
     }
 }
 

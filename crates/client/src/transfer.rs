@@ -34,6 +34,8 @@ pub(crate) struct Transfer {
     /// What follows, where more is asked for than one request may move.
     rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
+    /// It goes over a channel beside the first, and is counted in its open.
+    is_beside: bool,
     /// For a commit: the writes that were answered when it was sent.
     mark: u32,
     /// The server has put it off.
@@ -128,6 +130,7 @@ impl Transfer {
             offset,
             rest,
             is_cancelled: false,
+            is_beside: false,
             mark: 0,
             delay: None,
         }
@@ -245,6 +248,26 @@ impl Transfer {
                 Ok(Transferred { verifier: commit.verifier, ..Transferred::default() })
             }
             _ => Err(protocol("results of another procedure".into())),
+        }
+    }
+
+    /// It goes over a channel beside the first.
+    pub fn go_beside(&mut self) {
+        self.is_beside = true;
+        self.job.file.begin_beside();
+    }
+
+    /// It goes over the first channel from now on.
+    pub fn come_back(&mut self) {
+        self.note_over();
+        self.is_beside = false;
+    }
+
+    /// It has ended, or is not counted beside any more.
+    #[inline]
+    pub fn note_over(&self) {
+        if self.is_beside {
+            self.job.file.end_beside();
         }
     }
 

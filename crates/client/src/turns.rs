@@ -11,7 +11,7 @@ use dafs_dat::coarse_now;
 use crate::core::Core;
 use crate::ids::SessionKey;
 use crate::recovery::options::SessionEvent;
-use crate::state::Phase;
+use crate::state::{Phase, SessionState};
 use crate::transport::Completed;
 
 impl Core {
@@ -70,6 +70,8 @@ impl Core {
             self.mind_rescue(key, now);
             self.mind_back(key, now);
             self.take_up_delayed(key, now);
+            self.send_held(key);
+            self.mind_folding(key);
         }
         self.sessions.look_for_timers();
     }
@@ -88,7 +90,21 @@ impl Core {
         let session = self.sessions.get(key);
         let limit = session.and_then(|session| session.options.answer_timeout);
         if let Some(silence) = self.turn_in_silence(limit, heard) {
-            self.give_up_after(key, silence);
+            self.give_up_channels(key, silence);
+        }
+    }
+
+    /// Gives up whichever channel of a session is silent.
+    fn give_up_channels(&mut self, key: SessionKey, silence: Duration) {
+        let beside = self.sessions.get(key).map(|session| session.role.beside());
+        let beside = beside.unwrap_or_default();
+        let is_owing = |session: &SessionState| {
+            session.owes_an_answer() || matches!(session.phase, Phase::Connecting)
+        };
+        for &key in beside.iter().chain([&key]) {
+            if beside.is_empty() || self.sessions.get(key).is_some_and(is_owing) {
+                self.give_up_after(key, silence);
+            }
         }
     }
 

@@ -14,8 +14,8 @@ use dafs_files::holdings::Holdings;
 use dafs_sessions::{SessionConfig, Sessions};
 use dafs_store::Store;
 use dafs_store::cache::Cache;
-use dafs_types::Entropy;
 use dafs_types::names::shown;
+use dafs_types::{Entropy, limits};
 
 use crate::access::authorize::AccessRules;
 use crate::access::entrance::Entrance;
@@ -138,6 +138,9 @@ fn session_config(
     is_without_users: bool,
 ) -> SessionConfig {
     let mut sessions = config.sessions.clone();
+    // A connection is served by one reactor.
+    let reactors = config.reactors.min(usize::from(limits::CLIENT_CHANNELS_MAX)) as u16;
+    sessions.client_channels = sessions.client_channels.max(reactors);
     sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
     // A password that nobody can have is not asked for: checking it would cost the same.
     sessions.authentication.text &= !is_without_users;

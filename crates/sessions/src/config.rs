@@ -21,6 +21,10 @@ pub struct SessionConfig {
     pub channels_max: u32,
     /// Most channels that have not authenticated yet.
     pub unauthenticated_max: u32,
+    /// How many sessions at once are of use to one client: what it is told if it asks, 1 to
+    /// [`limits::CLIENT_CHANNELS_MAX`]. A server says at least as many as it has threads that
+    /// serve connections. A client may make more: those are bounded as all sessions are.
+    pub client_channels: u16,
     /// Longest silence of an authenticated session before it is closed; `None`
     /// leaves the detection of dead peers to the transport.
     pub silence_max: Option<Duration>,
@@ -109,6 +113,7 @@ impl Default for SessionConfig {
         Self {
             channels_max: 1024,
             unauthenticated_max: 64,
+            client_channels: 1,
             silence_max: None,
             back_control: true,
             rdma_read: true,
@@ -174,10 +179,12 @@ impl SessionConfig {
             (u32::from(credits.session_max), self.authentication.attempts_max);
         let requests = limits::REQUEST_BYTES_MIN as u32..=limits::REQUEST_BYTES_MAX as u32;
         let responses = limits::RESPONSE_BYTES_MIN as u32..=limits::RESPONSE_BYTES_MAX as u32;
+        let client_channels = 1..=u32::from(limits::CLIENT_CHANNELS_MAX);
         let headers = HEADER_BYTES..=limits::REQUEST_BYTES_MIN as u32 / 2;
         let ranges = [
             ("channels_max", self.channels_max, 1..=CHANNELS_LIMIT),
             ("unauthenticated_max", self.unauthenticated_max, 1..=CHANNELS_LIMIT),
+            ("client_channels", self.client_channels.into(), client_channels),
             ("authentication.attempts_max", attempts_max, 1..=1000),
             ("credits.session_max", credits_max, 1..=u32::from(limits::CREDITS_MAX)),
             ("messages.request_bytes_max", messages.request_bytes_max, requests),

@@ -14,6 +14,8 @@ pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 pub const RESPONSE_BYTES_MIN: usize = 512;
 /// Most credits one session may hold.
 pub const CREDITS_MAX: u16 = 256;
+/// Most sessions at once by which one client makes use of a server.
+pub const CLIENT_CHANNELS_MAX: u16 = 8;
 /// Longest file name, in octets (Linux NAME_MAX).
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest file name on the wire, in octets: each byte of it may be escaped there ([`names`]).

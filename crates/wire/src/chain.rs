@@ -63,6 +63,7 @@ impl Procedure {
             | P::ReleaseCred
             | P::SecInfo
             | P::ServerAuth
+            | P::Channels
             | P::CheckResponse
             | P::FetchResponse
             | P::DiscardResponses
@@ -133,6 +134,7 @@ impl Procedure {
             | P::ReleaseCred
             | P::SecInfo
             | P::ServerAuth
+            | P::Channels
             | P::CheckResponse
             | P::FetchResponse
             | P::DiscardResponses

@@ -208,6 +208,9 @@ macro_rules! procedure_table {
             // An extension (`docs/spec/gaps.md`, "Files handed over").
             HandOver 161 "HAND_OVER" (HandOver) (HandOverResult)
                 Simple OnRequest Reader (ReplyBound::Fixed);
+            // An extension (`docs/spec/gaps.md`, "Several channels").
+            Channels 162 "CHANNELS" (Empty) (ChannelsResult)
+                Simple OnRequest Session (ReplyBound::Fixed);
         }
     };
 }
@@ -386,10 +389,10 @@ mod tests {
             assert_eq!(Procedure::from_number(procedure.number()), Some(procedure));
             assert_eq!(procedure.index(), index);
         }
-        for number in [0, 99, 107, 120, 121, 162] {
+        for number in [0, 99, 107, 120, 121, 163] {
             assert_eq!(Procedure::from_number(number), None);
         }
-        assert_eq!(Procedure::ALL.len(), 59);
+        assert_eq!(Procedure::ALL.len(), 60);
     }
 
     #[test]

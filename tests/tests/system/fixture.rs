@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
-use dafs_server::{JournalConfig, Server, ServerConfig, ServerStats, Stopper};
+use dafs_server::{
+    Inspection, Inspector, JournalConfig, Server, ServerConfig, ServerStats, Stopper,
+};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
@@ -126,6 +128,7 @@ pub struct Fixture {
     pub directory: tempfile::TempDir,
     addresses: Vec<Address>,
     stopper: Stopper,
+    inspector: Inspector,
     thread: Option<std::thread::JoinHandle<ServerStats>>,
     watch: Watch,
 }
@@ -232,14 +235,19 @@ impl Fixture {
         change(&mut config);
         let server = Server::new(&config, store).unwrap();
         let addresses = server.addresses().to_vec();
-        let stopper = server.stopper();
+        let (stopper, inspector) = (server.stopper(), server.inspector());
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Self { directory, addresses, stopper, thread: Some(thread), watch }
+        Self { directory, addresses, stopper, inspector, thread: Some(thread), watch }
     }
 
     /// See [`Watch::goes_on`].
     pub fn goes_on(&self) {
         self.watch.goes_on();
+    }
+
+    /// What an operator sees of the server now.
+    pub fn look(&self) -> Arc<Inspection> {
+        self.inspector.look(HANG).expect("the server shows itself")
     }
 
     /// The served directory, as local processes see it.

@@ -11,6 +11,7 @@ mod batch;
 mod bind;
 mod bystander;
 mod chains;
+mod channels;
 mod data;
 mod delegations;
 mod device_memory;

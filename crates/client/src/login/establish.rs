@@ -254,19 +254,31 @@ impl Session {
     /// [`ClientError::Kerberos`]: without a fresh ticket, or as the server says; the session
     /// goes on until the old proof's time.
     pub fn renew(&self) -> Result<()> {
+        self.renew_channel(self.key)?;
+        let beside = self.shared.borrow().sessions[self.key].role.beside();
+        for key in beside {
+            if self.shared.borrow().sessions[key].is_open() {
+                // One that fails comes back with a fresh ticket by itself.
+                let _ = self.renew_channel(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn renew_channel(&self, key: SessionKey) -> Result<()> {
         let state = |standing: &Standing| (standing.prover.clone(), standing.session);
-        let (prover, before) = state(&self.shared.borrow().sessions[self.key].standing);
+        let (prover, before) = state(&self.shared.borrow().sessions[key].standing);
         let Some(prover) = prover else { return Ok(()) };
-        let exchanged = self.run(exchange(&self.shared, self.key, &prover));
+        let exchanged = self.run(exchange(&self.shared, key, &prover));
         let (context, trusted) = match exchanged {
             Ok(proved) => proved,
             // A token for the session that was lost is worth nothing in the one after it.
-            Err(_) if state(&self.shared.borrow().sessions[self.key].standing).1 != before => {
+            Err(_) if state(&self.shared.borrow().sessions[key].standing).1 != before => {
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        self.shared.borrow_mut().sessions[self.key].note_proof(&context, trusted);
+        self.shared.borrow_mut().sessions[key].note_proof(&context, trusted);
         Ok(())
     }
 }

@@ -46,6 +46,9 @@ impl Core {
     }
 
     pub(super) fn give_up_for_good(&mut self, key: SessionKey, reason: String) {
+        if self.fold(key) {
+            return;
+        }
         self.announce(key, SessionEvent::GaveUp { reason: reason.clone() });
         self.end_session(key, reason);
     }
@@ -59,7 +62,11 @@ impl Core {
             return;
         }
         match rescue.step {
-            Step::Pausing => self.attempt(key),
+            Step::Pausing => {
+                if self.may_attempt(key) {
+                    self.attempt(key);
+                }
+            }
             Step::Reclaiming if rescue.asked == 0 => {
                 rescue.take_up_claims(now);
                 rescue.begin_step(Step::Reclaiming, limit);

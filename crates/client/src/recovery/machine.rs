@@ -13,7 +13,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::coarse_now;
+use dafs_dat::{Address, coarse_now};
 use dafs_types::{ClientId, SessionId, Verifier};
 
 use crate::chain::work::SharedChain;
@@ -48,6 +48,8 @@ pub(crate) struct RecoveryMachine {
     /// server which dies of a request does not do so for ever.
     lost_at: Option<Duration>,
     attempts: u32,
+    /// How long it may take to come back.
+    patience: Duration,
     /// Since when an answer is owed and none has come.
     quiet_since: Option<Duration>,
 }
@@ -64,6 +66,7 @@ impl RecoveryMachine {
     /// For a session that is about to be made; `None` if it does not want to come back.
     pub fn new(options: &Rc<SessionOptions>, places: Places) -> Option<Self> {
         let Recovery::On(limits) = &options.recovery else { return None };
+        let patience = limits.give_up_after;
         Some(Self {
             limits: limits.clone(),
             name: options.name(),
@@ -78,8 +81,43 @@ impl RecoveryMachine {
             listener: None,
             lost_at: None,
             attempts: 0,
+            patience,
             quiet_since: None,
         })
+    }
+
+    /// For a channel beside the session's first, which is to be found at an address.
+    pub fn beside(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
+        Box::new(Self {
+            options: options.clone(),
+            limits: self.limits.clone(),
+            name: self.name.clone(),
+            verifier: self.verifier,
+            places: self.places.from(address),
+            session: None,
+            client: ClientId(0),
+            opens: Opens::default(),
+            delayed: Vec::new(),
+            rescue: None,
+            listener: None,
+            lost_at: None,
+            attempts: 0,
+            patience: self.limits.give_up_after.min(BESIDE_PATIENCE),
+            quiet_since: None,
+        })
+    }
+
+    /// Where the server may be found.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// What it has waited for is there: its time to come back begins anew.
+    pub fn wait_anew(&mut self) {
+        self.attempts = 0;
+        if let Some(lost_at) = &mut self.lost_at {
+            *lost_at = coarse_now();
+        }
     }
 
     /// What the client calls itself, at first and after each loss.
@@ -172,6 +210,7 @@ impl RecoveryMachine {
     /// From now on the session comes back within this time, or not at all.
     pub fn hurry(&mut self, limit: Duration) {
         self.limits.give_up_after = self.limits.give_up_after.min(limit);
+        self.patience = self.patience.min(limit);
         if let Some(lost_at) = &mut self.lost_at {
             *lost_at = coarse_now();
         }
@@ -288,6 +327,10 @@ impl RecoveryMachine {
 
     /// When the attempts to come back end.
     pub(super) fn limit(&self, now: Duration) -> Duration {
-        self.lost_at.unwrap_or(now) + self.limits.give_up_after
+        self.lost_at.unwrap_or(now) + self.patience
     }
 }
+
+/// How long a channel beside the first may take to come back, once that one stands; then its
+/// transfers go over the first.
+const BESIDE_PATIENCE: Duration = Duration::from_secs(10);

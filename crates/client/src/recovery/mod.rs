@@ -23,6 +23,8 @@
 pub(crate) mod attempts;
 pub(crate) mod chains;
 pub(crate) mod delay;
+pub(crate) mod folding;
+pub(crate) mod following;
 pub(crate) mod later;
 pub(crate) mod machine;
 pub(crate) mod options;

@@ -273,6 +273,9 @@ impl Core {
 
     /// Everything is known: the session goes on.
     pub(super) fn finish(&mut self, key: SessionKey) {
+        if let Some(reason) = self.is_kept_back(key) {
+            return self.attempt_failed(key, reason);
+        }
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
         let Some(mut rescue) = machine.rescue.take() else { return };
@@ -319,6 +322,7 @@ impl Core {
         }
         self.pump(key);
         self.rebind_back(key);
+        self.lead_back(key);
     }
 
     /// Nobody need wait any more for this client to take something back: who asks for
@@ -387,7 +391,8 @@ impl Core {
             // These are put right when they are sent.
             Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => None,
         });
-        for call in works.chain(session.under_way.waiting_calls_mut()) {
+        let waiting = session.under_way.waiting_calls_mut().chain(session.role.held_mut());
+        for call in works.chain(waiting) {
             machine.opens.restate(&mut call.message);
         }
     }

@@ -60,6 +60,28 @@ impl Places {
         Self { spare, ..self }
     }
 
+    /// For a channel that was found at an address: that one is tried first from now on.
+    pub fn from(&self, address: &Address) -> Self {
+        let mut places = self.clone();
+        if let Some(at) = places.fixed.iter().position(|fixed| fixed == address) {
+            places.fixed.rotate_left(at);
+            places.local.clear();
+        }
+        places
+    }
+
+    /// Where to look for the server of a session that was found at an address, for its channel of
+    /// this number: at its addresses of the same kind in turn.
+    pub fn beside(&self, address: &Address, number: usize) -> Vec<Place> {
+        let is_like = |other: &&Address| match (address, other) {
+            (Address::Tcp(one), Address::Tcp(other)) => one.is_ipv4() == other.is_ipv4(),
+            _ => false,
+        };
+        let like: Vec<&Address> = self.fixed.iter().filter(is_like).collect();
+        let Some(at) = like.iter().position(|other| *other == address) else { return Vec::new() };
+        vec![Place::named(like[(at + number) % like.len()].clone())]
+    }
+
     /// What can be tried now by a session that has lost its connection.
     pub fn again(&self) -> Vec<Place> {
         let mut places = self.now();

@@ -296,6 +296,10 @@ impl Core {
         (rescue.session, rescue.client) = (Some(id), client);
         rescue.begin_step(Step::Asking, machine.limits.attempt_timeout);
         if is_restarted {
+            self.lose_beside(key);
+        }
+        let Some(machine) = &mut self.sessions[key].recovery else { return };
+        if is_restarted {
             machine.opens.all().for_each(Opened::note_restart);
             self.conclude_closes(key);
         }

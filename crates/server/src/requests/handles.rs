@@ -112,6 +112,7 @@ macro_rules! named_in {
             | Request::ReleaseCred(_)
             | Request::SecInfo(_)
             | Request::ServerAuth(_)
+            | Request::Channels(_)
             | Request::CheckResponse(_)
             | Request::FetchResponse(_)
             | Request::DiscardResponses(_)

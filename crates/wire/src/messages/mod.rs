@@ -46,6 +46,7 @@ pub use recovery::{
     FetchedResults, GetFencingList, SetFencingList,
 };
 pub use session::{
-    ChannelUse, ClientConnect, ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult,
-    ConnectBind, ConnectBindResult, RegisterCred, RegisterCredResult, ReleaseCred, SessionOptions,
+    ChannelUse, ChannelsResult, ClientConnect, ClientConnectAuth, ClientConnectAuthResult,
+    ClientConnectResult, ConnectBind, ConnectBindResult, RegisterCred, RegisterCredResult,
+    ReleaseCred, SessionOptions,
 };

@@ -226,3 +226,12 @@ section! {
         handle: CredHandle => Opaque32,
     }
 }
+
+section! {
+    /// Results of CHANNELS, an extension: the client asks by how many sessions at once it can make
+    /// use of this server.
+    ChannelsResult: 8 {
+        /// Sessions, the one that asks among them; never 0.
+        count: u32 => Word,
+    }
+}

@@ -130,6 +130,8 @@ fn a_server_for_another_process() {
     config.reactors = reactors();
     config.cache.arena_bytes = 32 << 20;
     config.cache.dirty_bytes_max = 8 << 20;
+    // For clients that ask for several.
+    config.sessions.client_channels = 4;
     config.sessions.authentication.anonymous = Some(me());
     config.access.squash = Some(Squash::Nobody);
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {

@@ -37,7 +37,6 @@ impl Load {
     ) {
         let client = session.client();
         let records = session.open("/records", &OpenOptions::write()).unwrap();
-        let slots = session.open("/slots", &OpenOptions::write()).unwrap();
         let mut random = Random::new(self.seed);
         let mut lanes = Vec::new();
         for number in 0..self.lanes {
@@ -53,7 +52,7 @@ impl Load {
                 names: BTreeMap::new(),
                 records: &records,
                 appended: Vec::new(),
-                slots: &slots,
+                slots: session.open(format!("/slots-{number}"), &OpenOptions::write()).unwrap(),
                 slot: Vec::new(),
                 buffer,
                 random: random.fork(),
@@ -64,9 +63,8 @@ impl Load {
         block_on(&client, All(running.map(Some).collect()));
         let appended: Vec<_> = lanes.iter().flat_map(|lane| lane.appended.clone()).collect();
         lanes.iter().for_each(|lane| lane.check_names(export));
-        drop(lanes);
+        lanes.into_iter().for_each(|lane| lane.slots.close().unwrap());
         records.close().unwrap();
-        slots.close().unwrap();
         self.check_records(&std::fs::read(export.join("records")).unwrap(), &appended, may_skip);
     }
 
@@ -108,7 +106,7 @@ struct Lane<'l> {
     records: &'l File,
     /// Where each record was put.
     appended: Vec<(u64, Record)>,
-    slots: &'l File,
+    slots: File,
     /// What the lane's part of the slots must hold.
     slot: Vec<u8>,
     buffer: Buffer,

@@ -7,6 +7,6 @@ pub mod child;
 mod lanes;
 mod lives;
 pub mod proxy;
-mod script;
-mod scripted;
+pub mod script;
+pub mod scripted;
 mod storm;

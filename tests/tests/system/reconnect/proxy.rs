@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dafs_dat::Address;
+use dafs_types::Random;
 
 pub struct Proxy {
     pub address: Address,
     links: Arc<Mutex<Vec<Link>>>,
     is_over: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
     local: SocketAddr,
 }
 
@@ -19,6 +21,8 @@ pub struct Proxy {
 struct Link {
     halves: [TcpStream; 2],
     is_parted: Arc<AtomicBool>,
+    /// Only what the server says is lost.
+    is_mute: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -29,17 +33,22 @@ impl Proxy {
         let local = listener.local_addr().unwrap();
         let (links, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (made, ending) = (links.clone(), is_over.clone());
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let turns_away = is_closed.clone();
         std::thread::spawn(move || {
             for near in listener.incoming() {
                 if ending.load(Ordering::Acquire) {
                     return;
+                }
+                if turns_away.load(Ordering::Acquire) {
+                    continue;
                 }
                 // Nobody there: the client sees its connection end.
                 let (Ok(near), Ok(far)) = (near, TcpStream::connect(server)) else { continue };
                 made.lock().unwrap().push(Link::new(near, far));
             }
         });
-        Self { address: Address::Tcp(local), links, is_over, local }
+        Self { address: Address::Tcp(local), links, is_over, is_closed, local }
     }
 
     /// Breaks every connection, wherever it is.
@@ -47,6 +56,31 @@ impl Proxy {
         for link in self.links.lock().unwrap().drain(..) {
             link.cut();
         }
+    }
+
+    /// Breaks one connection, counted from 0 in the order they were made since the last
+    /// [`Proxy::cut`].
+    pub fn cut_one(&self, number: usize) {
+        self.links.lock().unwrap()[number].cut();
+    }
+
+    /// Breaks one of the connections, if there is any.
+    pub fn cut_any(&self, random: &mut Random) {
+        let mut links = self.links.lock().unwrap();
+        if !links.is_empty() {
+            let number = random.below(links.len());
+            links.swap_remove(number).cut();
+        }
+    }
+
+    /// From now on nothing that the server says gets through one connection.
+    pub fn part_answers_of(&self, number: usize) {
+        self.links.lock().unwrap()[number].is_mute.store(true, Ordering::Release);
+    }
+
+    /// From now on no new connection is let through, or each is again.
+    pub fn close(&self, is_closed: bool) {
+        self.is_closed.store(is_closed, Ordering::Release);
     }
 
     /// From now on nothing gets through the connections there are, and neither side hears
@@ -69,13 +103,15 @@ impl Drop for Proxy {
 
 impl Link {
     fn new(near: TcpStream, far: TcpStream) -> Self {
-        let link = Self { halves: [near, far], is_parted: Arc::default() };
+        let (is_parted, is_mute) = (Arc::default(), Arc::default());
+        let link = Self { halves: [near, far], is_parted, is_mute };
         for (from, to) in [(0, 1), (1, 0)] {
+            let is_mute = if from == 0 { Arc::default() } else { link.is_mute.clone() };
             let _ = link.halves[from].set_nodelay(true);
             let from = link.halves[from].try_clone().unwrap();
             let to = link.halves[to].try_clone().unwrap();
             let is_parted = link.is_parted.clone();
-            std::thread::spawn(move || carry(from, to, &is_parted));
+            std::thread::spawn(move || carry(from, to, [&is_parted, &is_mute]));
         }
         link
     }
@@ -87,15 +123,16 @@ impl Link {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, is_parted: &AtomicBool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, cuts: [&AtomicBool; 2]) {
+    let is_parted = || cuts.iter().any(|cut| cut.load(Ordering::Acquire));
     let mut octets = [0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut octets) {
         // Parted, it is read and lost: neither side sees its window close.
-        if !is_parted.load(Ordering::Acquire) && to.write_all(&octets[..count]).is_err() {
+        if !is_parted() && to.write_all(&octets[..count]).is_err() {
             break;
         }
     }
-    if !is_parted.load(Ordering::Acquire) {
+    if !is_parted() {
         let _ = to.shutdown(Shutdown::Both);
     }
 }

@@ -18,6 +18,8 @@ use crate::fixture::{Ending, Transport, any, far};
 enum Trouble {
     /// Its connection breaks.
     Cut,
+    /// One of its connections breaks.
+    CutOne,
     /// Nothing gets through its connection any more.
     Part,
     /// Its server is killed and comes back.
@@ -52,9 +54,25 @@ fn everything_at_once_is_a_pause() {
     storm("everything", Transport::Tcp, &all);
 }
 
+#[test]
+fn several_channels_go_through_everything_at_once() {
+    let all = [Trouble::Cut, Trouble::Part, Trouble::Kill, Trouble::Freeze, Trouble::CutOne];
+    storm_with(4, "everything over several channels", Transport::Tcp, &all);
+}
+
+#[test]
+fn several_channels_go_through_the_end_of_their_server() {
+    storm_with(4, "kills over several channels", any(), &[Trouble::Kill]);
+}
+
 /// Rounds of a storm; `DAFS_RECONNECT_ROUNDS` for more of them, each with a new seed, and
 /// `DAFS_RECONNECT_SEED` for the first seed.
 fn storm(name: &str, transport: Transport, troubles: &[Trouble]) {
+    storm_with(1, name, transport, troubles);
+}
+
+/// The same for sessions of several channels.
+fn storm_with(channels: u16, name: &str, transport: Transport, troubles: &[Trouble]) {
     let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let rounds = given("DAFS_RECONNECT_ROUNDS").unwrap_or(1);
     let first = given("DAFS_RECONNECT_SEED").unwrap_or(1);
@@ -62,18 +80,20 @@ fn storm(name: &str, transport: Transport, troubles: &[Trouble]) {
         for lanes in [1, 32] {
             let load = Load { lanes, steps: STEPS, seed };
             eprintln!("storm of {name}: {load:?}; again with DAFS_RECONNECT_SEED={seed}");
-            storm_over(transport, troubles, load);
+            storm_over(channels, transport, troubles, load);
         }
     }
 }
 
-fn storm_over(transport: Transport, troubles: &[Trouble], load: Load) {
+fn storm_over(channels: u16, transport: Transport, troubles: &[Trouble], load: Load) {
     let server = Mutex::new(ServerProcess::start());
     let address = server.lock().unwrap().address(transport);
     let proxy = (transport == Transport::Tcp).then(|| Proxy::before(&address));
     let address = proxy.as_ref().map_or(address, |proxy| proxy.address.clone());
     let client = Client::new(ClientConfig::default()).unwrap();
-    let session = client.connect_to(&address, &options()).unwrap();
+    let options = SessionOptions { channels, ..options() };
+    let session = client.connect_to(&address, &options).unwrap();
+    eprintln!("over {} channels", session.channel_count());
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();
     session.on_event(move |event| told.lock().unwrap().push(event.clone()));
@@ -112,7 +132,10 @@ fn make(trouble: Trouble, server: &mut ServerProcess, proxy: Option<&Proxy>, ran
     match (trouble, proxy) {
         (Trouble::Cut, Some(proxy)) => proxy.cut(),
         (Trouble::Part, Some(proxy)) => proxy.part(),
-        (Trouble::Cut | Trouble::Part, None) => unreachable!("only a proxy does that"),
+        (Trouble::CutOne, Some(proxy)) => proxy.cut_any(random),
+        (Trouble::Cut | Trouble::CutOne | Trouble::Part, None) => {
+            unreachable!("only a proxy does that")
+        }
         (Trouble::Kill, _) => {
             server.kill();
             server.revive();

@@ -19,8 +19,9 @@ use dafs_store::StoreError;
 use dafs_store::cache::CachedFile;
 use dafs_types::Status;
 use dafs_wire::messages::{
-    CacheHintRequest, Empty, FencingList, GetFencingList, LockResult, LockTest, LockType, Lookup,
-    LookupResult, OneHandle, RegisterCred, RegisterCredResult, ReleaseCred, SetFencingList, Unlock,
+    CacheHintRequest, ChannelsResult, Empty, FencingList, GetFencingList, LockResult, LockTest,
+    LockType, Lookup, LookupResult, OneHandle, RegisterCred, RegisterCredResult, ReleaseCred,
+    SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 use smallvec::SmallVec;
@@ -142,6 +143,10 @@ impl Reactor<'_> {
             Request::RegisterCred(r) => Ok(self.register_credentials(to, r)?),
             Request::ReleaseCred(r) => Ok(self.release_credentials(to, r)?),
             Request::ServerAuth(r) => Ok(self.server_auth(to, r)?),
+            Request::Channels(_) => {
+                let count = u32::from(self.shared.sessions.config().client_channels);
+                self.answer(to, &Response::Channels(ChannelsResult { count }))
+            }
             Request::CheckResponse(r) => {
                 Ok(self.ask_about(Query { to, about: *r, wants_result: false })?)
             }

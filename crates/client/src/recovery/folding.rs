@@ -1,0 +1,146 @@
+//! Channels beside the first that do not come back: their transfers go over the first.
+//!
+//! Invariant: a transfer moves over once the server has said, over the first channel, that nothing
+//! of the old session runs any more, and whether it was carried out; so none is lost, and none is
+//! carried out twice.
+
+use dafs_dat::coarse_now;
+use dafs_types::SequenceNumber;
+use dafs_types::StreamId;
+use dafs_wire::messages::{CachedResponse, DiscardResponses};
+use dafs_wire::{ByteOrder, Procedure, Request, ResponseHeader};
+
+use crate::channels::{FoldQuestion, Role};
+use crate::core::Core;
+use crate::error::ClientError;
+use crate::ids::SessionKey;
+use crate::recovery::stranded::{Fate, Stranded};
+use crate::sizes::LOOK_PERIOD;
+use crate::work::Work;
+
+impl Core {
+    /// A channel beside the first is given up. False if there is no other to take its place.
+    pub(super) fn fold(&mut self, key: SessionKey) -> bool {
+        let Some(first) = self.sessions[key].role.first() else { return false };
+        if self.sessions.open(first).is_err() {
+            return false;
+        }
+        let session = &mut self.sessions[key];
+        self.transport.close(session.endpoint);
+        session.under_way.begin_again(session.terms.wish);
+        let Some(machine) = &mut session.recovery else { return false };
+        let (Some(old), Some(rescue)) = (machine.session, &mut machine.rescue) else {
+            return false;
+        };
+        rescue.break_off("it was given up".into(), coarse_now() + LOOK_PERIOD);
+        let mut questions: Vec<(Option<usize>, Request<'static>)> = Vec::new();
+        for (number, stranded) in rescue.stranded.iter().enumerate() {
+            if stranded.is_open() {
+                let about = CachedResponse {
+                    session: old,
+                    stream: stranded.stream,
+                    sequence: stranded.sequence,
+                    procedure: stranded.procedure.number(),
+                };
+                questions.push((Some(number), Request::FetchResponse(about)));
+            }
+        }
+        if questions.is_empty() {
+            let (stream, sequence) = (StreamId(0), SequenceNumber(0));
+            let procedure = Procedure::Null.number();
+            let about = CachedResponse { session: old, stream, sequence, procedure };
+            questions.push((None, Request::CheckResponse(about)));
+        }
+        let mut folding = Vec::new();
+        for (number, request) in questions {
+            let Ok(ticket) = self.start_call(first, None, &request) else { return false };
+            folding.push(FoldQuestion { number, ticket: Some(ticket) });
+        }
+        self.transport.flush();
+        if let Role::Beside(beside) = &mut self.sessions[key].role {
+            beside.folding = folding;
+        }
+        self.sessions.note_timer();
+        true
+    }
+
+    /// Looks whether the server has said everything of a channel that is given up.
+    pub fn mind_folding(&mut self, key: SessionKey) {
+        let Role::Beside(beside) = &mut self.sessions[key].role else { return };
+        if beside.folding.is_empty() {
+            return;
+        }
+        let mut answers = Vec::new();
+        for question in &mut beside.folding {
+            let Some(ticket) = question.ticket else { continue };
+            if let Some(answer) = self.ends.replies.take(ticket) {
+                question.ticket = None;
+                answers.push((question.number, answer));
+            }
+        }
+        let is_over = beside.folding.iter().all(|question| question.ticket.is_none());
+        for (number, answer) in answers {
+            let (Some(number), Ok(message)) = (number, answer) else { continue };
+            if let Ok(header) = ResponseHeader::decode(ByteOrder::NATIVE, &message) {
+                self.on_fetched(key, number, &header, &message);
+            }
+        }
+        if is_over {
+            self.end_folding(key);
+        }
+    }
+
+    /// What was not carried out goes over the first channel, before whatever is asked for from
+    /// now on.
+    fn end_folding(&mut self, key: SessionKey) {
+        let Some(first) = self.sessions[key].role.first() else { return };
+        if self.sessions.open(first).is_err() {
+            // It ends this one, too.
+            return;
+        }
+        let session = &mut self.sessions[key];
+        let Some(machine) = &mut session.recovery else { return };
+        let Some(rescue) = machine.rescue.take() else { return };
+        let old = machine.session.take();
+        let delayed = machine.take_delayed().into_iter().map(|delayed| delayed.work);
+        let mut works: Vec<Work> = delayed.chain(session.under_way.end().1).collect();
+        let what = || "what the server said of a request".into();
+        for Stranded { work, fate, .. } in rescue.stranded {
+            match (work, fate) {
+                (Some(work), Fate::Undone) => works.push(work),
+                (Some(work), Fate::Open | Fate::Opened(_)) => {
+                    self.fail(work, &ClientError::OutcomeUnknown { what: what() });
+                }
+                (None, _) => {}
+            }
+        }
+        works.sort_by_key(Work::id);
+        self.sessions[first].role.replace(key, first);
+        for work in works {
+            match work {
+                Work::Transfer(transfer) if transfer.is_cancelled => {
+                    self.complete(&transfer, Err(ClientError::Cancelled));
+                }
+                Work::Transfer(mut transfer) => {
+                    transfer.come_back();
+                    self.sessions[first].under_way.push_transfer(transfer);
+                }
+                other => self.fail(other, &ClientError::Cancelled),
+            }
+        }
+        self.end_session(key, "it was given up".into());
+        for session in rescue.left.into_iter().chain(rescue.session).chain(old) {
+            // Nobody will ask for it any more.
+            let _ = self.cast(first, &Request::DiscardResponses(DiscardResponses { session }));
+        }
+        self.pump(first);
+        self.transport.flush();
+    }
+}
+
+impl Role {
+    /// Whether it is given up.
+    pub fn is_folding(&self) -> bool {
+        matches!(self, Self::Beside(beside) if !beside.folding.is_empty())
+    }
+}

@@ -1,0 +1,332 @@
+//! Sessions of several channels: which server has use for them, what goes over which, and what
+//! happens when one of them breaks, or all.
+
+use std::time::Duration;
+
+use dafs_client::{
+    Client, ClientConfig, FenceAccess, FenceObject, FenceUpdate, File, Group, LockKind,
+    LockOptions, OpenOptions, Recovery, RecoveryOptions, Session, SessionOptions, SetAttributes,
+    Stability, Status,
+};
+use dafs_wire::Request;
+
+use crate::fencing::status;
+use crate::fixture::{Fixture, Transport, any, await_that, far, pattern, transports};
+use crate::reconnect::child::ServerProcess;
+use crate::reconnect::proxy::Proxy;
+use crate::reconnect::script::{Act, Script, opened};
+use crate::reconnect::scripted::closed;
+
+const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
+
+fn with_channels(channels: u16) -> SessionOptions {
+    SessionOptions { channels, ..SessionOptions::default() }
+}
+
+/// A server that has use for four channels of a client.
+fn wide() -> Fixture {
+    Fixture::with(|config| config.sessions.client_channels = 4)
+}
+
+/// So many files that each channel has some of them.
+fn open_files(session: &Session) -> Vec<File> {
+    let open = |number| session.open(format!("/file-{number}"), &OpenOptions::write()).unwrap();
+    (0..FILES).map(open).collect()
+}
+
+/// Writes to all files at once, and does not wait.
+fn write_all(session: &Session, files: &[File], group: Group, seed: u64) {
+    submit_all(session, files, group, (seed, BLOCK, Stability::Unstable));
+}
+
+/// The same with so many bytes, as stable as that.
+fn submit_all(
+    session: &Session,
+    files: &[File],
+    group: Group,
+    (seed, length, stability): (u64, usize, Stability),
+) {
+    for (number, file) in files.iter().enumerate() {
+        let buffer = session.client().allocate(length).unwrap();
+        buffer.write(0, &pattern(length, seed + number as u64));
+        let slice = buffer.slice(0, length).unwrap();
+        session.submit_write(file, 0, slice, stability, group, 0).unwrap();
+    }
+}
+
+/// Waits for everything that was submitted to a group, and counts it.
+fn wait_for_all(client: &Client, group: Group, count: usize) {
+    for _ in 0..count {
+        client.wait(group, 1, None);
+        client.next(group).unwrap().result.unwrap();
+    }
+}
+
+fn check_all(files: &[File], seed: u64) {
+    for (number, file) in files.iter().enumerate() {
+        assert!(has_bytes(BLOCK, file, seed + number as u64), "file {number} has other bytes");
+    }
+}
+
+fn has_bytes(length: usize, file: &File, seed: u64) -> bool {
+    let mut bytes = vec![0; length];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes == pattern(length, seed)
+}
+
+#[test]
+fn transfers_are_spread_over_as_many_channels_as_the_server_has_use_for() {
+    for transport in transports().into_iter().filter(|one| *one != Transport::Verbs) {
+        let fixture = wide();
+        let (client, session) = fixture.connect_with(transport, &with_channels(8));
+        assert_eq!(session.channel_count(), 4);
+        let files = open_files(&session);
+        let group = client.group();
+        write_all(&session, &files, group, 1);
+        wait_for_all(&client, group, FILES);
+        check_all(&files, 1);
+        let shown = fixture.look();
+        assert_eq!(shown.sessions.len(), 4, "each channel is a session");
+        let first = &shown.sessions[0].view;
+        for one in &shown.sessions {
+            assert_eq!((one.view.client, one.view.opens), (first.client, FILES as u32));
+            assert!(one.traffic.written_bytes > 0 && one.traffic.read_bytes > 0, "{shown:?}");
+        }
+        drop(files);
+        session.disconnect().unwrap();
+        await_that("all channels have left", || fixture.look().sessions.is_empty());
+    }
+}
+
+#[test]
+fn a_session_that_is_dropped_leaves_with_all_its_channels() {
+    let fixture = wide();
+    let (_client, session) = fixture.connect_with(any(), &with_channels(4));
+    let file = session.open("/file", &OpenOptions::write()).unwrap();
+    file.try_lock(LockKind::Exclusive, 0, 1, NONE).unwrap();
+    let (_, other) = fixture.connect(any());
+    let same = other.open("/file", &OpenOptions::write()).unwrap();
+    assert_eq!(status(same.write_at(b"x", 0)), Some(Status::Locked));
+    // Not closed, and no lock given back: they go with the client.
+    std::mem::forget(file);
+    // Its last handle is in that file.
+    let left = session.clone();
+    drop(session);
+    left.disconnect().unwrap();
+    same.write_at(b"x", 0).unwrap();
+}
+
+#[test]
+fn more_channels_than_the_server_has_use_for_are_not_made() {
+    let fixture = Fixture::with(|config| config.reactors = 1);
+    let (_, one) = fixture.connect_with(any(), &with_channels(8));
+    assert_eq!(one.channel_count(), 1);
+    let fixture = wide();
+    let (_, two) = fixture.connect_with(any(), &with_channels(2));
+    assert_eq!(two.channel_count(), 2);
+    let options =
+        SessionOptions { recovery: Recovery::Off, response_cache: true, ..with_channels(8) };
+    let (_, without) = fixture.connect_with(any(), &options);
+    assert_eq!(without.channel_count(), 1, "it could not come back");
+    assert_eq!(fixture.look().sessions.len(), 3);
+}
+
+#[test]
+fn a_server_that_does_not_know_the_question_has_one_channel() {
+    let play = |_, request: &Request<'_>| match request {
+        Request::Channels(_) => Act::refuse(Status::NotSupp),
+        Request::Open(_) => opened(7, 1),
+        Request::Close(_) => closed(),
+        other => panic!("{other:?}"),
+    };
+    for (channels, asked) in [(1, &[][..]), (4, &["1: CHANNELS"][..])] {
+        let script = Script::start(|_| 1, play);
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let session = client.connect_to(&script.address, &with_channels(channels)).unwrap();
+        assert_eq!(session.channel_count(), 1);
+        assert_eq!(script.asked(), asked);
+        session.open("/file", &OpenOptions::read()).unwrap().close().unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_takes_a_channel_for_another_client_is_not_used_by_it() {
+    let script = Script::start(
+        // As two servers behind one name would.
+        |connection| connection,
+        |_, request| match request {
+            Request::Channels(_) => {
+                let count = dafs_wire::messages::ChannelsResult { count: 2 };
+                Act::Say(Status::Ok, dafs_wire::Response::Channels(count))
+            }
+            other => panic!("{other:?}"),
+        },
+    );
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let session = client.connect_to(&script.address, &with_channels(2)).unwrap();
+    assert_eq!(session.channel_count(), 1);
+    assert_eq!(script.asked(), ["1: CHANNELS", "2: DISCONNECT"]);
+}
+
+#[test]
+fn what_gives_a_file_up_waits_for_its_transfers() {
+    let fixture = wide();
+    let (client, session) = fixture.connect_with(any(), &with_channels(4));
+    for seed in 0..20 {
+        let files = open_files(&session);
+        let group = client.group();
+        write_all(&session, &files, group, seed);
+        let size = SetAttributes { size: Some(1), ..SetAttributes::default() };
+        let cuts: Vec<_> =
+            files.iter().map(|file| Box::pin(file.set_attributes_async(&size))).collect();
+        for cut in cuts {
+            dafs_client::block_on(&client, cut).unwrap();
+        }
+        for number in 0..FILES {
+            let name = format!("file-{number}");
+            assert_eq!(std::fs::metadata(fixture.local(&name)).unwrap().len(), 1, "{name}");
+        }
+        write_all(&session, &files, group, seed);
+        drop(files);
+        wait_for_all(&client, group, 2 * FILES);
+    }
+}
+
+#[test]
+fn one_channel_that_breaks_is_a_pause_for_its_files_alone() {
+    let fixture = wide();
+    let proxy = Proxy::before(&fixture.address(Transport::Tcp));
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let session = client.connect_to(&proxy.address, &with_channels(4)).unwrap();
+    session.on_event(|event| panic!("the first channel is well: {event:?}"));
+    let files = open_files(&session);
+    let group = client.group();
+    for round in 0..8 {
+        write_all(&session, &files, group, round);
+        // Links of channels that have come back are behind those.
+        proxy.cut_one(1 + round as usize % 3);
+        wait_for_all(&client, group, FILES);
+        check_all(&files, round);
+        if round == 2 {
+            break;
+        }
+    }
+    assert_eq!(session.channel_count(), 4);
+    await_that("all channels are back", || {
+        client.progress();
+        fixture.look().sessions.len() == 4
+    });
+}
+
+#[test]
+fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
+    let fixture = wide();
+    let proxy = Proxy::before(&fixture.address(Transport::Tcp));
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let recovery = Recovery::On(RecoveryOptions {
+        give_up_after: Duration::from_millis(300),
+        pause_min: Duration::from_millis(1),
+        pause_max: Duration::from_millis(20),
+        ..RecoveryOptions::default()
+    });
+    let options = SessionOptions { recovery, ..with_channels(2) };
+    let session = client.connect_to(&proxy.address, &options).unwrap();
+    let files = open_files(&session);
+    let group = client.group();
+    write_all(&session, &files, group, 1);
+    wait_for_all(&client, group, FILES);
+    // What is carried out now is not answered any more. The data is in the requests.
+    proxy.close(true);
+    proxy.part_answers_of(1);
+    submit_all(&session, &files, group, (2, SMALL, Stability::Unstable));
+    let (other_client, other) = fixture.connect(any());
+    let others = open_files(&other);
+    for (number, file) in others.iter().enumerate() {
+        await_that("each file is written", || {
+            client.progress();
+            has_bytes(SMALL, file, 2 + number as u64)
+        });
+    }
+    // Whoever writes now writes behind that.
+    let others_group = other_client.group();
+    write_all(&other, &others, others_group, 3);
+    wait_for_all(&other_client, others_group, FILES);
+    proxy.cut_one(1);
+    wait_for_all(&client, group, FILES);
+    assert_eq!(session.channel_count(), 1);
+    check_all(&others, 3);
+    check_all(&files, 3);
+    // The session goes on by one channel.
+    write_all(&session, &files, group, 4);
+    wait_for_all(&client, group, FILES);
+    check_all(&files, 4);
+    files.into_iter().for_each(|file| file.close().unwrap());
+    session.disconnect().unwrap();
+}
+
+#[test]
+fn locks_are_held_through_a_kill_and_all_channels_write_under_them() {
+    for transport in [any(), far()] {
+        if transport == Transport::Verbs {
+            continue;
+        }
+        let mut server = ServerProcess::start();
+        let address = server.address(transport);
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let session = client.connect_to(&address, &with_channels(4)).unwrap();
+        assert_eq!(session.channel_count(), 4);
+        let files = open_files(&session);
+        for file in &files {
+            file.try_lock(LockKind::Exclusive, 0, u64::MAX, NONE).unwrap();
+        }
+        let group = client.group();
+        submit_all(&session, &files, group, (1, BLOCK, Stability::DataSync));
+        server.kill();
+        server.revive();
+        wait_for_all(&client, group, FILES);
+        check_all(&files, 1);
+        let other_client = Client::new(ClientConfig::default()).unwrap();
+        let other = other_client.connect_to(&address, &SessionOptions::default()).unwrap();
+        for (number, file) in files.iter().enumerate() {
+            let same = other.open(format!("/file-{number}"), &OpenOptions::write()).unwrap();
+            assert_eq!(status(same.write_at(b"x", 0)), Some(Status::Locked));
+            file.unlock(0, u64::MAX).unwrap();
+            same.write_at(b"x", 0).unwrap();
+        }
+        assert_eq!(session.channel_count(), 4);
+    }
+}
+
+#[test]
+fn a_fence_keeps_every_channel_out() {
+    let fixture = wide();
+    let (_, owner) = fixture.connect(any());
+    let fenced = SessionOptions { fence_id: "a".into(), ..with_channels(4) };
+    let (client, session) = fixture.connect_with(any(), &fenced);
+    let files = open_files(&session);
+    let group = client.group();
+    write_all(&session, &files, group, 1);
+    wait_for_all(&client, group, FILES);
+    let set = |ids: &[&str]| {
+        for number in 0..FILES {
+            let path = format!("/file-{number}");
+            let (access, update) = (FenceAccess::Allow, FenceUpdate::Overwrite);
+            owner.set_fence(path, FenceObject::File, access, update, ids).unwrap();
+        }
+    };
+    set(&["b"]);
+    write_all(&session, &files, group, 2);
+    for _ in 0..FILES {
+        client.wait(group, 1, None);
+        assert_eq!(status(client.next(group).unwrap().result), Some(Status::Access));
+    }
+    set(&["a"]);
+    check_all(&files, 1);
+    write_all(&session, &files, group, 3);
+    wait_for_all(&client, group, FILES);
+}
+
+const FILES: usize = 24;
+const BLOCK: usize = 64 << 10;
+/// Fits a request.
+const SMALL: usize = 1 << 10;
