@@ -45,6 +45,11 @@ pub struct Access {
     #[arg(long, value_name = "MICROSECONDS", env = "DAFS_SPIN",
           value_parser = clap::value_parser!(u32).range(..=SPIN_MAX_US).map(microseconds))]
     pub spin: Option<Duration>,
+    /// Connections to spread transfers over, as far as the server has use for them: 1 to 8, or
+    /// `auto` for as many as it has. Transfers of one file go over one of them.
+    #[arg(long, value_name = "NUMBER", env = "DAFS_CHANNELS", default_value = "1",
+          value_parser = channels)]
+    pub channels: u16,
     /// Checksum every message and all data.
     #[arg(long)]
     pub checksums: bool,
@@ -235,6 +240,7 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
     Ok(SessionOptions {
         transport,
         login,
+        channels: access.channels,
         checksums: access.checksums,
         tls: access.tls.load(&location)?,
         tls_name,
@@ -247,6 +253,16 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
 
 fn microseconds(count: u32) -> Duration {
     Duration::from_micros(count.into())
+}
+
+/// Most connections of one session.
+fn channels(text: &str) -> Result<u16> {
+    let most = SessionOptions::CHANNELS_MAX;
+    let number = if text == "auto" { Some(most) } else { text.parse().ok() };
+    let number = number.filter(|number| (1..=most).contains(number));
+    number.with_context(|| {
+        format!("{text:?} is no number of connections: write 1 to {most}, or auto")
+    })
 }
 
 /// A label, in hexadecimal.

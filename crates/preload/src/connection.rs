@@ -200,8 +200,20 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
         tls,
         tls_name: variable("DAFS_TLS_NAME"),
         fence_id: variable("DAFS_FENCE_ID").unwrap_or_default(),
+        channels: channels()?,
         ..SessionOptions::default()
     })
+}
+
+/// Most connections to spread transfers over.
+fn channels() -> Result<u16, String> {
+    let most = SessionOptions::CHANNELS_MAX;
+    let number = match variable("DAFS_CHANNELS").as_deref() {
+        None => Some(1),
+        Some("auto") => Some(most),
+        Some(text) => text.parse().ok().filter(|number| (1..=most).contains(number)),
+    };
+    number.ok_or_else(|| format!("DAFS_CHANNELS: write 1 to {most}, or auto"))
 }
 
 /// A user whom the URL names without a password has it from a file: what is in the environment,

@@ -23,7 +23,7 @@ use crate::session::Session;
 #[pyfunction]
 #[pyo3(signature = (
     url, *, transport="auto", login="auto", user=None, password=None, credits=64,
-    checksums=false, fence_id="", client_name="", delegations=false, own_memory="auto",
+    channels=1, checksums=false, fence_id="", client_name="", delegations=false, own_memory="auto",
     recovery=Some(120.0), answer_timeout=Some(120.0), tls_ca=None, tls_certificate=None,
     tls_key=None, tls_name=None,
 ))]
@@ -36,6 +36,7 @@ pub fn connect(
     user: Option<String>,
     password: Option<String>,
     credits: u16,
+    channels: u16,
     checksums: bool,
     fence_id: &str,
     client_name: &str,
@@ -83,6 +84,7 @@ pub fn connect(
         tls,
         tls_name,
         credits,
+        channels,
         client_name: client_name.to_owned(),
         fence_id: fence_id.to_owned(),
         delegations,

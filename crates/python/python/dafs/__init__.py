@@ -79,6 +79,8 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> Session:
     :param user: who this is; otherwise as the URL says.
     :param password: the user's password.
     :param credits: the most requests to have outstanding.
+    :param channels: the most connections to spread reads and writes over, as far as the server
+        has use for them; those of one file go over one of them. 8 are the most.
     :param checksums: checksums on every message and all data.
     :param fence_id: name for fencing.
     :param client_name: names this client across connections; random if empty.

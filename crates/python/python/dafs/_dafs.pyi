@@ -118,6 +118,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     credits: int = 64,
+    channels: int = 1,
     checksums: bool = False,
     fence_id: str = "",
     client_name: str = "",
