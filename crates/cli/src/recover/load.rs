@@ -93,7 +93,10 @@ impl Load {
         let client = Client::new(ClientConfig::default())?;
         // Servers that live for a fraction of a second must be met while they do.
         let recovery = RecoveryOptions { pause_max: PAUSE_MAX, ..RecoveryOptions::default() };
-        let options = SessionOptions { recovery: Recovery::On(recovery), ..self.options };
+        // Every other pair of them by as many connections as the server has reactors.
+        let channels = if self.number % 4 < 2 { 1 } else { SessionOptions::CHANNELS_MAX };
+        let recovery = Recovery::On(recovery);
+        let options = SessionOptions { recovery, channels, ..self.options };
         let session = client.connect_to(&self.address, &options)?;
         // Nobody listens any more once all has been stopped.
         let _ = connected.send(());
