@@ -68,9 +68,18 @@ impl Core {
 
     /// Sends an encoded request, now or when there is a credit.
     pub fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
-        if !self.sessions[key].role.has_channels() {
-            return self.send_or_queue_call(key, call);
+        let session = &mut self.sessions[key];
+        if session.role.has_channels() {
+            return self.queue_behind_transfers(key, call);
         }
+        match session.under_way.credits.take() {
+            Some((stream, sequence)) => self.send_call(key, stream, sequence, call),
+            None => session.under_way.push_call(call),
+        }
+    }
+
+    /// The same, in a session with several channels: behind transfers that it must not overtake.
+    fn queue_behind_transfers(&mut self, key: SessionKey, call: QueuedCall) {
         match self.sessions[key].hold(call) {
             Some(call) => self.send_or_queue_call(key, call),
             None => self.sessions.note_timer(),

@@ -59,14 +59,16 @@ impl Core {
         }
         if session.role.has_channels() {
             self.send_beside(key, transfer);
-        } else {
-            self.send_or_queue(key, transfer);
+            return Ok(id);
+        }
+        match session.under_way.take_for_transfer() {
+            Some((stream, sequence)) => self.send_transfer(key, stream, sequence, transfer),
+            None => session.under_way.push_transfer(transfer),
         }
         Ok(id)
     }
 
-    /// Sends a transfer if there is a credit, and else behind those that wait.
-    #[inline]
+    /// Sends a transfer over a channel that was chosen for it, or puts it behind those that wait.
     pub fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
         let under_way = &mut self.sessions[key].under_way;
         match under_way.take_for_transfer() {

@@ -8,14 +8,17 @@ use dafs_client::{
     LockOptions, OpenOptions, Recovery, RecoveryOptions, Session, SessionOptions, SetAttributes,
     Stability, Status,
 };
-use dafs_wire::Request;
+use dafs_types::FileHandle;
+use dafs_types::placement::{Shard, ShardCount};
+use dafs_wire::messages::{ChannelsResult, OpenResult, ReadDirectResult};
+use dafs_wire::{Checksum, Request, Response};
 
 use crate::fencing::status;
 use crate::fixture::{Fixture, Transport, any, await_that, far, pattern, transports};
 use crate::reconnect::child::ServerProcess;
 use crate::reconnect::proxy::Proxy;
 use crate::reconnect::script::{Act, Script, opened};
-use crate::reconnect::scripted::closed;
+use crate::reconnect::scripted::{self, closed, discarded};
 
 const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
 
@@ -156,8 +159,7 @@ fn a_server_that_takes_a_channel_for_another_client_is_not_used_by_it() {
         |connection| connection,
         |_, request| match request {
             Request::Channels(_) => {
-                let count = dafs_wire::messages::ChannelsResult { count: 2 };
-                Act::Say(Status::Ok, dafs_wire::Response::Channels(count))
+                Act::Say(Status::Ok, Response::Channels(ChannelsResult { count: 2 }))
             }
             other => panic!("{other:?}"),
         },
@@ -166,6 +168,62 @@ fn a_server_that_takes_a_channel_for_another_client_is_not_used_by_it() {
     let session = client.connect_to(&script.address, &with_channels(2)).unwrap();
     assert_eq!(session.channel_count(), 1);
     assert_eq!(script.asked(), ["1: CHANNELS", "2: DISCONNECT"]);
+}
+
+#[test]
+fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
+    // The second channel's.
+    let mut octets = [0; 64];
+    octets[63] = 7;
+    let of_second = |file: &FileHandle| ShardCount::new(2).unwrap().home_of(file) == Shard(1);
+    let file = (0..=255).find_map(|number| {
+        octets[20] = number;
+        Some(FileHandle(octets)).filter(of_second)
+    });
+    let file = file.unwrap();
+    let script = Script::start(
+        // The server restarts before the second channel comes back.
+        |connection| if connection < 3 { 1 } else { 2 },
+        move |connection, request| match (connection, request) {
+            (_, Request::Channels(_)) => {
+                Act::Say(Status::Ok, Response::Channels(ChannelsResult { count: 2 }))
+            }
+            (_, Request::Open(_)) => {
+                let Act::Say(status, Response::Open(result)) = opened(7, connection) else {
+                    unreachable!("it opens")
+                };
+                Act::Say(status, Response::Open(OpenResult { file, ..result }))
+            }
+            // What is left of the former life.
+            (1, Request::Null(_)) | (2, Request::ReadDirect(_)) => Act::Break,
+            (_, Request::ReadDirect(_)) => {
+                let (length, end_of_file, checksum) = (0, true, Checksum::NONE);
+                let result = ReadDirectResult { length, end_of_file, checksum };
+                Act::Say(Status::Ok, Response::ReadDirect(result))
+            }
+            (_, Request::CheckResponse(_)) => Act::refuse(Status::UnknownSession),
+            (_, Request::DiscardResponses(_)) => discarded(),
+            (_, Request::Close(_)) => closed(),
+            (_, Request::LockT(_)) => Act::refuse(Status::NotSupp),
+            (_, other) => panic!("{other:?}"),
+        },
+    );
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let options = SessionOptions { channels: 2, ..scripted::options(Duration::from_secs(60)) };
+    let session = client.connect_to(&script.address, &options).unwrap();
+    let file = session.open("/file", &OpenOptions::read()).unwrap();
+    assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 0);
+    file.close().unwrap();
+    let asked = script.asked();
+    // Before the third connection was of use the first one was asked, and another took its place.
+    // Only then the READ was made again, by the name that the open has now.
+    let before = ["1: CHANNELS", "1: OPEN file Read", "2: READ 1", "3: CHECK of 2", "1: NULL"];
+    assert_eq!(asked[..before.len()], before);
+    let place = |what: &str| asked.iter().position(|one| one.contains(what)).expect(what);
+    let reads: Vec<_> = asked.iter().filter(|one| one.contains("READ")).collect();
+    let first = asked[place("OPEN again 7")].split(':').next().unwrap().to_owned();
+    assert!(reads.len() == 2 && reads[1].ends_with(&format!("READ {first}")), "{asked:?}");
+    assert!(place(reads[1]) > place("OPEN again 7"), "{asked:?}");
 }
 
 #[test]
