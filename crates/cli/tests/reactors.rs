@@ -74,8 +74,8 @@ fn clients_of_different_reactors_see_one_file_one_lock_and_one_list_of_sessions(
     let sessions: Vec<_> = (0..2 * REACTORS).map(|number| session(&place, number)).collect();
     let told = said(&["sessions", "--json", place.path("socket").to_str().unwrap()]);
     let found: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(found["sessions"].as_array().unwrap().len(), sessions.len(), "{found:#}");
     assert_eq!(found["reactors"]["count"].as_u64(), Some(REACTORS as u64), "{found:#}");
+    assert_eq!(reactors_in(&found), [0, 0, 1, 1, 2, 2], "{found:#}");
     // Each appends to what all others have appended.
     for round in 0..3_u8 {
         for (number, (_, session)) in sessions.iter().enumerate() {
@@ -154,6 +154,27 @@ fn a_client_that_dies_frees_its_lock_for_whoever_waits_on_any_reactor() {
     waiters.into_iter().for_each(finish);
 }
 
+#[test]
+fn clients_with_a_second_connection_for_delegations_are_spread_all_the_same() {
+    let mut place = Place::new();
+    place.restart_with(2);
+    std::fs::write(place.path("export").join("file"), "some").unwrap();
+    let client = |number: usize| {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let url = if number.is_multiple_of(2) { place.url("") } else { place.tcp_url("") };
+        let options = SessionOptions { delegations: true, ..SessionOptions::default() };
+        let session = client.connect(&Location::parse(url).unwrap(), &options).unwrap();
+        let file = session.open("/file", &OpenOptions::read()).unwrap();
+        assert_eq!(file.read_at(&mut [0; 5], 0).unwrap(), 4);
+        (client, session, file)
+    };
+    let clients: Vec<_> = (0..4).map(client).collect();
+    let told = said(&["sessions", "--json", place.path("socket").to_str().unwrap()]);
+    let found: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(found["connections"].as_u64(), Some(2 * clients.len() as u64), "{found:#}");
+    assert_eq!(reactors_in(&found), [0, 0, 1, 1], "{found:#}");
+}
+
 /// A session over shared memory or TCP.
 fn session(place: &Place, number: usize) -> (Client, Session) {
     let client = Client::new(ClientConfig::default()).unwrap();
@@ -161,6 +182,15 @@ fn session(place: &Place, number: usize) -> (Client, Session) {
     let location = Location::parse(url).unwrap();
     let session = client.connect(&location, &SessionOptions::default()).unwrap();
     (client, session)
+}
+
+/// The reactors of all sessions, in order.
+fn reactors_in(found: &Value) -> Vec<u64> {
+    let sessions = found["sessions"].as_array().unwrap().iter();
+    let mut reactors: Vec<_> =
+        sessions.map(|session| session["reactor"].as_u64().unwrap()).collect();
+    reactors.sort_unstable();
+    reactors
 }
 
 fn make_tree(tree: &Path) {

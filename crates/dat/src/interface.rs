@@ -91,6 +91,8 @@ struct Slot {
     connection: Option<Box<dyn Connection>>,
     hot: bool,
     dirty: bool,
+    /// The group knows of it.
+    counted: bool,
     /// It has stood once: its peer knows the regions of its domain.
     established: bool,
     /// Octets it holds, while it does not stand.
@@ -238,13 +240,16 @@ impl<E> Interface<E> {
         slot.id = slot.id.next();
         slot.hot = false;
         slot.dirty = false;
+        let is_counted = slot.counted;
         let index = endpoint.slot();
         self.drop_connection(index);
         self.hot.retain(|hot| *hot != index);
         self.dirty.retain(|dirty| *dirty != index);
         self.free.push(index);
         self.live -= 1;
-        self.count_removed();
+        if is_counted {
+            self.count_removed();
+        }
     }
 
     /// Endpoints that are not released, pending ones included.
@@ -545,6 +550,7 @@ impl<E> Interface<E> {
                 hot: false,
                 vain_polls: 0,
                 dirty: false,
+                counted: false,
                 established: false,
                 held_bytes: 0,
             });
@@ -554,6 +560,7 @@ impl<E> Interface<E> {
         slot.connection = Some(connection);
         slot.domain = domain;
         slot.established = false;
+        slot.counted = true;
         let endpoint = slot.id;
         self.note_unfinished(endpoint);
         self.forget_finished();

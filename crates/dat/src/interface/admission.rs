@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::{Interface, Listener};
 use crate::connection::Connection;
 use crate::group::STALL;
-use crate::{Domain, ListenerId};
+use crate::{Domain, EndpointId, ListenerId};
 
 impl<E> Interface<E> {
     pub(super) fn accept_ready(&mut self, index: u32) {
@@ -77,6 +77,16 @@ impl<E> Interface<E> {
     pub(super) fn count_removed(&self) {
         if let Some(member) = &self.member {
             member.removed();
+        }
+    }
+
+    /// Has the [group](crate::InterfaceConfig::group) count a connection no more when it looks who
+    /// has the fewest: little will come over it.
+    pub fn discount(&mut self, endpoint: EndpointId) {
+        if let Some(slot) = self.slot_mut(endpoint)
+            && std::mem::take(&mut slot.counted)
+        {
+            self.count_removed();
         }
     }
 

@@ -230,10 +230,11 @@ const EXCUSES: [(&str, &str, &str); 3] = [
 const HELD_BACK: &str = "it counts what has arrived, and a proxy holds that back";
 
 /// Cases of interfaces that share connections.
-const SHARING: [&str; 3] = [
+const SHARING: [&str; 4] = [
     "connections_to_one_address_are_shared_evenly",
     "a_member_that_never_looks_keeps_nobody_waiting",
     "a_member_that_is_dropped_takes_its_connections_along",
+    "a_connection_that_is_discounted_takes_nobodys_place",
 ];
 
 /// The same of the kernel's software iWARP, siw.

@@ -130,7 +130,8 @@ macro_rules! provider {
                 sharing:
                     connections_to_one_address_are_shared_evenly
                     a_member_that_never_looks_keeps_nobody_waiting
-                    a_member_that_is_dropped_takes_its_connections_along;
+                    a_member_that_is_dropped_takes_its_connections_along
+                    a_connection_that_is_discounted_takes_nobodys_place;
                 random:
                     any_sequence_agrees_with_the_model;
             }

@@ -250,6 +250,27 @@ pub fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
     });
 }
 
+/// A member has room for as many others, also once what was discounted has ended.
+pub fn a_connection_that_is_discounted_takes_nobodys_place(fixture: &dyn Fixture) {
+    let mut scene = Scene::new(fixture, 2, 0);
+    scene.connect(6);
+    scene.until(&[], "6 connections", |scene| {
+        scene.established() == 6 && scene.standing() == [3, 3]
+    });
+    let idle = scene.servers[1].standing.clone();
+    for endpoint in idle.iter().chain(&idle) {
+        scene.servers[1].interface.discount(*endpoint);
+    }
+    scene.connect(3);
+    scene.until(&[], "3 in their place", |scene| scene.standing() == [3, 6]);
+    for endpoint in idle {
+        scene.servers[1].interface.release(endpoint);
+        scene.servers[1].standing.retain(|standing| *standing != endpoint);
+    }
+    scene.connect(4);
+    scene.until(&[], "2 for each", |scene| scene.standing() == [5, 5]);
+}
+
 /// What a member holds ends with it, and it gets no more.
 pub fn a_member_that_is_dropped_takes_its_connections_along(fixture: &dyn Fixture) {
     let mut scene = Scene::new(fixture, 2, 0);

@@ -54,6 +54,9 @@ impl Reactor<'_> {
         match kind {
             ChannelKind::Operation => {}
             ChannelKind::BackControl => {
+                // Otherwise clients that have two connections each would all have the first one
+                // on the same reactor.
+                self.own.interface.discount(answer.endpoint);
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
                 self.shared.batches.note_back_channel(
