@@ -22,8 +22,9 @@ use crate::task::Task;
 
 /// Something to go on with.
 pub(crate) enum Handoff {
-    /// A parked task can be stepped again; a job that it may have waited for has failed.
-    Resume(TaskId, Option<StoreError>),
+    /// Parked tasks can be stepped again, in this order. With an error a job that they may have
+    /// waited for has failed. The first is of a connection of the reactor's.
+    Resume(Vec<TaskId>, Option<StoreError>),
     /// A task begins.
     Start(Box<Task>),
     /// A request that was set aside can be carried out.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use dafs_store::StoreError;
 use dafs_store::cache::Progress;
 use dafs_types::Status;
 
@@ -14,7 +15,7 @@ use crate::moving::sums::{SumDone, SumJob, Summed};
 use crate::pool::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 use crate::reply_to::TaskId;
-use crate::task::{Work, WriteSource};
+use crate::task::{Task, Work, WriteSource};
 use crate::waiting::fencing::draining::UnderWay;
 
 impl Reactor<'_> {
@@ -46,7 +47,7 @@ impl Reactor<'_> {
             self.follow_up();
             self.settle();
             match work {
-                Handoff::Resume(task, error) => self.resume(task, error),
+                Handoff::Resume(tasks, error) => self.resume_in_order(tasks, error),
                 Handoff::Start(task) => self.start(*task),
                 Handoff::TakeUp { to, kept, told, may_search } => {
                     self.take_up_in(to, kept, told, may_search);
@@ -98,12 +99,24 @@ impl Reactor<'_> {
 
     fn pass_on(&mut self, progress: Progress) {
         let [for_file, for_room] = self.shared.tasks.woken_by(progress.file);
-        for id in self.clients_in_turns(for_file) {
-            self.resume(id, progress.error);
-        }
+        let for_file = self.clients_in_turns(for_file);
+        self.resume_in_order(for_file, progress.error);
         // They may be of other files, and have nothing to do with its errors.
-        for id in self.clients_in_turns(for_room) {
-            self.resume(id, None);
+        let for_room = self.clients_in_turns(for_room);
+        self.resume_in_order(for_room, None);
+    }
+
+    /// Steps tasks again that waited for the same, of which perhaps one alone can go on. Where the
+    /// next is another reactor's, that reactor gets the rest of them: none goes ahead of it.
+    fn resume_in_order(&mut self, mut waiting: Vec<TaskId>, error: Option<StoreError>) {
+        for place in 0..waiting.len() {
+            let task = self.shared.tasks.get(waiting[place]);
+            let over = task.map(Task::moves_over).filter(|over| !self.own.has(*over));
+            if let Some(over) = over {
+                let rest = waiting.split_off(place);
+                return self.shared.handoffs.leave(over.owner(), Handoff::Resume(rest, error));
+            }
+            self.resume(waiting[place], error);
         }
     }
 

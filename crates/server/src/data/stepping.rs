@@ -108,7 +108,7 @@ impl Reactor<'_> {
         {
             // Nothing else wakes it any more, so that it is still there then.
             let reactor = task.moves_over().owner();
-            return self.shared.handoffs.leave(reactor, Handoff::Resume(id, error));
+            return self.shared.handoffs.leave(reactor, Handoff::Resume(vec![id], error));
         }
         let Some(task) = self.shared.tasks.take(id) else { return };
         let held = task.work.file();
