@@ -11,7 +11,7 @@ use dafs_wire::{
     ResponseHeader, decode_request, encode_response,
 };
 
-use crate::fixture::{Fixture, Transport, over_each};
+use crate::fixture::{Fixture, Transport, over_each_alone};
 use crate::rogue::{Rogue, encoded, status_of};
 
 /// A session that may have every channel.
@@ -81,7 +81,7 @@ pub fn answer_null(header: &RequestHeader) -> Vec<u8> {
 
 #[test]
 fn a_bound_back_control_channel_is_tried_out() {
-    over_each(|fixture, transport| {
+    over_each_alone(|fixture, transport| {
         let (mut rogue, session) = session(fixture, transport);
         let back = bind(&mut rogue, fixture, transport, session, ChannelType::BackControl);
         let (header, procedure) = asked(&mut rogue, back);
@@ -97,7 +97,7 @@ fn a_bound_back_control_channel_is_tried_out() {
 
 #[test]
 fn requests_on_a_bound_channel_end_it() {
-    over_each(|fixture, transport| {
+    over_each_alone(|fixture, transport| {
         let (mut rogue, session) = session(fixture, transport);
         for kind in [ChannelType::BackControl, ChannelType::RdmaRead] {
             let beside = bind(&mut rogue, fixture, transport, session, kind);
@@ -110,7 +110,7 @@ fn requests_on_a_bound_channel_end_it() {
 
 #[test]
 fn a_channel_is_bound_to_a_session_that_is_and_agreed() {
-    over_each(|fixture, transport| {
+    over_each_alone(|fixture, transport| {
         let (mut rogue, session) = session(fixture, transport);
         let address = fixture.address(transport);
         let beside = rogue.open_beside(&address, ChannelType::BackControl);
@@ -132,7 +132,7 @@ fn a_channel_is_bound_to_a_session_that_is_and_agreed() {
 
 #[test]
 fn bound_channels_end_with_their_session() {
-    over_each(|fixture, transport| {
+    over_each_alone(|fixture, transport| {
         let (mut rogue, session) = session(fixture, transport);
         let back = bind(&mut rogue, fixture, transport, session, ChannelType::BackControl);
         asked(&mut rogue, back);
@@ -161,7 +161,7 @@ fn writing(
 
 #[test]
 fn writes_are_read_over_the_channel_that_is_there_for_it() {
-    over_each(|fixture, transport| {
+    over_each_alone(|fixture, transport| {
         std::fs::write(fixture.local("file"), b"old old").unwrap();
         let (mut rogue, session) = session(fixture, transport);
         let open = rogue.open("file");

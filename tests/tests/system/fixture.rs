@@ -327,6 +327,14 @@ pub fn over_each(case: impl Fn(&Fixture, Transport)) {
     }
 }
 
+/// The same on servers with one reactor, which alone offer a channel for RDMA reads.
+pub fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
+    for transport in transports() {
+        eprintln!("over {transport:?}");
+        case(&Fixture::with(|config| config.reactors = 1), transport);
+    }
+}
+
 /// Bytes that differ from place to place.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     Random::new(seed).octets(length)
