@@ -31,6 +31,11 @@ impl ClientKey {
     /// whoever is no client owns nothing.
     pub(crate) const FREE_OPEN: Self = Self(Key::MAX);
 
+    /// The key as a word, for a hash.
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
     /// Some client's, as far as tables are concerned that only compare them.
     #[cfg(test)]
     pub(crate) const fn of_test(number: u64) -> Self {

@@ -61,6 +61,42 @@ fn an_owner_joins_its_opens_and_closes_them_once() {
 }
 
 #[test]
+fn thousands_of_owners_are_told_apart_by_file_client_and_name() {
+    let (mut bench, a, b) = bench();
+    // Names that begin with one another, short ones and such as are too long to be kept in place.
+    let names: Vec<String> = (0..400).map(|length| "o".repeat(length)).collect();
+    let all = |file: u64| names.iter().map(move |name| open_for(file, name, ShareAccess::Read));
+    let mut states = Vec::new();
+    for (client, file) in [(a, 1), (a, 2), (b, 1), (b, 2)] {
+        for arguments in all(file) {
+            let opened = bench.open(client, &arguments).unwrap();
+            assert!(!opened.reopened, "{client:?}, {arguments:?}");
+            states.push((client, FileKey(file), opened.state_id));
+        }
+    }
+    let mut known = states.iter();
+    for (client, file) in [(a, 1), (a, 2), (b, 1), (b, 2)] {
+        for arguments in all(file) {
+            let opened = bench.open(client, &arguments).unwrap();
+            assert!(opened.reopened);
+            assert_eq!(known.next(), Some(&(client, FileKey(file), opened.state_id)));
+        }
+    }
+    // Every second one goes, and its owner has nothing any more.
+    for (client, file, state) in states.iter().step_by(2) {
+        bench.close(*client, *state, *file).unwrap();
+    }
+    for (number, (client, arguments)) in [(a, 1), (a, 2), (b, 1), (b, 2)]
+        .into_iter()
+        .flat_map(|(client, file)| all(file).map(move |arguments| (client, arguments)))
+        .enumerate()
+    {
+        let opened = bench.open(client, &arguments).unwrap();
+        assert_eq!(opened.reopened, number % 2 == 1, "{client:?}, {arguments:?}");
+    }
+}
+
+#[test]
 fn downgrade_takes_away_and_never_adds() {
     let (mut bench, a, b) = bench();
     let arguments = OpenArguments {

@@ -166,10 +166,13 @@ impl Files<'_> {
 
     /// Looks a path up; every directory on the way is passed before it is searched.
     pub fn walk(&mut self, by: &Caller, directory: &FileHandle, names: &[&[u8]]) -> PathLookup {
+        let mut reached = PathLookup::starting_at(*directory);
+        if names.is_empty() {
+            return reached;
+        }
         if !self.filer.has_fences() {
             return by.store().lookup_path(by, directory, names);
         }
-        let mut reached = PathLookup::starting_at(*directory);
         for name in names {
             let found = match self.pass_file(by, &reached.handle) {
                 Ok(()) => by.store().lookup(by, &reached.handle, name),

@@ -42,6 +42,26 @@ pub struct Attributes {
     pub device: DeviceNumber,
 }
 
+/// What decides over access to an object, but for its access control list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bits {
+    /// What it is.
+    pub kind: ObjectType,
+    /// The 12 low bits of the POSIX mode.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl From<&Attributes> for Bits {
+    fn from(attributes: &Attributes) -> Self {
+        let Attributes { kind, mode, uid, gid, .. } = *attributes;
+        Self { kind, mode, uid, gid }
+    }
+}
+
 impl Attributes {
     /// All of it in the protocol's form; owner and group as decimal numbers.
     #[must_use]

@@ -54,5 +54,5 @@ pub fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
 
 /// An object without an access control list.
 fn bits_of(attributes: &Attributes) -> Guard<'_> {
-    Guard { attributes, acl: None }
+    Guard::new(attributes, None)
 }

@@ -13,22 +13,26 @@ use dafs_types::{
 };
 
 use crate::acl::{self, Lists, PosixAcl};
-use crate::attributes::{AttributeChanges, Attributes};
+use crate::attributes::{AttributeChanges, Attributes, Bits};
 use crate::error::{Result, StoreError};
 use crate::store::ExtraChanges;
 
 /// What decides over access to an object.
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'a> {
-    pub attributes: &'a Attributes,
-    /// Its access control list, if it has one that says more than its mode.
-    pub acl: Option<&'a PosixAcl>,
+    bits: Bits,
+    acl: Option<&'a PosixAcl>,
 }
 
-impl Guard<'_> {
+impl<'a> Guard<'a> {
+    /// By its bits, and its access control list if it has one that says more than its mode.
+    pub fn new(bits: impl Into<Bits>, acl: Option<&'a PosixAcl>) -> Self {
+        Self { bits: bits.into(), acl }
+    }
+
     /// Whether the asker has all of the wanted bits.
     pub fn allows(&self, who: &Credentials, wanted: u32) -> bool {
-        let Attributes { kind, uid, gid, mode, .. } = *self.attributes;
+        let Bits { kind, uid, gid, mode } = self.bits;
         match self.acl {
             Some(list) if !who.is_superuser() => list.allows(who, uid, gid, wanted),
             Some(_) | None => permission::allows(who, kind, uid, gid, mode, wanted),
@@ -38,13 +42,13 @@ impl Guard<'_> {
     /// The asker's rights, each looked at by itself.
     pub fn access(&self, who: &Credentials) -> AccessMask {
         let bits = [READ, WRITE, EXECUTE].into_iter().filter(|bit| self.allows(who, *bit));
-        permission::access_of(self.attributes.kind, bits.sum())
+        permission::access_of(self.bits.kind, bits.sum())
     }
 }
 
 /// Checks that an object is a regular file and open to the asker.
 pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
-    match guard.attributes.kind {
+    match guard.bits.kind {
         ObjectType::Regular => {}
         ObjectType::Directory => return Err(StoreError::IsDirectory),
         ObjectType::SymbolicLink => return Err(StoreError::IsSymlink),
@@ -71,7 +75,7 @@ pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAcc
 /// makes run as its owner or group. A name keeps an object alive, its space charged to the owner,
 /// and old programs at hand; so others have no business making one.
 pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
-    let Attributes { kind, uid, mode, .. } = *guard.attributes;
+    let Bits { kind, uid, mode, .. } = guard.bits;
     if kind == ObjectType::Directory {
         return Err(StoreError::IsDirectory);
     }
@@ -115,7 +119,7 @@ pub(crate) fn check_changes(
     changes: &AttributeChanges,
 ) -> Result<AttributeChanges> {
     check_values(changes)?;
-    let found = guard.attributes;
+    let found = guard.bits;
     let is_owner = who.is_superuser() || who.uid() == found.uid;
     let may_write = guard.allows(who, WRITE);
     let mut allowed = *changes;
@@ -180,7 +184,7 @@ pub(crate) fn check_extras(
     guard: Guard<'_>,
     changes: &ExtraChanges,
 ) -> Result<Option<Lists>> {
-    let found = guard.attributes;
+    let found = guard.bits;
     if let Some(text) = &changes.mime_type {
         if text.len() > MIME_TYPE_BYTES_MAX {
             return Err(StoreError::Invalid);

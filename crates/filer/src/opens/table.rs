@@ -4,12 +4,13 @@
 //! all five or in none. A state id names its slot directly, so that READ and WRITE find
 //! their open without a search.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use dafs_ops::Fault;
 use dafs_types::{
     DeleteDisposition, QuickMap, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, limits,
 };
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::share::{FileShares, Reservation, WRITE};
@@ -46,9 +47,31 @@ pub(crate) struct OpenTable {
     /// Opens with a deny mode: while there is none, anonymous I/O needs no search.
     denying: u32,
     files: QuickMap<FileKey, FileOpens>,
-    /// By names that peers choose, hence the careful hash. Tables rather than trees: these are
-    /// often empty, and the first node of a tree is allocated each time.
-    owners: HashMap<(FileKey, ClientKey, Owner), u32>,
+    owners: Owners,
+}
+
+/// Finds the open that an owner has of a file.
+///
+/// Peers choose the names of owners, so the hash is SipHash with a secret key. It costs as much as
+/// a tenth of an OPEN and CLOSE together, so it is computed once: the open keeps it for its end.
+#[derive(Debug, Default)]
+struct Owners {
+    secret: RandomState,
+    /// Slots of opens, by the hash of file, client and owner.
+    slots: HashTable<u32>,
+}
+
+impl Owners {
+    fn hash(&self, file: FileKey, client: ClientKey, owner: &[u8]) -> u64 {
+        let mut hasher = self.secret.build_hasher();
+        // In one piece: a hasher spends more on each piece than on its bytes.
+        let mut both = [0; 16];
+        both[..8].copy_from_slice(&file.0.to_le_bytes());
+        both[8..].copy_from_slice(&client.to_bits().to_le_bytes());
+        hasher.write(&both);
+        hasher.write(owner);
+        hasher.finish()
+    }
 }
 
 /// The opens of one file.
@@ -72,6 +95,8 @@ struct HotOpen {
 #[derive(Debug)]
 struct ColdOpen {
     owner: Owner,
+    /// Its hash in [`Owners`].
+    owner_hash: u64,
     of_client: Links,
     of_file: Links,
 }
@@ -145,7 +170,7 @@ impl OpenTable {
             count: 0,
             denying: 0,
             files: QuickMap::default(),
-            owners: HashMap::new(),
+            owners: Owners::default(),
         }
     }
 
@@ -175,8 +200,13 @@ impl OpenTable {
             deny_remove: arguments.disposition == DeleteDisposition::Deny,
             key: arguments.key,
         };
-        let owner = (arguments.file, client, Owner::from_slice(arguments.owner));
-        if let Some(&index) = self.owners.get(&owner) {
+        let OpenArguments { file, owner, .. } = *arguments;
+        let owner_hash = self.owners.hash(file, client, owner);
+        let is_it = |&index: &u32| {
+            let (hot, cold) = (&self.hot[index as usize], &self.cold[index as usize]);
+            hot.file == file && hot.client == client && *cold.owner == *owner
+        };
+        if let Some(&index) = self.owners.slots.find(owner_hash, is_it) {
             return self.reopen(index, wanted);
         }
         if let Some(opens) = self.files.get(&arguments.file) {
@@ -185,8 +215,10 @@ impl OpenTable {
         if self.count >= self.opens_max || opens.count >= self.per_client_max {
             return Err(Fault::Limit);
         }
-        let index = self.occupy(arguments.file, client, wanted, owner.2.clone());
-        self.owners.insert(owner, index);
+        let owner = Owner::from_slice(owner);
+        let index = self.occupy(file, client, wanted, (owner, owner_hash));
+        let hash_of = |index: &u32| self.cold[*index as usize].owner_hash;
+        self.owners.slots.insert_unique(owner_hash, index, hash_of);
         link(&mut self.cold, OF_CLIENT, &mut opens.first, index);
         opens.count += 1;
         let none = || FileOpens { shares: FileShares::default(), first: NONE };
@@ -447,12 +479,19 @@ impl OpenTable {
         StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
     }
 
-    fn occupy(&mut self, file: FileKey, client: ClientKey, held: Reservation, owner: Owner) -> u32 {
+    fn occupy(
+        &mut self,
+        file: FileKey,
+        client: ClientKey,
+        held: Reservation,
+        (owner, owner_hash): (Owner, u64),
+    ) -> u32 {
         self.count += 1;
+        let open = ColdOpen { owner, owner_hash, of_client: ALONE, of_file: ALONE };
         let index = self.free_first;
         if index == NONE {
             self.hot.push(HotOpen { file, client, generation: 0, held });
-            self.cold.push(ColdOpen { owner, of_client: ALONE, of_file: ALONE });
+            self.cold.push(open);
             return (self.hot.len() - 1) as u32;
         }
         let cold = &mut self.cold[index as usize];
@@ -460,7 +499,7 @@ impl OpenTable {
         if self.free_first == NONE {
             self.free_last = NONE;
         }
-        *cold = ColdOpen { owner, of_client: ALONE, of_file: ALONE };
+        *cold = open;
         let generation = self.hot[index as usize].generation;
         self.hot[index as usize] = HotOpen { file, client, generation, held };
         index
@@ -470,12 +509,17 @@ impl OpenTable {
         let state_id = self.state_id(index);
         unlink(&mut self.cold, OF_CLIENT, &mut opens.first, index);
         opens.count -= 1;
-        let owner = std::mem::take(&mut self.cold[index as usize].owner);
+        let open = &mut self.cold[index as usize];
+        // A long name was allocated.
+        open.owner = Owner::new();
+        match self.owners.slots.find_entry(open.owner_hash, |slot| *slot == index) {
+            Ok(entry) => drop(entry.remove()),
+            Err(_) => debug_assert!(false, "an open has an owner"),
+        }
         let open = &self.hot[index as usize];
         let (file, held) = (open.file, open.held);
-        self.owners.remove(&(file, open.client, owner));
         self.denying -= u32::from(held.deny != 0);
-        debug_assert!(self.count > 1 || (self.denying == 0 && self.owners.is_empty()));
+        debug_assert!(self.count > 1 || (self.denying == 0 && self.owners.slots.is_empty()));
         let opens = self.files.get_mut(&file).expect("an open file has opens");
         opens.shares.remove(&held);
         let last_of_file = opens.shares.opens == 0;

@@ -65,6 +65,14 @@ struct Running {
     finds: bool,
 }
 
+/// Which of a session's requests it is. The two are compared as one number that is made of them:
+/// the compiler would load both at once, and wait for 100 nanoseconds, as
+/// [`dafs_dat::EndpointId`] says.
+#[inline]
+fn number(stream: StreamId, sequence: SequenceNumber) -> u32 {
+    u32::from(stream.0) << 16 | u32::from(sequence.0)
+}
+
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub answer: ReplyTo,
@@ -112,7 +120,7 @@ impl Chains {
         let chain = self.get_mut(answer.chain)?;
         let is_its = chain.endpoint == answer.endpoint
             && chain.running.is_some_and(|running| {
-                (running.stream, running.sequence) == (answer.stream, answer.sequence)
+                number(running.stream, running.sequence) == number(answer.stream, answer.sequence)
             });
         is_its.then_some(chain)
     }

@@ -89,7 +89,7 @@ impl LocalStore {
     /// Whoever may neither read nor write an object has no business with its attributes.
     fn check_either(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         let acl = self.acl_for(who, node, found)?;
-        let guard = Guard { attributes: found, acl: acl.as_ref() };
+        let guard = Guard::new(found, acl.as_ref());
         let may = guard.allows(who, READ) || guard.allows(who, WRITE);
         if may { Ok(()) } else { Err(StoreError::Access) }
     }
@@ -155,7 +155,7 @@ impl LocalStore {
     ) -> Result<Attributes> {
         let found = self.live_status(node)?.attributes;
         let acl = self.acl_for(who, node, &found)?;
-        check_rights(who, Guard { attributes: &found, acl: acl.as_ref() }, access)?;
+        check_rights(who, Guard::new(&found, acl.as_ref()), access)?;
         if access.writes() {
             self.check_writable(node)?;
         }

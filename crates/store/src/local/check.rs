@@ -14,7 +14,7 @@ use super::file::LocalFile;
 use super::node::Node;
 use super::{LocalStore, extras, sys};
 use crate::acl::PosixAcl;
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Bits};
 use crate::change::{self, Clocks};
 use crate::error::{Result, StoreError};
 use crate::file::File;
@@ -39,8 +39,9 @@ impl LocalStore {
         &self,
         who: &Credentials,
         node: &Node,
-        found: &Attributes,
+        found: impl Into<Bits>,
     ) -> Result<Option<PosixAcl>> {
+        let found = found.into();
         if who.is_superuser() || who.uid() == found.uid || found.kind == ObjectType::SymbolicLink {
             return Ok(None);
         }
@@ -52,11 +53,12 @@ impl LocalStore {
         &self,
         who: &Credentials,
         node: &Node,
-        found: &Attributes,
+        found: impl Into<Bits>,
         wanted: u32,
     ) -> Result<bool> {
+        let found = found.into();
         let acl = self.acl_for(who, node, found)?;
-        Ok(Guard { attributes: found, acl: acl.as_ref() }.allows(who, wanted))
+        Ok(Guard::new(found, acl.as_ref()).allows(who, wanted))
     }
 
     /// Attributes of a directory in which the asker has the wanted rights.
@@ -147,11 +149,12 @@ impl LocalStore {
         &self,
         who: &Credentials,
         node: &Arc<Node>,
-        found: &Attributes,
+        found: impl Into<Bits>,
         access: ShareAccess,
     ) -> Result<Arc<dyn File>> {
+        let found = found.into();
         let acl = self.acl_for(who, node, found)?;
-        check_open(who, Guard { attributes: found, acl: acl.as_ref() }, access)?;
+        check_open(who, Guard::new(found, acl.as_ref()), access)?;
         if access.writes() {
             self.check_writable(node)?;
         }

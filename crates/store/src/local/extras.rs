@@ -76,7 +76,7 @@ impl LocalStore {
         self.check_writable(node)?;
         let found = self.live_status(node)?.attributes;
         let acl = self.acl_for(who, node, &found)?;
-        let lists = check_extras(who, Guard { attributes: &found, acl: acl.as_ref() }, changes)?;
+        let lists = check_extras(who, Guard::new(&found, acl.as_ref()), changes)?;
         if let Some(lists) = lists {
             set_lists(node, &found, &lists)?;
             if set_group_left(who, &found) != found.mode & 0o2000 {

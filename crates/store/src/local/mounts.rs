@@ -86,9 +86,10 @@ impl Beneath {
     }
 
     /// Whether an entry of this name may be where something is mounted. It is a question of its
-    /// own, because asking the kernel for the entry asks what is mounted there.
-    pub fn may_be_at(&self, name: &[u8], exports: &[ExportRoot]) -> bool {
-        let now = sys::millis();
+    /// own, because asking the kernel for the entry asks what is mounted there. `now` is by
+    /// [`sys::millis`], so short a moment ago that nothing has waited since: what was mounted
+    /// between then and now is not seen.
+    pub fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {
             self.look(exports);
         }

@@ -16,9 +16,8 @@ use rustix::io::Errno;
 
 use super::mounts::Medium;
 use super::seal::{Facet, Identity, Parts};
-use super::sys::{self, Status};
+use super::sys::{self, Look, Place, Status};
 use super::{LocalStore, lock};
-use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
 
 /// An object with an open `O_PATH` descriptor.
@@ -40,8 +39,8 @@ pub(super) struct Node {
 }
 
 impl Inode {
-    fn of(export: usize, file_system: u64, status: &Status) -> Self {
-        let Attributes { file_id: number, time_create: birth, .. } = status.attributes;
+    fn of(export: usize, file_system: u64, place: &Place) -> Self {
+        let Place { number, birth, .. } = *place;
         Self { export, file_system, number, birth }
     }
 }
@@ -84,13 +83,7 @@ impl LocalStore {
     pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Target> {
         let renewed = self.renew(handle);
         let handle = renewed.as_ref().unwrap_or(handle);
-        if !self.is_visible(handle) {
-            return Err(StoreError::Access);
-        }
-        // A statement of its own: the table is unlocked before the proof, which needs it.
-        let known = lock(&self.nodes).get(handle);
-        if let Some(node) = known {
-            self.prove_again(&node)?;
+        if let Some(node) = self.resolve_known(handle, sys::millis())? {
             return Ok(Target::Node(node));
         }
         let parts = self.sealer.open(handle).ok_or(StoreError::BadHandle)?;
@@ -131,6 +124,20 @@ impl LocalStore {
         Ok(Target::Node(node))
     }
 
+    /// The object of a handle if there is a descriptor of it, as there mostly is. `now` is by
+    /// [`sys::millis`], a moment ago.
+    #[inline]
+    pub(super) fn resolve_known(&self, handle: &FileHandle, now: u64) -> Result<Option<Arc<Node>>> {
+        if !self.is_visible(handle) {
+            return Err(StoreError::Access);
+        }
+        // A statement of its own: the table is unlocked before the proof, which needs it.
+        let known = lock(&self.nodes).get(handle);
+        let Some(node) = known else { return Ok(None) };
+        self.prove_again(&node, now)?;
+        Ok(Some(node))
+    }
+
     /// The object of a handle, if it is not the virtual root.
     pub(super) fn resolve_node(&self, handle: &FileHandle) -> Result<Arc<Node>> {
         match self.resolve(handle)? {
@@ -143,17 +150,29 @@ impl LocalStore {
     /// Status of an object that still has a name or an open.
     pub(super) fn live_status(&self, node: &Node) -> Result<Status> {
         let status = sys::status(node.fd())?;
-        if status.attributes.link_count == 0 && self.open_file(&node.handle).is_none() {
+        self.check_alive(node, status.attributes.link_count)?;
+        Ok(status)
+    }
+
+    /// The same for who needs no more than a look.
+    pub(super) fn live_look(&self, node: &Node) -> Result<Look> {
+        let look = sys::look(node.fd())?;
+        self.check_alive(node, look.link_count)?;
+        Ok(look)
+    }
+
+    fn check_alive(&self, node: &Node, link_count: u32) -> Result<()> {
+        if link_count == 0 && self.open_file(&node.handle).is_none() {
             lock(&self.nodes).remove(&node.handle);
             return Err(StoreError::Stale);
         }
-        Ok(status)
+        Ok(())
     }
 
     /// Lets go of objects that local processes have removed: a descriptor keeps what they hold.
     pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
         let looked_at = lock(&self.nodes).next_part(elapsed);
-        let is_gone = |node: &Arc<Node>| matches!(self.live_status(node), Err(StoreError::Stale));
+        let is_gone = |node: &Arc<Node>| matches!(self.live_look(node), Err(StoreError::Stale));
         looked_at.into_iter().filter(is_gone).map(|node| node.handle).collect()
     }
 
@@ -164,11 +183,12 @@ impl LocalStore {
 
     /// The same, and whether there was a descriptor of it.
     fn known_or_new(&self, directory: &Node, name: &[u8]) -> Result<((Arc<Node>, Status), bool)> {
-        if !self.beneath.may_be_at(name, &self.exports) {
+        let now = sys::millis();
+        if !self.beneath.may_be_at(name, &self.exports, now) {
             let is_local = self.exports[directory.export].is_local;
             match sys::entry_status(directory.fd(), name, is_local) {
                 Ok(status) => {
-                    if let Some(known) = self.known_child(directory, &status) {
+                    if let Some(known) = self.known_child(directory, &status.place(), now) {
                         return Ok(((known, status), true));
                     }
                 }
@@ -217,13 +237,15 @@ impl LocalStore {
         Ok(found)
     }
 
-    /// The status of an entry that nothing is mounted at.
+    /// A look at an entry that nothing is mounted at. `now` is as [`Beneath::may_be_at`] has it.
+    ///
+    /// [`Beneath::may_be_at`]: super::mounts::Beneath::may_be_at
     #[inline]
-    pub(super) fn entry_status(&self, directory: &Node, name: &[u8]) -> Option<Status> {
-        if self.beneath.may_be_at(name, &self.exports) {
+    pub(super) fn entry_look(&self, directory: &Node, name: &[u8], now: u64) -> Option<Look> {
+        if self.beneath.may_be_at(name, &self.exports, now) {
             return None;
         }
-        sys::entry_status(directory.fd(), name, self.exports[directory.export].is_local).ok()
+        sys::entry_look(directory.fd(), name, self.exports[directory.export].is_local).ok()
     }
 
     /// Opens what is mounted at an entry, if the export lets its clients go there.
@@ -263,19 +285,25 @@ impl LocalStore {
     /// An entry that leads to an object we have a descriptor of: one system call, where the
     /// long way takes four. No other object has an inode's number as long as we have a
     /// descriptor of it; where that is not so the time of birth tells them apart, and a file
-    /// system that has none takes the long way.
-    pub(super) fn known_child(&self, directory: &Node, status: &Status) -> Option<Arc<Node>> {
-        if status.device != directory.device {
+    /// system that has none takes the long way. `now` is by [`sys::millis`], before the look that
+    /// says where the entry leads.
+    pub(super) fn known_child(
+        &self,
+        directory: &Node,
+        place: &Place,
+        now: u64,
+    ) -> Option<Arc<Node>> {
+        if place.device != directory.device {
             return None;
         }
-        status.attributes.time_create?;
-        let inode = Inode::of(directory.export, directory.file_system, status);
+        place.birth?;
+        let inode = Inode::of(directory.export, directory.file_system, place);
         let node = lock(&self.nodes).of_inode(&inode)?;
-        if node.mount_id != status.mount_id {
+        if node.mount_id != place.mount_id {
             return None;
         }
-        // It was reached by name just now: that is proof.
-        node.proved_at.store(sys::millis(), Ordering::Relaxed);
+        // It was reached by name since then: that is proof.
+        node.proved_at.store(now, Ordering::Relaxed);
         Some(node)
     }
 
@@ -360,7 +388,7 @@ impl LocalStore {
             file_system,
             device: status.device,
             kind: status.attributes.kind,
-            inode: Inode::of(export, file_system, status),
+            inode: Inode::of(export, file_system, &status.place()),
             mount_id: status.mount_id,
             proved_at: AtomicU64::new(sys::millis()),
             reach: AtomicU32::new(0),
@@ -403,8 +431,9 @@ impl LocalStore {
         }
     }
 
-    pub(super) fn prove_again(&self, node: &Arc<Node>) -> Result<()> {
-        let now = sys::millis();
+    /// Sees to it that an object was proved to lie beneath its export not longer than
+    /// [`PROOF_AGE`] before `now`, which is by [`sys::millis`].
+    pub(super) fn prove_again(&self, node: &Arc<Node>, now: u64) -> Result<()> {
         let age = now.saturating_sub(node.proved_at.load(Ordering::Relaxed));
         if age < PROOF_AGE.as_millis() as u64 {
             return Ok(());

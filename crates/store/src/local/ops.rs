@@ -89,7 +89,7 @@ impl Store for LocalStore {
             return Ok(false);
         }
         let acl = self.acl_for(who, &node, &found)?;
-        let given = Guard { attributes: &found, acl: acl.as_ref() }.access(who);
+        let given = Guard::new(&found, acl.as_ref()).access(who);
         let may_change =
             who.uid() == found.uid || given & AccessMask::MODIFY != AccessMask::default();
         let takes_changes = !self.terms[node.export].read_only;
@@ -214,7 +214,7 @@ impl Store for LocalStore {
         self.check_writable(&node)?;
         let found = self.live_status(&node)?.attributes;
         let acl = self.acl_for(who, &node, &found)?;
-        let guard = Guard { attributes: &found, acl: acl.as_ref() };
+        let guard = Guard::new(&found, acl.as_ref());
         let mut set = check_changes(who, guard, changes)?;
         let sets_times = set.time_access.is_some() || set.time_modify.is_some();
         let keeps_bits = set.size.is_none() && set.uid.is_none() && set.gid.is_none();
@@ -281,7 +281,7 @@ impl Store for LocalStore {
         let (node, kind) = match self.resolve(handle)? {
             Target::VirtualRoot => {
                 let found = self.virtual_root().attributes;
-                return Ok(Guard { attributes: &found, acl: None }.access(who) & wanted);
+                return Ok(Guard::new(&found, None).access(who) & wanted);
             }
             Target::Node(node) => (node, None),
             Target::Attributes(node) => (node, Some(ObjectType::AttributeDirectory)),
@@ -289,7 +289,7 @@ impl Store for LocalStore {
         };
         let found = self.live_status(&node)?.attributes;
         let acl = self.acl_for(who, &node, &found)?;
-        let mut given = Guard { attributes: &found, acl: acl.as_ref() }.access(who);
+        let mut given = Guard::new(&found, acl.as_ref()).access(who);
         if let Some(kind) = kind {
             given = attribute_access(given, kind);
         }
@@ -325,9 +325,8 @@ impl Store for LocalStore {
                 return Ok((file, version));
             }
         };
-        let found = self.live_status(&node)?.attributes;
-        let file = self.open_found(who, &node, &found, access)?;
-        Ok((file, FileVersion::from(&found)))
+        let found = self.live_look(&node)?;
+        Ok((self.open_found(who, &node, found.bits, access)?, found.version))
     }
 
     fn open_entry(
@@ -337,15 +336,23 @@ impl Store for LocalStore {
         name: &[u8],
         access: ShareAccess,
     ) -> Result<(Arc<dyn File>, FileVersion)> {
-        match self.resolve(directory)? {
-            Target::Node(parent) => {
-                let who = &*self.entering(who, directory);
-                self.open_known(who, &parent, name, access)
-            }
-            Target::VirtualRoot | Target::Attributes(_) | Target::Attribute(..) => {
-                open_by_creating(self, who, directory, name, access)
-            }
-        }
+        // One look at the clock for all that asks how old something is that was seen.
+        let mut now = sys::millis();
+        let parent = match self.resolve_known(directory, now)? {
+            Some(parent) => parent,
+            None => match self.resolve(directory)? {
+                Target::Node(parent) => {
+                    // To find it may have taken long.
+                    now = sys::millis();
+                    parent
+                }
+                Target::VirtualRoot | Target::Attributes(_) | Target::Attribute(..) => {
+                    return open_by_creating(self, who, directory, name, access);
+                }
+            },
+        };
+        let who = &*self.entering(who, directory);
+        self.open_known(who, (&parent, now), name, access)
     }
 
     fn create_file(
@@ -402,7 +409,7 @@ impl Store for LocalStore {
         let acl = self.acl_for(who, &object, &found)?;
         self.check_writable(&parent)?;
         let (before, begun) = self.before_change(who, &parent, EXECUTE | WRITE)?;
-        check_link(who, Guard { attributes: &found, acl: acl.as_ref() })?;
+        check_link(who, Guard::new(&found, acl.as_ref()))?;
         let path = sys::magic_path(object.fd());
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, path, parent.fd(), name, flags)?;

@@ -147,7 +147,7 @@ impl LocalStore {
     fn find_where_seen(&self, export: usize, handle: &FileHandle) -> Option<Arc<Node>> {
         let (parent, name) = lock(&self.hints).get(handle)?;
         let directory = self.known(export, &parent)?;
-        self.prove_again(&directory).ok()?;
+        self.prove_again(&directory, sys::millis()).ok()?;
         let (node, _) = self.child(&directory, &name).ok()?;
         (node.handle == *handle).then_some(node)
     }

@@ -47,7 +47,7 @@ pub(super) struct Inode {
 impl Inode {
     /// What decides over access to it.
     pub fn guard(&self) -> Guard<'_> {
-        Guard { attributes: &self.attributes, acl: self.acl.as_ref() }
+        Guard::new(&self.attributes, self.acl.as_ref())
     }
 }
 

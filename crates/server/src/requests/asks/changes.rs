@@ -118,7 +118,11 @@ impl Reactor<'_> {
             Claim::DelegatePrevious { .. } => self.has_back_channel(to.endpoint),
             Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => false,
         };
-        match self.files().open(&by, can_recall, asked)? {
+        let now = self.files().open(&by, can_recall, asked)?;
+        // Before the answer goes out: to count one owner less waits until what was stored before
+        // has reached the processor's cache, and the answer is in a ring that its reader looks at.
+        drop(by);
+        match now {
             Now::Done((opened, after)) => {
                 self.respond(to, ReplyStatus::ok_after(after), &opened_response(&opened));
             }
