@@ -242,7 +242,11 @@ impl Core {
     pub fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<Fill> {
         let session = &self.sessions[key];
         let submits = !self.batches.submitted(key).is_empty();
-        let is_quiet = !submits && !session.has_changes_under_way();
+        let mut channels =
+            session.role.beside().into_iter().filter_map(|key| self.sessions.get(key));
+        let is_quiet = !submits
+            && !session.has_changes_under_way()
+            && !channels.any(SessionState::has_changes_under_way);
         Some(session.delegated.as_ref()?.begin_fill(delegation, is_quiet))
     }
 
@@ -328,6 +332,7 @@ impl SessionState {
             || under_way.waiting_transfers().any(|transfer| writes(transfer.job.kind))
             || under_way.waiting_calls().any(|call| changes(&call.message))
             || !under_way.chains.is_empty()
+            || self.role.holds_any()
             || self.recovery.as_ref().is_some_and(|machine| machine.has_work())
     }
 }

@@ -251,6 +251,45 @@ fn what_gives_a_file_up_waits_for_its_transfers() {
 }
 
 #[test]
+fn nothing_is_kept_of_a_file_that_another_channel_is_changing() {
+    let fixture = wide();
+    let proxy = Proxy::before(&fixture.address(Transport::Tcp));
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let options = SessionOptions { delegations: true, ..with_channels(2) };
+    let session = client.connect_to(&proxy.address, &options).unwrap();
+    let buffer = client.allocate(BLOCK).unwrap();
+    let group = client.group();
+    let files: Vec<File> = (0..FILES)
+        .map(|number| {
+            let name = format!("file-{number}");
+            std::fs::write(fixture.local(&name), b"old").unwrap();
+            let options = OpenOptions { create: false, ..OpenOptions::write() };
+            let file = session.open(&name, &options).unwrap();
+            // Proves that nobody else changes it.
+            assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 3);
+            file
+        })
+        .collect();
+    assert_eq!(files[0].metadata().unwrap().size, 3);
+    let kept = session.delegated_reads();
+    assert_eq!(files[0].metadata().unwrap().size, 3);
+    assert_eq!(session.delegated_reads(), kept + 1, "attributes are kept");
+    // Writes of half of the files stand still.
+    proxy.part_one(1);
+    for file in &files {
+        let slice = buffer.slice(0, BLOCK).unwrap();
+        session.submit_write(file, 0, slice, Stability::Unstable, group, 0).unwrap();
+    }
+    let old = files.iter().filter(|file| file.metadata().unwrap().size == 3).count();
+    assert!(old > 0, "no file waits for its channel");
+    proxy.cut_one(1);
+    wait_for_all(&client, group, FILES);
+    for file in &files {
+        assert_eq!(file.metadata().unwrap().size, BLOCK as u64);
+    }
+}
+
+#[test]
 fn one_channel_that_breaks_is_a_pause_for_its_files_alone() {
     let fixture = wide();
     let proxy = Proxy::before(&fixture.address(Transport::Tcp));

@@ -73,6 +73,11 @@ impl Proxy {
         }
     }
 
+    /// From now on nothing gets through one connection, as by [`Proxy::part`].
+    pub fn part_one(&self, number: usize) {
+        self.links.lock().unwrap()[number].is_parted.store(true, Ordering::Release);
+    }
+
     /// From now on nothing that the server says gets through one connection.
     pub fn part_answers_of(&self, number: usize) {
         self.links.lock().unwrap()[number].is_mute.store(true, Ordering::Release);
