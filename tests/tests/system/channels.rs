@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use dafs_client::{
-    Client, ClientConfig, FenceAccess, FenceObject, FenceUpdate, File, Group, LockKind,
-    LockOptions, OpenOptions, Recovery, RecoveryOptions, Session, SessionOptions, SetAttributes,
-    Stability, Status,
+    Buffer, Chained, Client, ClientConfig, FenceAccess, FenceObject, FenceUpdate, File, Group,
+    LockKind, LockOptions, OpenOptions, Outcome, Recovery, RecoveryOptions, Session,
+    SessionOptions, SetAttributes, ShareAccess, Stability, Status,
 };
 use dafs_types::FileHandle;
 use dafs_types::placement::{Shard, ShardCount};
@@ -57,6 +57,13 @@ fn submit_all(
     }
 }
 
+/// Reads a byte of a file as one chain.
+fn look<'s>(session: &'s Session, number: usize, into: &Buffer) -> Chained<'s> {
+    let slice = into.slice(number, 1).unwrap();
+    let chain = session.chain().open(format!("/file-{number}"), &OpenOptions::read());
+    chain.read_into(7, slice).close().run_async()
+}
+
 /// Waits for everything that was submitted to a group, and counts it.
 fn wait_for_all(client: &Client, group: Group, count: usize) {
     for _ in 0..count {
@@ -88,12 +95,24 @@ fn transfers_are_spread_over_as_many_channels_as_the_server_has_use_for() {
         write_all(&session, &files, group, 1);
         wait_for_all(&client, group, FILES);
         check_all(&files, 1);
+        let buffer = client.allocate(FILES).unwrap();
+        let chains: Vec<_> = (0..FILES).map(|number| look(&session, number, &buffer)).collect();
+        // All are under way: none of them waits for the first.
+        for chain in chains {
+            dafs_client::block_on(&client, chain).unwrap();
+        }
+        let mut bytes = vec![0; FILES];
+        buffer.read(0, &mut bytes);
+        let right = (0..FILES).all(|number| bytes[number] == pattern(BLOCK, 1 + number as u64)[7]);
+        assert!(right, "{bytes:?}");
         let shown = fixture.look();
         assert_eq!(shown.sessions.len(), 4, "each channel is a session");
         let first = &shown.sessions[0].view;
         for one in &shown.sessions {
             assert_eq!((one.view.client, one.view.opens), (first.client, FILES as u32));
-            assert!(one.traffic.written_bytes > 0 && one.traffic.read_bytes > 0, "{shown:?}");
+            let traffic = one.traffic;
+            assert!(traffic.written_bytes > 0 && traffic.read_bytes > 0, "{traffic:?}");
+            assert!(traffic.read_bytes % BLOCK as u64 > 0, "chains have read bytes: {traffic:?}");
         }
         drop(files);
         session.disconnect().unwrap();
@@ -251,6 +270,33 @@ fn what_gives_a_file_up_waits_for_its_transfers() {
 }
 
 #[test]
+fn what_a_chain_leaves_open_is_closed_over_the_first_channel() {
+    let fixture = wide();
+    let (client, session) = fixture.connect_with(any(), &with_channels(4));
+    drop(open_files(&session));
+    let buffer = client.allocate(FILES).unwrap();
+    // Nobody may read what is open for writing.
+    let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+    let chains: Vec<_> = (0..FILES)
+        .map(|number| {
+            let chain = session.chain().open(format!("/file-{number}"), &options);
+            chain.read_into(0, buffer.slice(number, 1).unwrap()).close().run_async()
+        })
+        .collect();
+    let mut left = Vec::new();
+    for chain in chains {
+        let failure = dafs_client::block_on(&client, chain).unwrap_err();
+        assert_eq!((failure.member, failure.name), (1, "READ_DIRECT"));
+        let Outcome::Opened { file, state, .. } = failure.done[0] else { panic!("{failure:?}") };
+        left.push(session.opened(file, state, "file"));
+    }
+    let opens = || fixture.look().sessions[0].view.opens;
+    assert_eq!(opens(), FILES as u32);
+    left.into_iter().for_each(|file| file.close().unwrap());
+    assert_eq!(opens(), 0);
+}
+
+#[test]
 fn nothing_is_kept_of_a_file_that_another_channel_is_changing() {
     let fixture = wide();
     let proxy = Proxy::before(&fixture.address(Transport::Tcp));
@@ -335,7 +381,9 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
     // What is carried out now is not answered any more. The data is in the requests.
     proxy.close(true);
     proxy.part_answers_of(1);
+    let read = client.allocate(FILES).unwrap();
     submit_all(&session, &files, group, (2, SMALL, Stability::Unstable));
+    let chains: Vec<_> = (0..FILES).map(|number| look(&session, number, &read)).collect();
     let (other_client, other) = fixture.connect(any());
     let others = open_files(&other);
     for (number, file) in others.iter().enumerate() {
@@ -350,6 +398,10 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
     wait_for_all(&other_client, others_group, FILES);
     proxy.cut_one(1);
     wait_for_all(&client, group, FILES);
+    for chain in chains {
+        let done = dafs_client::block_on(&client, chain).unwrap();
+        assert_eq!(done[1].transferred().unwrap().length, 1);
+    }
     assert_eq!(session.channel_count(), 1);
     check_all(&others, 3);
     check_all(&files, 3);

@@ -27,6 +27,8 @@ impl Core {
             chain.borrow_mut().end();
             return Ok(());
         }
+        let has_channels = self.sessions[key].role.has_channels();
+        let key = if has_channels { self.channel_for_chain(key, chain) } else { key };
         let under_way = &mut self.sessions[key].under_way;
         under_way.chains.push_back(chain.clone());
         if under_way.owes_a_chain() {
@@ -128,6 +130,9 @@ impl Core {
     pub fn end_chain(&mut self, key: SessionKey, shared: &SharedChain) {
         if self.put_off_chain(key, shared) {
             return;
+        }
+        if let Some(first) = self.sessions[key].role.first() {
+            self.hand_over_opens(first, key, shared);
         }
         let mut chain = shared.borrow_mut();
         if let Some(machine) = &mut self.sessions[key].recovery {

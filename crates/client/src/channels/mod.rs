@@ -2,9 +2,11 @@
 //! of their own, that take transfers off it (`docs/decisions/0042-several-channels.md`).
 //!
 //! Invariant: transfers of one file go over one channel, in the order they were asked for. Only
-//! transfers go over channels beside the first. Those channels have no opens, locks, delegations
-//! or handles that an application holds; they come and go with the first.
+//! transfers go over channels beside the first, and chains that open a file, look at it and close
+//! it. Those channels have no opens, locks, delegations or handles that an application holds; they
+//! come and go with the first.
 
+mod chains;
 pub(crate) mod opening;
 mod spread;
 
@@ -133,6 +135,14 @@ impl Role {
         parts.sort_unstable();
         parts.dedup();
         parts.len().max(1)
+    }
+
+    /// The channels that what may go over any is spread over.
+    pub fn parts(&self) -> &[SessionKey] {
+        match self {
+            Self::First(channels) => &channels.parts,
+            Self::Alone | Self::Beside(_) => &[],
+        }
     }
 
     /// The channel for transfers of a file; `None` while nothing is spread.

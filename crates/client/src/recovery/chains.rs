@@ -70,8 +70,11 @@ impl Core {
             self.write_waiting_anew(key);
         }
         let mut count = 0;
+        let is_made_again = server_restarted && self.sessions[key].role.first().is_some();
         for shared in chains.into_iter().rev() {
-            if let Some(machine) = &mut self.sessions[key].recovery {
+            if is_made_again {
+                shared.borrow_mut().begin_again();
+            } else if let Some(machine) = &mut self.sessions[key].recovery {
                 let mut chain = shared.borrow_mut();
                 chain.note(&mut machine.opens);
                 chain.take_up(server_restarted, &mut machine.opens);
@@ -91,18 +94,59 @@ impl Core {
     fn write_waiting_anew(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
+        let is_made_again = session.role.first().is_some();
         for chain in session.under_way.chains.iter() {
-            chain.borrow_mut().take_up(true, &mut machine.opens);
+            let mut chain = chain.borrow_mut();
+            if is_made_again {
+                chain.begin_again();
+            } else {
+                chain.take_up(true, &mut machine.opens);
+            }
         }
         for delayed in &machine.delayed {
             if let Work::Chain(chain) = &delayed.work {
-                chain.borrow_mut().write_anew();
+                let mut chain = chain.borrow_mut();
+                if is_made_again { chain.begin_again() } else { chain.write_anew() }
             }
+        }
+    }
+
+    /// A chain of a channel that does not come back goes over the first one from now on.
+    pub(super) fn move_chain(&mut self, first: SessionKey, chain: &SharedChain, is_lost: bool) {
+        let Some(machine) = &mut self.sessions[first].recovery else { return };
+        let mut work = chain.borrow_mut();
+        if is_lost {
+            work.begin_again();
+        } else {
+            work.members.iter_mut().for_each(|member| member.is_noted = false);
+            work.note(&mut machine.opens);
+            work.take_up(false, &mut machine.opens);
+        }
+        let is_over = work.missing() == 0;
+        drop(work);
+        if is_over {
+            self.end_chain(first, chain);
+        } else {
+            self.sessions[first].under_way.chains.push_back(chain.clone());
         }
     }
 }
 
 impl ChainWork {
+    /// Makes all of it ready to be sent once more, by one that only looks and closes what it opens.
+    /// What the former life of a server has said counts no more.
+    fn begin_again(&mut self) {
+        if self.missing() == 0 {
+            return;
+        }
+        for number in (0..self.members.len()).rev() {
+            self.forget_answer(number);
+            let member = &mut self.members[number];
+            (member.flags, member.is_noted) = (member.planned, false);
+        }
+        self.begin_anew();
+    }
+
     /// Makes what has no answer ready to be sent once more.
     pub fn take_up(&mut self, server_restarted: bool, opens: &mut Opens) {
         self.break_off();
@@ -295,7 +339,7 @@ impl ChainWork {
     }
 
     /// What a member has brought, if it was carried out.
-    fn response(&self, number: usize) -> Option<Response<'_>> {
+    pub fn response(&self, number: usize) -> Option<Response<'_>> {
         let member = &self.members[number];
         if member.status != Some(Status::Ok) {
             return None;

@@ -70,6 +70,7 @@ impl Core {
         if beside.folding.is_empty() {
             return;
         }
+        let first = beside.first;
         let mut answers = Vec::new();
         for question in &mut beside.folding {
             let Some(ticket) = question.ticket else { continue };
@@ -79,6 +80,11 @@ impl Core {
             }
         }
         let is_over = beside.folding.iter().all(|question| question.ticket.is_none());
+        let client = self.sessions.get(first).map(|session| session.standing.client);
+        if let (Some(rescue), Some(client)) = (self.rescue(key), client) {
+            // The life of the server that answers.
+            rescue.client = client;
+        }
         for (number, answer) in answers {
             let (Some(number), Ok(message)) = (number, answer) else { continue };
             if let Ok(header) = ResponseHeader::decode(ByteOrder::NATIVE, &message) {
@@ -102,19 +108,24 @@ impl Core {
         let Some(machine) = &mut session.recovery else { return };
         let Some(rescue) = machine.rescue.take() else { return };
         let old = machine.session.take();
+        let client = machine.client;
         let delayed = machine.take_delayed().into_iter().map(|delayed| delayed.work);
         let mut works: Vec<Work> = delayed.chain(session.under_way.end().1).collect();
         let what = || "what the server said of a request".into();
         for Stranded { work, fate, .. } in rescue.stranded {
             match (work, fate) {
                 (Some(work), Fate::Undone) => works.push(work),
+                // Its chain is made again from the beginning.
+                (Some(Work::Member(_)), Fate::Opened(_)) => {}
                 (Some(work), Fate::Open | Fate::Opened(_)) => {
                     self.fail(work, &ClientError::OutcomeUnknown { what: what() });
                 }
                 (None, _) => {}
             }
         }
+        works.extend(rescue.chains.into_iter().map(Work::Chain));
         works.sort_by_key(Work::id);
+        let is_restarted = self.sessions[first].standing.client != client;
         self.sessions[first].role.replace(key, first);
         for work in works {
             match work {
@@ -125,7 +136,10 @@ impl Core {
                     transfer.come_back();
                     self.sessions[first].under_way.push_transfer(transfer);
                 }
-                other => self.fail(other, &ClientError::Cancelled),
+                Work::Chain(chain) => self.move_chain(first, &chain, is_restarted),
+                // The rest of its chain is asked for as a whole.
+                Work::Member(_) => {}
+                call @ Work::Call(_) => self.fail(call, &ClientError::Cancelled),
             }
         }
         self.end_session(key, "it was given up".into());

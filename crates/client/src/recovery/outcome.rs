@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::credits::Holder;
 use crate::error::ClientError;
 use crate::ids::SessionKey;
-use crate::opens::{Opened, Reclaim};
+use crate::opens::{Opened, Opens, Reclaim};
 use crate::recovery::delay::is_put_off;
 use crate::recovery::options::SessionEvent;
 use crate::recovery::question::Question;
@@ -150,10 +150,18 @@ impl Core {
 
     /// Opens are gone with a server that has restarted: all of them are asked for anew.
     pub(super) fn begin_reclaiming(&mut self, key: SessionKey) {
+        let is_beside = self.sessions[key].role.first().is_some();
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let Some(rescue) = &mut machine.rescue else { return };
         rescue.begin_step(Step::Reclaiming, machine.limits.attempt_timeout);
         if rescue.client == machine.client {
+            return;
+        }
+        if is_beside {
+            // What is left of chains is made again from their beginning.
+            machine.opens = Opens::default();
+            let opened = rescue.stranded.iter_mut().filter(|s| matches!(s.fate, Fate::Opened(_)));
+            opened.for_each(|stranded| stranded.fate = Fate::Undone);
             return;
         }
         if rescue.claims_of != Some(rescue.client) {

@@ -119,7 +119,7 @@ impl Lane<'_> {
             if step >= self.load.steps && (self.is_enough)() {
                 return;
             }
-            match self.random.below(10) {
+            match self.random.below(12) {
                 0 => self.make_directory().await,
                 1 | 2 => self.make_file().await,
                 3 => self.remove().await,
@@ -127,6 +127,7 @@ impl Lane<'_> {
                 5 => self.append(step).await,
                 6 => self.write().await,
                 7 | 8 => self.chain(step).await,
+                9 | 10 => self.look().await,
                 _ => self.read().await,
             }
         }
@@ -330,6 +331,22 @@ impl Lane<'_> {
             read.length as usize == length && octets == self.slot,
             "read other octets; {self:?}"
         );
+    }
+
+    /// Opens, reads and closes as one chain.
+    async fn look(&mut self) {
+        self.buffer.write(0, &vec![0xee; SLOT_BYTES]);
+        let at = (self.number * SLOT_BYTES) as u64;
+        let length = self.slot.len();
+        let path = format!("/slots-{}", self.number);
+        let chain = self.session.chain().open(&path, &OpenOptions::read());
+        let slice = self.buffer.slice(0, length.max(1)).unwrap();
+        let done = chain.read_into(at, slice).getattr().close().run_async().await;
+        let done = done.unwrap_or_else(|failure| panic!("{failure:?}; {self:?}"));
+        let mut octets = vec![0; length];
+        self.buffer.read(0, &mut octets);
+        let read = done[1].transferred().unwrap().length as usize;
+        assert!(read == length && octets == self.slot, "a chain has read other octets; {self:?}");
     }
 
     /// What local processes see must be what it must be.

@@ -1,0 +1,93 @@
+//! Chains over channels beside the first.
+//!
+//! Invariant: a chain goes over another channel only if it opens a file that is there, looks at it
+//! and closes it: what it has opened is nobody's but its own, and it can be made again from its
+//! beginning by a server that has restarted.
+
+use dafs_types::{ShareDeny, Status};
+use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
+use dafs_wire::{ByteOrder, ChainFlags, Procedure, Request, Response, decode_request};
+
+use crate::acting::acting_in;
+use crate::chain::work::{ChainMember, ChainWork, SharedChain};
+use crate::core::Core;
+use crate::ids::SessionKey;
+
+impl Core {
+    /// The channel for a chain of a session with several: the one with the fewest requests.
+    pub fn channel_for_chain(&self, first: SessionKey, chain: &SharedChain) -> SessionKey {
+        if !chain.borrow().is_of_its_own() {
+            return first;
+        }
+        let parts = self.sessions[first].role.parts();
+        let load = |key: &SessionKey| {
+            let session = self.sessions.get(*key)?;
+            let outstanding = session.under_way.credits.outstanding();
+            session.is_open().then(|| (session.under_way.has_waiting(), outstanding))
+        };
+        let loads = parts.iter().filter_map(|key| Some((load(key)?, *key)));
+        loads.min_by_key(|(load, _)| *load).map_or(first, |(_, key)| key)
+    }
+
+    /// A chain has ended that went over a channel beside the first. What it has left open, since
+    /// a member behind the OPEN failed, is the session's.
+    pub fn hand_over_opens(&mut self, first: SessionKey, key: SessionKey, chain: &SharedChain) {
+        let mut chain = chain.borrow_mut();
+        if chain.members.iter().all(|member| member.status == Some(Status::Ok)) {
+            return;
+        }
+        if let (Some(machine), Some(state)) = (&mut self.sessions[key].recovery, chain.opened()) {
+            machine.opens_mut().forget(state);
+        }
+        chain.members.iter_mut().for_each(|member| member.is_noted = false);
+        if let Some(machine) = &mut self.sessions[first].recovery {
+            chain.note(machine.opens_mut());
+        }
+    }
+}
+
+impl ChainWork {
+    /// Whether it opens a file that is there, for the client itself and so that nobody is kept
+    /// out, looks at it, and closes it.
+    pub fn is_of_its_own(&self) -> bool {
+        let [open, looks @ .., close] = &self.members[..] else { return false };
+        let uses_it = |member: &ChainMember| {
+            member.planned.contains(ChainFlags::FILE_HANDLE)
+                && (member.procedure.chained_state_at().is_none()
+                    || member.planned.contains(ChainFlags::STATE_ID))
+        };
+        let looks_at_it = |member: &ChainMember| {
+            let looks = matches!(
+                member.procedure,
+                Procedure::ReadDirect | Procedure::ReadInline | Procedure::GetAttrInline
+            );
+            looks && uses_it(member)
+        };
+        open.procedure == Procedure::Open
+            && close.procedure == Procedure::Close
+            && uses_it(close)
+            && looks.iter().all(looks_at_it)
+            && self.opens_harmlessly()
+    }
+
+    fn opens_harmlessly(&self) -> bool {
+        let message = &self.octets[self.members[0].message.clone()];
+        let Ok((_, Request::Open(open))) = decode_request(ByteOrder::NATIVE, message) else {
+            return false;
+        };
+        let Open { target, creation, deny, key, .. } = open;
+        matches!(target, OpenTarget::Null { .. })
+            && matches!(creation, OpenCreation::NoCreate)
+            && deny == ShareDeny::None
+            && key.is_none()
+            && acting_in(message).is_none()
+    }
+
+    /// What its OPEN has opened.
+    fn opened(&self) -> Option<dafs_types::StateId> {
+        match self.response(0) {
+            Some(Response::Open(opened)) => Some(opened.state),
+            _ => None,
+        }
+    }
+}
