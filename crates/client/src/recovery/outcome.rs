@@ -151,6 +151,8 @@ impl Core {
     /// Opens are gone with a server that has restarted: all of them are asked for anew.
     pub(super) fn begin_reclaiming(&mut self, key: SessionKey) {
         let is_beside = self.sessions[key].role.first().is_some();
+        // The life before may have told what chains have opened, in an attempt that broke off.
+        self.note_chains(key);
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let Some(rescue) = &mut machine.rescue else { return };
         rescue.begin_step(Step::Reclaiming, machine.limits.attempt_timeout);

@@ -7,7 +7,7 @@ use dafs_client::{
 };
 use dafs_types::{SetAttributes, Stability, Verifier};
 use dafs_wire::messages::{InlineData, LockResult, OpenTarget, ReadInlineResult, WriteResult};
-use dafs_wire::{Request, Response};
+use dafs_wire::{Procedure, Request, Response};
 
 use super::script::{Act, Script, handle, opened};
 use super::scripted::{closed, connect, discarded, made, names, restarted};
@@ -164,6 +164,36 @@ fn what_a_chain_has_open_is_taken_back_and_written_anew() {
         names(&events).last().unwrap(),
         "recovered from a restart: reissued 2 fetched 0 reclaimed 1 lost 0 unknown 0"
     );
+}
+
+#[test]
+fn what_a_chain_was_found_to_have_open_is_taken_back_from_the_servers_next_life() {
+    let script = Script::start(
+        // The server lives when the client comes back, and dies while it is asked.
+        |connection| if connection < 3 { 1 } else { 2 },
+        |connection, request| match (connection, request) {
+            (1, _) => Act::Break,
+            (2, Request::FetchResponse(about)) if about.procedure == Procedure::Open.number() => {
+                opened(7, 11)
+            }
+            (2, Request::FetchResponse(about)) if about.procedure == Procedure::Close.number() => {
+                Act::Break
+            }
+            (_, Request::FetchResponse(_)) => Act::refuse(Status::NoXidMatch),
+            (_, Request::LockT(_)) => Act::refuse(Status::Grace),
+            (_, Request::DiscardResponses(_)) => discarded(),
+            (_, Request::Open(_)) => opened(7, 33),
+            (_, Request::WriteInline(_)) => written(),
+            (_, _) => closed(),
+        },
+    );
+    let (_client, session, _) = connect(&script);
+    let chain = session.chain().open("/file", &OpenOptions::write());
+    assert_eq!(chain.write_inline(0, b"octets").close().run().unwrap().len(), 3);
+    let asked = script.asked();
+    let last: Vec<_> = asked.iter().skip_while(|what| !what.starts_with("3: OPEN")).collect();
+    assert_eq!(last[0], "3: OPEN again 7 Both", "{asked:?}");
+    assert_eq!(*last[last.len() - 1], "3: CLOSE 33 +", "{asked:?}");
 }
 
 #[test]
