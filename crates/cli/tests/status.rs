@@ -76,7 +76,7 @@ fn sessions_are_shown_with_what_limits_them() {
     for session in sessions {
         assert!(session["credits"].as_u64().unwrap() > 0, "{session}");
         assert!(session["limited_by"].is_string(), "{session}");
-        assert_eq!(session["reactor"], 0, "{session}");
+        assert!(session["reactor"].is_u64(), "{session}");
     }
     let given = sessions.iter().map(|session| session["credits_target"].as_u64().unwrap());
     assert_eq!(found["credits"]["given"].as_u64().unwrap(), given.sum::<u64>(), "{found:#}");

@@ -231,6 +231,8 @@ pub enum Wait {
     Undo,
     /// Until what was fetched for it is summed.
     Sum,
+    /// Until the reactor that has its connection goes on with it.
+    Reactor,
 }
 
 /// A transfer that a reactor carries out while others have their turns.
@@ -327,7 +329,7 @@ impl Tasks {
                 self.last_began += 1;
                 self.began[id.0 as usize] = self.last_began;
             }
-            Wait::Journal | Wait::Commit | Wait::Undo | Wait::Sum => {}
+            Wait::Journal | Wait::Commit | Wait::Undo | Wait::Sum | Wait::Reactor => {}
         }
     }
 

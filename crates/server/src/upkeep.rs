@@ -15,7 +15,7 @@ use crate::moving::sums::{SumDone, SumJob, Summed};
 use crate::pool::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 use crate::reply_to::TaskId;
-use crate::task::{Task, Work, WriteSource};
+use crate::task::{Task, Wait, Work, WriteSource};
 use crate::waiting::fencing::draining::UnderWay;
 
 impl Reactor<'_> {
@@ -113,11 +113,44 @@ impl Reactor<'_> {
             let task = self.shared.tasks.get(waiting[place]);
             let over = task.map(Task::moves_over).filter(|over| !self.own.has(*over));
             if let Some(over) = over {
+                if error.is_none() && self.still_awaits_end(waiting[place]) {
+                    continue;
+                }
                 let rest = waiting.split_off(place);
                 return self.shared.handoffs.leave(over.owner(), Handoff::Resume(rest, error));
             }
             self.resume(waiting[place], error);
         }
+    }
+
+    /// The turn of an append has come that another reactor carries out: it is given the end of its
+    /// file here, or stays where it is in the queue. Otherwise appends that come to this reactor
+    /// before the other has had its turn would be ahead of it, each time. Whether it still waits.
+    fn still_awaits_end(&mut self, id: TaskId) -> bool {
+        let is_before_its_end = |task: &Task| match &task.work {
+            Work::Write(task) => {
+                let is_looked_at = !matches!(
+                    task.source,
+                    WriteSource::Sealed { .. } | WriteSource::Fetched { .. }
+                );
+                task.writing.is_append && !task.writing.has_place && is_looked_at
+            }
+            _ => false,
+        };
+        if !self.shared.tasks.get(id).is_some_and(is_before_its_end) {
+            return false;
+        }
+        let Some(mut task) = self.shared.tasks.take(id) else { return false };
+        let has_end = match &mut task.work {
+            Work::Write(write) => self.files().claim_end(&mut write.writing),
+            _ => true,
+        };
+        let wait = match task.work.file().filter(|_| !has_end) {
+            Some(file) => Wait::File(file),
+            None => Wait::Reactor,
+        };
+        self.shared.tasks.park(id, task, wait);
+        !has_end
     }
 
     /// What waits for the same, such that no client's many requests keep another's few waiting:

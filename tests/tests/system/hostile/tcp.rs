@@ -112,11 +112,15 @@ impl Wire {
 
     /// Delivers what the server has asked for, in a segment that is no answer.
     pub fn deliver(&mut self, asked: &[u8], octets: &[u8]) {
-        assert_eq!(asked[1] & 0xf, 1, "the server asks for something");
-        let sink = &asked[UNTAGGED_HEADER..];
-        let stag = u32::from_be_bytes(sink[..4].try_into().unwrap());
-        let offset = u64::from_be_bytes(sink[4..12].try_into().unwrap());
-        self.segment(&tagged(0xc1, 0x42, stag, offset, octets));
+        self.segment(&delivery(asked, octets));
+    }
+
+    /// The same, with a message behind it that comes at the same moment.
+    pub fn deliver_and_send(&mut self, asked: &[u8], octets: &[u8], body: &[u8]) {
+        let message = untagged(0x41, 0x43, 0, self.sequence, 0, body);
+        self.sequence += 1;
+        let frames = [delivery(asked, octets), message].map(|segment| fpdu(&segment, self.crc));
+        self.send(&frames.concat());
     }
 
     /// Whether the server has said anything that was not listened to yet, or has ended the stream.
@@ -212,3 +216,12 @@ pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
 
 /// Reads that either side may have open.
 pub const DEPTH: u16 = 4;
+
+/// What the server has asked for, as a segment that is no answer.
+fn delivery(asked: &[u8], octets: &[u8]) -> Vec<u8> {
+    assert_eq!(asked[1] & 0xf, 1, "the server asks for something");
+    let sink = &asked[UNTAGGED_HEADER..];
+    let stag = u32::from_be_bytes(sink[..4].try_into().unwrap());
+    let offset = u64::from_be_bytes(sink[4..12].try_into().unwrap());
+    tagged(0xc1, 0x42, stag, offset, octets)
+}

@@ -149,7 +149,16 @@ fn drop_by_drop_a_client_does_not_keep_others_from_appending() {
 
 #[test]
 fn appends_of_one_client_take_turns_with_those_of_others() {
-    let fixture = Fixture::with(|config| config.transfer_patience = 10 * HANG);
+    for reactors in [1, 2] {
+        appends_take_turns(reactors);
+    }
+}
+
+fn appends_take_turns(reactors: usize) {
+    let fixture = Fixture::with(|config| {
+        config.transfer_patience = 10 * HANG;
+        config.reactors = reactors;
+    });
     std::fs::write(fixture.local("log"), b"").unwrap();
     let mut other = Rogue::logged_in(&fixture.address(Transport::Shm));
     let handle = other.lookup("log");
@@ -158,18 +167,7 @@ fn appends_of_one_client_take_turns_with_those_of_others() {
         wire.message(&appending_on((stream, 1), handle, DROP.len() as u32));
     }
     let (first, _) = wire.frame().expect("the server asks");
-    other.request(
-        1,
-        1,
-        &Request::AppendInline(AppendInline {
-            file: handle,
-            state: StateId::ANONYMOUS,
-            stability: Stability::DataSync,
-            hint: CacheHint::default(),
-            placement: Placement::Packed,
-            data: InlineData::Here(b"more"),
-        }),
-    );
+    other.request(1, 1, &appending_more(handle));
     assert_eq!(other.outcome(&Request::Null(Empty)), Some(Status::Ok), "it waits behind others");
     wire.deliver(&first, DROP);
     let second = loop {
@@ -182,6 +180,42 @@ fn appends_of_one_client_take_turns_with_those_of_others() {
     assert_eq!(other.status(), Some(Status::Ok), "its turn comes before the third");
     drop(wire);
     assert_eq!(std::fs::read(fixture.local("log")).unwrap(), [DROP, DROP, b"more"].concat());
+}
+
+#[test]
+fn an_append_that_comes_as_the_last_one_ends_does_not_go_ahead_of_those_that_wait() {
+    for reactors in [1, 2] {
+        let fixture = Fixture::with(|config| {
+            config.transfer_patience = 10 * HANG;
+            config.reactors = reactors;
+        });
+        std::fs::write(fixture.local("log"), b"").unwrap();
+        let mut other = Rogue::logged_in(&fixture.address(Transport::Shm));
+        let handle = other.lookup("log");
+        let mut wire = Wire::logged_in(&fixture.address(Transport::Tcp), false);
+        wire.message(&appending_on((1, 1), handle, DROP.len() as u32));
+        let (first, _) = wire.frame().expect("the server asks");
+        other.request(1, 1, &appending_more(handle));
+        assert_eq!(other.outcome(&Request::Null(Empty)), Some(Status::Ok), "it waits");
+        let second = appending_on((2, 1), handle, DROP.len() as u32);
+        wire.deliver_and_send(&first, DROP, &second);
+        // The second is never delivered.
+        assert_eq!(other.status(), Some(Status::Ok), "with {reactors} reactors");
+        drop(wire);
+        assert_eq!(std::fs::read(fixture.local("log")).unwrap(), [DROP, b"more"].concat());
+    }
+}
+
+/// An append that has its octets with it.
+fn appending_more(file: FileHandle) -> Request<'static> {
+    Request::AppendInline(AppendInline {
+        file,
+        state: StateId::ANONYMOUS,
+        stability: Stability::DataSync,
+        hint: CacheHint::default(),
+        placement: Placement::Packed,
+        data: InlineData::Here(b"more"),
+    })
 }
 
 #[test]
