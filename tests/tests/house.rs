@@ -15,7 +15,6 @@ use std::process::Command;
 const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-base", &[]),
     ("dafs-types", &[]),
-    ("dafs-crossing", &["dafs-base", "dafs-types"]),
     ("dafs-memory", &[]),
     ("dafs-iwarp", &[]),
     ("dafs-gss", &[]),

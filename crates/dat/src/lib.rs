@@ -23,7 +23,6 @@
 //! devices), [`sim`] (deterministic).
 
 mod address;
-mod beside;
 mod connection;
 mod disposal;
 #[doc(hidden)]
@@ -47,7 +46,6 @@ pub mod verbs;
 
 pub(crate) use address::Holder;
 pub use address::{Address, AddressError, Peer, PeerProcess};
-pub use beside::Beside;
 pub use dafs_iwarp::ReadyToReceiveSet;
 pub use group::AcceptGroup;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, OWNERS_MAX, PendingId, Stag};

@@ -1,8 +1,9 @@
 //! The DAFS file server: where transport, protocol, state machine and store meet.
 //!
-//! One thread, the reactor, owns everything. What may block for long is a job on a small
-//! pool of threads, whose result comes back as an event. Name-space calls run on the
-//! reactor, so a slow disk delays other sessions by one such call (decision 0001).
+//! Reactors, one or several threads, serve connections, and have the server in turns (decision
+//! 0041). What may block for long is a job on a small pool of threads, whose result comes back as
+//! an event. Name-space calls run in a turn, so a slow disk delays other sessions by one such
+//! call (decision 0001).
 //! Requests that must wait (for a fill, a flush, room) are parked as `task`s and tried
 //! again on progress.
 //!

@@ -1,7 +1,11 @@
-//! The one thread that owns the server: events in, answers out.
+//! A reactor's turn: events in, answers out.
 //!
-//! Invariant: nothing here blocks but the wait for events and name-space calls of the
-//! store, which a local file system answers from its caches.
+//! A server has one reactor or several, each a thread with connections of its own ([`Own`]). All
+//! else is shared ([`Shared`]), and one of them at a time works with it.
+//!
+//! Invariant: nothing here blocks but the wait for events, which is no part of a turn, and
+//! name-space calls of the store, which a local file system answers from its caches. What a client
+//! is told is true for whoever has the next turn.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use rustix::thread::sched_yield;
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
-use crate::{Beside, BreakReason, Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
+use crate::{BreakReason, Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
 
 impl<E> Interface<E> {
     /// Makes all posted work visible to the peers.
@@ -47,51 +47,34 @@ impl<E> Interface<E> {
     /// is, or the time is over. Returns the number queued.
     /// A [`Waker`] ends it early.
     pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
-        self.wait_beside(&mut (), threshold, timeout)
-    }
-
-    /// As [`Interface::wait`], for a thread that waits for something else as well, which ends the
-    /// wait too.
-    pub fn wait_beside<B: Beside>(
-        &mut self,
-        beside: &mut B,
-        threshold: usize,
-        timeout: Option<Duration>,
-    ) -> usize {
-        let count = self.wait_for(beside, threshold, timeout);
+        let count = self.wait_for(threshold, timeout);
         self.waker.take();
         count
     }
 
-    fn wait_for<B: Beside>(
-        &mut self,
-        beside: &mut B,
-        threshold: usize,
-        timeout: Option<Duration>,
-    ) -> usize {
+    fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         self.has_slept = false;
         self.is_armed = false;
         let mut is_patient = std::mem::take(&mut self.is_patient);
         self.is_eager &= !is_patient;
         self.flush();
         if let Some(network) = self.config.sim.clone() {
-            return self.wait_sim(&network, beside, threshold, timeout);
+            return self.wait_sim(&network, threshold, timeout);
         }
         self.poll_hot();
-        if self.is_over(beside, threshold) || !is_patient && self.spin_unclocked(beside, threshold)
-        {
+        if self.satisfied(threshold) || !is_patient && self.spin_unclocked(threshold) {
             self.pass_sockets_by();
             return self.events.len();
         }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if !is_patient && self.spin(beside, threshold, deadline) {
+            if !is_patient && self.spin(threshold, deadline) {
                 self.pass_sockets_by();
                 break;
             }
             let alarm = self.waiter.alarm(self.missing(threshold));
             let early = alarm.early && !is_patient;
-            if self.doze(beside, threshold, Alarm { early, ..alarm }, deadline) {
+            if self.doze(threshold, Alarm { early, ..alarm }, deadline) {
                 break;
             }
             is_patient = false;
@@ -225,10 +208,9 @@ impl<E> Interface<E> {
 
     /// Waits in virtual time: moves the network's clock instead of sleeping, and
     /// returns early when the network is quiet.
-    fn wait_sim<B: Beside>(
+    fn wait_sim(
         &mut self,
         network: &sim::Network,
-        beside: &mut B,
         threshold: usize,
         timeout: Option<Duration>,
     ) -> usize {
@@ -238,7 +220,7 @@ impl<E> Interface<E> {
         });
         loop {
             self.turn_sim();
-            if self.is_over(beside, threshold) {
+            if self.satisfied(threshold) {
                 break;
             }
             let Some(next_ns) = network.next_ns() else { break };
@@ -272,19 +254,13 @@ impl<E> Interface<E> {
         is_rung
     }
 
-    /// Whether a wait ends.
-    #[inline]
-    fn is_over<B: Beside>(&self, beside: &mut B, threshold: usize) -> bool {
-        self.satisfied(threshold) || beside.has_any()
-    }
-
     /// The first polls of a wait, which an answer over shared memory mostly ends: shorter
     /// than two looks at the clock are worth. True when satisfied.
     #[inline]
-    fn spin_unclocked<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> bool {
+    fn spin_unclocked(&mut self, threshold: usize) -> bool {
         let is_there = !self.hot.is_empty()
             && self.waiter.is_at_ease()
-            && matches!(self.spin_a_while(beside, threshold), Spun::Satisfied);
+            && matches!(self.spin_a_while(threshold), Spun::Satisfied);
         if is_there {
             self.waiter.paid();
         }
@@ -293,14 +269,14 @@ impl<E> Interface<E> {
 
     /// As many polls as go between two looks at the clock.
     #[inline]
-    fn spin_a_while<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> Spun {
+    fn spin_a_while(&mut self, threshold: usize) -> Spun {
         if self.hot.is_empty() {
-            return self.spin_on_socket(beside, threshold);
+            return self.spin_on_socket(threshold);
         }
         let mut spun = Spun::Vain;
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
-            if (moved || self.is_rung()) && self.satisfied(threshold) || beside.has_any() {
+            if (moved || self.is_rung()) && self.satisfied(threshold) {
                 return Spun::Satisfied;
             }
             if moved {
@@ -313,9 +289,9 @@ impl<E> Interface<E> {
 
     /// One look at the socket that a message is awaited from: a system call takes longer
     /// than a look at the clock. Who serves many looks at all of them.
-    fn spin_on_socket<B: Beside>(&mut self, beside: &mut B, threshold: usize) -> Spun {
+    fn spin_on_socket(&mut self, threshold: usize) -> Spun {
         let mut moved = false;
-        if self.serves_many::<B>() {
+        if self.serves_many() {
             moved = self.sleep(Some(Duration::ZERO));
         } else if let Some(endpoint) = self.asked {
             self.with(endpoint, |connection, context| {
@@ -323,7 +299,7 @@ impl<E> Interface<E> {
                 Ok(())
             });
         }
-        if self.is_over(beside, threshold) {
+        if self.satisfied(threshold) {
             Spun::Satisfied
         } else if moved {
             Spun::Moved
@@ -338,16 +314,16 @@ impl<E> Interface<E> {
     /// Whether others rely on this interface: it listens, shares connections, or works together
     /// with other threads.
     #[inline]
-    fn serves_many<B: Beside>(&self) -> bool {
-        B::EXISTS || !self.listeners.is_empty() || self.member.is_some()
+    fn serves_many(&self) -> bool {
+        !self.listeners.is_empty() || self.member.is_some()
     }
 
     /// Whether asking sockets beats sleeping, for a while. Who serves many asks, unless another
     /// thread wants the core: requests come together, and a peer whose server sleeps pays for
     /// waking it. Who awaits several answers does not: the others would come while the first
     /// is dealt with.
-    fn may_ask<B: Beside>(&mut self, now: Instant) -> bool {
-        if self.serves_many::<B>() {
+    fn may_ask(&mut self, now: Instant) -> bool {
+        if self.serves_many() {
             return self.waiter.is_alone(now);
         }
         std::mem::take(&mut self.is_eager)
@@ -358,33 +334,27 @@ impl<E> Interface<E> {
 
     /// Spins within the learned budget, or for what a peer has announced. True when
     /// satisfied.
-    fn spin<B: Beside>(
-        &mut self,
-        beside: &mut B,
-        threshold: usize,
-        deadline: Option<Instant>,
-    ) -> bool {
+    fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
         let start = Instant::now();
-        if self.hot.is_empty() && !self.may_ask::<B>(start) {
+        if self.hot.is_empty() && !self.may_ask(start) {
             return false;
         }
         let budget = forewarned.unwrap_or_else(|| self.waiter.budget(start));
         if budget.is_zero() {
             return false;
         }
-        match self.spin_for(beside, threshold, start, budget, deadline) {
+        match self.spin_for(threshold, start, budget, deadline) {
             Spun::Satisfied if forewarned.is_none() => self.waiter.paid(),
             Spun::Vain if forewarned.is_none() => self.waiter.vain(),
             Spun::Satisfied | Spun::Vain | Spun::Moved => {}
         }
-        self.is_over(beside, threshold)
+        self.satisfied(threshold)
     }
 
     /// Spins until satisfied, or in vain, or until something else ends it.
-    fn spin_for<B: Beside>(
+    fn spin_for(
         &mut self,
-        beside: &mut B,
         threshold: usize,
         start: Instant,
         budget: Duration,
@@ -395,7 +365,7 @@ impl<E> Interface<E> {
         let mut until = start + budget;
         let mut limit = start + budget * SPIN_STRETCH_MAX;
         loop {
-            let spun = self.spin_a_while(beside, threshold);
+            let spun = self.spin_a_while(threshold);
             if matches!(spun, Spun::Satisfied) {
                 return spun;
             }
@@ -424,16 +394,10 @@ impl<E> Interface<E> {
     }
 
     /// Arms everything and sleeps until a descriptor is ready. True when the wait is over.
-    fn doze<B: Beside>(
-        &mut self,
-        beside: &mut B,
-        threshold: usize,
-        alarm: Alarm,
-        deadline: Option<Instant>,
-    ) -> bool {
+    fn doze(&mut self, threshold: usize, alarm: Alarm, deadline: Option<Instant>) -> bool {
         self.has_slept = true;
         let (before, missing) = (self.events.len(), alarm.threshold);
-        let (mut woken, mut is_called) = (false, false);
+        let mut woken = false;
         if self.arm_hot(alarm) {
             let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if let Some(first) = self.first_deadline() {
@@ -441,13 +405,10 @@ impl<E> Interface<E> {
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
             // Who serves many is woken at others' cost, and may stay awake for them.
-            let begun = self.serves_many::<B>().then(Instant::now);
-            // The last look beside: nobody comes without waking us from here on.
-            is_called = B::EXISTS && is_sleep(timeout) && !beside.may_sleep();
-            let timeout = if is_called { Some(Duration::ZERO) } else { timeout };
-            self.sleep_through(beside, missing, timeout);
+            let begun = self.serves_many().then(Instant::now);
+            self.sleep_through(missing, timeout);
             woken = !self.hot.is_empty();
-            if let Some(begun) = begun.filter(|_| !is_called) {
+            if let Some(begun) = begun {
                 self.waiter.slept(begun.elapsed());
             }
         } else {
@@ -460,23 +421,18 @@ impl<E> Interface<E> {
         if woken && self.events.len() == before {
             self.waiter.forewarn();
         }
-        is_called || self.is_over(beside, threshold)
+        self.satisfied(threshold)
     }
 
     /// Sleeps until a descriptor is ready. Where the answers that are missing have begun
     /// to come, the first octets of the rest are not worth waking for.
-    fn sleep_through<B: Beside>(
-        &mut self,
-        beside: &mut B,
-        missing: usize,
-        timeout: Option<Duration>,
-    ) {
+    fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
         });
         let Some(endpoint) = gathers else {
             self.end_gathering();
-            self.look(beside, timeout);
+            self.look(timeout);
             return;
         };
         if self.gathering != Some(endpoint) {
@@ -484,7 +440,7 @@ impl<E> Interface<E> {
             self.gathering = Some(endpoint);
         }
         let timeout = timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX));
-        self.look(beside, Some(timeout));
+        self.look(Some(timeout));
         self.with(endpoint, |connection, context| connection.gathered(context));
     }
 
@@ -507,25 +463,20 @@ impl<E> Interface<E> {
     /// Sleeps until any descriptor is ready, and sees to those that are. True if one was.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         self.end_gathering();
-        self.look(&mut (), timeout)
+        self.look(timeout)
     }
 
-    /// One epoll call and what follows from it. True if anything was ready. If it may sleep,
-    /// whatever is beside has allowed that.
-    fn look<B: Beside>(&mut self, beside: &mut B, timeout: Option<Duration>) -> bool {
+    /// One epoll call and what follows from it. True if anything was ready.
+    fn look(&mut self, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
-        let may_sleep = is_sleep(timeout);
-        let sleeps = may_sleep && self.waker.lie_down();
+        let sleeps = is_sleep(timeout) && self.waker.lie_down();
         let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
         if let Err(error) = self.poller.wait(&mut ready, timeout) {
             self.on_deaf(&error, timeout);
         }
         if sleeps {
             self.waker.get_up();
-        }
-        if B::EXISTS && may_sleep {
-            beside.awake();
         }
         let is_any = !ready.is_empty();
         for (token, readiness) in ready.drain(..) {
@@ -761,7 +712,7 @@ mod tests {
             giver.poll();
         }
         assert_eq!(spinning.endpoint_count(), 1);
-        assert!(!matches!(spinning.spin_a_while(&mut (), 1), Spun::Satisfied), "that is no event");
+        assert!(!matches!(spinning.spin_a_while(1), Spun::Satisfied), "that is no event");
         assert!(spinning.endpoint_count() > 1);
         assert!(!spinning.waker.is_rung());
     }

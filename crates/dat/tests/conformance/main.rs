@@ -5,7 +5,6 @@
 //! polled in turn; time bounds guard against hanging and nothing else.
 
 mod access;
-mod beside;
 mod breaking;
 #[path = "../certificates/mod.rs"]
 mod certificates;
@@ -122,9 +121,6 @@ macro_rules! provider {
                     the_descriptor_shows_what_arrives
                     a_conversation_by_waiting_alone
                     a_quiet_connection_is_heard_beside_a_busy_one;
-                beside:
-                    what_is_there_beside_ends_a_wait_at_once
-                    what_comes_beside_takes_nothing_from_a_wait;
                 owners:
                     an_endpoint_of_another_owner_is_refused;
                 sharing:

@@ -11,7 +11,6 @@ use dafs_store::Store;
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 
 mod lossy;
-mod reactors;
 
 fn memory() -> Arc<dyn Store> {
     let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };

@@ -1,5 +1,0 @@
-//! The tests of the crate, in one binary.
-
-mod shares;
-mod stepped;
-mod threads;
