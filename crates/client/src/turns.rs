@@ -87,11 +87,25 @@ impl Core {
     /// One turn of waiting for a session, which is given up if the silence, kept in
     /// `heard` between turns, has lasted too long.
     pub fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
-        let session = self.sessions.get(key);
-        let limit = session.and_then(|session| session.options.answer_timeout);
+        let limit = match self.sessions.get(key) {
+            Some(session) if session.role.has_channels() => {
+                let beside = session.role.beside();
+                beside.iter().chain([&key]).filter_map(|&key| self.patience_with(key)).min()
+            }
+            session => session.and_then(|session| session.options.answer_timeout),
+        };
         if let Some(silence) = self.turn_in_silence(limit, heard) {
             self.give_up_channels(key, silence);
         }
+    }
+
+    /// The longest silence of a session's server while something is awaited. Nobody waits as long
+    /// for a channel that can be done without.
+    fn patience_with(&self, key: SessionKey) -> Option<Duration> {
+        let session = self.sessions.get(key)?;
+        let is_spare = session.role.first().is_some() && matches!(session.phase, Phase::Connecting);
+        let limits = [session.options.answer_timeout, is_spare.then_some(SPARE_CONNECT_MAX)];
+        limits.into_iter().flatten().min()
     }
 
     /// Gives up whichever channel of a session is silent.
@@ -147,7 +161,7 @@ impl Core {
         if matches!(session.phase, Phase::Recovering) {
             return;
         }
-        if let Some(limit) = session.options.answer_timeout.filter(|limit| silence >= *limit) {
+        if let Some(limit) = self.patience_with(key).filter(|limit| silence >= *limit) {
             self.lose(key, format!("no answer for {} s", limit.as_secs_f32()));
         }
     }
@@ -155,3 +169,6 @@ impl Core {
 
 /// Turns between two looks at the clock, however much comes in.
 const TURNS_PER_LOOK: u32 = 4096;
+
+/// The longest time for the connection of a channel beside the first to stand.
+const SPARE_CONNECT_MAX: Duration = Duration::from_secs(5);

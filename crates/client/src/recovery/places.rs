@@ -102,3 +102,32 @@ impl Places {
         self.local.iter().filter_map(look).map(|distrust| distrust.to_string()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(text: &str) -> Address {
+        Address::Tcp(text.parse().unwrap())
+    }
+
+    #[test]
+    fn channels_take_the_servers_addresses_in_turn() {
+        let all = ["10.0.0.1:1", "10.0.0.2:1", "[fd00::1]:1", "10.0.0.3:1"].map(tcp);
+        let places = Places::new(vec!["/run/dafs/1.sock".into()], all.to_vec());
+        let beside = |at: &Address, number| {
+            let found = places.beside(at, number);
+            found.into_iter().map(|place| place.address).collect::<Vec<_>>()
+        };
+        // Those that are reached as the first was.
+        assert_eq!(beside(&all[0], 1), [all[1].clone()]);
+        assert_eq!(beside(&all[0], 2), [all[3].clone()]);
+        assert_eq!(beside(&all[3], 1), [all[0].clone()]);
+        assert_eq!(beside(&all[2], 3), [all[2].clone()]);
+        assert_eq!(beside(&Address::Shm("/run/dafs/1.sock".into()), 1), []);
+        // One that is lost is looked for where it was, and then elsewhere.
+        let again = places.from(&all[1]).again();
+        let again: Vec<_> = again.into_iter().map(|place| place.address).collect();
+        assert_eq!(again, [1, 2, 3, 0].map(|at: usize| all[at].clone()));
+    }
+}

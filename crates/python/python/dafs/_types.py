@@ -19,6 +19,7 @@ class ConnectOptions(TypedDict, total=False):
     user: str | None
     password: str | None
     credits: int
+    channels: int
     checksums: bool
     fence_id: str
     client_name: str

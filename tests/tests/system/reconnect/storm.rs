@@ -92,7 +92,13 @@ fn storm_over(channels: u16, transport: Transport, troubles: &[Trouble], load: L
     let address = proxy.as_ref().map_or(address, |proxy| proxy.address.clone());
     let client = Client::new(ClientConfig::default()).unwrap();
     let options = SessionOptions { channels, ..options() };
-    let session = client.connect_to(&address, &options).unwrap();
+    let session = loop {
+        match client.connect_to(&address, &options) {
+            Ok(session) => break session,
+            // A busy machine may take longer than this client waits.
+            Err(error) => eprintln!("{error}"),
+        }
+    };
     eprintln!("over {} channels", session.channel_count());
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();
