@@ -47,11 +47,12 @@ test-python-torch:
 bench-python:
 	crates/python/run bench
 
-# What takes long: simulations of so many fresh seeds, ten times the seeds of the crash world, and
-# writers that die in the middle of a file of 1 GiB.
+# What takes long: simulations of so many fresh seeds, ten times the seeds of the crash world, the
+# system's tests on servers with three reactors, and writers that die in the middle of a file of 1 GiB.
 SOAK_RUNS ?= 2000
 soak:
 	DAFS_STORM_SEEDS=20000 $(CARGO) test --package dafs-sim --test storm fixed_seeds
+	DAFS_REACTORS=3 $(CARGO) test --package dafs-tests --test system
 	DAFS_LARGE_MIB=1024 $(CARGO) test --package dafs-cli --test main lock::a_writer_that_dies
 	DAFS_SIM_RUNS=$(SOAK_RUNS) $(CARGO) test --package dafs-sim --test simulation soak -- \
 	  --ignored --nocapture
