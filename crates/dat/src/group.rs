@@ -3,8 +3,8 @@
 //! Whoever listens accepts, and gives each connection to the member that has the fewest, itself
 //! included; of several that have as few, to each in turn. A connection is given as it comes,
 //! before its peer has said anything, and is counted from then until it is released: nothing that
-//! a peer says or leaves unsaid decides where the next one goes. Whoever uses the interface may know
-//! that little comes over a connection, and have it counted no more
+//! a peer says or leaves unsaid decides where the next one goes. Whoever uses the interface may
+//! know that little comes over a connection, and have it counted no more
 //! ([`Interface::discount`](crate::Interface::discount)).
 //!
 //! Invariant: a connection belongs to one interface, or it lies in the tray of one. A tray has a
