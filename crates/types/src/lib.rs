@@ -39,7 +39,7 @@ pub use ids::{
     ClientId, CookieVerifier, CredHandle, FileHandle, FsHandle, ReaddirCookie, RequestId,
     RmrContext, RmrTarget, SequenceNumber, SessionId, StateId, StreamId, Verifier,
 };
-pub use placement::{Shard, ShardCount, placement_hash};
+pub use placement::{ChannelCount, ChannelIndex, placement_hash};
 pub use quick_map::QuickMap;
 pub use random::Random;
 pub use secret::{ExposedSecret, check_secret};

@@ -1,24 +1,22 @@
-//! Where a file has its home in a server that is cut into shards.
+//! Which of the channels of a session a file's transfers go over: its home.
 //!
-//! Invariant: the home follows from the handle's bytes and the number of shards alone, by the
-//! formula of `docs/spec/placement.md`. Client and server compute the same, and so does the server
-//! after a restart.
+//! Invariant: the home follows from the handle's bytes and the number of channels alone, by the
+//! formula of `docs/spec/placement.md`.
 
 use crate::ids::FileHandle;
 
-/// A shard of a server: the reactor that has it, and files whose home is there. Below the server's
-/// [`ShardCount`].
+/// One of the channels of a session, from 0. Below the session's [`ChannelCount`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shard(pub u16);
+pub struct ChannelIndex(pub u16);
 
-/// How many shards a server has: 1 to [`ShardCount::MAX`].
+/// How many channels a session has: 1 to [`ChannelCount::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardCount(u16);
+pub struct ChannelCount(u16);
 
-impl ShardCount {
-    /// A server that is not cut.
+impl ChannelCount {
+    /// A session with one channel.
     pub const ONE: Self = Self(1);
-    /// The most shards of a server.
+    /// The most channels of a session.
     pub const MAX: usize = 64;
 
     /// So many. `None` if a server cannot have that many.
@@ -35,21 +33,20 @@ impl ShardCount {
         usize::from(self.0)
     }
 
-    /// All shards, in order.
-    pub fn shards(self) -> impl Iterator<Item = Shard> {
-        (0..self.0).map(Shard)
+    /// All channels, in order.
+    pub fn channels(self) -> impl Iterator<Item = ChannelIndex> {
+        (0..self.0).map(ChannelIndex)
     }
 
-    /// The home of the object that a handle names. For a directory, it is the home of its names,
-    /// too. Named attributes are at home with their object.
+    /// The home of the object that a handle names. Named attributes are at home with their object.
     #[inline]
     #[must_use]
-    pub fn home_of(self, handle: &FileHandle) -> Shard {
+    pub fn home_of(self, handle: &FileHandle) -> ChannelIndex {
         if self.0 == 1 {
-            return Shard(0);
+            return ChannelIndex(0);
         }
-        // The upper half, scaled to the number of shards.
-        Shard((((placement_hash(handle) >> 32) * u64::from(self.0)) >> 32) as u16)
+        // The upper half, scaled to the number of channels.
+        ChannelIndex((((placement_hash(handle) >> 32) * u64::from(self.0)) >> 32) as u16)
     }
 }
 
@@ -128,7 +125,7 @@ mod tests {
         FileHandle::new(FsHandle(*b"memory store\0\0\0\0"), id)
     }
 
-    fn chi_square(handles: impl Iterator<Item = FileHandle>, count: ShardCount) -> f64 {
+    fn chi_square(handles: impl Iterator<Item = FileHandle>, count: ChannelCount) -> f64 {
         let mut counts = vec![0u32; count.get()];
         let mut total = 0.0;
         for handle in handles {
@@ -142,7 +139,7 @@ mod tests {
     #[test]
     fn files_with_numbers_in_a_row_are_spread_as_by_chance() {
         const FILES: u64 = 100_000;
-        for count in (1..=16).map(|count| ShardCount::new(count).unwrap()) {
+        for count in (1..=16).map(|count| ChannelCount::new(count).unwrap()) {
             // What chance exceeds once in 10,000 times, by Wilson and Hilferty's approximation.
             let freedom = (count.get() - 1) as f64;
             let spread = 2.0 / (9.0 * freedom.max(1.0));
@@ -187,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_one_to_sixty_four_shards() {
-        assert_eq!(ShardCount::new(1), Some(ShardCount::ONE));
-        assert!(ShardCount::new(0).is_none() && ShardCount::new(65).is_none());
-        assert_eq!(ShardCount::new(64).unwrap().shards().last(), Some(Shard(63)));
-        assert_eq!(ShardCount::ONE.home_of(&numbered(7)), Shard(0));
+    fn a_session_has_one_to_sixty_four_channels() {
+        assert_eq!(ChannelCount::new(1), Some(ChannelCount::ONE));
+        assert!(ChannelCount::new(0).is_none() && ChannelCount::new(65).is_none());
+        assert_eq!(ChannelCount::new(64).unwrap().channels().last(), Some(ChannelIndex(63)));
+        assert_eq!(ChannelCount::ONE.home_of(&numbered(7)), ChannelIndex(0));
     }
 
     /// `docs/spec/placement.md` has examples; other programs are tested with them.
@@ -214,7 +211,7 @@ mod tests {
             }
             let handle = FileHandle(bytes);
             assert_eq!(format!("{:016x}", placement_hash(&handle)), *hash, "{line}");
-            let counts = [2, 3, 8, 64].map(|count| ShardCount::new(count).unwrap());
+            let counts = [2, 3, 8, 64].map(|count| ChannelCount::new(count).unwrap());
             let found = counts.map(|count| count.home_of(&handle).0.to_string());
             assert_eq!(found[..], homes[..], "{line}");
             examples += 1;

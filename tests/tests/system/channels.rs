@@ -9,7 +9,7 @@ use dafs_client::{
     SessionOptions, SetAttributes, ShareAccess, Stability, Status,
 };
 use dafs_types::FileHandle;
-use dafs_types::placement::{Shard, ShardCount};
+use dafs_types::placement::{ChannelCount, ChannelIndex};
 use dafs_wire::messages::{ChannelsResult, OpenResult, ReadDirectResult};
 use dafs_wire::{Checksum, Request, Response};
 
@@ -194,7 +194,8 @@ fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
     // The second channel's.
     let mut octets = [0; 64];
     octets[63] = 7;
-    let of_second = |file: &FileHandle| ShardCount::new(2).unwrap().home_of(file) == Shard(1);
+    let of_second =
+        |file: &FileHandle| ChannelCount::new(2).unwrap().home_of(file) == ChannelIndex(1);
     let file = (0..=255).find_map(|number| {
         octets[20] = number;
         Some(FileHandle(octets)).filter(of_second)

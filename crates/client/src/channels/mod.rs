@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use dafs_dat::coarse_now;
 use dafs_types::FileHandle;
-use dafs_types::placement::ShardCount;
+use dafs_types::placement::ChannelCount;
 use smallvec::SmallVec;
 
 use crate::ends::ReplyTicket;
@@ -148,7 +148,7 @@ impl Role {
     /// The channel for transfers of a file; `None` while nothing is spread.
     pub fn channel_for(&self, file: &FileHandle) -> Option<SessionKey> {
         let Self::First(channels) = self else { return None };
-        let part = ShardCount::new(channels.parts.len())?.home_of(file);
+        let part = ChannelCount::new(channels.parts.len())?.home_of(file);
         channels.parts.get(usize::from(part.0)).copied()
     }
 
