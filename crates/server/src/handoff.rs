@@ -32,7 +32,7 @@ pub(crate) enum Handoff {
     /// The next member of a chain can begin.
     Chain(ChainId),
     /// A job is done for whoever logs in over a connection.
-    Done(Done),
+    Done(Box<Done>),
 }
 
 /// What waits for one reactor.

@@ -53,7 +53,7 @@ impl Reactor<'_> {
                     self.take_up_in(to, kept, told, may_search);
                 }
                 Handoff::Chain(chain) => self.shared.waiting.chains().note_ready(chain),
-                Handoff::Done(done) => self.on_done(done),
+                Handoff::Done(done) => self.on_done(*done),
             }
         }
         while let Some(endpoint) = self.shared.handoffs.next_broken(reactor) {
@@ -66,7 +66,7 @@ impl Reactor<'_> {
             && !self.own.has(*endpoint)
         {
             let reactor = endpoint.owner();
-            return self.shared.handoffs.leave(reactor, Handoff::Done(done));
+            return self.shared.handoffs.leave(reactor, Handoff::Done(Box::new(done)));
         }
         let progress = match done {
             Done::Filled(done) => self.shared.cache.on_filled(done),
