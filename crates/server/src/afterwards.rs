@@ -96,7 +96,9 @@ impl Afterwards {
     /// takes no room any more, on disk or in the cache.
     pub fn let_go_of_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
         let before = std::mem::replace(&mut self.removed.looked, now);
-        store.let_go_of_removed(now.since(before))
+        let gone = store.let_go_of_removed(now.since(before));
+        self.removed.small += gone.len();
+        gone
     }
 
     /// Has removed objects closed, at the end of a turn: large ones before anybody can miss the

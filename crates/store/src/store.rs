@@ -319,7 +319,8 @@ pub trait Store: Send + Sync {
 
     /// Lets go of objects that processes beside the server have removed, whose space would not be
     /// free before; their handles. To be called now and then, with the time since the last call;
-    /// in some seconds of it every object is looked at.
+    /// in some seconds of it every object is looked at. What they held is free after the next
+    /// [`Store::close_removed`].
     fn let_go_of_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
         Vec::new()
     }

@@ -169,11 +169,17 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Lets go of objects that local processes have removed: a descriptor keeps what they hold.
+    /// Lets go of objects that local processes have removed: a descriptor keeps what they hold. To
+    /// close it can take as long as a removal, so it is left to [`Store::close_removed`].
+    ///
+    /// [`Store::close_removed`]: crate::store::Store::close_removed
     pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
-        let looked_at = lock(&self.nodes).next_part(elapsed);
-        let is_gone = |node: &Arc<Node>| matches!(self.live_look(node), Err(StoreError::Stale));
-        looked_at.into_iter().filter(is_gone).map(|node| node.handle).collect()
+        let mut looked_at = lock(&self.nodes).next_part(elapsed);
+        looked_at.retain(|node| matches!(self.live_look(node), Err(StoreError::Stale)));
+        let handles = looked_at.iter().map(|node| node.handle).collect();
+        let mut nodes = lock(&self.nodes);
+        looked_at.into_iter().for_each(|node| nodes.bury(node));
+        handles
     }
 
     /// Opens an entry of a directory.

@@ -137,8 +137,9 @@ impl Hints {
     }
 }
 
-/// Removed objects that may be kept open.
-const DEAD_COUNT_MAX: usize = 64;
+/// Removed objects that may be kept open. It is more than one tick finds, even if local processes
+/// have removed everything that is known.
+const DEAD_COUNT_MAX: usize = 256;
 /// Time in which every node is looked at once.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// Names remembered for objects without kernel handles.
