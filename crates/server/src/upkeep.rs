@@ -73,6 +73,10 @@ impl Reactor<'_> {
             Done::Flushed(done) => self.shared.cache.on_flushed(done),
             Done::Synced(done) => self.shared.cache.on_synced(done),
             Done::Sized(done) => self.shared.cache.on_sized(done),
+            Done::Cleared(done) => {
+                self.shared.cache.on_cleared(done);
+                return self.clear_ahead();
+            }
             Done::Ledger(done) => return self.on_ledger_done(done),
             Done::Undo(done) => return self.files().on_undo_done(done),
             Done::Login { endpoint, outcome } => return self.on_login(endpoint, outcome),
@@ -92,8 +96,11 @@ impl Reactor<'_> {
         if self.shared.tasks.await_progress() {
             self.pass_on(progress);
         }
-        if self.shared.cache.wants_flush() {
-            self.flush_due();
+        if self.shared.cache.wants_jobs() {
+            if self.shared.cache.wants_flush() {
+                self.flush_due();
+            }
+            self.clear_ahead();
         }
     }
 
@@ -224,6 +231,13 @@ impl Reactor<'_> {
         self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
         self.shared.meter.on_tick();
         self.shared.show_itself();
+    }
+
+    /// Has memory cleared that the cache will need.
+    fn clear_ahead(&mut self) {
+        if let Some(job) = self.shared.cache.poll_clear() {
+            self.shared.pool.submit(Job::Clear(job));
+        }
     }
 
     /// Starts the flushes that are due.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dafs_memory::Memory;
 use dafs_store::cache::{
-    Cache, CacheConfig, CachedFile, CommitStep, FillDone, FlushDone, Listener, Pieces, Planned,
-    Prepared, Read, SizeStep, Spans,
+    Cache, CacheConfig, CachedFile, ClearDone, ClearJob, CommitStep, FillDone, FlushDone, Listener,
+    Pieces, Planned, Prepared, Read, SizeStep, Spans,
 };
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{
@@ -87,6 +87,8 @@ struct Rig {
     files: Vec<Tracked>,
     fills: Vec<FillDone>,
     flushes: Vec<FlushDone>,
+    /// Memory that is being cleared.
+    clears: Vec<ClearDone>,
     now: u64,
     _store: MemoryStore,
 }
@@ -123,7 +125,7 @@ impl Rig {
                 Tracked { disk, open, model: Vec::new() }
             })
             .collect();
-        Self { cache, files, fills: vec![], flushes: vec![], now: 0, _store: store }
+        Self { cache, files, fills: vec![], flushes: vec![], clears: vec![], now: 0, _store: store }
     }
 
     fn deliver(&mut self) {
@@ -132,6 +134,9 @@ impl Rig {
         }
         for done in self.flushes.drain(..) {
             let _ = self.cache.on_flushed(done);
+        }
+        for done in self.clears.drain(..) {
+            self.cache.on_cleared(done);
         }
     }
 
@@ -346,6 +351,7 @@ fn run(steps: Vec<Step>) {
                 {
                     rig.flushes.push(job.run());
                 }
+                rig.clears.extend(rig.cache.poll_clear().map(ClearJob::run));
             }
             Step::Deliver => rig.deliver(),
             Step::Foreign(file, offset, seed) => {

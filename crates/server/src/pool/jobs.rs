@@ -17,7 +17,8 @@ use dafs_dat::{EndpointId, Waker};
 use dafs_files::ledger::{LedgerDone, LedgerJob};
 use dafs_files::undo::{UndoTask, UndoTaskDone};
 use dafs_store::cache::{
-    FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
+    ClearDone, ClearJob, FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone,
+    SyncJob,
 };
 use dafs_store::{Store, StoreError};
 use dafs_types::{Credentials, Entropy, Moment, Status};
@@ -37,6 +38,7 @@ pub enum Job {
     Flush(FlushJob),
     Sync(SyncJob),
     Size(SizeJob),
+    Clear(ClearJob),
     Ledger(LedgerJob),
     Undo(UndoTask),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
@@ -53,6 +55,7 @@ pub enum Done {
     Flushed(FlushDone),
     Synced(SyncDone),
     Sized(SizeDone),
+    Cleared(ClearDone),
     Ledger(LedgerDone),
     Undo(UndoTaskDone),
     Login { endpoint: EndpointId, outcome: Result<Credentials, Status> },
@@ -78,6 +81,7 @@ impl Job {
             Job::Flush(job) => Done::Flushed(job.run_in_parts(pause)),
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
+            Job::Clear(job) => Done::Cleared(job.run()),
             Job::Ledger(job) => Done::Ledger(job.run()),
             Job::Undo(task) => Done::Undo(task.run()),
             Job::Login { endpoint, user, password, file } => {
@@ -119,6 +123,7 @@ impl Job {
             Job::Flush(_) => "writing a file",
             Job::Sync(_) => "syncing a file",
             Job::Size(_) => "changing a file's size",
+            Job::Clear(_) => "clearing memory",
             Job::Ledger(_) => "writing the journal",
             Job::Undo(_) => "keeping undo data",
             Job::Login { .. } => "checking a password",
@@ -138,6 +143,7 @@ impl Job {
             Job::Flush(job) => Done::Flushed(job.failed(StoreError::Fault)),
             Job::Sync(job) => Done::Synced(job.failed(StoreError::Fault)),
             Job::Size(job) => Done::Sized(job.failed(StoreError::Fault)),
+            Job::Clear(job) => Done::Cleared(job.skipped()),
             Job::Ledger(job) => Done::Ledger(job.failed(PANICKED)),
             Job::Undo(task) => Done::Undo(task.failed(PANICKED)),
             Job::Login { endpoint, .. } => {

@@ -17,8 +17,12 @@ pub(super) struct Buddy {
     fresh: u32,
     chunk_count: u32,
     used_blocks: usize,
-    /// Free chunks that still hold pages.
+    /// Free chunks that hold pages.
     warm_chunks: usize,
+    /// Chunks whose pages are being cleared ahead.
+    warming: usize,
+    /// A whole free chunk was cut up since chunks were last cleared ahead: more are needed.
+    has_grown: bool,
 }
 
 impl Buddy {
@@ -35,6 +39,8 @@ impl Buddy {
             chunk_count,
             used_blocks: 0,
             warm_chunks: 0,
+            warming: 0,
+            has_grown: false,
         }
     }
 
@@ -55,6 +61,7 @@ impl Buddy {
             found = Some(TOP);
         }
         let mut at = found?;
+        self.has_grown |= at == TOP;
         let block = self.heads[at];
         self.unlink(block, at);
         while at > order {
@@ -88,17 +95,45 @@ impl Buddy {
         Some(block)
     }
 
+    /// Whether a chunk should be cleared ahead: memory is needed, and little is at hand.
+    pub fn wants_warm(&self) -> bool {
+        self.has_grown && self.warm_chunks < WARM_AHEAD && self.warming == 0
+    }
+
+    /// Takes a chunk without pages, if one should be cleared ahead. It comes back by
+    /// [`Buddy::add_warm`]. Returns its first block.
+    pub fn take_to_warm(&mut self) -> Option<u32> {
+        if !self.wants_warm() {
+            return None;
+        }
+        let block = self.next_cold();
+        // Where there is none, nothing is wanted until memory has come free and is needed again.
+        self.has_grown = block.is_some() && self.warm_chunks + 1 < WARM_AHEAD;
+        self.warming += usize::from(block.is_some());
+        block
+    }
+
+    /// A chunk that was taken has its pages, and can be used.
+    pub fn add_warm(&mut self, block: u32) {
+        self.warming -= 1;
+        self.link(block, TOP);
+    }
+
     fn open_chunk(&mut self) -> bool {
-        let block = match self.cold.pop() {
-            Some(block) => block,
-            None if self.fresh < self.chunk_count => {
-                self.fresh += 1;
-                (self.fresh - 1) * CHUNK_BLOCKS as u32
-            }
-            None => return false,
-        };
+        let Some(block) = self.next_cold() else { return false };
         self.link(block, TOP);
         true
+    }
+
+    fn next_cold(&mut self) -> Option<u32> {
+        if let Some(block) = self.cold.pop() {
+            return Some(block);
+        }
+        if self.fresh == self.chunk_count {
+            return None;
+        }
+        self.fresh += 1;
+        Some((self.fresh - 1) * CHUNK_BLOCKS as u32)
     }
 
     fn free(&mut self, block: u32, order: usize) {
@@ -146,6 +181,9 @@ impl Buddy {
 /// Blocks in a chunk: one huge page.
 pub(super) const CHUNK_BLOCKS: usize = 1 << TOP;
 const TOP: usize = 9;
+/// Free chunks that hold pages, for whoever needs memory next. They are cleared one by one, so this
+/// is what is used meanwhile.
+const WARM_AHEAD: usize = 2;
 const ORDER_COUNT: usize = TOP + 1;
 const NONE: u32 = u32::MAX;
 const _: () = assert!(CHUNK_BLOCKS * super::BLOCK_BYTES == dafs_memory::HUGE_PAGE_BYTES);
@@ -165,6 +203,37 @@ mod tests {
         }
         assert_eq!((buddy.used_blocks(), buddy.warm_chunks()), (0, 2));
         assert!(buddy.allocate(TOP).is_some() && buddy.allocate(TOP).is_some());
+    }
+
+    #[test]
+    fn chunks_are_cleared_ahead_one_by_one_while_memory_is_needed() {
+        let mut buddy = Buddy::new(6);
+        assert_eq!(buddy.take_to_warm(), None, "nothing is needed");
+        let first = buddy.allocate(0).unwrap();
+        let warmed: Vec<u32> = std::iter::from_fn(|| {
+            let block = buddy.take_to_warm()?;
+            assert_eq!(buddy.take_to_warm(), None, "one is under way");
+            buddy.add_warm(block);
+            Some(block)
+        })
+        .collect();
+        assert_eq!((warmed.len(), buddy.warm_chunks()), (WARM_AHEAD, WARM_AHEAD));
+        // The rest of the first chunk, and those that were cleared, before any other.
+        let rest: Vec<u32> = (1..3 * CHUNK_BLOCKS).map(|_| buddy.allocate(0).unwrap()).collect();
+        assert_eq!(buddy.fresh, 3);
+        // The one that is being cleared is nobody's until then.
+        let warming = buddy.take_to_warm().unwrap();
+        let others: Vec<u32> = std::iter::from_fn(|| buddy.allocate(TOP)).collect();
+        assert!(others.len() == 2 && !others.contains(&warming));
+        buddy.add_warm(warming);
+        assert_eq!(buddy.allocate(TOP), Some(warming));
+        assert_eq!(buddy.take_to_warm(), None, "there is no other");
+        assert!(!buddy.wants_warm(), "and nobody asks again for that");
+        buddy.free_run(first, 1);
+        rest.into_iter().for_each(|block| buddy.free_run(block, 1));
+        assert_eq!(buddy.warm_chunks(), 3);
+        let _ = buddy.allocate(0);
+        assert_eq!(buddy.take_to_warm(), None, "enough is at hand");
     }
 
     proptest! {

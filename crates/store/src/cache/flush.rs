@@ -134,6 +134,13 @@ impl Cache {
         self.wants_flush
     }
 
+    /// The same, or whether [`Cache::poll_clear`] has something to do.
+    #[inline]
+    #[must_use]
+    pub fn wants_jobs(&self) -> bool {
+        self.wants_flush | self.wants_clear
+    }
+
     /// The next flush that is due: by age, by pressure, or because a file has grown by so much
     /// that it is better under way while the rest is written. Ask until `None`.
     pub fn poll_flush(&mut self) -> Option<FlushJob> {

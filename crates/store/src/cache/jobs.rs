@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dafs_memory::Memory;
+use dafs_memory::{HUGE_PAGE_BYTES, Memory};
 
-use super::CachedFile;
+use super::{BLOCK_BYTES, CachedFile};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 
@@ -35,6 +35,34 @@ pub(super) struct Blocks {
 
 /// The ranges of one job.
 pub(super) type BlockList = ArrayVec<Blocks, JOB_RANGE_COUNT_MAX>;
+
+/// Has the kernel find and clear a huge page of the arena.
+pub struct ClearJob {
+    pub(super) arena: Memory,
+    /// The first of its blocks.
+    pub(super) block: u32,
+}
+
+/// A [`ClearJob`] is over.
+#[derive(Debug)]
+pub struct ClearDone {
+    pub(super) block: u32,
+}
+
+impl ClearJob {
+    /// Does the work. Blocks; may run on any thread.
+    #[must_use]
+    pub fn run(self) -> ClearDone {
+        self.arena.populate(self.block as usize * BLOCK_BYTES, HUGE_PAGE_BYTES);
+        self.skipped()
+    }
+
+    /// What it comes to if it does not run: then the memory is cleared when it is used.
+    #[must_use]
+    pub fn skipped(&self) -> ClearDone {
+        ClearDone { block: self.block }
+    }
+}
 
 /// Reads blocks from a file into the arena.
 pub struct FillJob {

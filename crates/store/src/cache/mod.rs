@@ -15,8 +15,8 @@
 //!   [`Cache::write_done`] (or [`Cache::write_abort`]). Then, for DATA_SYNC and FILE_SYNC,
 //!   a commit of the range.
 //! - COMMIT: [`Cache::commit_begin`], then [`Cache::commit_step`] until `Done`.
-//! - Now and then, after `Pressure`, when a flush is back, and when [`Cache::wants_flush`] says
-//!   so: [`Cache::on_tick`], [`Cache::poll_flush`].
+//! - Now and then, after `Pressure`, when a flush is back, and when [`Cache::wants_jobs`] says
+//!   so: [`Cache::on_tick`], [`Cache::poll_flush`], [`Cache::poll_clear`].
 //!
 //! "Progress on a file" means that one of its jobs came back, a write of it was done
 //! or a pin was given back; requests that were told to wait are tried again then.
@@ -42,7 +42,10 @@ use buddy::Buddy;
 use files::Files;
 use segment::Segments;
 
-pub use jobs::{FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob};
+pub use jobs::{
+    ClearDone, ClearJob, FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone,
+    SyncJob,
+};
 
 use crate::attributes::Attributes;
 use crate::change::{self, Clocks};
@@ -281,6 +284,7 @@ pub struct Cache {
     plan_bytes_max: u64,
     has_pressure: bool,
     wants_flush: bool,
+    wants_clear: bool,
     is_stopping: bool,
     hand: usize,
     now: Moment,
@@ -319,6 +323,7 @@ impl Cache {
             plan_bytes_max: (arena_bytes as u64 / 8).min(PLAN_BYTES_MAX),
             has_pressure: false,
             wants_flush: false,
+            wants_clear: false,
             is_stopping: false,
             hand: 0,
             now: Moment(0),

@@ -6,7 +6,7 @@ use dafs_types::CachePattern;
 
 use super::buddy::CHUNK_BLOCKS;
 use super::files::Files;
-use super::jobs::BlockList;
+use super::jobs::{BlockList, ClearDone, ClearJob};
 use super::segment::{NONE, SEGMENT_BLOCKS, Segments, block_bits, for_runs};
 use super::{BLOCK_BYTES, Cache, CachedFile};
 
@@ -65,6 +65,12 @@ impl Cache {
     /// A run of `1 << order` blocks, or the longest shorter one that a few evictions
     /// yield.
     fn allocate(&mut self, order: usize) -> Option<(u32, u32)> {
+        let found = self.allocate_or_evict(order);
+        self.wants_clear |= self.buddy.wants_warm();
+        found
+    }
+
+    fn allocate_or_evict(&mut self, order: usize) -> Option<(u32, u32)> {
         for smaller in (0..=order).rev() {
             for _ in 0..EVICTIONS_PER_ORDER_MAX {
                 if let Some(block) = self.buddy.allocate(smaller) {
@@ -201,6 +207,19 @@ impl Cache {
             }
             self.files.remove(file);
         }
+    }
+
+    /// Memory that is to be cleared before somebody needs it. Run the job, and bring its result to
+    /// [`Cache::on_cleared`].
+    pub fn poll_clear(&mut self) -> Option<ClearJob> {
+        self.wants_clear = false;
+        let block = self.buddy.take_to_warm()?;
+        Some(ClearJob { arena: self.arena.clone(), block })
+    }
+
+    /// Takes the result of a [`ClearJob`]. More may be wanted then: [`Cache::poll_clear`].
+    pub fn on_cleared(&mut self, done: ClearDone) {
+        self.buddy.add_warm(done.block);
     }
 
     /// Gives free huge pages back: all when idle, those beyond a reserve otherwise.
