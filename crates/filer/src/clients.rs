@@ -9,7 +9,9 @@
 //! A life of a client begins with its first request, not when it authenticates: until then
 //! it is an heir, beside the life that has the name. For a life that is over may have a
 //! connect on its way, which must not end the one that lives. Whoever is dead says no more
-//! than that. State hangs on lives that have begun.
+//! than that. But a request may be on its way as well, of a life that entered and died: once a
+//! later heir has begun, those who entered before it are over. State hangs on lives that have
+//! begun.
 
 use std::collections::BTreeMap;
 
@@ -85,6 +87,8 @@ pub(crate) struct Client {
     pub is_recorded: bool,
     /// And as one that holds plain locks, or has.
     pub has_locks: bool,
+    /// It has not begun, and a later life of its name has.
+    pub is_over: bool,
     /// When the state of a client without sessions is released.
     pub expires: Option<Moment>,
 }
@@ -95,7 +99,7 @@ pub(crate) struct ClientTable {
     records: Slab<Client>,
     /// Lives that have begun.
     by_name: BTreeMap<Box<[u8]>, ClientKey>,
-    /// Those that have not.
+    /// Those that have not, in the order in which they entered.
     heirs: Vec<ClientKey>,
     /// Clients without sessions whose state is kept.
     kept: u32,
@@ -154,9 +158,15 @@ impl ClientTable {
         key
     }
 
-    /// A life begins. Returns the key of the one that had the name.
+    /// A life begins. Returns the key of the one that had the name. Heirs of it that entered
+    /// before are over.
     pub fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
+        for heir in self.heirs.iter().take_while(|heir| **heir != key) {
+            if let Some(client) = self.records.get_mut(heir.0) {
+                client.is_over |= client.name == name;
+            }
+        }
         self.heirs.retain(|heir| *heir != key);
         self.by_name.insert(name, key).filter(|before| *before != key)
     }

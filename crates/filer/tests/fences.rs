@@ -148,6 +148,20 @@ fn a_denial_blocks_at_once_and_completes_when_stored_and_drained() {
 }
 
 #[test]
+fn an_operation_that_goes_on_under_another_name_is_waited_for() {
+    let mut bench = Bench::new();
+    let object = FencedObject::File(file(1));
+    bench.enter(1, "a", file(1)).unwrap();
+    let waits = bench.set(1, object, FenceAccess::Allow, FenceUpdate::Overwrite, "b").unwrap();
+    assert_eq!(waits, 1);
+    bench.table.pass_on(OperationId(1), OperationId(2));
+    bench.leave(1);
+    assert_eq!(bench.table.waits_for(FenceRequest(1)).collect::<Vec<_>>(), [OperationId(2)]);
+    bench.leave(2);
+    assert_eq!(bench.table.waits_for(FenceRequest(1)).count(), 0);
+}
+
+#[test]
 fn operations_from_before_the_first_fence_are_drained() {
     let mut bench = Bench::new();
     for (operation, fence_id) in [(1, "a"), (2, "b"), (3, "")] {

@@ -313,6 +313,26 @@ fn a_key_names_nobody_once_its_life_is_over() {
 }
 
 #[test]
+fn a_request_of_a_dead_life_that_comes_late_takes_nothing_from_the_next() {
+    let mut bench = Bench::new(FilerConfig::default());
+    let dead = bench.enter_again("a", 1).unwrap();
+    let other = bench.enter_again("b", 1).unwrap();
+    let living = bench.enter_again("a", 2).unwrap();
+    assert_eq!(bench.filer.client_begin(living, Moment(0)), Begun::default());
+    let id = bench.open(living, &reading("o")).unwrap().state_id;
+    // What it sent before it died.
+    let refused = Begun { before: None, is_refused: true };
+    assert_eq!(bench.filer.client_begin(dead, Moment(0)), refused);
+    assert_eq!(bench.check_io(living, id, FILE, IoKind::Read), Ok(()));
+    assert_eq!(bench.open(dead, &reading("o")), Err(Fault::NoClient));
+    // Others go on, and so does the next life.
+    assert_eq!(bench.filer.client_begin(other, Moment(0)), Begun::default());
+    let next = bench.enter_again("a", 3).unwrap();
+    let begun = bench.filer.client_begin(next, Moment(0));
+    assert_eq!(begun, Begun { before: Some(living), is_refused: false });
+}
+
+#[test]
 fn a_name_belongs_to_one_principal_and_a_lost_state_is_told() {
     let mut bench = Bench::new(FilerConfig::default());
     bench.session("a");

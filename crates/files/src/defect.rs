@@ -15,4 +15,16 @@ pub enum Defect {
     ForgetUndoBlock,
     /// Undo data shares a file's blocks before what the cache has of them is written there.
     CloneUnwritten,
+    /// A reactor is not woken for what another has left to it.
+    WakeNobody,
+    /// A reactor steps parked requests of connections that other reactors have.
+    StepOthersTasks,
+    /// Messages for connections of other reactors are lost.
+    LoseOthersMessages,
+    /// What a reactor moves while others have their turns is not under way for them.
+    HideMoves,
+    /// A write is answered before its octets are there.
+    AnswerBeforeMove,
+    /// What is read is not held in the cache while it is moved.
+    UnpinBeforeMove,
 }

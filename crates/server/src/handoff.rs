@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use dafs_dat::{EndpointId, Waker};
+use dafs_files::defect::Defect;
 use dafs_files::delegations::Told;
 use dafs_store::StoreError;
 
@@ -56,13 +57,15 @@ pub(crate) struct Handoffs {
     boxes: Vec<Mailbox>,
     has_fresh: bool,
     count: u64,
+    /// A defect on purpose.
+    defect: Option<Defect>,
 }
 
 impl Handoffs {
-    /// For so many reactors.
-    pub fn new(reactors: usize) -> Self {
+    /// For so many reactors, with a defect on purpose if there is to be one.
+    pub fn new(reactors: usize, defect: Option<Defect>) -> Self {
         let boxes = (0..reactors).map(|_| Mailbox::default()).collect();
-        Self { boxes, has_fresh: false, count: 0 }
+        Self { boxes, has_fresh: false, count: 0, defect }
     }
 
     /// Reactors there are.
@@ -106,6 +109,9 @@ impl Handoffs {
     /// Has a message sent by whose connection it is.
     #[cold]
     pub fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
+        if self.defect == Some(Defect::LoseOthersMessages) {
+            return;
+        }
         if let Some(mailbox) = self.freshen(endpoint.owner()) {
             mailbox.messages.push_back((endpoint, message.into()));
         }
@@ -176,6 +182,9 @@ impl Handoffs {
     #[cold]
     fn wake_fresh(&mut self) {
         self.has_fresh = false;
+        if self.defect == Some(Defect::WakeNobody) {
+            return;
+        }
         for mailbox in &mut self.boxes {
             if std::mem::take(&mut mailbox.is_fresh)
                 && let Some(waker) = &mailbox.waker

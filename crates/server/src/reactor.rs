@@ -14,6 +14,7 @@ use dafs_dat::{
     Completion, CompletionStatus, EndpointId, Event, Operation, Region, ServingInterface,
 };
 use dafs_filer::Filer;
+use dafs_files::defect::Defect;
 use dafs_files::holdings::Holdings;
 use dafs_files::ledger::Ledger;
 use dafs_sessions::Sessions;
@@ -88,6 +89,8 @@ pub(crate) struct Own {
     pub(crate) hits: Hits,
     /// Whether there is no other reactor.
     pub(crate) is_alone: bool,
+    /// A defect on purpose.
+    pub(crate) defect: Option<Defect>,
 }
 
 /// What a reactor waits for between turns.
@@ -184,6 +187,9 @@ impl Reactor<'_> {
     pub(crate) fn begin_shared_turn(&mut self) -> bool {
         self.begin_turn();
         self.look_up();
+        if self.own.defect.is_some() {
+            self.spoil_moves();
+        }
         self.own.hits.has_kept()
     }
 

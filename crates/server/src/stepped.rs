@@ -79,11 +79,23 @@ impl SteppedServer {
             || *due <= now
     }
 
+    /// Whether a reactor has done the first half of its turn, and is to move octets next.
+    #[must_use]
+    pub fn is_moving(&self, reactor: usize) -> bool {
+        self.owns.get(reactor).is_some_and(|own| own.hits.has_kept())
+    }
+
+    /// Does one of the jobs that would go to threads beside several reactors. Whoever has given it
+    /// away is woken.
+    pub fn work(&mut self) {
+        self.shared.pool.work();
+    }
+
     /// One reactor serves what has arrived by `now`, and one job that waits for a disk is brought
     /// one step further. `now` never goes back. Which of them does so when is for the owner to
     /// say; one that is not there, or sleeps, does nothing.
     pub fn step(&mut self, reactor: usize, now: Moment) {
-        self.shared.pool.work();
+        self.work();
         if !self.is_awake(reactor, now) {
             return;
         }

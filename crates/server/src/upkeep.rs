@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use dafs_files::defect::Defect;
 use dafs_store::StoreError;
 use dafs_store::cache::Progress;
 use dafs_types::Status;
@@ -119,7 +120,9 @@ impl Reactor<'_> {
         for place in 0..waiting.len() {
             let task = self.shared.tasks.get(waiting[place]);
             let over = task.map(Task::moves_over).filter(|over| !self.own.has(*over));
-            if let Some(over) = over {
+            if let Some(over) = over
+                && self.own.defect != Some(Defect::StepOthersTasks)
+            {
                 if error.is_none() && self.still_awaits_end(waiting[place]) {
                     continue;
                 }

@@ -20,6 +20,12 @@ impl Failure {
         Self { command: command(seed), what, history }
     }
 
+    /// What was wrong.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     pub(crate) fn of_storm(seed: u64, what: String, history: Vec<String>) -> Self {
         Self { command: storm_command(seed), what, history }
     }

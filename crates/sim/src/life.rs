@@ -14,7 +14,7 @@ use dafs_types::{Entropy, Moment, Random};
 
 use crate::disk::CrashStore;
 use crate::plan::{Plan, SERVER_NODE};
-use crate::reactors::{interfaces, step};
+use crate::reactors::{Turns, interfaces};
 
 /// Where a server keeps its files.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ pub(crate) struct ServerLife {
     server: Option<SteppedServer>,
     random: Random,
     /// Says which reactor has the next turn.
-    turns: Random,
+    turns: Turns,
     crash_permille: u32,
     crashes: u64,
 }
@@ -64,7 +64,7 @@ impl ServerLife {
             config: plan.server(random),
             server: None,
             random: Random::new(plan.seed ^ CRASH_SALT),
-            turns: Random::new(plan.seed ^ TURN_SALT),
+            turns: Turns::new(plan.seed, !plan.is_faultless()),
             crash_permille: plan.crash_permille,
             crashes: 0,
         };
@@ -92,7 +92,7 @@ impl ServerLife {
             }
         }
         if let Some(server) = &mut self.server {
-            step(server, &mut self.turns, now);
+            self.turns.step(server, now);
         }
     }
 
@@ -150,7 +150,5 @@ impl ServerLife {
 
 /// Makes the dice of crashes others than those of everything else.
 const CRASH_SALT: u64 = 0xc4a5_4e5d_0f5e_7e45;
-/// The same of the turns of reactors.
-const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;
 /// Steps of the server in which the kernel writes something back about once.
 const STEPS_PER_SETTLE: usize = 50;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use dafs_dat::sim::{FaultPlan, NetworkConfig};
-use dafs_server::ServerConfig;
+use dafs_server::{Defect, ServerConfig};
 use dafs_store::local::Squash;
 use dafs_types::{Credentials, Entropy};
 
@@ -38,6 +38,8 @@ pub struct Plan {
     pub crash_permille: u32,
     /// What the network does by itself.
     pub faults: FaultPlan,
+    /// A defect that is planted in the server.
+    pub defect: Option<Defect>,
 }
 
 impl Plan {
@@ -72,6 +74,7 @@ impl Plan {
             trouble_permille: [0, 1, 3][random.below(3)],
             crash_permille: 0,
             faults,
+            defect: None,
         }
     }
 
@@ -80,6 +83,13 @@ impl Plan {
     pub fn without_faults(mut self) -> Self {
         self.faults = FaultPlan::default();
         self.trouble_permille = 0;
+        self
+    }
+
+    /// The same run with a defect in the server.
+    #[must_use]
+    pub fn with_defect(mut self, defect: Defect) -> Self {
+        self.defect = Some(defect);
         self
     }
 
@@ -98,7 +108,8 @@ impl Plan {
     pub(crate) fn network(&self) -> NetworkConfig {
         // A few steps of the clock: a server that is late with its own lets a connect die.
         let (hold_ns_max, connect_ns_max) = (5_000_000, 50_000_000);
-        NetworkConfig { hold_ns_max, connect_ns_max, ..NetworkConfig::new(self.seed) }
+        let config = NetworkConfig { at_once_ppm: 500_000, ..NetworkConfig::new(self.seed) };
+        NetworkConfig { hold_ns_max, connect_ns_max, ..config }
     }
 
     /// Faults that may strike now. Octets flip unnoticed only where checksums are agreed
@@ -113,11 +124,12 @@ impl Plan {
 
     pub(crate) fn server(&self, random: &mut Random) -> ServerConfig {
         let (listen, reactors) = (vec![address(0)], self.reactors);
-        let mut config = ServerConfig { listen, reactors, ..ServerConfig::default() };
+        let defect = self.defect;
+        let mut config = ServerConfig { listen, reactors, defect, ..ServerConfig::default() };
         config.sessions.authentication.anonymous = Some(root());
         config.access.squash = Some(Squash::Nobody);
         config.sessions.credits.initial = 1 + (random.next_u64() % 12) as u16;
-        config.cache.arena_bytes = 2 << 20;
+        config.cache.arena_bytes = [2 << 20, 512 << 10][random.below(2)];
         config.cache.dirty_bytes_max = [64 << 10, 512 << 10][random.below(2)];
         config.cache.write_back_age = Duration::from_millis(1 + random.below(40) as u64);
         config.cache.read_ahead_bytes_max = 128 << 10;

@@ -95,7 +95,7 @@ fn is_caught(defect: Defect) {
 
 fn is_caught_within(defect: Defect, seeds: u64) {
     let (seed, failure) = first_caught(defect, seeds);
-    println!("{defect:?} is caught by seed {seed}");
+    println!("{defect:?} is caught by seed {seed}: {}", failure.what());
     assert!(failure.to_string().contains(&storm_command(seed)), "{failure}");
     // It is the defect that was noticed.
     check(seed);
@@ -126,4 +126,24 @@ fn a_server_that_clones_what_is_not_written_is_caught() {
     // It takes octets that were written shortly before they are locked, and an end that takes
     // back what follows.
     is_caught_within(Defect::CloneUnwritten, 5_000);
+}
+
+#[test]
+fn a_reactor_that_wakes_nobody_is_caught() {
+    is_caught(Defect::WakeNobody);
+}
+
+#[test]
+fn a_server_that_loses_messages_between_reactors_is_caught() {
+    is_caught(Defect::LoseOthersMessages);
+}
+
+#[test]
+fn moves_that_are_hidden_from_other_reactors_are_caught() {
+    is_caught(Defect::HideMoves);
+}
+
+#[test]
+fn a_write_that_is_answered_before_it_is_moved_is_caught() {
+    is_caught(Defect::AnswerBeforeMove);
 }

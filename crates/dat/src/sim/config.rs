@@ -16,6 +16,9 @@ pub struct NetworkConfig {
     pub in_flight_max: usize,
     /// Chance that a send or write succeeds as soon as it is under way.
     pub early_success_ppm: u32,
+    /// Chance that an RDMA write or read is done at once where that is asked for and nothing that
+    /// was posted before waits.
+    pub at_once_ppm: u32,
     /// Longest time a connection stands over a partition before it breaks; all ones for ever.
     pub hold_ns_max: u64,
     /// Longest time a connect may take; all ones for ever.
@@ -34,6 +37,7 @@ impl NetworkConfig {
             latency_ns_max: 20_000,
             in_flight_max: 64,
             early_success_ppm: 300_000,
+            at_once_ppm: 0,
             hold_ns_max: 1_000_000_000,
             connect_ns_max: 10_000_000_000,
             faults: FaultPlan::default(),

@@ -477,6 +477,21 @@ impl crate::connection::Connection for Connection {
         self.post(Work { cookie, pieces, kind, signal, length, done: false, failed: false })
     }
 
+    fn move_now(
+        &mut self,
+        context: &mut Context<'_>,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        write: bool,
+    ) -> bool {
+        if self.check_established().is_err() || self.device.is_some() || !self.works.is_empty() {
+            return false;
+        }
+        let Ok(pieces) = resolve_exactly(context, local, remote.length) else { return false };
+        let side = (self.link, self.side);
+        self.network.state().move_at_once(side, &pieces, &remote, write)
+    }
+
     fn post_rdma_read(
         &mut self,
         context: &mut Context<'_>,
@@ -581,12 +596,15 @@ impl crate::connection::Connection for Connection {
     fn expose(
         &mut self,
         _context: &mut Context<'_>,
-        _entry: &RegionEntry,
+        entry: &RegionEntry,
     ) -> Result<(), BreakReason> {
+        self.network.state().expose(self.link, self.side, entry);
         Ok(())
     }
 
-    fn withdraw(&mut self, _entry: &RegionEntry) {}
+    fn withdraw(&mut self, entry: &RegionEntry) {
+        self.network.state().withdraw(self.link, self.side, entry);
+    }
 
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
         let named = |device| context.regions.simulated.name(device, region.key);

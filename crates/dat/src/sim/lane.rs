@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::packet::Packet;
+use crate::region::RegionEntry;
 
 /// The way from one side to the other, with the moments of the latest arrivals.
 #[derive(Debug, Default)]
@@ -87,11 +88,13 @@ pub(crate) struct Side {
     pub(crate) ended: bool,
     /// Nobody will look at the inbox again.
     pub(crate) gone: bool,
+    /// Memory that the other side may reach.
+    pub(crate) exposed: Vec<RegionEntry>,
 }
 
 impl Side {
     pub(crate) fn new(node: u32) -> Self {
-        Self { node, inbox: VecDeque::new(), ended: false, gone: false }
+        Self { node, inbox: VecDeque::new(), ended: false, gone: false, exposed: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, packet: Packet) {

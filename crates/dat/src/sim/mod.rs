@@ -12,6 +12,9 @@
 //! - success of a send or a write may come long before its delivery, as over a
 //!   socket, or only after it, as over a fabric.
 //!
+//! Some transfers are moved at once ([`NetworkConfig::at_once_ppm`]), as between processes that
+//! share memory: they wait for nothing that is under way.
+//!
 //! A [`Network`] handle speaks for one node; [`Network::at`] gives the others. The
 //! driver moves time with [`Network::advance`] and polls the interfaces; an
 //! interface that waits moves time itself and returns when nothing is under way.
@@ -24,6 +27,7 @@
 //! regions by names of its own, which are nothing to another device, and registers dmabufs, which
 //! it maps.
 
+mod at_once;
 mod config;
 mod connection;
 mod device;

@@ -256,6 +256,7 @@ impl State {
         }
         link.answered |= side == 0;
         link.sides[side].inbox.clear();
+        link.sides[side].exposed.clear();
         let lane = &mut link.lanes[side];
         if lossy && !lane.cut && lane.in_flight > 0 {
             lane.purge();

@@ -183,6 +183,26 @@ impl FenceTable {
         }
     }
 
+    /// What an operation that had entered is about goes on under another name: whoever waits for
+    /// the one waits for the other from now on.
+    #[inline]
+    pub fn pass_on(&mut self, from: OperationId, to: OperationId) {
+        if self.draining != 0 {
+            self.rename(from, to);
+        }
+    }
+
+    #[cold]
+    fn rename(&mut self, from: OperationId, to: OperationId) {
+        for index in 0..self.changing.len() {
+            let object = self.changing[index];
+            let change = self.change_mut(&object);
+            if change.waits_for.remove(&from) {
+                change.waits_for.insert(to);
+            }
+        }
+    }
+
     /// The list of an object (GET_FENCING_LIST); empty if everybody may enter. While a
     /// change is under way, the list before it.
     ///

@@ -84,6 +84,12 @@ impl Filer {
         self.fences.leave(operation);
     }
 
+    /// What an operation that was shown as running is about goes on under another name.
+    #[inline]
+    pub fn pass_on_fence(&mut self, from: OperationId, to: OperationId) {
+        self.fences.pass_on(from, to);
+    }
+
     /// The list of an object, as [`crate::FenceTable::list`].
     ///
     /// # Errors

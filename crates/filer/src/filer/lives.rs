@@ -45,7 +45,8 @@ pub enum NotEntered {
 pub struct Begun {
     /// The life before it, which is over: its sessions may ask for nothing any more.
     pub before: Option<ClientKey>,
-    /// The new one may not live, and is over, too: locks are kept for somebody else of its name.
+    /// The new one may not live, and is over, too: a later life of its name has begun, or locks are
+    /// kept for somebody else of it.
     pub is_refused: bool,
 }
 
@@ -118,6 +119,7 @@ impl Filer {
             opens: ClientOpens::default(),
             is_recorded: false,
             has_locks: false,
+            is_over: false,
             expires: None,
         });
         if !self.may_lock(client) {
@@ -142,6 +144,13 @@ impl Filer {
             return begun;
         }
         let mut released = std::mem::take(&mut self.released);
+        if self.clients.get(client).is_some_and(|client| client.is_over) {
+            // What it asks for was sent before the life that has begun meanwhile.
+            begun.is_refused = true;
+            self.release_client(client, now, &mut released);
+            self.released = released;
+            return begun;
+        }
         begun.before = self.clients.begin(client);
         if let Some(before) = begun.before {
             self.counters.client_restarts += 1;

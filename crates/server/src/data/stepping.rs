@@ -1,6 +1,7 @@
 //! Tasks: started, parked, resumed, ended.
 
 use dafs_filer::{ClientKey, IoKind};
+use dafs_files::defect::Defect;
 use dafs_files::io::IoFile;
 use dafs_files::left::{SizeTask, TimesTask};
 use dafs_files::needs::Need;
@@ -105,6 +106,7 @@ impl Reactor<'_> {
     pub(crate) fn resume(&mut self, id: TaskId, error: Option<StoreError>) {
         if let Some(task) = self.shared.tasks.get(id)
             && !self.own.has(task.moves_over())
+            && self.own.defect != Some(Defect::StepOthersTasks)
         {
             // Nothing else wakes it any more, so that it is still there then.
             let reactor = task.moves_over().owner();

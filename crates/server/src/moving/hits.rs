@@ -10,10 +10,11 @@
 //! before anything else is served; what is wanted holds its file.
 
 mod moving;
+mod spoiling;
 
 use std::collections::VecDeque;
 
-use dafs_dat::{LocalSegment, RemoteSegment};
+use dafs_dat::{EndpointId, LocalSegment, RemoteSegment};
 use dafs_files::io::IoFile;
 use dafs_memory::{LINE_BYTES, prefetch};
 use dafs_store::cache::{Pin, WriteToken};
@@ -76,11 +77,21 @@ enum Hold {
     },
 }
 
+/// A write whose octets are still to come.
+#[derive(Debug)]
+struct Late {
+    over: EndpointId,
+    local: LocalSegment,
+    remote: RemoteSegment,
+}
+
 /// What is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Hits {
     wanted: Vec<Wanted>,
     kept: VecDeque<Hit>,
+    /// Writes that are answered already, which is a defect.
+    late: Vec<Late>,
     ahead: Ahead,
 }
 
@@ -138,7 +149,7 @@ impl Hits {
     /// Whether there is anything to move.
     #[inline]
     pub fn has_kept(&self) -> bool {
-        !self.kept.is_empty()
+        !(self.kept.is_empty() & self.late.is_empty())
     }
 
     /// The oldest hit. From now on its octets are no longer asked for.

@@ -52,6 +52,9 @@ impl World {
         if self.plan.takes_back && self.random.percent(50) {
             return self.choose_under_locks(index);
         }
+        if self.plan.shuts_out && self.random.percent(60) {
+            return self.choose_beside_fences(index);
+        }
         let held = self.holdings.of(index).count();
         match self.random.below(100) {
             0..28 => self.choose_name(),
@@ -94,6 +97,20 @@ impl World {
             }
             6..8 => self.choose_lock(index),
             _ => self.choose_end(index),
+        }
+    }
+
+    /// A fence, a look behind it, or a write that it may be about.
+    fn choose_beside_fences(&mut self, index: MemberIndex) -> Option<Ask> {
+        let first = self.random.below(2) as u8;
+        let run = Run { file: File::Data, first, count: 1 + self.random.below(2) as u8 };
+        match index {
+            0 if self.random.percent(40) => self.choose_fence(),
+            0 => Some(Ask::Read { run }),
+            _ => {
+                let (stability, is_direct) = (Stability::Unstable, true);
+                Some(Ask::Write { id: 0, run, stability, is_direct })
+            }
         }
     }
 
@@ -151,7 +168,8 @@ impl World {
 
     fn choose_lock(&mut self, index: MemberIndex) -> Option<Ask> {
         let run = Run { file: File::Locked, ..self.any_run() };
-        if !self.may_lock(index, &run) {
+        // While a lock takes changes back, no write is moved beside others' turns.
+        if self.plan.shuts_out || !self.may_lock(index, &run) {
             return None;
         }
         let writes = self.random.percent(65);

@@ -17,7 +17,7 @@ use super::StormPlan;
 use super::ask::MESSAGE_BYTES;
 use crate::disk::CrashStore;
 use crate::plan::{SERVER_NODE, root};
-use crate::reactors::{address, interfaces, step};
+use crate::reactors::{Turns, address, interfaces};
 
 /// See the [module](self).
 pub(super) struct Life {
@@ -32,7 +32,7 @@ pub(super) struct Life {
     started_ns: u64,
     random: Random,
     /// Says which reactor has the next turn.
-    turns: Random,
+    turns: Turns,
 }
 
 impl Life {
@@ -78,7 +78,7 @@ impl Life {
             cloned_bytes: 0,
             started_ns: 0,
             random: Random::new(plan.seed ^ LIFE_SALT),
-            turns: Random::new(plan.seed ^ TURN_SALT),
+            turns: Turns::new(plan.seed, true),
         }
     }
 
@@ -123,7 +123,7 @@ impl Life {
             self.disk.settle(&mut self.random);
         }
         if let Some(server) = &mut self.server {
-            step(server, &mut self.turns, Moment(now_ns - self.started_ns));
+            self.turns.step(server, Moment(now_ns - self.started_ns));
         }
     }
 
@@ -201,5 +201,3 @@ pub(super) const CREDITS_MAX: u16 = 12;
 const STEPS_PER_SETTLE: usize = 50;
 /// Makes the dice of a server's life others than those of everything else.
 const LIFE_SALT: u64 = 0x11fe_0f5e_7e45_a17e;
-/// The same of the turns of reactors.
-const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;

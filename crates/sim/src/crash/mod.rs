@@ -57,6 +57,8 @@ pub struct StormPlan {
     has_reflinks: bool,
     /// Much is written under locks, and taken back.
     takes_back: bool,
+    /// Members are often shut out of what they write, and what is there is looked at.
+    shuts_out: bool,
     faults: FaultPlan,
 }
 
@@ -88,6 +90,7 @@ impl StormPlan {
             credits_budget: 64 + random.below(64) as u32,
             has_reflinks: random.percent(75),
             takes_back: random.percent(30),
+            shuts_out: random.percent(25),
             faults,
         }
     }
@@ -95,7 +98,8 @@ impl StormPlan {
     fn network(&self) -> NetworkConfig {
         let (hold_ns_max, connect_ns_max) = (5_000_000, 50_000_000);
         let faults = self.faults.clone();
-        NetworkConfig { hold_ns_max, connect_ns_max, faults, ..NetworkConfig::new(self.seed) }
+        let config = NetworkConfig { at_once_ppm: 500_000, ..NetworkConfig::new(self.seed) };
+        NetworkConfig { hold_ns_max, connect_ns_max, faults, ..config }
     }
 }
 

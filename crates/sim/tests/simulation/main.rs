@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dafs_sim::disk::CrashStore;
-use dafs_sim::{Failure, Plan, Report, SEED_VARIABLE, run, run_on_disk};
+use dafs_sim::{Defect, Failure, Plan, Report, SEED_VARIABLE, run, run_on_disk};
 use dafs_store::Store;
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 
@@ -138,4 +138,33 @@ fn after_a_crash_another_server_serves_everybody_anew() {
         lost += report.lost;
     }
     assert!(crashes > 8 && lost > 8, "{crashes} crashes, {lost} operations lost");
+}
+
+/// The seed, of a thousand, that notices a defect.
+fn is_caught(defect: Defect, plan_of: impl Fn(u64) -> Plan) {
+    let caught = (0..1_000).find_map(|seed| {
+        let failure = run(&plan_of(seed).with_defect(defect), memory()).err()?;
+        Some((seed, failure))
+    });
+    let (seed, failure) = caught.unwrap_or_else(|| panic!("{defect:?} goes unnoticed"));
+    println!("{defect:?} is caught by seed {seed}: {}", failure.what());
+    let text = failure.to_string();
+    assert!(text.contains(&dafs_sim::command(seed)), "{text}");
+    // It is the defect that was noticed.
+    check(&plan_of(seed));
+}
+
+#[test]
+fn a_reactor_that_steps_requests_of_others_connections_is_caught() {
+    is_caught(Defect::StepOthersTasks, |seed| Plan::new(seed).without_faults());
+}
+
+#[test]
+fn a_read_that_is_not_held_while_it_is_moved_is_caught() {
+    is_caught(Defect::UnpinBeforeMove, Plan::new);
+}
+
+#[test]
+fn a_server_whose_reactors_wake_nobody_is_caught() {
+    is_caught(Defect::WakeNobody, Plan::new);
 }

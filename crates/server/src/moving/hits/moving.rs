@@ -1,6 +1,7 @@
 //! Plain transfers on their way: looked up together, moved, replied to.
 
 use dafs_dat::{EndpointId, Gather, ServingInterface};
+use dafs_files::defect::Defect;
 use dafs_files::io::IoFile;
 use dafs_files::reading::Reading;
 use dafs_files::under_way::Reach;
@@ -9,7 +10,7 @@ use dafs_store::cache::{CachedFile, Piece, Pieces, Prepared, Progress, Read, Spa
 use dafs_types::{CacheHint, Stability, Status};
 use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_response};
 
-use super::{Hit, Hold, KEPT_MAX, SHARED_KEPT_MAX, WANTED_MAX, Wanted, Way};
+use super::{Hit, Hold, KEPT_MAX, Late, SHARED_KEPT_MAX, WANTED_MAX, Wanted, Way};
 use crate::afterwards::Keeping;
 use crate::meter::Moved;
 use crate::moving::transfer::remote_of;
@@ -20,12 +21,15 @@ use crate::requests::answers::read_response;
 use crate::requests::granting::{count, take_grant};
 use crate::requests::respond::QUIET;
 use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, WriteTask};
-use crate::waiting::fencing::operation_of_task;
+use crate::waiting::fencing::{operation_of_loan, operation_of_task};
 
 impl Own {
     /// Moves the octets of all hits, while others work with what is shared. What cannot be moved
     /// at once is left for [`Reactor::settle_hits`], and so are the answers.
     pub(crate) fn move_hits(&mut self) {
+        if self.defect.is_some() {
+            self.move_late();
+        }
         let Self { hits, interface, .. } = self;
         for index in 0..hits.kept.len() {
             hits.ahead.step();
@@ -84,6 +88,34 @@ impl Reactor<'_> {
     pub(crate) fn settle(&mut self) {
         self.settle_hits();
         self.follow_up();
+    }
+
+    /// The first half of a turn ends. What is kept for the second is spoiled, if a defect on
+    /// purpose says so.
+    #[cold]
+    pub(crate) fn spoil_moves(&mut self) {
+        match self.own.defect {
+            Some(Defect::AnswerBeforeMove) => self.answer_early(),
+            Some(Defect::UnpinBeforeMove) => self.own.hits.unpin_all(&mut self.shared.cache),
+            _ => {}
+        }
+    }
+
+    /// Answers the writes at the front, and says that they are done.
+    fn answer_early(&mut self) {
+        while let Some(hit) = self.own.hits.kept.front()
+            && let (true, Hold::Write { .. }) = (hit.is_foretold, &hit.hold)
+        {
+            let late = Late { over: hit.answer.endpoint, local: hit.local, remote: hit.remote };
+            self.own.hits.late.push(late);
+            self.send_foretold();
+            let Some(Hit { io, hold, moves_as, .. }) = self.own.hits.kept.pop_front() else {
+                return;
+            };
+            self.end_hold(io, hold);
+            self.end_move(moves_as, io.file);
+        }
+        self.own.interface.flush();
     }
 
     /// Has everything wanted moved and answered, or parked.
@@ -178,7 +210,8 @@ impl Reactor<'_> {
         response: &Response<'_>,
     ) {
         let Wanted { answer, io, ref buffer, .. } = *wanted;
-        let moves_as = if self.own.is_alone { None } else { Some(self.begin_move(wanted, length)) };
+        let is_hidden = self.own.is_alone || self.own.defect == Some(Defect::HideMoves);
+        let moves_as = if is_hidden { None } else { Some(self.begin_move(wanted, length)) };
         self.own.hits.ahead.push(self.shared.cache.arena().address() + offset, length);
         self.fetch_ahead();
         self.own.hits.kept.push_back(Hit {
@@ -340,13 +373,26 @@ impl Reactor<'_> {
     #[inline]
     fn post_hit(&mut self) -> bool {
         let Some(hit) = self.own.hits.kept.front_mut() else { return false };
-        let Hold::Read { is_end, .. } = hit.hold else {
-            self.await_hit();
-            return false;
-        };
         let (endpoint, local, remote) = (hit.answer.endpoint, hit.local, hit.remote);
+        let is_end = match hit.hold {
+            Hold::Read { is_end, .. } => is_end,
+            Hold::Lent { .. } => {
+                // Nothing holds it, which is a defect.
+                self.post_write(endpoint, &[local], remote, Cookie::Silent, true);
+                return true;
+            }
+            Hold::Write { .. } => {
+                self.await_hit();
+                return false;
+            }
+        };
         if let Hold::Read { pin, .. } = std::mem::replace(&mut hit.hold, Hold::Lent { is_end }) {
+            let moves_as = hit.moves_as;
             let cookie = self.shared.loans.insert(endpoint, Loan::Pin(pin), local.length);
+            if let (Some(id), Cookie::Loan(loan)) = (moves_as, cookie) {
+                let (from, to) = (operation_of_task(id), operation_of_loan(loan));
+                self.shared.filer.pass_on_fence(from, to);
+            }
             self.post_write(endpoint, &[local], remote, cookie, true);
         }
         true
@@ -360,6 +406,10 @@ impl Reactor<'_> {
         };
         let Hold::Write { token, offset, buffer } = hold else { return };
         let id = self.shared.tasks.reserve();
+        if let Some(from) = moves_as {
+            let (from, to) = (operation_of_task(from), operation_of_task(id));
+            self.shared.filer.pass_on_fence(from, to);
+        }
         let mut task = plain_write(io, offset, local.length, buffer);
         let spans = Spans::from_iter([Span { offset: local.offset, length: local.length }]);
         let answer = self.keep_begun(answer);
