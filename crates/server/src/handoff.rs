@@ -19,15 +19,12 @@ use dafs_store::StoreError;
 use crate::pool::jobs::Done;
 use crate::reply_to::{ChainId, ReplyTo, TaskId};
 use crate::requests::set_aside::SetAside;
-use crate::task::Task;
 
 /// Something to go on with.
 pub(crate) enum Handoff {
     /// Parked tasks can be stepped again, in this order. With an error a job that they may have
     /// waited for has failed. The first is of a connection of the reactor's.
     Resume(Vec<TaskId>, Option<StoreError>),
-    /// A task begins.
-    Start(Box<Task>),
     /// A request that was set aside can be carried out.
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },
     /// The next member of a chain can begin.
@@ -174,6 +171,12 @@ impl Handoffs {
         if let Some(mailbox) = self.boxes.get_mut(reactor) {
             mailbox.regions = regions;
         }
+        self.wake_others();
+    }
+
+    /// Wakes all for whom something was left.
+    #[inline]
+    pub fn wake_others(&mut self) {
         if self.has_fresh {
             self.wake_fresh();
         }

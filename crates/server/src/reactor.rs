@@ -152,6 +152,7 @@ impl Reactor<'_> {
     /// The part of a turn behind the moving of octets, and what is due by time.
     pub(crate) fn end_turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
+        self.send_for_others();
         self.settle_hits();
         self.end_turn();
         self.pass_time(now);
@@ -190,11 +191,17 @@ impl Reactor<'_> {
         if self.own.defect.is_some() {
             self.spoil_moves();
         }
-        self.own.hits.has_kept()
+        let has_moves = self.own.hits.has_kept();
+        if has_moves {
+            self.shared.channels.pay_receives(&mut self.own.interface);
+            self.shared.handoffs.wake_others();
+        }
+        has_moves
     }
 
     /// The rest of a turn, behind [`Own::move_hits`].
     pub(crate) fn end_moves(&mut self) -> Rest {
+        self.send_for_others();
         self.settle_hits();
         self.finish_turn()
     }
@@ -455,6 +462,6 @@ impl Shared {
 
 /// Octets of a transfer that are moved within a turn though others wait for its end: some
 /// microseconds.
-const MOVED_IN_TURN_MAX: u32 = 16 << 10;
+pub(crate) const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

@@ -35,7 +35,16 @@ impl Reactor<'_> {
         }
     }
 
-    fn take_handoffs_of(&mut self, reactor: usize) {
+    /// Sends what others have made to be sent over this reactor's connections. Answers go out in the
+    /// order in which they were given credits: those of others were, before any that is made now.
+    #[inline]
+    pub(crate) fn send_for_others(&mut self) {
+        if !self.own.is_alone {
+            self.send_for_others_as(self.own.number);
+        }
+    }
+
+    fn send_for_others_as(&mut self, reactor: usize) {
         // The receives that an answer promises are there before it.
         while let Some(endpoint) = self.shared.handoffs.next_owed(reactor) {
             self.owe_receives(endpoint);
@@ -44,12 +53,15 @@ impl Reactor<'_> {
         while let Some((endpoint, message)) = self.shared.handoffs.next_message(reactor) {
             self.send(endpoint, &message);
         }
+    }
+
+    fn take_handoffs_of(&mut self, reactor: usize) {
+        self.send_for_others_as(reactor);
         while let Some(work) = self.shared.handoffs.next_work(reactor) {
             self.follow_up();
             self.settle();
             match work {
                 Handoff::Resume(tasks, error) => self.resume_in_order(tasks, error),
-                Handoff::Start(task) => self.start(*task),
                 Handoff::TakeUp { to, kept, told, may_search } => {
                     self.take_up_in(to, kept, told, may_search);
                 }
@@ -257,6 +269,7 @@ impl Reactor<'_> {
         for endpoint in self.shared.channels.leaving(|_| true) {
             self.on_broken(endpoint);
         }
+        self.shared.pool.begin_turn(self.own.number);
         self.shared.cache.flush_all();
         while let Some(job) = self.shared.cache.poll_flush() {
             let done = self.shared.pool.run_here(Job::Flush(job));

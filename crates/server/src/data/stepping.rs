@@ -94,11 +94,13 @@ impl Reactor<'_> {
 
     /// Steps a new task; parks it if it must wait.
     pub(crate) fn start(&mut self, task: Task) {
-        if !self.own.has(task.moves_over()) {
-            let reactor = task.moves_over().owner();
-            return self.shared.handoffs.leave(reactor, Handoff::Start(Box::new(task)));
-        }
         let id = self.shared.tasks.reserve();
+        if !self.own.has(task.moves_over()) {
+            // Until the other begins it, it holds its file, and is under way for all.
+            let reactor = task.moves_over().owner();
+            self.park(id, task, Wait::Reactor);
+            return self.shared.handoffs.leave(reactor, Handoff::Resume(vec![id], None));
+        }
         self.drive(id, task);
     }
 

@@ -15,7 +15,7 @@ use crate::afterwards::Keeping;
 use crate::meter::Moved;
 use crate::moving::transfer::remote_of;
 use crate::moving::transfer::{Cookie, Loan};
-use crate::reactor::{Own, Reactor};
+use crate::reactor::{MOVED_IN_TURN_MAX, Own, Reactor};
 use crate::reply_to::{TaskId, blank};
 use crate::requests::answers::read_response;
 use crate::requests::granting::{count, take_grant};
@@ -248,6 +248,8 @@ impl Reactor<'_> {
             Way::Write => Some(io.undo_seen),
         };
         let reach = Reach::of(io.file, (offset, length), changes);
+        // As a parked task holds its file: the open that it came through may be closed.
+        self.shared.cache.hold(io.file);
         self.shared.tasks.begin_move(answer.endpoint, reach)
     }
 
@@ -259,6 +261,7 @@ impl Reactor<'_> {
         self.shared.filer.leave_fence(operation_of_task(id));
         // Who waits for a file may have waited for this.
         self.on_progress(Progress { file, error: None });
+        self.shared.cache.close(file);
     }
 
     /// Moves the octets of the oldest hit and answers it.
@@ -266,6 +269,7 @@ impl Reactor<'_> {
     fn move_hit(&mut self) {
         self.fetch_ahead();
         self.fetch_ahead();
+        let is_alone = self.own.is_alone;
         let Some(hit) = self.own.hits.first() else { return };
         let over = match hit.hold {
             Hold::Read { .. } | Hold::Lent { .. } => hit.answer.endpoint,
@@ -273,7 +277,11 @@ impl Reactor<'_> {
         };
         let is_moved = match hit.moved {
             Some(is_moved) => is_moved,
-            None => hit.move_over(&mut self.own.interface, over),
+            // Others wait for the end of this turn: what is large is posted.
+            None => {
+                (is_alone || hit.local.length <= MOVED_IN_TURN_MAX)
+                    && hit.move_over(&mut self.own.interface, over)
+            }
         };
         if !is_moved && !self.post_hit() {
             return;
