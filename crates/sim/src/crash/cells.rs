@@ -197,9 +197,11 @@ impl Cells {
     pub fn crash(&mut self, now: Tick) {
         self.crashes.push(now);
         self.seen.clear();
-        // Of what was under way in the dead server nothing goes on.
+        // Of what was under way in the dead server nothing goes on, whomever the next one lets
+        // in, and however late an answer of the dead one comes.
         for write in self.writes.values_mut() {
             write.end.get_or_insert(now);
+            write.is_shut_out = false;
         }
     }
 
@@ -341,5 +343,39 @@ mod tests {
         assert!(cells.see(File::Data, 3, 0, 30, 31).is_ok());
         assert!(cells.see(File::Data, 3, 5, 32, 33).is_err());
         assert!(cells.see(File::Data, 4, 5, 32, 33).is_ok(), "nobody has looked before");
+    }
+
+    #[test]
+    fn a_crash_takes_the_writes_of_a_member_that_is_let_in_after_it() {
+        for (is_stable, commits) in [(false, false), (true, false), (false, true)] {
+            let mut cells = Cells::default();
+            cells.begin(5, 1, RUN, 10);
+            cells.shut_out(File::Data, |member| member == 1, 12);
+            cells.crash(14);
+            cells.let_in(File::Data, |member| member == 1);
+            // The answer of the dead server was on its way.
+            cells.end(5, Some(Verifier([1; 8])), is_stable, 16);
+            if commits {
+                cells.commit(File::Data, Verifier([1; 8]), 13);
+            }
+            let is_lost = !is_stable && !commits;
+            assert_eq!(cells.see(File::Data, 3, 0, 30, 31).is_ok(), is_lost);
+            assert!(cells.see(File::Data, 4, 5, 30, 31).is_ok());
+            if is_lost {
+                assert!(cells.see(File::Data, 3, 5, 32, 33).is_err(), "it comes no more");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_is_let_in_again_may_still_write() {
+        let mut cells = Cells::default();
+        cells.begin(5, 1, RUN, 10);
+        cells.shut_out(File::Data, |member| member == 1, 12);
+        cells.let_in(File::Data, |member| member == 1);
+        assert!(cells.see(File::Data, 3, 0, 20, 21).is_ok());
+        assert!(cells.see(File::Data, 3, 5, 22, 23).is_ok());
+        cells.end(5, Some(Verifier([1; 8])), false, 24);
+        assert!(cells.see(File::Data, 3, 0, 30, 31).is_err());
     }
 }
