@@ -2,10 +2,12 @@
 //!
 //! Invariant: when [`Server::run`] has returned, everything written is in the files.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use dafs_dat::{AcceptGroup, Address, InterfaceConfig, ServingInterface, Waker};
+use dafs_dat::{AcceptGroup, Address, InterfaceConfig, ServingInterface, WaitPolicy, Waker};
 use dafs_files::ledger::LedgerError;
 use dafs_store::Store;
 use dafs_types::Entropy;
@@ -44,10 +46,11 @@ impl Server {
         config.check_reactors()?;
         let system = |what| move |source| ServerError::System { what, source };
         let group = (config.reactors > 1).then(AcceptGroup::new);
+        let wait = wait_of(config);
         let mut interfaces = Vec::new();
         for owner in (0..).take(config.reactors) {
             let interface = ServingInterface::serving(InterfaceConfig {
-                wait: config.wait,
+                wait,
                 endpoints_max: config.sessions.channels_max as usize + 64,
                 connect_timeout: config.connect_timeout,
                 tls: config.tls.clone(),
@@ -120,6 +123,18 @@ impl Server {
         }
     }
 }
+
+/// How reactors wait. Where there are no more cores than reactors, whoever spins for long keeps a
+/// client, or another reactor, from what it is waited for.
+fn wait_of(config: &ServerConfig) -> WaitPolicy {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let is_short_of_cores = config.reactors > 1 && config.reactors >= cores;
+    let spin_max = config.wait.spin_max;
+    WaitPolicy { spin_max: if is_short_of_cores { spin_max.min(SHORT_SPIN) } else { spin_max } }
+}
+
+/// A spin that ends before it keeps others from running: about as long as a turn.
+const SHORT_SPIN: Duration = Duration::from_micros(3);
 
 /// Runs several reactors: this thread's, and each of the others in a thread of its own. What they
 /// shared, once all have ended.
