@@ -35,8 +35,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends what others have made to be sent over this reactor's connections. Answers go out in the
-    /// order in which they were given credits: those of others were, before any that is made now.
+    /// Sends what others have made to be sent over this reactor's connections. Answers go out in
+    /// the order in which they were given credits: those were, before any that is made now.
     #[inline]
     pub(crate) fn send_for_others(&mut self) {
         if !self.own.is_alone {
