@@ -152,8 +152,7 @@ impl Reactor<'_> {
     /// The part of a turn behind the moving of octets, and what is due by time.
     pub(crate) fn end_turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
-        self.send_for_others();
-        self.settle_hits();
+        self.settle_moves();
         self.end_turn();
         self.pass_time(now);
     }
@@ -201,9 +200,14 @@ impl Reactor<'_> {
 
     /// The rest of a turn, behind [`Own::move_hits`].
     pub(crate) fn end_moves(&mut self) -> Rest {
+        self.settle_moves();
+        self.finish_turn()
+    }
+
+    /// What was moved is answered, behind what others have made to be sent.
+    fn settle_moves(&mut self) {
         self.send_for_others();
         self.settle_hits();
-        self.finish_turn()
     }
 
     fn finish_turn(&mut self) -> Rest {
