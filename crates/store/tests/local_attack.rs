@@ -12,6 +12,8 @@ use dafs_types::{CookieVerifier, CreateMode, FileHandle, ReaddirCookie, ShareAcc
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Uid};
 
+use crate::conformance::settled;
+
 mod by_name;
 mod mounts;
 mod permission;
@@ -239,11 +241,11 @@ fn what_leaves_the_export_is_stale() {
                 assert!(begun.elapsed() < HANG, "what has left is served for ever");
                 std::thread::yield_now();
             }
-            assert_eq!(store.attributes(&root(), &handle).unwrap_err(), StoreError::Stale);
+            assert_eq!(settled(&store, &root(), &handle).unwrap_err(), StoreError::Stale);
         }
         let fresh = start(&place, kernel);
         for handle in [d, e, f] {
-            assert_eq!(fresh.attributes(&root(), &handle).unwrap_err(), StoreError::Stale);
+            assert_eq!(settled(&fresh, &root(), &handle).unwrap_err(), StoreError::Stale);
         }
         std::fs::rename(place.outside.join("f"), place.tree.join("back")).unwrap();
         assert_eq!(fresh.attributes(&root(), &f).unwrap().size, 4);
@@ -271,7 +273,7 @@ fn handles_survive_renames_and_restarts() {
         let key = std::fs::metadata(place.state.join("handle.key")).unwrap();
         assert_eq!((key.permissions().mode() & 0o777, key.len()), (0o600, 16));
         std::fs::remove_file(place.tree.join("z/g")).unwrap();
-        assert_eq!(store.attributes(&root(), &f).unwrap_err(), StoreError::Stale);
+        assert_eq!(settled(&store, &root(), &f).unwrap_err(), StoreError::Stale);
         write(&place.tree.join("z/g"), "another");
         let store = start(&place, kernel);
         let seen = store.attributes(&root(), &f);
@@ -329,7 +331,7 @@ fn several_exports_are_listed_and_kept_apart() {
     assert_eq!(across.unwrap_err(), StoreError::CrossDevice);
     config.exports.remove(0);
     let store = LocalStore::new(&config).unwrap();
-    assert_eq!(store.attributes(&who, &one).unwrap_err(), StoreError::Stale);
+    assert_eq!(settled(&store, &who, &one).unwrap_err(), StoreError::Stale);
     assert_eq!(store.attributes(&who, &secret).unwrap().size, 6);
 }
 

@@ -11,6 +11,8 @@ use suite::{create, list, make, mode, root, top};
 
 mod suite;
 
+pub use suite::settled;
+
 fn is_privileged() -> bool {
     rustix::process::geteuid().is_root()
 }
