@@ -87,28 +87,36 @@ impl<W: Word> Nap<W> {
     }
 }
 
-impl Word for AtomicU32 {
-    fn new() -> Self {
-        AtomicU32::new(0)
-    }
+/// Makes a word of an atomic type: one text for the processor's and the model's, so that the model
+/// has the orderings that run.
+macro_rules! word_of {
+    ($atomic:ty) => {
+        impl Word for $atomic {
+            fn new() -> Self {
+                <$atomic>::new(0)
+            }
 
-    #[inline]
-    fn look(&self) -> u32 {
-        self.load(Ordering::Relaxed)
-    }
+            #[inline]
+            fn look(&self) -> u32 {
+                self.load(Ordering::Relaxed)
+            }
 
-    fn put(&self, bits: u32) -> u32 {
-        self.fetch_or(bits, Ordering::AcqRel)
-    }
+            fn put(&self, bits: u32) -> u32 {
+                self.fetch_or(bits, Ordering::AcqRel)
+            }
 
-    fn take(&self, bits: u32) -> u32 {
-        self.fetch_and(!bits, Ordering::AcqRel)
-    }
+            fn take(&self, bits: u32) -> u32 {
+                self.fetch_and(!bits, Ordering::AcqRel)
+            }
 
-    fn fill(&self, bits: u32) -> Result<(), u32> {
-        self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
-    }
+            fn fill(&self, bits: u32) -> Result<(), u32> {
+                self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+            }
+        }
+    };
 }
+
+word_of!(AtomicU32);
 
 const CAUSES: u32 = Cause::Woken as u32 | Cause::Called as u32;
 const ASLEEP: u32 = 4;
@@ -126,27 +134,7 @@ mod tests {
 
     use super::*;
 
-    impl Word for Modelled {
-        fn new() -> Self {
-            Modelled::new(0)
-        }
-
-        fn look(&self) -> u32 {
-            self.load(Ordering::Relaxed)
-        }
-
-        fn put(&self, bits: u32) -> u32 {
-            self.fetch_or(bits, Ordering::AcqRel)
-        }
-
-        fn take(&self, bits: u32) -> u32 {
-            self.fetch_and(!bits, Ordering::AcqRel)
-        }
-
-        fn fill(&self, bits: u32) -> Result<(), u32> {
-            self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
-        }
-    }
+    word_of!(Modelled);
 
     /// A sleeper, and what others have put where it looks: how much that ever was.
     struct Room<const OTHERS: usize> {
