@@ -100,27 +100,15 @@ const CHECKSUM: std::ops::Range<usize> = 24..28;
 
 #[cfg(test)]
 mod tests {
-    use dafs_types::{
-        CacheHint, FileHandle, RmrContext, RmrTarget, SequenceNumber, Stability, StateId, StreamId,
-    };
+    use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId};
     use dafs_wire::messages::{AppendDirect, ReadDirect, WriteDirect};
-    use dafs_wire::{
-        ByteOrder, Checksum, DirectBuffer, DirectBuffers, Procedure, Request, RequestHeader,
-        encode_request,
-    };
+    use dafs_wire::{Checksum, DirectBuffer, DirectBuffers, Procedure, Request};
 
     use super::*;
+    use crate::opens::tests::encode;
 
     const FILE: FileHandle = FileHandle([7; 64]);
     const STATE: StateId = StateId(u64::MAX);
-
-    fn encode(request: &Request<'_>) -> Vec<u8> {
-        let mut message = vec![0; 4096];
-        let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
-        let length = encode_request(ByteOrder::NATIVE, &header, request, &mut message).unwrap();
-        message.truncate(length);
-        message
-    }
 
     fn buffers(count: u32, more: u32) -> Vec<DirectBuffer> {
         let buffer = |number| DirectBuffer {

@@ -418,7 +418,7 @@ const BATCH_ELEMENT_BYTES: usize = 96;
 const BATCH_STATE_AT: usize = 72;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use dafs_types::{CacheHint, RequestId, SequenceNumber, Stability, StreamId};
     use dafs_wire::messages::{
         BatchRequest, BatchSubmit, FileChunk, InlineData, Placement, TransferDirection, WriteInline,
@@ -429,7 +429,8 @@ mod tests {
 
     use super::*;
 
-    fn encode(request: &Request<'_>) -> Vec<u8> {
+    /// The message of a request.
+    pub(crate) fn encode(request: &Request<'_>) -> Vec<u8> {
         let mut message = vec![0; 4096];
         let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
         let length = encode_request(ByteOrder::NATIVE, &header, request, &mut message).unwrap();

@@ -66,11 +66,30 @@ impl RecoveryMachine {
     /// For a session that is about to be made; `None` if it does not want to come back.
     pub fn new(options: &Rc<SessionOptions>, places: Places) -> Option<Self> {
         let Recovery::On(limits) = &options.recovery else { return None };
-        let patience = limits.give_up_after;
-        Some(Self {
+        let verifier = Verifier(random().to_ne_bytes());
+        Some(Self::fresh(options, limits, options.name(), verifier, places))
+    }
+
+    /// For a channel beside the session's first, which is to be found at an address.
+    pub fn beside(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
+        let (name, places) = (self.name.clone(), self.places.from(address));
+        let mut machine = Self::fresh(options, &self.limits, name, self.verifier, places);
+        machine.patience = machine.patience.min(BESIDE_PATIENCE);
+        Box::new(machine)
+    }
+
+    /// A machine that knows nothing of its session yet.
+    fn fresh(
+        options: &Rc<SessionOptions>,
+        limits: &RecoveryOptions,
+        name: String,
+        verifier: Verifier,
+        places: Places,
+    ) -> Self {
+        Self {
             limits: limits.clone(),
-            name: options.name(),
-            verifier: Verifier(random().to_ne_bytes()),
+            name,
+            verifier,
             options: options.clone(),
             places,
             session: None,
@@ -81,30 +100,9 @@ impl RecoveryMachine {
             listener: None,
             lost_at: None,
             attempts: 0,
-            patience,
+            patience: limits.give_up_after,
             quiet_since: None,
-        })
-    }
-
-    /// For a channel beside the session's first, which is to be found at an address.
-    pub fn beside(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
-        Box::new(Self {
-            options: options.clone(),
-            limits: self.limits.clone(),
-            name: self.name.clone(),
-            verifier: self.verifier,
-            places: self.places.from(address),
-            session: None,
-            client: ClientId(0),
-            opens: Opens::default(),
-            delayed: Vec::new(),
-            rescue: None,
-            listener: None,
-            lost_at: None,
-            attempts: 0,
-            patience: self.limits.give_up_after.min(BESIDE_PATIENCE),
-            quiet_since: None,
-        })
+        }
     }
 
     /// Where the server may be found.
