@@ -154,7 +154,9 @@ fn appends_of_one_client_take_turns_with_those_of_others() {
     }
 }
 
-fn appends_take_turns(reactors: usize) {
+/// A server with so many reactors and a file `log`, and two clients: one over shared memory, and one
+/// over TCP by hand. They come to different reactors, if there are two.
+fn appenders(reactors: usize) -> (Fixture, Rogue, Wire, FileHandle) {
     let fixture = Fixture::with(|config| {
         config.transfer_patience = 10 * HANG;
         config.reactors = reactors;
@@ -162,7 +164,12 @@ fn appends_take_turns(reactors: usize) {
     std::fs::write(fixture.local("log"), b"").unwrap();
     let mut other = Rogue::logged_in(&fixture.address(Transport::Shm));
     let handle = other.lookup("log");
-    let mut wire = Wire::logged_in(&fixture.address(Transport::Tcp), false);
+    let wire = Wire::logged_in(&fixture.address(Transport::Tcp), false);
+    (fixture, other, wire, handle)
+}
+
+fn appends_take_turns(reactors: usize) {
+    let (fixture, mut other, mut wire, handle) = appenders(reactors);
     for stream in 1..8 {
         wire.message(&appending_on((stream, 1), handle, DROP.len() as u32));
     }
@@ -185,14 +192,7 @@ fn appends_take_turns(reactors: usize) {
 #[test]
 fn an_append_that_comes_as_the_last_one_ends_does_not_go_ahead_of_those_that_wait() {
     for reactors in [1, 2] {
-        let fixture = Fixture::with(|config| {
-            config.transfer_patience = 10 * HANG;
-            config.reactors = reactors;
-        });
-        std::fs::write(fixture.local("log"), b"").unwrap();
-        let mut other = Rogue::logged_in(&fixture.address(Transport::Shm));
-        let handle = other.lookup("log");
-        let mut wire = Wire::logged_in(&fixture.address(Transport::Tcp), false);
+        let (fixture, mut other, mut wire, handle) = appenders(reactors);
         wire.message(&appending_on((1, 1), handle, DROP.len() as u32));
         let (first, _) = wire.frame().expect("the server asks");
         other.request(1, 1, &appending_more(handle));
