@@ -34,7 +34,6 @@ pub(crate) enum Handoff {
 }
 
 /// What waits for one reactor.
-#[derive(Default)]
 struct Mailbox {
     work: VecDeque<Handoff>,
     /// To be sent.
@@ -44,9 +43,23 @@ struct Mailbox {
     /// Connections to be broken.
     broken: Vec<EndpointId>,
     is_fresh: bool,
-    waker: Option<Waker>,
+    waker: Waker,
     /// Regions that its interface has.
     regions: usize,
+}
+
+impl Mailbox {
+    fn of(waker: Waker) -> Self {
+        Self {
+            work: VecDeque::new(),
+            messages: VecDeque::new(),
+            receives: Vec::new(),
+            broken: Vec::new(),
+            is_fresh: false,
+            waker,
+            regions: 0,
+        }
+    }
 }
 
 /// The mailboxes of all reactors, by number.
@@ -59,9 +72,9 @@ pub(crate) struct Handoffs {
 }
 
 impl Handoffs {
-    /// For so many reactors, with a defect on purpose if there is to be one.
-    pub fn new(reactors: usize, defect: Option<Defect>) -> Self {
-        let boxes = (0..reactors).map(|_| Mailbox::default()).collect();
+    /// For reactors that are woken so, with a defect on purpose if there is to be one.
+    pub fn new(wakers: impl Iterator<Item = Waker>, defect: Option<Defect>) -> Self {
+        let boxes = wakers.map(Mailbox::of).collect();
         Self { boxes, has_fresh: false, count: 0, defect }
     }
 
@@ -73,13 +86,6 @@ impl Handoffs {
     /// Things left to others so far.
     pub fn count(&self) -> u64 {
         self.count
-    }
-
-    /// How a reactor is woken.
-    pub fn set_waker(&mut self, reactor: usize, waker: Waker) {
-        if let Some(mailbox) = self.boxes.get_mut(reactor) {
-            mailbox.waker = Some(waker);
-        }
     }
 
     /// Whether anything is left for a reactor.
@@ -189,16 +195,14 @@ impl Handoffs {
             return;
         }
         for mailbox in &mut self.boxes {
-            if std::mem::take(&mut mailbox.is_fresh)
-                && let Some(waker) = &mailbox.waker
-            {
-                waker.wake();
+            if std::mem::take(&mut mailbox.is_fresh) {
+                mailbox.waker.wake();
             }
         }
     }
 
     /// Wakes all, since the server ends.
     pub fn wake_all(&self) {
-        self.boxes.iter().filter_map(|mailbox| mailbox.waker.as_ref()).for_each(Waker::wake);
+        self.boxes.iter().for_each(|mailbox| mailbox.waker.wake());
     }
 }

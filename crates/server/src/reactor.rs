@@ -93,6 +93,12 @@ pub(crate) struct Own {
     pub(crate) defect: Option<Defect>,
 }
 
+/// As [`Own::may_move`].
+#[inline]
+pub(crate) fn may_move(is_alone: bool, length: u32) -> bool {
+    is_alone || length <= MOVED_IN_TURN_MAX
+}
+
 /// What a reactor waits for between turns.
 pub(crate) struct Rest {
     /// Events, for so long; `None` if there is something to do without any.
@@ -109,7 +115,7 @@ impl Own {
     /// Whether so many octets may be moved within a turn. Others wait for its end.
     #[inline]
     pub fn may_move(&self, length: u32) -> bool {
-        self.is_alone || length <= MOVED_IN_TURN_MAX
+        may_move(self.is_alone, length)
     }
 
     /// Waits for events.
@@ -126,13 +132,19 @@ impl Reactor<'_> {
     /// Everything that has happened since the last wait, and what is due by time. What is to be
     /// waited for next.
     pub(crate) fn take_turn(&mut self) -> Rest {
-        // Otherwise no time worth a look at the clock has passed since the last turn.
-        if self.own.interface.has_slept() {
-            self.shared.life.pass_to(self.present());
-        }
+        self.note_sleep();
         self.begin_turn();
         self.settle_hits();
         self.finish_turn()
+    }
+
+    /// It is later, if the last wait slept. Otherwise no time worth a look at the clock has passed
+    /// since the last turn.
+    #[inline]
+    fn note_sleep(&mut self) {
+        if self.own.interface.has_slept() {
+            self.shared.life.pass_to(self.present());
+        }
     }
 
     /// The present moment, to the microsecond while there are batches, whose windows are that
@@ -176,9 +188,7 @@ impl Reactor<'_> {
     /// As [`Reactor::take_turn`], up to where octets are to be moved ([`Own::move_hits`]); `None`
     /// then, and [`Reactor::end_moves`] does the rest. What is looked up is kept until then.
     pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
-        if self.own.interface.has_slept() {
-            self.shared.life.pass_to(self.present());
-        }
+        self.note_sleep();
         let has_moves = self.begin_shared_turn();
         (!has_moves).then(|| self.finish_turn())
     }
@@ -466,6 +476,6 @@ impl Shared {
 
 /// Octets of a transfer that are moved within a turn though others wait for its end: some
 /// microseconds.
-pub(crate) const MOVED_IN_TURN_MAX: u32 = 16 << 10;
+const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

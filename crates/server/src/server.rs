@@ -153,7 +153,7 @@ fn serve_together(
                 let _ends = Ends { shared, stop: &stop };
                 serve(&mut other, &mut InTurns(shared), &stop);
             };
-            // There is one more reactor than there are threads: it serves everybody, if slower.
+            // Its interface is closed then and gets no connections: the other reactors serve all.
             if let Err(error) = std::thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 tracing::error!(%error, "a reactor's thread cannot be started");
             }

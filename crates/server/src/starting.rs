@@ -56,13 +56,12 @@ pub(crate) fn start(
     let system = |what| move |source| ServerError::System { what, source };
     let cache = Cache::new(config.cache).map_err(system("mapping the cache's arena"))?;
     let reactors = interfaces.len();
-    let mut handoffs = Handoffs::new(reactors, config.defect);
+    let handoffs = Handoffs::new(interfaces.iter().map(ServingInterface::waker), config.defect);
     let mut owns = Vec::new();
     for mut interface in interfaces {
         let arena = interface.register_local(cache.arena(), Domain(0)).ok_or_else(|| {
             system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
         })?;
-        handoffs.set_waker(owns.len(), interface.waker());
         let (number, hits, is_alone) = (owns.len(), Hits::default(), reactors == 1);
         owns.push(Own { number, interface, arena, hits, is_alone, defect: config.defect });
     }

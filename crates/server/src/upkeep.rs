@@ -31,20 +31,14 @@ impl Reactor<'_> {
     #[inline]
     pub(crate) fn take_handoffs(&mut self) {
         if !self.own.is_alone {
-            self.take_handoffs_of(self.own.number);
+            self.take_all_handoffs();
         }
     }
 
     /// Sends what others have made to be sent over this reactor's connections. Answers go out in
     /// the order in which they were given credits: those were, before any that is made now.
-    #[inline]
     pub(crate) fn send_for_others(&mut self) {
-        if !self.own.is_alone {
-            self.send_for_others_as(self.own.number);
-        }
-    }
-
-    fn send_for_others_as(&mut self, reactor: usize) {
+        let reactor = self.own.number;
         // The receives that an answer promises are there before it.
         while let Some(endpoint) = self.shared.handoffs.next_owed(reactor) {
             self.owe_receives(endpoint);
@@ -55,8 +49,9 @@ impl Reactor<'_> {
         }
     }
 
-    fn take_handoffs_of(&mut self, reactor: usize) {
-        self.send_for_others_as(reactor);
+    fn take_all_handoffs(&mut self) {
+        self.send_for_others();
+        let reactor = self.own.number;
         while let Some(work) = self.shared.handoffs.next_work(reactor) {
             self.follow_up();
             self.settle();

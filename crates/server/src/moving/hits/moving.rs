@@ -15,7 +15,7 @@ use crate::afterwards::Keeping;
 use crate::meter::Moved;
 use crate::moving::transfer::remote_of;
 use crate::moving::transfer::{Cookie, Loan};
-use crate::reactor::{MOVED_IN_TURN_MAX, Own, Reactor};
+use crate::reactor::{Own, Reactor, may_move};
 use crate::reply_to::{TaskId, blank};
 use crate::requests::answers::read_response;
 use crate::requests::granting::{count, take_grant};
@@ -279,8 +279,7 @@ impl Reactor<'_> {
             Some(is_moved) => is_moved,
             // Others wait for the end of this turn: what is large is posted.
             None => {
-                (is_alone || hit.local.length <= MOVED_IN_TURN_MAX)
-                    && hit.move_over(&mut self.own.interface, over)
+                may_move(is_alone, hit.local.length) && hit.move_over(&mut self.own.interface, over)
             }
         };
         if !is_moved && !self.post_hit() {
