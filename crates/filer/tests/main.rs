@@ -6,6 +6,7 @@ mod common;
 mod delegations;
 mod dice;
 mod fences;
+mod grace;
 mod locks;
 mod locks_common;
 mod locks_failure;

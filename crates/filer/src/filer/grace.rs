@@ -106,10 +106,12 @@ impl Filer {
     /// A client has taken back what it wants.
     #[cold]
     pub(super) fn end_reclaims_of(&mut self, slot: ClientKey, now: Moment) {
-        let name = self.clients.get_mut(slot).map(|client| client.name.clone());
         let Some(grace) = &mut self.grace else { return };
-        if let Some(expected) = name.and_then(|name| grace.expected.get_mut(&name)) {
-            expected.is_done = true;
+        let Some(client) = self.clients.get(slot) else { return };
+        // Somebody else by that name says nothing of what this one wants.
+        match grace.expected.get_mut(&client.name) {
+            Some(expected) if expected.is(client) => expected.is_done = true,
+            _ => {}
         }
         self.end_grace_if_all_are_done(now);
     }
