@@ -188,6 +188,14 @@ impl ClientTable {
         }
     }
 
+    /// Whoever has this name is not written down any more.
+    pub fn set_unrecorded(&mut self, name: &[u8]) {
+        let client = self.by_name.get(name).copied().and_then(|key| self.get_mut(key));
+        if let Some(client) = client {
+            client.is_recorded = false;
+        }
+    }
+
     /// Keeps a client without sessions until `expires`.
     pub fn keep(&mut self, key: ClientKey, expires: Moment) {
         if let Some(client) = self.get_mut(key) {

@@ -30,6 +30,66 @@ fn taken_back(file: u64) -> OpenArguments<'static> {
     OpenArguments { is_reclaim: true, ..new(file) }
 }
 
+/// What the next server is told.
+fn written_down(bench: &Bench) -> Vec<String> {
+    let records = bench.filer.client_records().into_iter();
+    records.map(|record| String::from_utf8(record.name.into_vec()).unwrap()).collect()
+}
+
+fn lapsed(bench: &mut Bench) -> Vec<String> {
+    let (names, _) = bench.filer.take_lapsed();
+    names.into_iter().map(|name| String::from_utf8(name.into_vec()).unwrap()).collect()
+}
+
+#[test]
+fn who_took_a_part_back_when_the_time_ended_is_not_expected_by_the_next_server() {
+    let mut bench = restarted(records(&["a", "b", "c"]));
+    let (a, b) = (bench.session("a"), bench.session("b"));
+    bench.open(a, &taken_back(1)).unwrap();
+    bench.open(b, &taken_back(1)).unwrap();
+    assert_eq!(bench.open(b, &new(2)), Err(Fault::Grace));
+    assert_eq!(written_down(&bench), ["a", "b", "c"]);
+    bench.filer.on_tick(LATER);
+    // He may have file 2 now, which she does not know to be lost to her.
+    bench.open(b, &new(2)).unwrap();
+    assert_eq!(lapsed(&mut bench), ["a", "c"]);
+    assert_eq!(written_down(&bench), ["b"]);
+    let mut next = restarted(bench.filer.client_records());
+    let a = next.session("a");
+    assert_eq!(next.open(a, &taken_back(2)), Err(Fault::NoGrace));
+}
+
+#[test]
+fn who_asks_for_something_new_after_that_is_written_down_again() {
+    let mut bench = restarted(records(&["a", "b"]));
+    let a = bench.session("a");
+    bench.open(a, &taken_back(1)).unwrap();
+    bench.filer.on_tick(LATER);
+    assert_eq!(lapsed(&mut bench), ["a", "b"]);
+    bench.open(a, &new(2)).unwrap();
+    let record = bench.filer.client_to_record(a).unwrap();
+    assert_eq!(*record.name, *b"a");
+    assert_eq!(bench.filer.client_to_record(a), None, "it is written down once");
+    assert_eq!(written_down(&bench), ["a"]);
+}
+
+#[test]
+fn who_loses_its_connection_amid_the_taking_back_stays_written_down() {
+    let mut bench = restarted(records(&["a", "b"]));
+    let a = bench.session("a");
+    bench.lose(a);
+    assert_eq!(lapsed(&mut bench), [""; 0]);
+    let a = bench.session("a");
+    bench.open(a, &taken_back(1)).unwrap();
+    assert_eq!(bench.open(a, &new(2)), Err(Fault::Grace));
+    bench.filer.on_tick(LATER);
+    assert_eq!(lapsed(&mut bench), ["b"]);
+    assert_eq!(written_down(&bench), ["a"]);
+    // With its state it goes.
+    bench.lose(a);
+    assert_eq!(lapsed(&mut bench), ["a"]);
+}
+
 #[test]
 fn somebody_else_by_the_name_does_not_say_what_is_wanted_back() {
     let user = Principal::User("ada".into());

@@ -59,6 +59,9 @@ impl Files<'_> {
             LockAnswer::Granted => {
                 let range = ByteRange::new(ask.offset, ask.length).ok_or(Fault::Invalid)?;
                 let file = self.opened.record(ask.state).map(|record| record.file);
+                if claim != Claim::Reclaim {
+                    after = after.max(self.record_client(by.party.client));
+                }
                 if wanted.attributes == LockAttributes::PLAIN {
                     after = after.max(self.record_locker(by.party.client));
                 }
@@ -93,7 +96,10 @@ impl Files<'_> {
             claim: Claim::New,
             wait: Wait::No,
         };
-        match self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)? {
+        let tested = self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)?;
+        // Whoever asks has taken back what it wants. No answer need wait for the record.
+        self.record_client(by.party.client);
+        match tested {
             LockTestAnswer::Free => Ok(()),
             LockTestAnswer::Denied(conflict) => {
                 Err(NotDone::partly(Fault::Denied, in_the_way(conflict)))

@@ -2,7 +2,8 @@
 
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId, Status};
 use dafs_wire::messages::{
-    DelegationType, Open, OpenCreation, OpenTarget, ReadInline, SessionOptions as WireOptions,
+    DelegationType, LockTest, LockType, Open, OpenCreation, OpenTarget, ReadInline,
+    SessionOptions as WireOptions,
 };
 use dafs_wire::{ByteOrder, Path, Procedure, Request, Response, decode_response};
 
@@ -47,6 +48,11 @@ fn again(rogue: &mut Rogue, file: FileHandle, deny: ShareDeny) -> Result<StateId
 fn read(rogue: &mut Rogue, file: FileHandle, state: StateId) -> Option<Status> {
     let hint = dafs_types::CacheHint(0);
     rogue.outcome(&Request::ReadInline(ReadInline { file, state, offset: 0, length: 4, hint }))
+}
+
+/// Long enough to take something back in, and short enough to be waited for.
+fn with_a_short_lease(config: &mut dafs_server::ServerConfig) {
+    config.filer.lease = std::time::Duration::from_secs(3);
 }
 
 fn served() -> Fixture {
@@ -137,6 +143,54 @@ fn who_does_not_come_back_is_waited_for_as_long_as_a_lease() {
     let mut ann = client(&fixture, far(), b"ann");
     let file = ann.lookup("file");
     assert_eq!(again(&mut ann, file, ShareDeny::None), Err(Status::Expired));
+}
+
+#[test]
+fn who_was_too_slow_takes_nothing_back_from_the_server_after_next() {
+    let fixture = served();
+    std::fs::write(fixture.local("other"), b"text").unwrap();
+    let mut ann = client(&fixture, far(), b"ann");
+    let (file, other) = (ann.lookup("file"), ann.lookup("other"));
+    by_name(&mut ann, "file", ShareDeny::Both).unwrap();
+    by_name(&mut ann, "other", ShareDeny::None).unwrap();
+    // She takes one of two back, and then the lease is over.
+    let fixture = fixture.journaled_with(with_a_short_lease);
+    let mut ann = client(&fixture, far(), b"ann");
+    again(&mut ann, other, ShareDeny::None).unwrap();
+    let mut bob = client(&fixture, far(), b"bob");
+    crate::fixture::await_that("the lease runs out", || {
+        by_name(&mut bob, "file", ShareDeny::Both).is_ok()
+    });
+    // She does not know that yet, and what is bob's must not be hers again.
+    let fixture = fixture.journaled();
+    let mut ann = client(&fixture, far(), b"ann");
+    assert_eq!(again(&mut ann, file, ShareDeny::Both), Err(Status::Expired));
+    let mut bob = client(&fixture, far(), b"bob");
+    again(&mut bob, file, ShareDeny::Both).unwrap();
+}
+
+#[test]
+fn who_was_slow_is_expected_again_once_it_has_asked_about_a_lock() {
+    let fixture = served();
+    let mut ann = client(&fixture, far(), b"ann");
+    let file = ann.lookup("file");
+    by_name(&mut ann, "file", ShareDeny::Both).unwrap();
+    let fixture = fixture.journaled_with(with_a_short_lease);
+    let mut ann = client(&fixture, far(), b"ann");
+    again(&mut ann, file, ShareDeny::Both).unwrap();
+    let mut bob = client(&fixture, far(), b"bob");
+    crate::fixture::await_that("the lease runs out", || {
+        by_name(&mut bob, "file", ShareDeny::None) == Err(Status::ShareDenied)
+    });
+    let lock_type = LockType::Read;
+    let test = LockTest { file, lock_type, owner: b"owner", offset: 0, length: 1 };
+    assert_eq!(ann.outcome(&Request::LockT(test)), Some(Status::Ok));
+    // What is opened next is answered when all before it is written down.
+    std::fs::write(fixture.local("other"), b"text").unwrap();
+    by_name(&mut bob, "other", ShareDeny::None).unwrap();
+    let fixture = fixture.journaled();
+    let mut ann = client(&fixture, far(), b"ann");
+    again(&mut ann, file, ShareDeny::Both).unwrap();
 }
 
 #[test]

@@ -6,6 +6,11 @@
 //! for something new, be it whether there is a lock, or leaves, has taken back what it wants;
 //! when all have, the time is over early. And nobody reads or writes while another may have
 //! plain locks to take back: nobody knows of which ranges.
+//!
+//! Whoever has not said so when the time is over keeps what it has taken back. But it may believe
+//! that it still holds the rest, which others may have from now on. So it is written down as a
+//! client without state, and the next server lets it take nothing back. It is written down again
+//! with the next thing that it opens or locks, or asks a lock about.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +46,6 @@ struct Expected {
     verifier: Verifier,
     principal: Principal,
     has_locks: bool,
-    has_returned: bool,
     /// It has taken back what it wants.
     is_done: bool,
 }
@@ -55,8 +59,7 @@ impl Filer {
         }
         let expect = |record: ClientRecord| {
             let ClientRecord { name, verifier, principal, has_locks } = record;
-            let (has_returned, is_done) = (false, false);
-            (name, Expected { verifier, principal, has_locks, has_returned, is_done })
+            (name, Expected { verifier, principal, has_locks, is_done: false })
         };
         let expected = clients.into_iter().map(expect).collect();
         self.locks.begin_grace();
@@ -148,8 +151,8 @@ impl Filer {
             return;
         }
         if expected.verifier == client.verifier {
-            expected.has_returned = true;
-            (client.is_recorded, client.has_locks) = (true, expected.has_locks);
+            // Who left when it was done, and comes again, is written down no longer.
+            (client.is_recorded, client.has_locks) = (!expected.is_done, expected.has_locks);
         } else {
             // It has restarted itself, and has nothing to take back.
             let name = client.name.clone();
@@ -169,17 +172,23 @@ impl Filer {
     fn end_grace(&mut self, now: Moment) {
         let Some(grace) = self.grace.take() else { return };
         self.locks.grace_over(now);
-        for (name, expected) in grace.expected {
-            if !expected.has_returned {
-                self.lapsed.push(name);
-            }
+        for (name, _) in grace.expected.into_iter().filter(|(_, expected)| !expected.is_done) {
+            self.clients.set_unrecorded(&name);
+            self.lapsed.push(name);
         }
         self.has_grace_ended = true;
     }
 
+    /// Whether a client may have more to take back: it is written down, with or without state.
+    pub(super) fn is_awaited(&self, client: &Client) -> bool {
+        let expected = self.grace.as_ref().and_then(|grace| grace.expected.get(&client.name));
+        expected.is_some_and(|expected| expected.is(client) && !expected.is_done)
+    }
+
     /// Clients that are to be written down no longer: they have no state, and none to take
-    /// back. True with it if a time of taking back has ended since the last call: nothing new
-    /// may be granted for good before that is written down.
+    /// back, or may believe that they have more than is theirs. True with it if a time of taking
+    /// back has ended since the last call: nothing new may be granted for good before that is
+    /// written down.
     pub fn take_lapsed(&mut self) -> (Vec<Box<[u8]>>, bool) {
         (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
     }
@@ -203,7 +212,7 @@ impl Filer {
     /// The driver writes it, and lets no answer out before that is durable.
     pub fn client_to_record(&mut self, client: ClientKey) -> Option<ClientRecord> {
         let client = self.clients.get_mut(client)?;
-        if client.is_recorded {
+        if client.is_recorded || client.opens.count == 0 {
             return None;
         }
         client.is_recorded = true;

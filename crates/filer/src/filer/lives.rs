@@ -223,11 +223,13 @@ impl Filer {
         now: Moment,
         released: &mut Vec<Closed>,
     ) {
+        let is_awaited = self.clients.get(client).is_some_and(|record| self.is_awaited(record));
         if let Some(record) = self.clients.get_mut(client) {
             self.opens.release(&mut record.opens, released);
             self.ended.push(record.id);
             self.delegations.client_gone(record.id, now);
-            if record.is_recorded {
+            // One that may come back to take something back stays written down until then.
+            if record.is_recorded && !is_awaited {
                 self.lapsed.push(record.name.clone());
             }
             self.clients.remove(client);

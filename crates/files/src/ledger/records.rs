@@ -62,7 +62,12 @@ impl Files<'_> {
         let record = self.filer.client_to_record(client);
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         if let Some(record) = record {
+            // One that was written down before may hold plain locks that it has taken back.
+            let locker = record.has_locks.then(|| StateRecord::Locker(record.name.clone()));
             ledger.clients_noted = ledger.append(&StateRecord::Client(record));
+            if let Some(locker) = locker {
+                ledger.clients_noted = ledger.append(&locker);
+            }
         }
         ledger.after_clients()
     }
@@ -71,7 +76,7 @@ impl Files<'_> {
     /// takes such, so that others wait for it after a restart.
     pub fn record_locker(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
-        // That it is a client was written down with the open that the lock is of.
+        // That it is a client was written down with the open that the lock is of, or is by now.
         if let Some(name) = self.filer.lock_holder_to_record(client) {
             ledger.clients_noted = ledger.append(&StateRecord::Locker(name));
         }

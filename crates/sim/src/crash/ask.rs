@@ -183,6 +183,23 @@ impl Ask {
             | Self::Leave => false,
         }
     }
+
+    /// Whether this answer shows that the server knows for good that its asker has taken back
+    /// what it wants: it was asked for something new, and there is time left for others, or it
+    /// has written down that the asker has that.
+    pub fn settles(&self, reply: &Reply) -> bool {
+        use crate::operation::NameOperation::{Create, Open, Remove, Rename};
+        let is_refused = *reply == Reply::Status(Status::Grace);
+        let has_state = matches!(reply, Reply::File(_, state) if *state != StateId::ANONYMOUS);
+        match self {
+            Self::Names { operation: Create { .. } | Open { .. }, .. }
+            | Self::OpenShare { .. }
+            | Self::OpenBase { .. } => is_refused || has_state,
+            Self::Names { operation: Remove { .. } | Rename { .. }, .. } => is_refused,
+            Self::Lock { .. } => is_refused || *reply == Reply::Done,
+            _ => false,
+        }
+    }
 }
 
 /// What a request needs besides what is asked.

@@ -57,6 +57,8 @@ struct Remnant {
 pub(super) struct Life {
     /// It was heard of so recently that its lease cannot have ended.
     pub is_fresh: bool,
+    /// The present server knows that it has taken back what it wants, and the next one will.
+    pub is_settled: bool,
 }
 
 /// What is known of the server now.
@@ -113,9 +115,15 @@ impl Holdings {
     }
 
     /// The server has ended. `life_of` says what was known of members then.
+    ///
+    /// The time for taking back may have ended before a member had taken all back. The server
+    /// cannot tell such a member from one that has all and has said nothing since, and its
+    /// successor expects neither.
     pub fn crash(&mut self, era: Era, life_of: impl Fn(MemberIndex) -> Life) {
         for holding in &mut self.all {
-            holding.has_right = holding.is_certain(life_of(holding.member), era);
+            let life = life_of(holding.member);
+            let is_expected = era.may_reclaim || life.is_settled;
+            holding.has_right = is_expected && holding.is_certain(life, era);
         }
         self.all.retain(|holding| holding.held != Held::Made);
     }
@@ -248,7 +256,7 @@ mod tests {
     }
 
     fn fresh(_: MemberIndex) -> Life {
-        Life { is_fresh: true }
+        Life { is_fresh: true, is_settled: true }
     }
 
     #[test]
@@ -276,5 +284,20 @@ mod tests {
         let later = |may_reclaim| Era { epoch: 2, may_reclaim };
         assert!(holdings.judge_grant(1, &lock(4, false), false, later(true), fresh).is_err());
         assert!(holdings.judge_grant(1, &lock(4, false), false, later(false), fresh).is_ok());
+    }
+
+    #[test]
+    fn who_may_believe_that_more_is_its_own_is_not_expected_again() {
+        let judge = |may_reclaim, is_settled| {
+            let mut holdings = Holdings::default();
+            holdings.all.push(holding(0, lock(4, true)));
+            let era = Era { epoch: 1, may_reclaim };
+            holdings.crash(era, |_| Life { is_fresh: true, is_settled });
+            let later = Era { epoch: 2, may_reclaim: true };
+            holdings.judge_grant(1, &lock(4, false), false, later, fresh).is_err()
+        };
+        assert!(judge(true, false), "it has time left");
+        assert!(judge(false, true), "it has said that this is all");
+        assert!(!judge(false, false));
     }
 }

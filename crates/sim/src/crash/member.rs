@@ -25,6 +25,8 @@ pub(super) struct Member {
     pub session: SessionId,
     /// The server of its session, counted by restarts.
     pub epoch: u64,
+    /// The server that knows that it has taken back what it wants, counted by restarts.
+    pub settled: Option<u64>,
     pub credits: u16,
     pub flights: BTreeMap<u16, Flight>,
     sequences: BTreeMap<u16, u16>,
@@ -80,6 +82,7 @@ impl Member {
             client: None,
             session: SessionId(0),
             epoch: 0,
+            settled: None,
             credits: 1,
             flights: BTreeMap::new(),
             sequences: BTreeMap::new(),
@@ -159,6 +162,7 @@ impl Member {
         self.line.hang_up();
         self.phase = Phase::Away;
         self.client = None;
+        self.settled = None;
         self.discards.clear();
         self.again.clear();
         let flights = std::mem::take(&mut self.flights).into_values();

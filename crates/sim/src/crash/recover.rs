@@ -123,6 +123,7 @@ impl World {
             self.judge_loss(number);
             self.holdings.remove(number);
         }
+        self.members[index].settled = None;
         Ok(())
     }
 
@@ -220,6 +221,9 @@ impl World {
         let is_known = flight.client == self.members[index].client;
         let is_present = flight.epoch == self.epoch && is_known;
         let is_refused = matches!(reply, Reply::Status(_));
+        if is_present && flight.ask.settles(&reply) {
+            self.members[index].settled = Some(self.epoch);
+        }
         match &flight.ask {
             Ask::Lock { lock, repairs } if !is_refused && is_present => {
                 let state = self.holdings.base(index, File::Locked).map(|base| base.state);

@@ -363,7 +363,8 @@ impl World {
     /// What is known of a member now.
     pub fn life_of(&self, index: usize) -> MemberLife {
         let silent_ns = self.network.now_ns().saturating_sub(self.members[index].heard_ns);
-        MemberLife { is_fresh: silent_ns < self.plan.lease_ns / 2 }
+        let is_settled = self.members[index].settled == Some(self.epoch);
+        MemberLife { is_fresh: silent_ns < self.plan.lease_ns / 2, is_settled }
     }
 
     /// What is known of all members now.
