@@ -328,9 +328,9 @@ typedef struct {
     uint32_t uid;
     // Group; the same.
     uint32_t gid;
-    // Octets.
+    // Bytes.
     uint64_t size;
-    // Octets of storage.
+    // Bytes of storage.
     uint64_t space_used;
     // Unique in its file system.
     uint64_t file_id;
@@ -344,12 +344,12 @@ typedef struct {
     dap_time changed;
 } dap_attributes;
 
-// A memory descriptor. Without a region handle the octets pass through registered memory of the
+// A memory descriptor. Without a region handle the bytes pass through registered memory of the
 // library's, by one copy.
 typedef struct {
-    // The first octet; in the region, if there is one.
+    // The first byte; in the region, if there is one.
     void *pointer;
-    // Octets.
+    // Bytes.
     size_t length;
     // The region it lies in, or NULL.
     dap_region *region;
@@ -361,7 +361,7 @@ typedef struct {
     uint64_t operation;
     // The caller's own word, given at the submission.
     void *context;
-    // Octets moved, or a negative error number.
+    // Bytes moved, or a negative error number.
     int64_t result;
     // DAP_END_OF_FILE.
     uint32_t flags;
@@ -373,9 +373,9 @@ typedef struct {
 
 // A range of a file.
 typedef struct {
-    // Its first octet.
+    // Its first byte.
     uint64_t offset;
-    // Octets, below 4 GiB.
+    // Bytes, below 4 GiB.
     uint64_t length;
 } dap_range;
 
@@ -400,17 +400,17 @@ typedef struct {
     void *context;
     // Set by dap_batch_submit: the number of the operation.
     uint64_t operation;
-    // Set by dap_batch: octets moved, or a negative error number.
+    // Set by dap_batch: bytes moved, or a negative error number.
     int64_t result;
 } dap_batch_request;
 
 // A file system.
 typedef struct {
-    // All octets.
+    // All bytes.
     uint64_t space_total;
-    // Free octets.
+    // Free bytes.
     uint64_t space_free;
-    // Octets that this user may still fill.
+    // Bytes that this user may still fill.
     uint64_t space_available;
     // All file slots.
     uint64_t files_total;
@@ -418,7 +418,7 @@ typedef struct {
     uint64_t files_free;
     // Largest file.
     uint64_t file_size_max;
-    // Longest name, in octets.
+    // Longest name, in bytes.
     uint32_t name_bytes_max;
     // Most links to one object.
     uint32_t link_count_max;
@@ -440,7 +440,7 @@ typedef struct {
     uint32_t uid;
     // Group.
     uint32_t gid;
-    // Octets.
+    // Bytes.
     uint64_t file_size;
     // Last read.
     dap_time accessed;
@@ -466,9 +466,9 @@ typedef struct {
     uint32_t kind;
     // 0.
     uint32_t reserved;
-    // Its first octet.
+    // Its first byte.
     uint64_t offset;
-    // Octets, or DAP_TO_END.
+    // Bytes, or DAP_TO_END.
     uint64_t length;
 } dap_lock_holder;
 
@@ -575,7 +575,7 @@ int dap_fsync(dap_file *file);
 // Appends to a file, all or nothing, as data that lasts. Others who append at the same time do
 // not overlap with it. Puts where it lies now into `offset`, unless that is NULL.
 //
-// Returns the octets appended, which are all, or a negative error number: -EFBIG for more than
+// Returns the bytes appended, which are all, or a negative error number: -EFBIG for more than
 // the server appends at once.
 int64_t dap_append(dap_file *file,
                    const void *buffer,
@@ -590,15 +590,15 @@ int64_t dap_append(dap_file *file,
 // brought to stable storage, and what the last write failed with if it came back short.
 int dap_close(dap_file *file);
 
-// Reads `length` octets at `offset` into plain memory.
+// Reads `length` bytes at `offset` into plain memory.
 //
-// Returns the octets read, fewer only at the end of the file, or a negative error number.
+// Returns the bytes read, fewer only at the end of the file, or a negative error number.
 int64_t dap_pread(dap_file *file, void *buffer, size_t length, uint64_t offset);
 
-// Writes `length` octets at `offset` from plain memory. They may be lost with the server until
+// Writes `length` bytes at `offset` from plain memory. They may be lost with the server until
 // dap_fsync.
 //
-// Returns the octets written, or a negative error number. Fewer than `length` were written only
+// Returns the bytes written, or a negative error number. Fewer than `length` were written only
 // if something failed behind them; the next write, dap_fsync or dap_close tells what.
 int64_t dap_pwrite(dap_file *file,
                    const void *buffer,
@@ -631,11 +631,11 @@ int dap_register(dap_client *client,
                  size_t length,
                  dap_region **region);
 
-// Gives out registered memory of `length` octets, which a server on this host can map: nothing
+// Gives out registered memory of `length` bytes, which a server on this host can map: nothing
 // is copied on the way. What is in it at first is left over from earlier use. It is gone when
 // its region is given back. `client` may be NULL.
 //
-// Returns 0, or a negative error number: -EINVAL for no octets, -EIO if there is no memory.
+// Returns 0, or a negative error number: -EINVAL for no bytes, -EIO if there is no memory.
 int dap_allocate(dap_client *client,
                  size_t length,
                  void **pointer,
@@ -868,7 +868,7 @@ int dap_readdir(dap_directory *directory, dap_entry *entry);
 // Returns 0, or -EBADF.
 int dap_closedir(dap_directory *directory);
 
-// Locks `length` octets at `offset`, or DAP_TO_END: `kind` is DAP_LOCK_SHARED or
+// Locks `length` bytes at `offset`, or DAP_TO_END: `kind` is DAP_LOCK_SHARED or
 // DAP_LOCK_EXCLUSIVE, `options` are DAP_LOCK_PERSIST, DAP_LOCK_AUTO_RECOVERY and DAP_LOCK_REPAIR.
 // Locks are mandatory: they keep reads and writes of all other opens out. They end with their
 // open. Waits for `timeout_ms` milliseconds, 0 for not at all, or DAP_FOREVER; those who came
@@ -926,7 +926,7 @@ int dap_fence(dap_session *session,
 // Puts the names of those who may reach a file, or the file system that a path is in, into
 // `buffer`, each with a NUL at its end, if all of them fit. Everybody may if there are none.
 //
-// Returns the octets that they take, or a negative error number: -ERANGE if they take more than
+// Returns the bytes that they take, or a negative error number: -ERANGE if they take more than
 // `size`.
 int64_t dap_fence_list(dap_session *session,
                        const char *path,

@@ -2,7 +2,7 @@
  * How many instructions each function of a program at work takes, for machines whose processor
  * does not count them, as most virtual ones. One thread is stepped through; what it does by the
  * clock (a look every few milliseconds) is seen far too often then, and a copy by `rep movsb`
- * counts once for each octet. x86-64 only; may need root.
+ * counts once for each byte. x86-64 only; may need root.
  *
  *     cc -O2 -o target/steps tools/steps.c
  *     nm -nC --defined-only target/release/dafs | grep -i ' t ' | target/steps THREAD 3000000
@@ -38,7 +38,7 @@ static int more_steps(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
-/* Where the program itself is in memory, from its first octet to its last. */
+/* Where the program itself is in memory, from its first byte to its last. */
 static int find(int thread, uint64_t *begin, uint64_t *end)
 {
     char path[64], program[PATH_MAX], line[LINE];

@@ -1,6 +1,6 @@
 /*
  * How long each thread of a program over TCP takes from the return of the recvmsg that brings
- * octets to the next call of sendmsg: what it computes for one message, without the way there and
+ * bytes to the next call of sendmsg: what it computes for one message, without the way there and
  * back. Times are of the processor's time stamp counter, so that a hundredth of a microsecond can
  * be told; x86-64 only.
  *

@@ -1,4 +1,4 @@
-//! Any octets as a DAFS request.
+//! Any bytes as a DAFS request.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| dafs_wire::fuzzing::request(data));

@@ -1,4 +1,4 @@
-//! One octet that chooses a procedure, then any octets as its response.
+//! One byte that chooses a procedure, then any bytes as its response.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| dafs_wire::fuzzing::response(data));

@@ -81,7 +81,7 @@ fn main() {
         }
     }
     let each = start.elapsed().as_nanos() as f64 / reads as f64;
-    println!("{each:.0} ns for both sides of a read of {block} octets, {depth} in flight");
+    println!("{each:.0} ns for both sides of a read of {block} bytes, {depth} in flight");
     // To leave in order they would wait for a server that nobody steps any more.
     std::mem::forget(file);
     std::mem::forget(session);

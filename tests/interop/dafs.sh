@@ -198,7 +198,7 @@ stress() {
 }
 
 # Answers to siw's connects are late on the guest's loopback, and they alone: see `guest_serves`.
-# They are told by the words that MPA's reply begins with, behind headers of 52 octets, and by
+# They are told by the words that MPA's reply begins with, behind headers of 52 bytes, and by
 # its flags: a refusal is not to come after the end of its connection.
 late_answers() {
     local reply="match u32 0x4d504120 0xffffffff at 52 match u32 0x65702046 0xffffffff at 60"

@@ -97,7 +97,7 @@ shark() {
         2>"$logs/tshark" || { cat "$logs/tshark" && return 1; }
 }
 
-# Whether tshark reads every octet of a capture as MPA, DDP and RDMAP, without complaint.
+# Whether tshark reads every byte of a capture as MPA, DDP and RDMAP, without complaint.
 decodes() {
     local complaints
     complaints=$(shark -r "$1" -Y '_ws.malformed || iwarp_mpa.bad_length ||
@@ -105,10 +105,10 @@ decodes() {
     [ -z "$complaints" ] || { echo "tshark complains: $complaints" && return 1; }
 }
 
-# Whether this host said the Terminate of this layer, type and code, two hexadecimal octets.
+# Whether this host said the Terminate of this layer, type and code, two hexadecimal bytes.
 has_terminate() {
     local said
-    # Length field, DDP and RDMAP header are 20 octets.
+    # Length field, DDP and RDMAP header are 20 bytes.
     said=$(shark -r "$1" -Y "iwarp_rdma.opcode == 7 && ip.src == $host_address" \
         -T fields -e tcp.payload | cut -c 41-44)
     [ "$said" = "$2" ] || { echo "Terminate '$said' instead of $2" && return 1; }

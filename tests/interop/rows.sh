@@ -126,11 +126,11 @@ hostile_frames() {
 
 # perftest's measurements of bandwidth, whose figures are worth nothing here.
 iterations=1000
-octets=16384
+bytes=16384
 
 # measure VERB: perftest of the guest, without the server's address.
 measure() {
-    echo "ib_${1}_bw -R -F -d siw0 -p $port -n $iterations -s $octets"
+    echo "ib_${1}_bw -R -F -d siw0 -p $port -n $iterations -s $bytes"
 }
 
 # The kernel's client comes to ours. Its report must be of all.
@@ -138,7 +138,7 @@ perftest_accept() {
     siw
     # shellcheck disable=SC2046 # Words.
     pair on host "$peer" perftest-server "$host_address:$port" scene="$1" \
-        count="$iterations" size="$octets" -- on guest $(measure "$1") "$host_address" |
+        count="$iterations" size="$bytes" -- on guest $(measure "$1") "$host_address" |
         reports_all
 }
 
@@ -146,11 +146,11 @@ perftest_connect() {
     siw
     # shellcheck disable=SC2046 # Words.
     pair guest_serves $(measure "$1") -- on host "$peer" perftest-client \
-        "$guest_address:$port" scene="$1" count="$iterations" size="$octets" |
+        "$guest_address:$port" scene="$1" count="$iterations" size="$bytes" |
         reports_all
 }
 
 # Passes perftest's output on. A failure before this in the pipe counts, too.
 reports_all() {
-    tee "$logs/perftest" && grep -qE "^ *$octets +$iterations " "$logs/perftest"
+    tee "$logs/perftest" && grep -qE "^ *$bytes +$iterations " "$logs/perftest"
 }

@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use dafs_types::Random;
 
 fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
-    let mut octets = seeds[random.below(seeds.len())].clone();
+    let mut bytes = seeds[random.below(seeds.len())].clone();
     for _ in 0..=random.below(4) {
-        let place = random.below(octets.len());
+        let place = random.below(bytes.len());
         match random.below(6) {
-            0 | 1 if !octets.is_empty() => octets[place] ^= 1 << random.below(8),
-            2 if !octets.is_empty() => octets[place] = random.below(256) as u8,
-            3 => octets.truncate(place),
-            4 => octets.insert(place.min(octets.len()), random.below(256) as u8),
+            0 | 1 if !bytes.is_empty() => bytes[place] ^= 1 << random.below(8),
+            2 if !bytes.is_empty() => bytes[place] = random.below(256) as u8,
+            3 => bytes.truncate(place),
+            4 => bytes.insert(place.min(bytes.len()), random.below(256) as u8),
             _ => {
                 let other = &seeds[random.below(seeds.len())];
-                octets.extend_from_slice(&other[random.below(other.len())..]);
+                bytes.extend_from_slice(&other[random.below(other.len())..]);
             }
         }
     }
-    octets
+    bytes
 }
 
 fn replay(target: &str, mutation_count: usize, body: fn(&[u8])) {

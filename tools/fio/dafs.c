@@ -131,25 +131,25 @@ static int lay_out(struct thread_data *td, struct dafs_job *job, struct fio_file
 {
 	const size_t block = 1 << 20;
 	uint64_t length = f->real_file_size;
-	char *octets = malloc(block);
+	char *bytes = malloc(block);
 	dap_file *file = NULL;
-	int64_t result = octets ? 0 : -ENOMEM;
+	int64_t result = bytes ? 0 : -ENOMEM;
 
 	if (result == 0)
 		result = dap_open(job->session, f->file_name, DAP_WRITE | DAP_CREATE, 0644, NULL, &file);
 	if (result == 0)
-		fill_random_buf(&td->buf_state, octets, block);
+		fill_random_buf(&td->buf_state, bytes, block);
 	while (result >= 0 && from < length) {
 		size_t next = length - from < block ? length - from : block;
 
-		result = dap_pwrite(file, octets, next, from);
+		result = dap_pwrite(file, bytes, next, from);
 		from += next;
 	}
 	if (result >= 0)
 		result = dap_fsync(file);
 	if (file)
 		dap_close(file);
-	free(octets);
+	free(bytes);
 	return result < 0 ? failed(td, "laying out", f->file_name, result) : 0;
 }
 

@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// What is measured, and the octets of a block.
+/// What is measured, and the bytes of a block.
 type Name = (String, u64);
 
 /// Microseconds of each figure: wall time, and the client's processor time.
@@ -95,7 +95,7 @@ fn understand(figure: &Value) -> Option<(Name, [f64; 2])> {
 
 /// The table. True if nothing was slower than it may be.
 fn print(ratios: BTreeMap<Name, [Vec<f64>; 2]>) -> bool {
-    println!("{:32} {:>8} {:>22} {:>22}", "new to old", "octets", "time", "client CPU");
+    println!("{:32} {:>8} {:>22} {:>22}", "new to old", "bytes", "time", "client CPU");
     let mut is_good = true;
     for ((name, block), all) in ratios {
         let [wall, client] = all.map(spread);

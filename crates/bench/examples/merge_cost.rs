@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p dafs-bench --example merge_cost -- DAFS DIRECTORY [--tiny] [--quick]
-//!     [--block OCTETS] [--depth COUNT] [--rounds COUNT] [--order COUNT] [--record OCTETS]
+//!     [--block BYTES] [--depth COUNT] [--rounds COUNT] [--order COUNT] [--record BYTES]
 //!     [--only PEER] [--no-nfs] [--json FILE] [--plots DIRECTORY]
 //! ```
 //!

@@ -78,10 +78,10 @@ fn compare(
         let without = without.open(&client, transport)?;
         [with.open(&client, transport)?, without]
     };
-    let mut octets = [7; BLOCK];
+    let mut bytes = [7; BLOCK];
     for file in &files {
-        file.write_at(&octets, 0)?;
-        run(file, way, &mut octets)?;
+        file.write_at(&bytes, 0)?;
+        run(file, way, &mut bytes)?;
     }
     let mut ratios = Vec::new();
     for round in 0..rounds {
@@ -89,7 +89,7 @@ fn compare(
         let mut times = [0.0; 2];
         for index in order {
             servers[1 - index].signal(Signal::STOP)?;
-            times[index] = run(&files[index], way, &mut octets)?;
+            times[index] = run(&files[index], way, &mut bytes)?;
             servers[1 - index].signal(Signal::CONT)?;
         }
         ratios.push(times[0] / times[1]);
@@ -98,12 +98,12 @@ fn compare(
 }
 
 /// Seconds of one round.
-fn run(file: &File, way: &str, octets: &mut [u8]) -> Result<f64> {
+fn run(file: &File, way: &str, bytes: &mut [u8]) -> Result<f64> {
     let begun = Instant::now();
     for _ in 0..OPERATIONS {
         if way == "write" {
-            file.write_at(octets, 0)?;
-        } else if file.read_at(octets, 0)? != octets.len() {
+            file.write_at(bytes, 0)?;
+        } else if file.read_at(bytes, 0)? != bytes.len() {
             bail!("the file is too short");
         }
     }

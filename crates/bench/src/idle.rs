@@ -17,16 +17,16 @@ pub struct Idle {
     pub transport: &'static str,
     /// How many.
     pub sessions: usize,
-    /// Octets the server had resident before them.
+    /// Bytes the server had resident before them.
     pub resident_before: u64,
-    /// Octets it has with them.
+    /// Bytes it has with them.
     pub resident_bytes: u64,
     /// Its part of a core while nothing happens.
     pub core_fraction: f64,
 }
 
 impl Idle {
-    /// Octets a session costs.
+    /// Bytes a session costs.
     #[must_use]
     pub fn session_bytes(&self) -> u64 {
         self.resident_bytes.saturating_sub(self.resident_before) / self.sessions.max(1) as u64
@@ -66,7 +66,7 @@ pub fn idle(
     Ok(Idle { transport, sessions, resident_before, resident_bytes, core_fraction })
 }
 
-/// Octets of a process that are in memory, memory it shares with others included.
+/// Bytes of a process that are in memory, memory it shares with others included.
 fn resident(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;

@@ -7,7 +7,7 @@
 //! block sizes, one request at a time and 32 in flight.
 //!
 //! Invariant: every figure is a median of rounds that take turns between all peers, so
-//! that a noisy moment hits all alike; the sum of the octets moved is reported, so that
+//! that a noisy moment hits all alike; the sum of the bytes moved is reported, so that
 //! the work is known to be real.
 #![forbid(unsafe_code)]
 
@@ -67,9 +67,9 @@ pub struct Options {
     pub program: PathBuf,
     /// Directory on the server for the file.
     pub directory: String,
-    /// Octets of the file.
+    /// Bytes of the file.
     pub file_bytes: u64,
-    /// Octets of a block, at most 1 MiB.
+    /// Bytes of a block, at most 1 MiB.
     pub block_sizes: Vec<usize>,
     /// Rounds for each median.
     pub rounds: usize,

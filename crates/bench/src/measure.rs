@@ -14,11 +14,11 @@ pub struct Figure {
     /// Who was measured.
     #[serde(flatten)]
     pub label: Label,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: usize,
     /// Microseconds of an operation, wall clock over count: the median of the rounds.
     pub wall_us: f64,
-    /// The median round's octets a second.
+    /// The median round's bytes a second.
     pub throughput: f64,
     /// Microseconds from submission to completion that half of the operations kept to.
     pub latency_us_p50: f64,

@@ -199,7 +199,7 @@ pub fn bytes(size: usize) -> String {
     match size {
         size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
         size if size >= 1 << 10 && size.is_multiple_of(1 << 10) => format!("{} KiB", size >> 10),
-        size => format!("{size} octets"),
+        size => format!("{size} bytes"),
     }
 }
 

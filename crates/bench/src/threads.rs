@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct ThreadTime {
     /// The thread's number. The first thread has that of its process.
     pub id: u32,
-    /// Its name, of which the kernel keeps 15 octets.
+    /// Its name, of which the kernel keeps 15 bytes.
     pub name: String,
     /// Its processor time.
     pub time: Duration,

@@ -66,8 +66,8 @@ int main(int count, char **arguments) {
         for (int index = 0; index < ended; index++) {
             const unsigned char *place = completions[index].context;
             CHECK(completions[index].result == BLOCK);
-            for (int octet = 1; octet < BLOCK; octet++) {
-                CHECK(place[octet] == place[0] && place[0] != 0);
+            for (int byte = 1; byte < BLOCK; byte++) {
+                CHECK(place[byte] == place[0] && place[0] != 0);
             }
         }
         left -= (int)ended;

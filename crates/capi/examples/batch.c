@@ -58,8 +58,8 @@ int main(int count, char **arguments) {
     for (int index = 0; index < PIECES; index++) {
         CHECK(completions[index].result == PIECE);
         CHECK(completions[index].context != NULL);
-        for (int octet = 0; octet < PIECE; octet++) {
-            CHECK(pieces[index][octet] == 'a' + index);
+        for (int byte = 0; byte < PIECE; byte++) {
+            CHECK(pieces[index][byte] == 'a' + index);
         }
     }
 
@@ -69,7 +69,7 @@ int main(int count, char **arguments) {
     CHECK(MUST(dap_wait(group, 1, DAP_FOREVER, completions, 1)) == 1);
     CHECK(completions[0].result == -ECANCELED);
 
-    /* Octets of the file and of memory must be as many. */
+    /* Bytes of the file and of memory must be as many. */
     ranges[0][0].length = 1;
     CHECK(dap_batch(session, requests, PIECES) == -EINVAL);
     printf("refused, as it should be: %s\n", dap_error_text());

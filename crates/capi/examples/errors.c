@@ -50,13 +50,13 @@ int main(int count, char **arguments) {
     REFUSED(dap_open(session, "/x", DAP_READ, 0, &opening, &file), EINVAL, "sharing");
 
     MUST(dap_open(session, "/x", DAP_READ | DAP_WRITE | DAP_CREATE, 0644, NULL, &file));
-    char octet = 'x';
-    REFUSED(dap_pread((dap_file *)session, &octet, 1, 0), EBADF, "this is a dap_session");
-    REFUSED(dap_pread(garbage, &octet, 1, 0), EBADF, "never was one");
+    char byte = 'x';
+    REFUSED(dap_pread((dap_file *)session, &byte, 1, 0), EBADF, "this is a dap_session");
+    REFUSED(dap_pread(garbage, &byte, 1, 0), EBADF, "never was one");
     REFUSED(dap_pread(file, NULL, 1, 0), EFAULT, "NULL");
-    REFUSED(dap_pread(file, &octet, (size_t)-1, 0), EINVAL, "memory");
+    REFUSED(dap_pread(file, &byte, (size_t)-1, 0), EINVAL, "memory");
     CHECK(dap_pread(file, NULL, 0, 0) == 0);
-    CHECK(dap_pread(file, &octet, 1, 0) == 0);
+    CHECK(dap_pread(file, &byte, 1, 0) == 0);
     REFUSED(dap_preadv(file, NULL, 2, 0), EFAULT, "memory");
     REFUSED(dap_preadv(file, NULL, 1025, 0), EINVAL, "1024");
     REFUSED(dap_lock(file, 7, 0, 1, 0, 0, NULL), EINVAL, "kind of lock 7");
@@ -94,7 +94,7 @@ int main(int count, char **arguments) {
 
     MUST(dap_close(file));
     REFUSED(dap_close(file), EBADF, "closed");
-    REFUSED(dap_pread(file, &octet, 1, 0), EBADF, "closed");
+    REFUSED(dap_pread(file, &byte, 1, 0), EBADF, "closed");
     MUST(dap_unlink(session, "/x"));
     MUST(dap_disconnect(session));
     REFUSED(dap_disconnect(session), EBADF, "closed");

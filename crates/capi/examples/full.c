@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-static char octets[1 << 20];
+static char bytes[1 << 20];
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
@@ -12,11 +12,11 @@ int main(int count, char **arguments) {
     MUST(dap_connect(NULL, arguments[1], NULL, &session));
     MUST(dap_open(session, "/x", DAP_WRITE | DAP_CREATE, 0644, NULL, &file));
     /* The server keeps what it is given for a while, and finds out when it puts it away: by then
-     * it may have to say of octets of before that they are lost, which is EIO. */
+     * it may have to say of bytes of before that they are lost, which is EIO. */
     long long result = 0;
-    for (uint64_t at = 0; result != -ENOSPC; at += sizeof octets) {
-        CHECK(at < 64 * sizeof octets);
-        result = dap_pwrite(file, octets, sizeof octets, at);
+    for (uint64_t at = 0; result != -ENOSPC; at += sizeof bytes) {
+        CHECK(at < 64 * sizeof bytes);
+        result = dap_pwrite(file, bytes, sizeof bytes, at);
         if (result >= 0) result = dap_fsync(file);
         CHECK(result == 0 || result == -ENOSPC || result == -EIO);
     }
@@ -25,7 +25,7 @@ int main(int count, char **arguments) {
     dap_close(file);
     MUST(dap_unlink(session, "/x"));
 
-    /* One that comes back short is told by what follows, as is one whose octets found no room when
+    /* One that comes back short is told by what follows, as is one whose bytes found no room when
      * the server put them away. */
     static char much[8 << 20];
     MUST(dap_open(session, "/z", DAP_WRITE | DAP_CREATE, 0644, NULL, &file));

@@ -18,8 +18,8 @@ static void handle(int number) {
 }
 
 static void *release_when_told(void *argument) {
-    char octet;
-    CHECK(read(STDIN_FILENO, &octet, 1) == 1);
+    char byte;
+    CHECK(read(STDIN_FILENO, &byte, 1) == 1);
     MUST(dap_unlock(held, 0, DAP_TO_END));
     return argument;
 }

@@ -200,6 +200,6 @@ impl Asking<'_> {
 
 /// Most descriptors of one call.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Most octets of one part; the client cuts it further.
+/// Most bytes of one part; the client cuts it further.
 const PART_BYTES_MAX: usize = 1 << 30;
 const PARTS_MAX: usize = 1 << 12;

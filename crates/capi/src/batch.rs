@@ -205,7 +205,7 @@ impl Wanted {
         let in_file: u64 = ranges.iter().fold(0, |sum, range| sum.saturating_add(range.length));
         let in_memory: u64 = targets.iter().map(|target| target.length as u64).sum();
         if in_file != in_memory || in_file == 0 || in_file > u64::from(u32::MAX) {
-            let text = format!("{in_file} octets of the file and {in_memory} of memory");
+            let text = format!("{in_file} bytes of the file and {in_memory} of memory");
             return Err(Failure::invalid(text));
         }
         // None is longer than their sum.

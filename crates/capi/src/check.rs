@@ -116,7 +116,7 @@ pub(crate) fn timeout(milliseconds: i64, what: &str) -> Result<Option<Duration>>
 /// A struct that begins with its size, and may grow.
 ///
 /// # Safety
-/// It is `repr(C)`, begins with a `usize`, and any octets that are zero or come from such a struct
+/// It is `repr(C)`, begins with a `usize`, and any bytes that are zero or come from such a struct
 /// in C are a value of it.
 pub(crate) unsafe trait Growing: Copy {
     const NAME: &'static str;
@@ -159,7 +159,7 @@ pub(crate) unsafe fn options<T: Growing>(pointer: *const T) -> Result<T> {
             name = T::NAME
         )));
     }
-    // SAFETY: both are at least so long, and the octets are a value of it (`Growing`).
+    // SAFETY: both are at least so long, and the bytes are a value of it (`Growing`).
     unsafe {
         let to = std::ptr::from_mut(&mut options).cast::<u8>();
         std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), to, size);

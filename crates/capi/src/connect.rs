@@ -250,7 +250,7 @@ pub unsafe extern "C" fn dap_session_address(
 /// Puts as much of a text as fits, with a NUL at its end. Its whole length.
 ///
 /// # Safety
-/// `size` octets can be written at `buffer`, unless it is NULL.
+/// `size` bytes can be written at `buffer`, unless it is NULL.
 pub(crate) unsafe fn put_text(
     text: &[u8],
     buffer: *mut c_char,

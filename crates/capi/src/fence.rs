@@ -62,7 +62,7 @@ pub unsafe extern "C" fn dap_fence(
 /// Puts the names of those who may reach a file, or the file system that a path is in, into
 /// `buffer`, each with a NUL at its end, if all of them fit. Everybody may if there are none.
 ///
-/// Returns the octets that they take, or a negative error number: -ERANGE if they take more than
+/// Returns the bytes that they take, or a negative error number: -ERANGE if they take more than
 /// `size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fence_list(
@@ -78,20 +78,20 @@ pub unsafe extern "C" fn dap_fence_list(
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
         let names = session.ask(async |session| session.fencing_list_async(&path, object).await)?;
-        let octets: Vec<u8> =
+        let bytes: Vec<u8> =
             names.iter().flat_map(|name| name.bytes().chain(std::iter::once(0))).collect();
-        if octets.len() > size {
-            let text = format!("the names take {} octets, and there are {size}", octets.len());
+        if bytes.len() > size {
+            let text = format!("the names take {} bytes, and there are {size}", bytes.len());
             return Err(Failure::new(libc::ERANGE, text));
         }
-        if !octets.is_empty() {
+        if !bytes.is_empty() {
             check::place(buffer, "buffer")?;
             // SAFETY: they fit into what the caller has promised.
             unsafe {
-                std::ptr::copy_nonoverlapping(octets.as_ptr(), buffer.cast(), octets.len());
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), bytes.len());
             }
         }
-        Ok(octets.len() as u64)
+        Ok(bytes.len() as u64)
     })
 }
 

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn dap_open(
         let (path, given) = unsafe { (session.path(path, "path")?, check::options(options)?) };
         let options = open_options(flags, mode, &given)?;
         let expected = expected(&given)?;
-        let mut names = path.as_bytes().rsplit(|octet| *octet == b'/');
+        let mut names = path.as_bytes().rsplit(|byte| *byte == b'/');
         let last = names.find(|name| !name.is_empty()).unwrap_or(b".");
         if flags & DAP_NAMELESS == 0 && matches!(last, b"." | b"..") {
             // There is no name to open: what is there is a directory.
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
 /// Appends to a file, all or nothing, as data that lasts. Others who append at the same time do
 /// not overlap with it. Puts where it lies now into `offset`, unless that is NULL.
 ///
-/// Returns the octets appended, which are all, or a negative error number: -EFBIG for more than
+/// Returns the bytes appended, which are all, or a negative error number: -EFBIG for more than
 /// the server appends at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_append(
@@ -277,8 +277,8 @@ pub unsafe extern "C" fn dap_append(
     counted(|| {
         let file: Arc<FileObject> = handles::get(file)?;
         // SAFETY: the caller's promise.
-        let octets = unsafe { check::array(buffer.cast::<u8>(), length, OCTETS_MAX, "buffer")? };
-        let at = file.ask(|file| file.append(octets))?;
+        let bytes = unsafe { check::array(buffer.cast::<u8>(), length, BYTES_MAX, "buffer")? };
+        let at = file.ask(|file| file.append(bytes))?;
         if !offset.is_null() {
             // SAFETY: the caller's promise.
             unsafe { check::put(offset, at, "offset")? };
@@ -291,4 +291,4 @@ pub unsafe extern "C" fn dap_append(
 const WHOLE: u32 = u32::MAX;
 /// All that a hint may say.
 const HINTS: u32 = 0x7f;
-const OCTETS_MAX: usize = isize::MAX as usize;
+const BYTES_MAX: usize = isize::MAX as usize;

@@ -19,7 +19,7 @@ use crate::types::{
     dap_file, dap_lock_holder,
 };
 
-/// Locks `length` octets at `offset`, or DAP_TO_END: `kind` is DAP_LOCK_SHARED or
+/// Locks `length` bytes at `offset`, or DAP_TO_END: `kind` is DAP_LOCK_SHARED or
 /// DAP_LOCK_EXCLUSIVE, `options` are DAP_LOCK_PERSIST, DAP_LOCK_AUTO_RECOVERY and DAP_LOCK_REPAIR.
 /// Locks are mandatory: they keep reads and writes of all other opens out. They end with their
 /// open. Waits for `timeout_ms` milliseconds, 0 for not at all, or DAP_FOREVER; those who came
@@ -80,7 +80,7 @@ impl Wanted {
     /// Asks for it once; with a place in the queue if it waits.
     fn ask(&self, file: &FileObject, waits: bool) -> Result<Option<LockHolder>> {
         let &Self { kind, offset, length, options } = self;
-        // SAFETY: a holder is numbers and octets.
+        // SAFETY: a holder is numbers and bytes.
         unsafe {
             file.run(async |file: &File, _: &Entered<'_>| {
                 Ok(match waits {

@@ -22,7 +22,7 @@ use crate::types::{dap_client, dap_memory, dap_region};
 pub(crate) struct RegionObject {
     client: Arc<ClientObject>,
     buffer: Held<Buffer>,
-    /// Its first octet.
+    /// Its first byte.
     address: usize,
     length: usize,
     /// Set when nobody can reach the program's own memory any more.
@@ -38,12 +38,12 @@ impl Drop for Use {
     }
 }
 
-/// Where octets go to or come from.
+/// Where bytes go to or come from.
 pub(crate) struct Target {
-    /// The first octet.
+    /// The first byte.
     pub pointer: *mut u8,
     pub length: usize,
-    /// The region, and the first octet's place in it.
+    /// The region, and the first byte's place in it.
     pub region: Option<(Arc<RegionObject>, usize)>,
 }
 
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn dap_register(
         let base = NonNull::new(pointer.cast::<u8>());
         let base = base.ok_or_else(|| Failure::new(libc::EFAULT, "pointer is NULL"))?;
         if length == 0 || base.addr().get().checked_add(length).is_none() {
-            return Err(Failure::invalid(format!("no memory has {length} octets there")));
+            return Err(Failure::invalid(format!("no memory has {length} bytes there")));
         }
         let client = handles::client(client)?;
         let is_gone = Arc::new(AtomicBool::new(false));
@@ -83,11 +83,11 @@ pub unsafe extern "C" fn dap_register(
     })
 }
 
-/// Gives out registered memory of `length` octets, which a server on this host can map: nothing
+/// Gives out registered memory of `length` bytes, which a server on this host can map: nothing
 /// is copied on the way. What is in it at first is left over from earlier use. It is gone when
 /// its region is given back. `client` may be NULL.
 ///
-/// Returns 0, or a negative error number: -EINVAL for no octets, -EIO if there is no memory.
+/// Returns 0, or a negative error number: -EINVAL for no bytes, -EIO if there is no memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_allocate(
     client: *mut dap_client,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn dap_allocate(
         check::place(pointer, "pointer")?;
         check::place(region, "region")?;
         if length == 0 || length > isize::MAX as usize {
-            return Err(Failure::invalid(format!("there is no memory of {length} octets")));
+            return Err(Failure::invalid(format!("there is no memory of {length} bytes")));
         }
         let client = handles::client(client)?;
         // SAFETY: the buffer is held, and its address is a number.
@@ -199,11 +199,11 @@ pub(crate) fn target(
     }
 }
 
-/// Part of a target for one request: registered memory, and where its octets are to end up or
+/// Part of a target for one request: registered memory, and where its bytes are to end up or
 /// come from if that is somewhere else.
 pub(crate) struct Piece {
     pub buffer: Buffer,
-    /// Its first octet in the buffer.
+    /// Its first byte in the buffer.
     pub start: usize,
     pub length: usize,
     /// The program's memory that the buffer stands in for.
@@ -211,7 +211,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The part of `length` octets at `start`, for whoever is inside.
+    /// The part of `length` bytes at `start`, for whoever is inside.
     pub fn of(target: &Target, start: usize, length: usize, entered: &Entered<'_>) -> Result<Self> {
         match &target.region {
             Some((region, first)) => {
@@ -230,7 +230,7 @@ impl Piece {
     pub fn fill(&self) {
         if let Some(own) = self.own {
             let to = self.buffer.memory().pointer(self.start, self.length);
-            // SAFETY: the caller of the function from C has promised so many octets there, and
+            // SAFETY: the caller of the function from C has promised so many bytes there, and
             // they are not the library's own, which `to` points to.
             unsafe { std::ptr::copy_nonoverlapping(own, to, self.length) };
         }
@@ -241,7 +241,7 @@ impl Piece {
         if let Some(own) = self.own {
             let length = length.min(self.length);
             let from = self.buffer.memory().pointer(self.start, length);
-            // SAFETY: the caller of the function from C has promised so many octets there, until
+            // SAFETY: the caller of the function from C has promised so many bytes there, until
             // the call returns or the completion is taken, which is not before this.
             unsafe { std::ptr::copy_nonoverlapping(from, own, length) };
         }

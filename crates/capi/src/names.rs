@@ -324,7 +324,7 @@ pub unsafe extern "C" fn dap_symlink(
     done(|| {
         check::place(text, "text")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise. What a link says is any octets.
+        // SAFETY: the caller's promise. What a link says is any bytes.
         let (text, path) = unsafe { (std::ffi::CStr::from_ptr(text), session.path(path, "path")?) };
         session.ask(async |session| {
             let Resolved { directory, name } = session.resolve_parent_async(&path).await?;

@@ -52,7 +52,7 @@ struct Part {
 pub(crate) struct Ended {
     pub number: u64,
     pub context: usize,
-    /// Octets.
+    /// Bytes.
     pub result: Result<u64, Failure>,
     pub end_of_file: bool,
 }
@@ -127,7 +127,7 @@ impl Operation {
         }
     }
 
-    /// A request of a batch has ended, and has moved so many octets from its start.
+    /// A request of a batch has ended, and has moved so many bytes from its start.
     pub fn note_whole(&mut self, outcome: Result<u32, ClientError>) {
         let mut left = outcome.as_ref().copied().unwrap_or(0);
         for part in &mut self.parts {
@@ -141,7 +141,7 @@ impl Operation {
         self.left = 0;
     }
 
-    /// What became of it: octets in a row from its start, up to the first that was not moved.
+    /// What became of it: bytes in a row from its start, up to the first that was not moved.
     pub fn end(mut self, number: u64) -> Ended {
         let file = self.file.upgrade();
         let (mut moved, mut end_of_file, mut failure, mut is_over) = (0, false, None, false);

@@ -1,7 +1,7 @@
 //! Reads and writes that wait.
 //!
 //! Invariant: a call moves all it was asked for, unless the file ends or something fails; then it
-//! tells of the octets that were moved in a row before, if there are any.
+//! tells of the bytes that were moved in a row before, if there are any.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,9 +16,9 @@ use crate::types::{dap_file, dap_memory};
 use dafs_client::{ClientError, File, Transferred};
 use dafs_share::Entered;
 
-/// Reads `length` octets at `offset` into plain memory.
+/// Reads `length` bytes at `offset` into plain memory.
 ///
-/// Returns the octets read, fewer only at the end of the file, or a negative error number.
+/// Returns the bytes read, fewer only at the end of the file, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pread(
     file: *mut dap_file,
@@ -31,10 +31,10 @@ pub unsafe extern "C" fn dap_pread(
     unsafe { transfer(file, &memory, 1, offset, Direction::Read) }
 }
 
-/// Writes `length` octets at `offset` from plain memory. They may be lost with the server until
+/// Writes `length` bytes at `offset` from plain memory. They may be lost with the server until
 /// dap_fsync.
 ///
-/// Returns the octets written, or a negative error number. Fewer than `length` were written only
+/// Returns the bytes written, or a negative error number. Fewer than `length` were written only
 /// if something failed behind them; the next write, dap_fsync or dap_close tells what.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pwrite(
@@ -150,7 +150,7 @@ fn parts(targets: &[Target], offset: u64) -> VecDeque<Part> {
     parts
 }
 
-/// Moves a few parts at once: octets in a row from the first one on, and what failed behind them.
+/// Moves a few parts at once: bytes in a row from the first one on, and what failed behind them.
 fn together(
     file: &FileObject,
     targets: &[Target],
@@ -196,7 +196,7 @@ async fn settle(
 type Begun<'f> = Pin<Box<dyn Future<Output = Outcome> + 'f>>;
 type Outcome = std::result::Result<Transferred, ClientError>;
 
-/// Has the octets of a piece behind the first `from` moved.
+/// Has the bytes of a piece behind the first `from` moved.
 fn begin<'f>(
     file: &'f File,
     offset: u64,
@@ -264,14 +264,14 @@ fn in_turn(
         let at = offset.saturating_add(moved);
         let done = file.ask(|file| match direction {
             Direction::Read => {
-                // SAFETY: the caller of the function from C has promised so many octets there,
+                // SAFETY: the caller of the function from C has promised so many bytes there,
                 // which nobody else uses meanwhile.
-                file.read_at(unsafe { octets_of(target) }, at)
+                file.read_at(unsafe { bytes_of(target) }, at)
             }
             Direction::Write => {
                 // SAFETY: as above.
-                let octets = unsafe { octets_of(target) };
-                file.write_at(octets, at).map(|()| octets.len())
+                let bytes = unsafe { bytes_of(target) };
+                file.write_at(bytes, at).map(|()| bytes.len())
             }
         });
         let count = match done {
@@ -294,17 +294,17 @@ fn in_turn(
 
 /// # Safety
 /// The target is memory that nobody else uses for as long as the slice is.
-unsafe fn octets_of<'t>(target: &Target) -> &'t mut [u8] {
+unsafe fn bytes_of<'t>(target: &Target) -> &'t mut [u8] {
     if target.length == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise; a target with octets is not NULL (`memory::target`).
+    // SAFETY: the caller's promise; a target with bytes is not NULL (`memory::target`).
     unsafe { std::slice::from_raw_parts_mut(target.pointer, target.length) }
 }
 
 /// Most descriptors of one call.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Most octets of one request.
+/// Most bytes of one request.
 const PART_BYTES_MAX: usize = 4 << 20;
 /// Most requests of one call at once.
 const UNDER_WAY: usize = 8;

@@ -217,14 +217,14 @@ pub struct dap_open_options {
 
 // ---- data ---------------------------------------------------------------------------
 
-/// A memory descriptor. Without a region handle the octets pass through registered memory of the
+/// A memory descriptor. Without a region handle the bytes pass through registered memory of the
 /// library's, by one copy.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_memory {
-    /// The first octet; in the region, if there is one.
+    /// The first byte; in the region, if there is one.
     pub pointer: *mut c_void,
-    /// Octets.
+    /// Bytes.
     pub length: usize,
     /// The region it lies in, or NULL.
     pub region: *mut dap_region,
@@ -234,9 +234,9 @@ pub struct dap_memory {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_range {
-    /// Its first octet.
+    /// Its first byte.
     pub offset: u64,
-    /// Octets, below 4 GiB.
+    /// Bytes, below 4 GiB.
     pub length: u64,
 }
 
@@ -258,7 +258,7 @@ pub struct dap_completion {
     pub operation: u64,
     /// The caller's own word, given at the submission.
     pub context: *mut c_void,
-    /// Octets moved, or a negative error number.
+    /// Bytes moved, or a negative error number.
     pub result: i64,
     /// DAP_END_OF_FILE.
     pub flags: u32,
@@ -291,7 +291,7 @@ pub struct dap_batch_request {
     pub context: *mut c_void,
     /// Set by dap_batch_submit: the number of the operation.
     pub operation: u64,
-    /// Set by dap_batch: octets moved, or a negative error number.
+    /// Set by dap_batch: bytes moved, or a negative error number.
     pub result: i64,
 }
 
@@ -321,9 +321,9 @@ pub struct dap_attributes {
     pub uid: u32,
     /// Group; the same.
     pub gid: u32,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
-    /// Octets of storage.
+    /// Bytes of storage.
     pub space_used: u64,
     /// Unique in its file system.
     pub file_id: u64,
@@ -355,11 +355,11 @@ pub struct dap_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_filesystem {
-    /// All octets.
+    /// All bytes.
     pub space_total: u64,
-    /// Free octets.
+    /// Free bytes.
     pub space_free: u64,
-    /// Octets that this user may still fill.
+    /// Bytes that this user may still fill.
     pub space_available: u64,
     /// All file slots.
     pub files_total: u64,
@@ -367,7 +367,7 @@ pub struct dap_filesystem {
     pub files_free: u64,
     /// Largest file.
     pub file_size_max: u64,
-    /// Longest name, in octets.
+    /// Longest name, in bytes.
     pub name_bytes_max: u32,
     /// Most links to one object.
     pub link_count_max: u32,
@@ -410,7 +410,7 @@ pub struct dap_changes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Octets.
+    /// Bytes.
     pub file_size: u64,
     /// Last read.
     pub accessed: dap_time,
@@ -453,9 +453,9 @@ pub struct dap_lock_holder {
     pub kind: u32,
     /// 0.
     pub reserved: u32,
-    /// Its first octet.
+    /// Its first byte.
     pub offset: u64,
-    /// Octets, or DAP_TO_END.
+    /// Bytes, or DAP_TO_END.
     pub length: u64,
 }
 

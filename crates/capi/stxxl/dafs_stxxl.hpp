@@ -52,7 +52,7 @@ public:
         must(moved, doing);
         if (static_cast<size_type>(moved) != bytes) {
             throw stxxl::io_error(std::string(doing) + " " + m_url + ": moved " +
-                                  std::to_string(moved) + " octets of " + std::to_string(bytes) +
+                                  std::to_string(moved) + " bytes of " + std::to_string(bytes) +
                                   " at " + std::to_string(offset));
         }
         if (!is_read && m_is_synchronous) {

@@ -106,8 +106,8 @@ fn a_file_is_sorted_where_it_lies() {
         (0..1_500_000_u64).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     for transport in TRANSPORTS {
         let served = Served::start(transport);
-        let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        std::fs::write(served.local("numbers"), octets).unwrap();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        std::fs::write(served.local("numbers"), bytes).unwrap();
         let mut sorts = loading(&plugin, &program);
         sorts.current_dir(place.path()).arg(format!("{}numbers", served.url));
         sorts.env("STXXLCFG", configure(place.path(), &format!("{}disk", served.url)));

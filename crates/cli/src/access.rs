@@ -131,7 +131,7 @@ pub struct KerberosTable {
     allow_root: bool,
     /// Refuse tokens that are not made for the very session. Our clients' are.
     require_binding: bool,
-    /// The longest ticket taken over TCP, in octets, at most 61440. Default: 15360.
+    /// The longest ticket taken over TCP, in bytes, at most 61440. Default: 15360.
     max_token: Option<u32>,
 }
 

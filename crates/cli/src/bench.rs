@@ -64,7 +64,7 @@ pub struct Blocks {
     /// Only peers whose name contains this, such as "shm read".
     #[arg(long)]
     only: Option<String>,
-    /// Block sizes in octets, at most 1 MiB each.
+    /// Block sizes in bytes, at most 1 MiB each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     block: Vec<u64>,
     /// Rounds for each median.

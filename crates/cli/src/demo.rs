@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if differing > 0 {
         bail!("{differing} files differ or failed; they are named above");
     }
-    println!("\nEvery octet was read back and compared: no difference.");
+    println!("\nEvery byte was read back and compared: no difference.");
     println!("All of it took {:.0} s.", start.elapsed().as_secs_f64());
     println!("Next: dafs serve DIR              serve a directory of your own");
     println!("      dafs ls dafs://localhost/   look at it from another terminal");

@@ -103,10 +103,10 @@ fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
 fn name_of<'p>(directories: impl Iterator<Item = &'p Path>) -> String {
     let mut names: Vec<Vec<u8>> = directories.map(full_path).collect();
     names.sort_unstable();
-    let line = names.first().and_then(|name| name.split(|octet| *octet == b'\n').next());
-    let stem = line.and_then(|name| name.rsplit(|octet| *octet == b'/').next());
-    let stem = stem.unwrap_or_default().iter().filter(|octet| octet.is_ascii_alphanumeric());
-    let stem: String = stem.take(32).map(|octet| char::from(*octet)).collect();
+    let line = names.first().and_then(|name| name.split(|byte| *byte == b'\n').next());
+    let stem = line.and_then(|name| name.rsplit(|byte| *byte == b'/').next());
+    let stem = stem.unwrap_or_default().iter().filter(|byte| byte.is_ascii_alphanumeric());
+    let stem: String = stem.take(32).map(|byte| char::from(*byte)).collect();
     format!("{stem}-{:08x}", crc32c::crc32c(&names.join(&b'\n')))
 }
 

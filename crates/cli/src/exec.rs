@@ -68,10 +68,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// A mapping must be right before the program starts: within it nobody would see the mistake.
 fn check(map: &OsStr) -> Result<()> {
     let map = map.as_bytes();
-    let equals = map.iter().position(|octet| *octet == b'=');
+    let equals = map.iter().position(|byte| *byte == b'=');
     let equals = equals.context("write PREFIX=URL, as /dafs=dafs://host/")?;
     let (prefix, url) = (&map[..equals], OsStr::from_bytes(&map[equals + 1..]));
-    if !prefix.starts_with(b"/") || prefix.iter().all(|octet| *octet == b'/') {
+    if !prefix.starts_with(b"/") || prefix.iter().all(|byte| *byte == b'/') {
         bail!("{:?} is no absolute path below the root", OsStr::from_bytes(prefix));
     }
     if map.contains(&b';') || map.contains(&b'\n') {

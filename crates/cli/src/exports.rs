@@ -30,11 +30,11 @@ pub fn all(arguments: &Arguments) -> Vec<Exported> {
 
 /// What a path or NAME=PATH stands for.
 fn plain(given: &Path) -> Exported {
-    let octets = given.as_os_str().as_bytes();
-    let sign = octets.iter().position(|octet| matches!(octet, b'=' | b'/'));
-    match sign.filter(|sign| octets[*sign] == b'=') {
+    let bytes = given.as_os_str().as_bytes();
+    let sign = bytes.iter().position(|byte| matches!(byte, b'=' | b'/'));
+    match sign.filter(|sign| bytes[*sign] == b'=') {
         Some(sign) => {
-            let [name, path] = [&octets[..sign], &octets[sign + 1..]].map(OsStr::from_bytes);
+            let [name, path] = [&bytes[..sign], &bytes[sign + 1..]].map(OsStr::from_bytes);
             Exported { name: name.to_owned(), path: path.into() }
         }
         // No name has a slash: a sign behind one is part of a path.

@@ -141,8 +141,8 @@ pub enum Place {
 impl Place {
     pub fn parse(text: impl AsRef<OsStr>) -> Result<Self> {
         let text = text.as_ref();
-        let octets = text.as_bytes();
-        if Location::is_url(text) || octets.windows(3).any(|three| three == b"://") {
+        let bytes = text.as_bytes();
+        if Location::is_url(text) || bytes.windows(3).any(|three| three == b"://") {
             Ok(Self::Remote(Location::parse(text)?))
         } else {
             Ok(Self::Local(PathBuf::from(text)))

@@ -35,7 +35,7 @@ pub struct Numbers {
     /// Directories that the files are spread over.
     #[arg(long, default_value_t = 10)]
     pub directories: usize,
-    /// Octets of each file, as 4096 or 4K, or from 2K-16K; 64 KiB at most.
+    /// Bytes of each file, as 4096 or 4K, or from 2K-16K; 64 KiB at most.
     #[arg(long, default_value = "4K", value_parser = sizes)]
     pub size: (usize, usize),
     /// Steps under way at once.
@@ -91,14 +91,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// `4096`, `4K` or `2K-16K`.
 fn sizes(text: &str) -> Result<(usize, usize)> {
     let (smallest, largest) = text.split_once('-').unwrap_or((text, text));
-    let sizes = (octets(smallest)?, octets(largest)?);
+    let sizes = (bytes(smallest)?, bytes(largest)?);
     if sizes.0 > sizes.1 {
         bail!("{text}: the smaller size comes first");
     }
     Ok(sizes)
 }
 
-fn octets(text: &str) -> Result<usize> {
+fn bytes(text: &str) -> Result<usize> {
     let (number, factor) = match text.strip_suffix(['K', 'k']) {
         Some(number) => (number, 1024),
         None => (text, 1),

@@ -34,9 +34,9 @@ pub fn hide() {
     }
 }
 
-/// Where the password is in an argument, whose other octets may be anything.
+/// Where the password is in an argument, whose other bytes may be anything.
 fn range_in(argument: &OsStr) -> Option<Range<usize>> {
-    let ascii = |octet: &u8| if octet.is_ascii() { char::from(*octet) } else { 'x' };
+    let ascii = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { 'x' };
     let text: String = argument.as_bytes().iter().map(ascii).collect();
     password_range(&text)
 }
@@ -47,9 +47,9 @@ fn overwrite(arguments: &[OsString]) -> Result<()> {
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
     let mut at = start;
     for argument in arguments {
-        let octets = argument.as_bytes();
-        let behind = at + octets.len() as u64;
-        if behind > end || !is_at(&memory, at, octets)? {
+        let bytes = argument.as_bytes();
+        let behind = at + bytes.len() as u64;
+        if behind > end || !is_at(&memory, at, bytes)? {
             return Err(Error::new(ErrorKind::InvalidData, "they are not where they were"));
         }
         if let Some(range) = range_in(argument) {
@@ -60,10 +60,10 @@ fn overwrite(arguments: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-fn is_at(memory: &File, at: u64, octets: &[u8]) -> Result<bool> {
-    let mut found = vec![0; octets.len()];
+fn is_at(memory: &File, at: u64, bytes: &[u8]) -> Result<bool> {
+    let mut found = vec![0; bytes.len()];
     memory.read_exact_at(&mut found, at)?;
-    Ok(found == octets)
+    Ok(found == bytes)
 }
 
 /// Where the arguments begin and end: fields 48 and 49 of proc_pid_stat(5).

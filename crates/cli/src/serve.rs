@@ -64,10 +64,10 @@ pub struct Arguments {
     /// host. Network file systems, FUSE and /proc, /sys and their like are never entered.
     #[arg(long)]
     pub cross_mounts: bool,
-    /// Serve memory of at most so many octets (K, M, G) instead of directories.
+    /// Serve memory of at most so many bytes (K, M, G) instead of directories.
     #[arg(long)]
     pub memory: Option<String>,
-    /// Octets of the data cache (K, M, G). Default: a quarter of the memory.
+    /// Bytes of the data cache (K, M, G). Default: a quarter of the memory.
     #[arg(long)]
     pub cache: Option<String>,
     /// Threads that serve connections, 1 to 8. More of them let a server use more cores.
@@ -133,7 +133,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: Option<u64>,
     /// Seconds that a client's transfers may keep others waiting for what they hold, besides
-    /// what their octets need at 512 KiB a second; then the client is disconnected. Default: 10.
+    /// what their bytes need at 512 KiB a second; then the client is disconnected. Default: 10.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub transfer_patience: Option<u64>,
     /// Whether clients of this host that hold a delegation may read the file itself. Default:
@@ -401,7 +401,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         if arguments.read_only {
             bail!("--memory starts empty: with --read-only there is nothing to serve");
         }
-        let bytes_max = octets(size).context("--memory")?;
+        let bytes_max = bytes(size).context("--memory")?;
         let limits = MemoryLimits { bytes_max, object_count_max: 1 << 20 };
         // Whoever serves it may write to it.
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -450,7 +450,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         );
     }
     if let Some(size) = &arguments.cache {
-        config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
+        config.cache.arena_bytes = usize::try_from(bytes(size).context("--cache")?)?;
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
     config.reactors = reactors::of(arguments.reactors)?;
@@ -495,8 +495,8 @@ fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     Ok(Some(server))
 }
 
-/// A number of octets with an optional K, M, G or T.
-pub fn octets(text: &str) -> Result<u64> {
+/// A number of bytes with an optional K, M, G or T.
+pub fn bytes(text: &str) -> Result<u64> {
     let (digits, factor) = match text.char_indices().last() {
         Some((end, 'k' | 'K')) => (&text[..end], 1 << 10),
         Some((end, 'm' | 'M')) => (&text[..end], 1 << 20),

@@ -25,9 +25,9 @@ pub struct Pass {
 impl Pass {
     /// A new one.
     pub fn new() -> Result<Self> {
-        let mut octets = [0; 32];
-        getrandom::fill(&mut octets).context("asking the system for random octets")?;
-        Ok(Self { password: octets.iter().map(|octet| format!("{octet:02x}")).collect() })
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).context("asking the system for random bytes")?;
+        Ok(Self { password: bytes.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
     /// The one that another process of this program's was told by `write`.

@@ -103,7 +103,7 @@ fn gnu(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Octets of which some repeat.
+/// Bytes of which some repeat.
 fn content(length: usize) -> Vec<u8> {
     let mut state = 7_u32;
     let mut next = || {
@@ -142,14 +142,14 @@ fn files_go_to_gnu_gzip_and_back_over_every_transport() {
             ok(&["gzip", "--workers", workers, &remote]);
             assert!(!path.exists(), "the input goes when its output is there");
             let packed = served.path(&format!("{name}.gz"));
-            let octets = std::fs::read(&packed).unwrap();
-            assert!(gnu(&["-dc"], &octets) == plain, "GNU gzip finds what was compressed");
+            let bytes = std::fs::read(&packed).unwrap();
+            assert!(gnu(&["-dc"], &bytes) == plain, "GNU gzip finds what was compressed");
             let metadata = packed.metadata().unwrap();
             assert_eq!(metadata.mode() & 0o7777, 0o640);
             assert_eq!(metadata.modified().unwrap(), modified);
             // Name and time are where RFC 1952 wants them.
-            assert_eq!(octets[4..8], 1_234_567_890_u32.to_le_bytes());
-            assert_eq!(&octets[10..10 + name.len()], name.as_bytes());
+            assert_eq!(bytes[4..8], 1_234_567_890_u32.to_le_bytes());
+            assert_eq!(&bytes[10..10 + name.len()], name.as_bytes());
 
             // What GNU gzip makes comes back; here it has several members.
             let halves = plain.split_at(length / 2);
@@ -272,15 +272,15 @@ fn what_is_cut_or_corrupt_is_told_and_leaves_nothing_behind() {
     let middle = corrupt.len() / 2;
     corrupt[middle] ^= 0x55;
     for url in &served.urls {
-        for (octets, expected) in
-            [(&packed[..middle], "cut off"), (&corrupt[..], "octet"), (b"text", "no gzip file")]
+        for (bytes, expected) in
+            [(&packed[..middle], "cut off"), (&corrupt[..], "byte"), (b"text", "no gzip file")]
         {
-            std::fs::write(served.path("bad.gz"), octets).unwrap();
+            std::fs::write(served.path("bad.gz"), bytes).unwrap();
             for task in ["gunzip", "gzip"] {
                 let more: &[&str] = if task == "gzip" { &["-t"] } else { &[] };
                 let file = format!("{url}/bad.gz");
                 let said = refused(&[&[task], more, &[&file]].concat());
-                assert!(said.contains(expected) && said.contains("octet"), "{said}");
+                assert!(said.contains(expected) && said.contains("byte"), "{said}");
                 assert!(said.contains("bad.gz"), "{said}");
             }
             assert_eq!(served.names(), ["bad.gz"]);
@@ -322,7 +322,7 @@ fn what_gzip_leaves_alone_is_left_alone_here_and_on_servers() {
                 assert!(said.contains(name), "{file}: {said}");
                 assert_eq!(served.names(), before, "{file}");
             }
-            // Its octets may be had all the same.
+            // Its bytes may be had all the same.
             if name != "directory" {
                 ok(&["gzip", "-c", &format!("{place}/{name}")]);
             }
@@ -336,11 +336,11 @@ fn a_name_without_its_suffix_is_found_and_what_is_no_gzip_file_can_be_handed_thr
     let here = served.path("").to_str().unwrap().trim_end_matches('/').to_owned();
     for place in served.urls.iter().chain([&here]) {
         for suffix in [".gz", "-gz"] {
-            std::fs::write(served.path(&format!("f{suffix}")), gnu(&["-c"], b"octets")).unwrap();
+            std::fs::write(served.path(&format!("f{suffix}")), gnu(&["-c"], b"bytes")).unwrap();
             ok(&["gunzip", &format!("{place}/f")]);
             assert_eq!(served.names(), ["f"]);
-            assert_eq!(ok(&["gunzip", "-cf", &format!("{place}/f")]), b"octets");
-            assert_eq!(std::fs::read(served.path("f")).unwrap(), b"octets");
+            assert_eq!(ok(&["gunzip", "-cf", &format!("{place}/f")]), b"bytes");
+            assert_eq!(std::fs::read(served.path("f")).unwrap(), b"bytes");
             assert!(refused(&["gunzip", "-c", &format!("{place}/f")]).contains("no gzip file"));
             std::fs::remove_file(served.path("f")).unwrap();
         }

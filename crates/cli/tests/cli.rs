@@ -171,8 +171,8 @@ fn trees_go_out_and_in_and_are_verified() {
     }
     std::fs::write(tree.join("deep/er/large"), vec![9; 5_000_001]).unwrap();
     std::os::unix::fs::symlink("deep/f3", tree.join("link")).unwrap();
-    let octets = PathBuf::from(std::ffi::OsStr::from_bytes(b"b\xffd"));
-    std::os::unix::fs::symlink(&octets, tree.join("octets")).unwrap();
+    let bytes = PathBuf::from(std::ffi::OsStr::from_bytes(b"b\xffd"));
+    std::os::unix::fs::symlink(&bytes, tree.join("bytes")).unwrap();
     let tree = tree.to_str().unwrap();
     for (index, url) in server.urls.iter().enumerate() {
         let there = format!("{url}/in-{index}");
@@ -183,9 +183,9 @@ fn trees_go_out_and_in_and_are_verified() {
         ok(&["cp", "-r", "--verify", &again, back.to_str().unwrap()]);
         let diff = ["-r", "--no-dereference", tree];
         assert!(Command::new("diff").args(diff).arg(&back).status().unwrap().success());
-        assert_eq!(std::fs::read_link(back.join("octets")).unwrap(), octets);
+        assert_eq!(std::fs::read_link(back.join("bytes")).unwrap(), bytes);
         let listed = run(&["ls", "-l", &there]).stdout;
-        assert!(listed.ends_with(b" octets -> b\xffd\n"), "as it is, where no terminal shows it");
+        assert!(listed.ends_with(b" bytes -> b\xffd\n"), "as it is, where no terminal shows it");
         assert_eq!(std::fs::read_link(back.join("link")).unwrap(), PathBuf::from("deep/f3"));
     }
 }

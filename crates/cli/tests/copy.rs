@@ -43,8 +43,8 @@ fn what_a_killed_server_has_lost_is_copied_again() {
     let output = copy.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for index in 0..FILES {
-        let octets = std::fs::read(copied.join(index.to_string())).unwrap();
-        assert!(octets == content(index, length(index)), "{index} differs");
+        let bytes = std::fs::read(copied.join(index.to_string())).unwrap();
+        assert!(bytes == content(index, length(index)), "{index} differs");
     }
 }
 

@@ -23,7 +23,7 @@ impl Numbers {
         self.next() % bound
     }
 
-    /// Lines of all sorts: empty, long, of few words again and again, numbers, all octets.
+    /// Lines of all sorts: empty, long, of few words again and again, numbers, all bytes.
     fn text(&mut self, bytes: usize) -> Vec<u8> {
         let words = ["", "a", "B", "ab c", " lead", "x\ty", "Zz:y:x", "10 9", "9 10", "-3.50 z"];
         let mut text = Vec::new();
@@ -46,8 +46,8 @@ impl Numbers {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// What sort(1) makes of files.
@@ -105,11 +105,11 @@ const CASES: [&[&str]; 14] = [
 #[test]
 fn lines_are_sorted_as_sort_does() {
     let place = Place::new();
-    let mut octets = Numbers(7).text(400_000);
+    let mut bytes = Numbers(7).text(400_000);
     // The last line need not end.
-    octets.pop();
+    bytes.pop();
     let (first, second) = (place.path("export/first"), place.path("export/second"));
-    std::fs::write(&first, octets).unwrap();
+    std::fs::write(&first, bytes).unwrap();
     std::fs::write(&second, "z\n\na\n").unwrap();
     let local = [first.to_str().unwrap(), second.to_str().unwrap()];
     let ways = [
@@ -163,11 +163,11 @@ fn sorted_files_are_merged_as_sort_does() {
 fn records_are_sorted_by_their_keys() {
     let place = Place::new();
     let mut numbers = Numbers(3);
-    let octets: Vec<u8> =
+    let bytes: Vec<u8> =
         (0..30_000).flat_map(|_| (numbers.next() & 0x3f_ff3f_ff3f_ff3f).to_le_bytes()).collect();
-    std::fs::write(place.path("export/records"), &octets).unwrap();
+    std::fs::write(place.path("export/records"), &bytes).unwrap();
     let expected = |order: &dyn Fn(&[u8; 24], &[u8; 24]) -> std::cmp::Ordering| {
-        let mut all: Vec<&[u8; 24]> = octets.as_chunks::<24>().0.iter().collect();
+        let mut all: Vec<&[u8; 24]> = bytes.as_chunks::<24>().0.iter().collect();
         all.sort_by(|left, right| order(left, right));
         all.into_iter().flatten().copied().collect::<Vec<u8>>()
     };
@@ -212,13 +212,13 @@ fn a_file_may_be_sorted_onto_itself() {
 fn the_limit_of_memory_is_kept() {
     let place = Place::new();
     let mut numbers = Numbers(5);
-    let mut octets = Vec::with_capacity(LIMIT_MIB * (8 << 20));
-    while octets.len() < LIMIT_MIB * (8 << 20) {
-        octets.extend(numbers.next().to_be_bytes());
-        octets.resize(octets.len().next_multiple_of(128), 0);
+    let mut bytes = Vec::with_capacity(LIMIT_MIB * (8 << 20));
+    while bytes.len() < LIMIT_MIB * (8 << 20) {
+        bytes.extend(numbers.next().to_be_bytes());
+        bytes.resize(bytes.len().next_multiple_of(128), 0);
     }
-    std::fs::write(place.path("export/large"), &octets).unwrap();
-    let mut expected: Vec<&[u8; 128]> = octets.as_chunks::<128>().0.iter().collect();
+    std::fs::write(place.path("export/large"), &bytes).unwrap();
+    let mut expected: Vec<&[u8; 128]> = bytes.as_chunks::<128>().0.iter().collect();
     expected.sort_unstable();
     let limit = format!("{LIMIT_MIB}M");
     for (from, to) in [("large", place.url("sorted")), ("large", place.tcp_url("sorted"))] {
@@ -245,9 +245,9 @@ fn mistakes_are_named_and_leave_nothing() {
     let (file, output) = (place.url("file"), place.url("output"));
     let of = |verb: &str, arguments: &[&str]| fails(verb, arguments, &[&file], &output);
     assert!(of("merge", &[]).contains("file is not sorted: record 2 belongs before"));
-    assert!(of("sort", &["--record", "3"]).contains("4 octets, which is no whole number"));
+    assert!(of("sort", &["--record", "3"]).contains("4 bytes, which is no whole number"));
     assert!(of("sort", &["-k", "0:4:u"]).contains("give --record"));
-    assert!(of("sort", &["--record", "4", "-k", "2:4"]).contains("within a record of 4 octets"));
+    assert!(of("sort", &["--record", "4", "-k", "2:4"]).contains("within a record of 4 bytes"));
     assert!(of("sort", &["--memory", "1M"]).contains("raise it"));
     let error = fails("sort", &[], &[&place.url("missing")], &output);
     assert!(error.contains("opening /missing") && error.contains("no such"), "{error}");

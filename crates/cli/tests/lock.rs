@@ -34,7 +34,7 @@ impl Place {
         told[table].as_array().unwrap().clone()
     }
 
-    /// Octets of undo data on the disk. Where the file system has reflinks all of it is there with
+    /// Bytes of undo data on the disk. Where the file system has reflinks all of it is there with
     /// the first change.
     fn undo_bytes(&self) -> u64 {
         fn sum(directory: &Path) -> u64 {
@@ -56,8 +56,8 @@ impl Place {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn what_a_command_prints_reaches_the_file_when_the_command_has_succeeded_and_not
             "succeeds" => {
                 assert_eq!(code, Some(0));
                 let content = std::fs::read(&local).unwrap();
-                assert!(content.len() == 20_000_000 && content.iter().all(|octet| *octet == 0));
+                assert!(content.len() == 20_000_000 && content.iter().all(|byte| *byte == 0));
             }
             _ => assert!(old() && code != Some(0), "{end}: {code:?}"),
         }
@@ -194,7 +194,7 @@ fn a_file_that_is_replaced_by_less_has_nothing_of_the_old_content() {
 fn a_lock_is_shown_by_a_name_that_the_file_has() {
     let place = Place::new();
     let local = place.path("export").join("file");
-    std::fs::write(&local, "octets").unwrap();
+    std::fs::write(&local, "bytes").unwrap();
     // It gets its name as a second one, and loses the first.
     assert!(dafs().arg("apps").arg("gzip").arg(place.url("file")).status().unwrap().success());
     let hold = |name: &str, is_removed: bool| {
@@ -215,7 +215,7 @@ fn a_lock_is_shown_by_a_name_that_the_file_has() {
         assert!(shown.ends_with("/export/file.gz"), "{shown}");
     }
     // One that was removed has the name that it had.
-    std::fs::write(place.path("export").join("removed"), "octets").unwrap();
+    std::fs::write(place.path("export").join("removed"), "bytes").unwrap();
     let shown = hold("removed", true);
     assert!(shown.ends_with("/export/removed"), "{shown}");
 }

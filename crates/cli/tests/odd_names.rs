@@ -24,7 +24,7 @@ fn odd_names() -> Vec<OsString> {
     let mut random = dafs_types::Random::new(7);
     for _ in 0..40 {
         let length = 1 + random.below(255);
-        let mut name = random.octets(length);
+        let mut name = random.bytes(length);
         name.iter_mut().filter(|byte| matches!(byte, 0 | b'/')).for_each(|byte| *byte = b'_');
         names.push(name);
     }
@@ -76,7 +76,7 @@ fn directories_with_names_of_any_bytes_are_served() {
     let all = directories.iter().map(|path| path.as_os_str()).chain([&*named]);
     place.serve_directories(&all.collect::<Vec<_>>());
     let listed = ok(&["ls".as_ref(), &url(b"")]);
-    let listed: BTreeSet<&[u8]> = listed.split(|octet| *octet == b'\n').collect();
+    let listed: BTreeSet<&[u8]> = listed.split(|byte| *byte == b'\n').collect();
     for name in names.map(OsStr::as_bytes).into_iter().chain([&b"na\xefme"[..]]) {
         assert!(listed.contains(name), "{listed:?}");
     }

@@ -357,7 +357,7 @@ fn output_that_nobody_takes_is_told() {
 #[test]
 fn output_that_nobody_takes_is_an_error_or_the_end_and_never_a_panic() {
     let place = Place::new();
-    std::fs::write(place.in_export("file"), "octets").unwrap();
+    std::fs::write(place.in_export("file"), "bytes").unwrap();
     let socket = place.path("socket");
     let socket = socket.to_str().unwrap();
     let url = place.url("");

@@ -34,10 +34,10 @@ impl Load {
             let location = dafs_client::Location::parse(&url).unwrap();
             let session = client.connect(&location, &Default::default()).unwrap();
             let file = session.open("/busy", &OpenOptions::write()).unwrap();
-            let mut octets = vec![7; 64 << 10];
+            let mut bytes = vec![7; 64 << 10];
             while !is_over.load(Ordering::Relaxed) {
-                file.write_at(&octets[..4096], 0).unwrap();
-                file.read_at(&mut octets, 0).unwrap();
+                file.write_at(&bytes[..4096], 0).unwrap();
+                file.read_at(&mut bytes, 0).unwrap();
                 let _ = session.metadata("/nothing");
             }
         });

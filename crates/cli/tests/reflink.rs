@@ -82,7 +82,7 @@ impl Mount {
         self.mount().unwrap();
     }
 
-    /// Octets in use, with all that is under way on the disk.
+    /// Bytes in use, with all that is under way on the disk.
     fn used_bytes(&self) -> u64 {
         let directory = std::fs::File::open(self.path()).unwrap();
         rustix::fs::syncfs(&directory).unwrap();
@@ -165,8 +165,8 @@ impl Place {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        let octets = process.stdin.take().unwrap();
-        Writer { process, octets }
+        let bytes = process.stdin.take().unwrap();
+        Writer { process, bytes }
     }
 
     fn locks(&self) -> usize {
@@ -177,7 +177,7 @@ impl Place {
         told["locks"].as_array().unwrap().len()
     }
 
-    /// Octets of undo data: those copied, and how far those cloned reach.
+    /// Bytes of undo data: those copied, and how far those cloned reach.
     fn undo_bytes(&self, kind: &str) -> u64 {
         fn sum(directory: &Path, kind: &str) -> u64 {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -210,7 +210,7 @@ impl Drop for Place {
 
 struct Writer {
     process: Child,
-    octets: ChildStdin,
+    bytes: ChildStdin,
 }
 
 impl Writer {
@@ -218,7 +218,7 @@ impl Writer {
         let zeros = vec![0; BLOCK_BYTES];
         while bytes > 0 {
             let part = bytes.min(BLOCK_BYTES as u64);
-            self.octets.write_all(&zeros[..part as usize]).unwrap();
+            self.bytes.write_all(&zeros[..part as usize]).unwrap();
             bytes -= part;
         }
     }
@@ -257,7 +257,7 @@ fn is_zeros(path: &Path, bytes: u64) -> bool {
     let mut block = vec![1; BLOCK_BYTES];
     (0..bytes / BLOCK_BYTES as u64).all(|_| {
         file.read_exact(&mut block).unwrap();
-        block.iter().all(|octet| *octet == 0)
+        block.iter().all(|byte| *byte == 0)
     })
 }
 
@@ -277,8 +277,8 @@ fn it_is_taken_back(make: &[&str]) {
             assert_eq!(place.undo_bytes("clone-"), BLOCKS * BLOCK_BYTES as u64);
             assert!(place.undo_bytes("undo-") < BLOCK_BYTES as u64, "it was copied");
             let took = mount.used_bytes().saturating_sub(used_before);
-            assert!(took < bytes + SLACK_BYTES, "{took} octets for {bytes} written anew");
-            let who = format!("the {dies} has died, {bytes} octets in");
+            assert!(took < bytes + SLACK_BYTES, "{took} bytes for {bytes} written anew");
+            let who = format!("the {dies} has died, {bytes} bytes in");
             if dies == "server" {
                 place.kill_server();
             }
@@ -289,7 +289,7 @@ fn it_is_taken_back(make: &[&str]) {
             place.assert_taken_back(&who);
             // What was not changed is not written anew either.
             let took = mount.used_bytes().saturating_sub(used_before);
-            assert!(took < SLACK_BYTES, "{took} octets are left: {who}");
+            assert!(took < SLACK_BYTES, "{took} bytes are left: {who}");
             assert!(place.log().contains("shares blocks"), "{}", place.log());
             std::fs::remove_file(place.local()).unwrap();
         }
@@ -322,7 +322,7 @@ fn what_was_cloned_outlives_a_loss_of_power() {
         mount.remount();
         assert!(place.undo_bytes("clone-") > 0, "undo data is gone");
         place.serve();
-        place.assert_taken_back(&format!("the power was lost, {bytes} octets in"));
+        place.assert_taken_back(&format!("the power was lost, {bytes} bytes in"));
         place.kill_server();
     }
 }

@@ -236,7 +236,7 @@ impl Marked {
         let is_marked = |process: &u32| {
             let environment = std::fs::read(format!("/proc/{process}/environ"));
             let environment = environment.unwrap_or_default();
-            environment.split(|octet| *octet == 0).any(|variable| variable == mark.as_bytes())
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
         };
         numbers.filter(is_marked).collect()
     }

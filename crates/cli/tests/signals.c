@@ -51,25 +51,25 @@ static void list(void) {
 }
 
 static void round_of(int file, unsigned number) {
-    static char octets[8192], found[8192];
+    static char bytes[8192], found[8192];
     struct stat status;
     struct statvfs room;
-    long at = (long)(number % 64) * sizeof octets;
-    memset(octets, (int)number, sizeof octets);
-    be("pwrite takes all", MUST(pwrite(file, octets, sizeof octets, at)) == sizeof octets);
+    long at = (long)(number % 64) * sizeof bytes;
+    memset(bytes, (int)number, sizeof bytes);
+    be("pwrite takes all", MUST(pwrite(file, bytes, sizeof bytes, at)) == sizeof bytes);
     if (number % 2) MUST(fdatasync(file)); else MUST(fsync(file));
     MUST(stat("file", &status));
-    be("the file is as long as was written", status.st_size >= at + (long)sizeof octets);
+    be("the file is as long as was written", status.st_size >= at + (long)sizeof bytes);
     MUST(fstat(file, &status));
     int other = MUST(open("file", O_RDONLY));
     if (other >= 0) {
         be("pread gives all", MUST(pread(other, found, sizeof found, at)) == sizeof found);
-        be("pread gives what was written", !memcmp(octets, found, sizeof found));
+        be("pread gives what was written", !memcmp(bytes, found, sizeof found));
         MUST(close(other));
     }
     int new = MUST(open("new", O_WRONLY | O_CREAT | O_TRUNC, 0600));
     if (new >= 0) {
-        be("write takes all", MUST(write(new, octets, 100)) == 100);
+        be("write takes all", MUST(write(new, bytes, 100)) == 100);
         MUST(ftruncate(new, 50));
         MUST(fchmod(new, 0640));
         MUST(futimens(new, 0));

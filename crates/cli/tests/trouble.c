@@ -21,7 +21,7 @@ static void say(long answer) {
 
 int main(int count, char **arguments) {
     static char much[12 << 20];
-    char line[64], octets[8];
+    char line[64], bytes[8];
     struct stat status;
     struct sigaction handle = {.sa_handler = do_nothing, .sa_flags = SA_RESTART};
     setvbuf(stdout, 0, _IOLBF, 0);
@@ -31,7 +31,7 @@ int main(int count, char **arguments) {
     say(fd < 0 ? -1 : 0);
     while (fgets(line, sizeof line, stdin)) {
         if (!strcmp(line, "handle\n")) say(sigaction(SIGINT, &handle, 0));
-        if (!strcmp(line, "read\n")) say(pread(fd, octets, sizeof octets, 0));
+        if (!strcmp(line, "read\n")) say(pread(fd, bytes, sizeof bytes, 0));
         if (!strcmp(line, "write\n")) say(pwrite(fd, "12345678", 8, 0));
         if (!strcmp(line, "other\n")) say(pwrite(fd, "abcdefgh", 8, 0));
         if (!strcmp(line, "sync\n")) say(fsync(fd));

@@ -334,8 +334,8 @@ fn receive(listener: &TcpListener) -> ExportTraceServiceRequest {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         let line = line.trim().to_lowercase();
-        if let Some(octets) = line.strip_prefix("content-length:") {
-            length = octets.trim().parse().unwrap();
+        if let Some(bytes) = line.strip_prefix("content-length:") {
+            length = bytes.trim().parse().unwrap();
         }
         if line.is_empty() {
             break;
@@ -381,7 +381,7 @@ fn a_collector_gets_a_span_for_each_request_with_its_label() {
         pair.value.clone().unwrap().value.unwrap()
     };
     assert_eq!(attribute("dafs.analyzer"), AnyValue::StringValue("0xc0ffee".into()));
-    assert_eq!(attribute("dafs.octets"), AnyValue::IntValue(4096));
+    assert_eq!(attribute("dafs.bytes"), AnyValue::IntValue(4096));
     assert_eq!(attribute("dafs.status"), AnyValue::StringValue("Ok".into()));
     assert_eq!(read.trace_id, *b"dafs\0\0\0\0\0\0\0\0\0\xc0\xff\xee");
     await_that("the collector's thanks are counted", || {

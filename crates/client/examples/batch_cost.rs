@@ -22,8 +22,8 @@ use rustix::time::{ClockId, clock_gettime};
 use common::{Outcome, Served};
 
 const READS: usize = 64;
-const OCTETS: usize = 4096;
-const FILE_OCTETS: usize = 32 << 20;
+const BYTES: usize = 4096;
+const FILE_BYTES: usize = 32 << 20;
 /// About as long as a batch takes over shared memory.
 const SLEEP: Duration = Duration::from_micros(80);
 const BLOCKS: usize = 400;
@@ -88,17 +88,17 @@ fn over(transport: &str, blocks: usize) -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let exported = directory.path().join("export");
     std::fs::create_dir(&exported)?;
-    let content = Random::new(1).octets(FILE_OCTETS);
+    let content = Random::new(1).bytes(FILE_BYTES);
     std::fs::write(exported.join("file"), &content)?;
     let served = Served::start(directory.path(), &common::config(directory.path(), transport)?)?;
 
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&served.address, &SessionOptions::default())?;
     let file = session.open("/file", &OpenOptions::read())?;
-    let buffer = client.allocate(READS * OCTETS)?;
+    let buffer = client.allocate(READS * BYTES)?;
     let measured = Bench { client, session, file, buffer, content }.measure(blocks);
     drop(served);
-    println!("{READS} reads of {OCTETS} octets over {transport}, us of processor time:");
+    println!("{READS} reads of {BYTES} bytes over {transport}, us of processor time:");
     let measured = measured?;
     let single = measured[0].0;
     for (way, (client, server)) in WAYS.iter().zip(measured) {
@@ -124,8 +124,8 @@ impl Bench {
         let mut times = [const { (Vec::new(), Vec::new()) }; 4];
         let mut dice = Random::new(2);
         // All of it is in the server's cache before anything is measured.
-        for at in (0..FILE_OCTETS).step_by(READS * OCTETS) {
-            self.file.read_into(at as u64, self.buffer.slice(0, READS * OCTETS)?)?;
+        for at in (0..FILE_BYTES).step_by(READS * BYTES) {
+            self.file.read_into(at as u64, self.buffer.slice(0, READS * BYTES)?)?;
         }
         for _ in 0..blocks {
             for (way, (own, others)) in WAYS.iter().zip(&mut times) {
@@ -148,7 +148,7 @@ impl Bench {
     }
 
     fn round(&self, way: &str, places: &[u64; READS]) -> Outcome<()> {
-        let slice = |index: usize| self.buffer.slice(index * OCTETS, OCTETS);
+        let slice = |index: usize| self.buffer.slice(index * BYTES, BYTES);
         match way {
             "single" => {
                 for (index, place) in places.iter().enumerate() {
@@ -181,17 +181,17 @@ impl Bench {
 
     /// The buffer has what is in these places.
     fn check(&self, places: &[u64; READS]) {
-        let mut octets = vec![0; OCTETS];
+        let mut bytes = vec![0; BYTES];
         for (index, place) in places.iter().enumerate() {
-            self.buffer.read(index * OCTETS, &mut octets);
+            self.buffer.read(index * BYTES, &mut bytes);
             let place = *place as usize;
-            assert_eq!(octets, self.content[place..place + OCTETS], "read {index}");
+            assert_eq!(bytes, self.content[place..place + BYTES], "read {index}");
         }
     }
 }
 
 fn places(dice: &mut Random) -> [u64; READS] {
-    std::array::from_fn(|_| (dice.below(FILE_OCTETS / OCTETS) * OCTETS) as u64)
+    std::array::from_fn(|_| (dice.below(FILE_BYTES / BYTES) * BYTES) as u64)
 }
 
 fn thread_time() -> f64 {

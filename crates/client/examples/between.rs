@@ -3,11 +3,11 @@
 //! turn, a few milliseconds at a time, so that a machine that is slower for a while is so for
 //! all of them. For each way the block that half of the blocks are faster than, and how it stands
 //! to the first server's. `--only` names ways, such as "write x32", `--blocks` how many blocks
-//! there are of each, `--octets` how much is moved at once (4096).
+//! there are of each, `--bytes` how much is moved at once (4096).
 //!
 //! ```text
 //! cargo run --release -p dafs-client --example between -- \
-//!     [--blocks N] [--only WAY] [--octets N] URL URL
+//!     [--blocks N] [--only WAY] [--bytes N] URL URL
 //! ```
 //!
 //! Each URL is a server's directory, such as `dafs+shm:///run/dafs/2050.sock!/`; a file of 32 MiB
@@ -23,11 +23,11 @@ use dafs_types::Random;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-const OCTETS: usize = 4096;
-const FILE_OCTETS: usize = 32 << 20;
+const BYTES: usize = 4096;
+const FILE_BYTES: usize = 32 << 20;
 const DEPTH: usize = 32;
-/// Octets that are moved in one block, and the fewest rounds of one.
-const BLOCK_OCTETS: usize = 4 << 20;
+/// Bytes that are moved in one block, and the fewest rounds of one.
+const BLOCK_BYTES: usize = 4 << 20;
 const ROUNDS_MIN: usize = 64;
 const BLOCKS: usize = 300;
 const WAYS: [&str; 5] = ["read x1", "read x32", "write x1", "write x32", "chain x1"];
@@ -35,19 +35,19 @@ const WAYS: [&str; 5] = ["read x1", "read x32", "write x1", "write x32", "chain 
 fn main() -> Outcome<()> {
     let mut urls: Vec<String> = std::env::args().skip(1).collect();
     let blocks = option(&mut urls, "--blocks")?.map_or(Ok(BLOCKS), |number| number.parse())?;
-    let octets = option(&mut urls, "--octets")?.map_or(Ok(OCTETS), |number| number.parse())?;
-    let rounds = (BLOCK_OCTETS / octets).max(ROUNDS_MIN);
+    let bytes = option(&mut urls, "--bytes")?.map_or(Ok(BYTES), |number| number.parse())?;
+    let rounds = (BLOCK_BYTES / bytes).max(ROUNDS_MIN);
     let only = option(&mut urls, "--only")?.unwrap_or_default();
     let ways: Vec<usize> = (0..WAYS.len()).filter(|way| WAYS[*way].contains(&only)).collect();
-    if !(1..=FILE_OCTETS).contains(&octets) {
-        return Err(format!("--octets wants 1 to {FILE_OCTETS}").into());
+    if !(1..=FILE_BYTES).contains(&bytes) {
+        return Err(format!("--bytes wants 1 to {FILE_BYTES}").into());
     }
     if urls.len() < 2 {
         return Err("two URLs of servers are wanted, at least".into());
     }
     let client = Client::new(ClientConfig::default())?;
     let peers =
-        urls.iter().map(|url| Peer::new(&client, url, octets)).collect::<Outcome<Vec<_>>>()?;
+        urls.iter().map(|url| Peer::new(&client, url, bytes)).collect::<Outcome<Vec<_>>>()?;
     let mut times = vec![[const { Vec::new() }; WAYS.len()]; peers.len()];
     let mut dice = Random::new(1);
     for block in 0..blocks {
@@ -85,25 +85,25 @@ struct Peer {
     session: Session,
     file: File,
     buffer: Buffer,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Peer {
-    fn new(client: &Client, url: &str, octets: usize) -> Outcome<Self> {
+    fn new(client: &Client, url: &str, bytes: usize) -> Outcome<Self> {
         let session = client.connect(&Location::parse(url)?, &SessionOptions::default())?;
         let file = session.open("/between", &OpenOptions::write())?;
-        let buffer = client.allocate(DEPTH * octets)?;
-        for at in (0..FILE_OCTETS).step_by(octets) {
-            file.write_from(at as u64, buffer.slice(0, octets)?)?;
+        let buffer = client.allocate(DEPTH * bytes)?;
+        for at in (0..FILE_BYTES).step_by(bytes) {
+            file.write_from(at as u64, buffer.slice(0, bytes)?)?;
         }
         file.commit()?;
-        Ok(Self { session, file, buffer, octets })
+        Ok(Self { session, file, buffer, bytes })
     }
 
     fn round(&self, client: &Client, way: usize, dice: &mut Random, rounds: usize) -> Outcome<()> {
-        let octets = self.octets;
-        let slice = |index: usize| self.buffer.slice(index * octets, octets);
-        let mut place = || (dice.below(FILE_OCTETS / octets) * octets) as u64;
+        let bytes = self.bytes;
+        let slice = |index: usize| self.buffer.slice(index * bytes, bytes);
+        let mut place = || (dice.below(FILE_BYTES / bytes) * bytes) as u64;
         if way.is_multiple_of(2) {
             for _ in 0..rounds {
                 match way {

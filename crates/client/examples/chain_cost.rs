@@ -13,7 +13,7 @@ use dafs_client::{Buffer, Client, ClientConfig, File, OpenOptions, Session, Sess
 
 use common::{Outcome, Served};
 
-const OCTETS: usize = 4096;
+const BYTES: usize = 4096;
 const BLOCKS: usize = 1500;
 const ROUNDS_PER_BLOCK: u32 = 20;
 
@@ -27,7 +27,7 @@ fn main() -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let exported = directory.path().join("export");
     std::fs::create_dir(&exported)?;
-    let content: Vec<u8> = (0..OCTETS).map(|at| (at * 7) as u8).collect();
+    let content: Vec<u8> = (0..BYTES).map(|at| (at * 7) as u8).collect();
     std::fs::write(exported.join("plain"), &content)?;
     std::fs::write(exported.join("small"), &content)?;
     let transport = if has("--shm") { "shm" } else { "tcp" };
@@ -35,11 +35,11 @@ fn main() -> Outcome<()> {
 
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&served.address, &SessionOptions::default())?;
-    let buffer = client.allocate(OCTETS)?;
+    let buffer = client.allocate(BYTES)?;
     let [plain, chained, apart] = measure(&session, &buffer, blocks)?;
-    let mut octets = vec![0; OCTETS];
-    buffer.read(0, &mut octets);
-    assert_eq!(octets, content);
+    let mut bytes = vec![0; BYTES];
+    buffer.read(0, &mut bytes);
+    assert_eq!(bytes, content);
     let line = |name, time: f64| {
         println!("{name:44} {:8.2} us  {:5.2} x", time / 1000.0, time / plain);
     };
@@ -76,22 +76,22 @@ fn measure(session: &Session, buffer: &Buffer, blocks: usize) -> Outcome<[f64; 3
 fn block(round: impl Fn() -> Outcome<u32>) -> Outcome<f64> {
     let start = Instant::now();
     for _ in 0..ROUNDS_PER_BLOCK {
-        assert_eq!(round()?, OCTETS as u32);
+        assert_eq!(round()?, BYTES as u32);
     }
     Ok(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS_PER_BLOCK))
 }
 
 fn plain(file: &File, buffer: &Buffer) -> Outcome<u32> {
-    Ok(file.read_into(0, buffer.slice(0, OCTETS)?)?.length)
+    Ok(file.read_into(0, buffer.slice(0, BYTES)?)?.length)
 }
 
 fn chained(session: &Session, buffer: &Buffer) -> Outcome<u32> {
-    Ok(session.read_file_once("/small", buffer.slice(0, OCTETS)?)?.length)
+    Ok(session.read_file_once("/small", buffer.slice(0, BYTES)?)?.length)
 }
 
 fn apart(session: &Session, buffer: &Buffer) -> Outcome<u32> {
     let file = session.open("/small", &OpenOptions::read())?;
-    let read = file.read_into(0, buffer.slice(0, OCTETS)?)?;
+    let read = file.read_into(0, buffer.slice(0, BYTES)?)?;
     file.close()?;
     Ok(read.length)
 }

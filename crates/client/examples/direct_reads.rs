@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo run --release -p dafs-client --example direct_reads -- \
-//!     [--blocks N] [--octets N] [--file-octets N] [--directory DIR]
+//!     [--blocks N] [--bytes N] [--file-bytes N] [--directory DIR]
 //! ```
 //!
 //! The server is a thread of this process, on a directory of its own beneath `--directory` (the
@@ -25,8 +25,8 @@ use dafs_types::Random;
 use self::common::{Outcome, Served};
 
 const WAYS: [&str; 4] = ["local pread", "descriptor", "mapping", "asking"];
-const OCTETS: usize = 4096;
-const FILE_OCTETS: usize = 64 << 20;
+const BYTES: usize = 4096;
+const FILE_BYTES: usize = 64 << 20;
 const BLOCKS: usize = 200;
 /// Reads in one block.
 const ROUNDS: usize = 2000;
@@ -34,25 +34,25 @@ const ROUNDS: usize = 2000;
 fn main() -> Outcome<()> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let blocks = number(&mut words, "--blocks")?.unwrap_or(BLOCKS).max(1);
-    let octets = number(&mut words, "--octets")?.unwrap_or(OCTETS).max(1);
-    let file_octets = number(&mut words, "--file-octets")?.unwrap_or(FILE_OCTETS).max(octets);
+    let bytes = number(&mut words, "--bytes")?.unwrap_or(BYTES).max(1);
+    let file_bytes = number(&mut words, "--file-bytes")?.unwrap_or(FILE_BYTES).max(bytes);
     let place = option(&mut words, "--directory")?.map_or_else(std::env::temp_dir, Into::into);
     if let Some(word) = words.first() {
         return Err(format!("{word:?} is not understood").into());
     }
     let scratch = tempfile::tempdir_in(place)?;
     let mut config = common::config(scratch.path(), "shm")?;
-    config.cache.arena_bytes = (4 * file_octets).max(64 << 20);
+    config.cache.arena_bytes = (4 * file_bytes).max(64 << 20);
     let served = Served::start(scratch.path(), &config)?;
     let path = scratch.path().join("export/file");
-    std::fs::write(&path, Random::new(7).octets(file_octets))?;
-    measure(&served.address, &SystemFile::open(path)?, (blocks, octets, file_octets))
+    std::fs::write(&path, Random::new(7).bytes(file_bytes))?;
+    measure(&served.address, &SystemFile::open(path)?, (blocks, bytes, file_bytes))
 }
 
 fn measure(
     address: &Address,
     local: &SystemFile,
-    (blocks, octets, file_octets): (usize, usize, usize),
+    (blocks, block_bytes, file_bytes): (usize, usize, usize),
 ) -> Outcome<()> {
     let client = Client::new(ClientConfig::default())?;
     let options = SessionOptions { delegations: true, ..SessionOptions::default() };
@@ -64,9 +64,9 @@ fn measure(
     }
     let session = client.connect_to(address, &SessionOptions::default())?;
     let asking = session.open("file", &OpenOptions::read())?;
-    let mut bytes = vec![0; octets];
+    let mut bytes = vec![0; block_bytes];
     let mut dice = Random::new(1);
-    let places = (file_octets / octets).max(1);
+    let places = (file_bytes / block_bytes).max(1);
     let mut times = [const { Vec::new() }; WAYS.len()];
     let mut sum = 0u64;
     for block in 0..=blocks {
@@ -74,7 +74,7 @@ fn measure(
             let way = (turn + block) % WAYS.len();
             let begun = Instant::now();
             for _ in 0..ROUNDS {
-                let offset = (dice.below(places) * octets) as u64;
+                let offset = (dice.below(places) * block_bytes) as u64;
                 let read = match way {
                     0 => local.read_at(&mut bytes, offset)?,
                     1 => direct.read_at(&mut bytes, offset)?,
@@ -89,7 +89,7 @@ fn measure(
             }
         }
     }
-    println!("{octets} octets at random in {file_octets}, cached; checksum {sum:#x}");
+    println!("{block_bytes} bytes at random in {file_bytes}, cached; checksum {sum:#x}");
     for times in &mut times {
         times.sort_by(f64::total_cmp);
     }

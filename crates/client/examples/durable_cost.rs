@@ -19,7 +19,7 @@ use together::together;
 
 const FILES: usize = 1000;
 const ROUNDS: usize = 9;
-const OCTETS: usize = 4096;
+const BYTES: usize = 4096;
 /// Files on their way at once.
 const AT_ONCE: usize = 32;
 
@@ -51,7 +51,7 @@ fn main() -> Outcome<()> {
     drop(servers);
     let [stable, memory] = took.map(median);
     let rate = |seconds: f64| files as f64 / seconds;
-    println!("made, written and closed, {AT_ONCE} files at a time, {OCTETS} octets each:");
+    println!("made, written and closed, {AT_ONCE} files at a time, {BYTES} bytes each:");
     println!("  results on stable storage   {:8.0} files/s", rate(stable));
     println!("  results in memory           {:8.0} files/s", rate(memory));
     println!("  ratio                       {:8.2}", memory / stable);
@@ -88,12 +88,12 @@ fn make_files(connected: &Connected, round: usize, files: usize) -> Outcome<()> 
     let directory = format!("d{round}");
     session.create_dir(&directory, 0o755)?;
     let parent = session.metadata(&directory)?.handle;
-    let buffer = client.allocate(AT_ONCE * OCTETS)?;
+    let buffer = client.allocate(AT_ONCE * BYTES)?;
     let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
     let one = async |number: usize| -> Outcome<()> {
         let name = format!("f{number}");
         let file = session.open_in_async(parent, &name, &name, &creating).await?;
-        file.write_async(0, buffer.slice(number % AT_ONCE * OCTETS, OCTETS)?).await?;
+        file.write_async(0, buffer.slice(number % AT_ONCE * BYTES, BYTES)?).await?;
         Ok(file.close_async().await?)
     };
     let worker = async |first: usize| -> Outcome<()> {

@@ -14,7 +14,7 @@ use together::together;
 
 const FILES: usize = 5000;
 const ROUNDS: usize = 5;
-const OCTETS: usize = 2000;
+const BYTES: usize = 2000;
 /// Files on their way at once.
 const AT_ONCE: usize = 64;
 
@@ -37,7 +37,7 @@ fn main() -> Outcome<()> {
 
 /// Milliseconds of the fastest round of each.
 fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> Outcome<[f64; 4]> {
-    let buffer = client.allocate(AT_ONCE * OCTETS)?;
+    let buffer = client.allocate(AT_ONCE * BYTES)?;
     let mut best = [f64::INFINITY; 4];
     for round in 0..rounds {
         let apart = format!("a{round}");
@@ -47,7 +47,7 @@ fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> O
         }
         let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
         let reading = OpenOptions::read();
-        let slice = |at: usize| buffer.slice(at % AT_ONCE * OCTETS, OCTETS);
+        let slice = |at: usize| buffer.slice(at % AT_ONCE * BYTES, BYTES);
         let handle = session.metadata(format!("/{apart}"))?.handle;
         let other = session.metadata(format!("/{chained}"))?.handle;
         let take = |best: &mut f64, start: Instant| {

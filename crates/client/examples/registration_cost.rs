@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! DAFS_VERBS_ADDRESS=10.90.0.1 cargo run --release -p dafs-client --example registration_cost -- \
-//!     [--blocks N] [--octets N] [--spin-us N] [--readers N]
+//!     [--blocks N] [--bytes N] [--spin-us N] [--readers N]
 //! cargo run --release -p dafs-client --example registration_cost -- --server dafs+verbs://HOST
 //! ```
 //!
@@ -62,7 +62,7 @@ fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let blocks = option(&words, "--blocks")?.unwrap_or(BLOCKS).max(1);
     let readers = option(&words, "--readers")?.unwrap_or(1).max(1);
-    let sizes = option(&words, "--octets")?.map_or(SIZES.to_vec(), |octets| vec![octets]);
+    let sizes = option(&words, "--bytes")?.map_or(SIZES.to_vec(), |bytes| vec![bytes]);
     let mut client = ClientConfig::default();
     if let Some(spin) = option(&words, "--spin-us")? {
         client.wait.spin_max = Duration::from_micros(spin as u64);
@@ -76,12 +76,12 @@ fn main() -> Outcome<()> {
             format!("dafs+{}", served.address).replacen(':', "://", 1)
         }
     };
-    for octets in sizes {
+    for bytes in sizes {
         let mut ways = Vec::new();
         for (way, own_memory) in ways_of_memory().into_iter().enumerate() {
             let config = ClientConfig { own_memory, ..client };
             let is_for_good = way == WAYS.len() - 1;
-            let start = || Reader::start(url.clone(), config, octets, is_for_good);
+            let start = || Reader::start(url.clone(), config, bytes, is_for_good);
             let readers = (0..readers).map(|_| start()).collect();
             ways.push(Way { readers, times: Vec::new() });
         }
@@ -95,7 +95,7 @@ fn main() -> Outcome<()> {
                 }
             }
         }
-        report(octets, ways)?;
+        report(bytes, ways)?;
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ fn ways_of_memory() -> [OwnMemory; WAYS.len()] {
     [OwnMemory::Registered, cached, OwnMemory::Copied, OwnMemory::Copied]
 }
 
-fn report(octets: usize, mut ways: Vec<Way>) -> Outcome<()> {
+fn report(bytes: usize, mut ways: Vec<Way>) -> Outcome<()> {
     let mut first = [f64::NAN; 2];
     for (way, name) in ways.iter_mut().zip(WAYS) {
         way.times.sort_by(f64::total_cmp);
@@ -118,7 +118,7 @@ fn report(octets: usize, mut ways: Vec<Way>) -> Outcome<()> {
             let (time, faster) = (times[at], first[at] / times[at]);
             format!("{time:9.1} us, {faster:5.2} x as fast")
         });
-        println!("{:5} KiB  {name:20} a tenth {tenth}; half {half}", octets >> 10);
+        println!("{:5} KiB  {name:20} a tenth {tenth}; half {half}", bytes >> 10);
     }
     for (way, name) in ways.into_iter().zip(WAYS) {
         for Reader { tell, thread, .. } in way.readers {
@@ -154,13 +154,13 @@ impl Way {
 }
 
 impl Reader {
-    fn start(url: String, config: ClientConfig, octets: usize, is_for_good: bool) -> Self {
+    fn start(url: String, config: ClientConfig, bytes: usize, is_for_good: bool) -> Self {
         let (tell, told) = channel();
         let (is_done, done) = channel();
         let thread = std::thread::spawn(move || {
-            let mut reading = Reading::new(&url, config, octets, is_for_good).expect("a session");
+            let mut reading = Reading::new(&url, config, bytes, is_for_good).expect("a session");
             while told.recv().is_ok() {
-                reading.read_block(octets).expect("reads");
+                reading.read_block(bytes).expect("reads");
                 is_done.send(()).expect("somebody who waits");
                 told.recv().expect("somebody who has waited");
                 reading.verify();
@@ -173,31 +173,31 @@ impl Reader {
 }
 
 impl Reading {
-    fn new(url: &str, config: ClientConfig, octets: usize, is_for_good: bool) -> Outcome<Self> {
+    fn new(url: &str, config: ClientConfig, bytes: usize, is_for_good: bool) -> Outcome<Self> {
         let client = Client::new(config)?;
         let session = client.connect(&Location::parse(url)?, &SessionOptions::default())?;
         let file = session.open("/registered", &OpenOptions::write())?;
         for index in 0..BUFFERS {
-            file.write_at(&vec![index as u8 + 1; octets], (index * octets) as u64)?;
+            file.write_at(&vec![index as u8 + 1; bytes], (index * bytes) as u64)?;
         }
         let registered = if is_for_good { BUFFERS } else { 0 };
-        let registered = (0..registered).map(|_| client.register(vec![0; octets].into()));
+        let registered = (0..registered).map(|_| client.register(vec![0; bytes].into()));
         let registered = registered.collect::<Result<_, _>>()?;
-        Ok(Self { client, file, buffers: vec![vec![0; octets]; BUFFERS], registered })
+        Ok(Self { client, file, buffers: vec![vec![0; bytes]; BUFFERS], registered })
     }
 
-    fn read_block(&mut self, octets: usize) -> Outcome<()> {
+    fn read_block(&mut self, bytes: usize) -> Outcome<()> {
         for round in 0..ROUNDS {
             let index = round % BUFFERS;
-            let place = (index * octets) as u64;
+            let place = (index * bytes) as u64;
             let read = match self.registered.get(index) {
                 Some(buffer) => {
-                    self.file.read_into(place, buffer.slice(0, octets)?)?.length as usize
+                    self.file.read_into(place, buffer.slice(0, bytes)?)?.length as usize
                 }
                 None => self.file.read_at(&mut self.buffers[index], place)?,
             };
-            if read != octets {
-                return Err(format!("{read} octets were read of {octets}").into());
+            if read != bytes {
+                return Err(format!("{read} bytes were read of {bytes}").into());
             }
         }
         Ok(())
@@ -210,7 +210,7 @@ impl Reading {
                 registered.read(0, buffer);
                 registered.write(0, &vec![0; buffer.len()]);
             }
-            assert!(buffer.iter().all(|octet| *octet == index as u8 + 1));
+            assert!(buffer.iter().all(|byte| *byte == index as u8 + 1));
             buffer.fill(0);
         }
     }

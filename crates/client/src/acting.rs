@@ -152,8 +152,8 @@ pub(crate) fn acting_bits(whom: Option<Registered>) -> u64 {
 /// For whom an encoded request is to be carried out.
 #[inline]
 pub(crate) fn acting_in(message: &[u8]) -> Option<Registered> {
-    let octets = message.get(LABEL_AT..LABEL_AT + 8)?;
-    let number = u64::from_ne_bytes(octets.try_into().ok()?) >> Label::BITS;
+    let bytes = message.get(LABEL_AT..LABEL_AT + 8)?;
+    let number = u64::from_ne_bytes(bytes.try_into().ok()?) >> Label::BITS;
     NonZeroU64::new(number).map(Registered)
 }
 

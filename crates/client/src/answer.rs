@@ -1,4 +1,4 @@
-//! The answer to one request, as octets, for one future.
+//! The answer to one request, as bytes, for one future.
 //!
 //! Invariant: an answer is taken once; one that nobody waits for any more is dropped when it
 //! comes.
@@ -17,7 +17,7 @@ use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 use crate::state::Phase;
 
-/// An answer to come, as octets.
+/// An answer to come, as bytes.
 pub(crate) struct Answer {
     shared: Rc<Shared>,
     /// `None` once it was taken.
@@ -36,7 +36,7 @@ impl Answer {
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }
 
-    /// As [`Answer::to`], by a request of the client's own of so many octets at most.
+    /// As [`Answer::to`], by a request of the client's own of so many bytes at most.
     pub fn within(
         shared: &Rc<Shared>,
         key: SessionKey,

@@ -200,16 +200,16 @@ impl Core {
             _ => (Status::NotSupp, Response::Failed),
         };
         let answer = ResponseHeader::answering(&header, status, CREDITS);
-        let mut octets = [0; ANSWER_BYTES_MAX];
+        let mut bytes = [0; ANSWER_BYTES_MAX];
         let encoded = match &request {
-            Request::BcGetAttr(wanted) => encode_told(&answer, wanted, &mut octets),
-            _ => encode_response(ByteOrder::NATIVE, &answer, &response, &mut octets),
+            Request::BcGetAttr(wanted) => encode_told(&answer, wanted, &mut bytes),
+            _ => encode_response(ByteOrder::NATIVE, &answer, &response, &mut bytes),
         };
         if let Ok(length) = encoded {
             if checksums {
-                seal(&mut octets[..length], &[]);
+                seal(&mut bytes[..length], &[]);
             }
-            self.send_back(endpoint, &octets[..length]);
+            self.send_back(endpoint, &bytes[..length]);
         }
         if let Request::BcRecall(recall) = &request {
             self.on_recall(key, &recall.file, recall.state);

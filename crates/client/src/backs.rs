@@ -20,9 +20,9 @@ pub struct LockReady {
     pub file: FileHandle,
     /// The open that it was asked for under.
     pub state: StateId,
-    /// First octet of the lock.
+    /// First byte of the lock.
     pub offset: u64,
-    /// Its octets; all ones to the end of the file.
+    /// Its bytes; all ones to the end of the file.
     pub length: u64,
 }
 

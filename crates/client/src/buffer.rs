@@ -34,12 +34,12 @@ pub struct Slice {
 pub(crate) struct RegisteredMemory {
     pub memory: Memory,
     pub region: Region,
-    /// Octets the owner asked for; the memory may be larger.
+    /// Bytes the owner asked for; the memory may be larger.
     length: usize,
     home: Weak<dyn Home>,
     /// A server may still write it: not to be used for anything else.
     is_exposed: Cell<bool>,
-    /// Its octets are a device's, and `memory` is nothing ([`crate::device`]).
+    /// Its bytes are a device's, and `memory` is nothing ([`crate::device`]).
     pub is_device: bool,
 }
 
@@ -69,11 +69,11 @@ impl RegisteredMemory {
         Self { memory, region, length, home, is_exposed, is_device: true }
     }
 
-    /// The part of `length` octets at `offset`.
+    /// The part of `length` bytes at `offset`.
     pub fn slice(self: &Rc<Self>, offset: usize, length: usize) -> Result<Slice> {
         match u32::try_from(length) {
-            Ok(octets) if self.contains(offset, length) => {
-                Ok(Slice { buffer: Rc::clone(self), offset, length: octets })
+            Ok(bytes) if self.contains(offset, length) => {
+                Ok(Slice { buffer: Rc::clone(self), offset, length: bytes })
             }
             _ => Err(ClientError::Range { offset, length }),
         }
@@ -83,7 +83,7 @@ impl RegisteredMemory {
         offset <= self.length && length <= self.length - offset
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -117,19 +117,19 @@ impl Buffer {
         Self::new(nothing, region, usize::try_from(region.length).unwrap_or(0), home)
     }
 
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.length
     }
 
-    /// Whether it has no octets; never.
+    /// Whether it has no bytes; never.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part of `length` octets at `offset`.
+    /// The part of `length` bytes at `offset`.
     ///
     /// # Errors
     /// [`ClientError::Range`].
@@ -169,19 +169,19 @@ fn weak<H: Home + 'static>(home: &Rc<H>) -> Weak<dyn Home> {
 }
 
 impl Slice {
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Whether it has no octets.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// What is left of it behind the first `length` octets.
+    /// What is left of it behind the first `length` bytes.
     pub(crate) fn behind(&self, length: u32) -> Self {
         let length = length.min(self.length);
         Self {

@@ -34,7 +34,7 @@ impl Core {
         self.start_call_within(key, bytes_max, acting, request)
     }
 
-    /// As [`Core::start_call`], by a request of so many octets at most.
+    /// As [`Core::start_call`], by a request of so many bytes at most.
     pub fn start_call_within(
         &mut self,
         key: SessionKey,
@@ -162,7 +162,7 @@ impl Core {
 
 impl SessionState {
     /// A request as it goes to the session's server, but for its place among others, in so many
-    /// octets at most.
+    /// bytes at most.
     pub fn encode_call(
         &self,
         bytes_max: u32,

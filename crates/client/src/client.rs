@@ -170,7 +170,7 @@ impl Client {
         }))
     }
 
-    /// Registered memory of `length` octets that a local server can map: bytes arrive
+    /// Registered memory of `length` bytes that a local server can map: bytes arrive
     /// in it without passing through anything else. What is in it at first is left over
     /// from earlier use by this client: freed buffers are pooled, so that neither memory
     /// nor registrations are made anew in steady state.

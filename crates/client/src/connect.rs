@@ -213,7 +213,7 @@ impl Core {
         if session.terms.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
             return Err(ClientError::Protocol {
                 address: session.address.clone(),
-                what: format!("requests of {} octets at most", session.terms.request_bytes_max),
+                what: format!("requests of {} bytes at most", session.terms.request_bytes_max),
             });
         }
         // One small region tells how bytes get to memory that the library allocates.

@@ -1,7 +1,7 @@
 //! Transfers: READ, WRITE and COMMIT, from submission to completion.
 //!
 //! Invariant: a transfer holds the buffer it uses until its answer is there, and never
-//! reports more octets than were asked for. In steady state nothing here allocates.
+//! reports more bytes than were asked for. In steady state nothing here allocates.
 
 use dafs_dat::{Forecast, Gather};
 use dafs_types::{RmrContext, RmrTarget, SequenceNumber, Status, StreamId};

@@ -35,7 +35,7 @@ use crate::metadata::Metadata;
 #[derive(Default)]
 pub(crate) struct Delegated {
     files: HashMap<FileHandle, Kept>,
-    /// Octets kept.
+    /// Bytes kept.
     bytes: usize,
     /// Blocks in the order of their coming, some of them gone.
     order: VecDeque<(FileHandle, u64)>,
@@ -271,7 +271,7 @@ impl Delegated {
         (age < self.window).then_some(kept)
     }
 
-    /// Copies what is kept from `offset` on. Octets copied, and whether the file ends there.
+    /// Copies what is kept from `offset` on. Bytes copied, and whether the file ends there.
     pub fn copy(&mut self, file: &FileHandle, offset: u64, bytes: &mut [u8]) -> (usize, bool) {
         let Some(kept) = self.valid(file, coarse_now()) else { return (0, false) };
         let mut done = 0;
@@ -293,14 +293,7 @@ impl Delegated {
     }
 
     /// Keeps what was read from a block's start on.
-    pub fn keep(
-        &mut self,
-        file: &FileHandle,
-        fill: Fill,
-        offset: u64,
-        octets: &[u8],
-        is_end: bool,
-    ) {
+    pub fn keep(&mut self, file: &FileHandle, fill: Fill, offset: u64, bytes: &[u8], is_end: bool) {
         let Some(kept) = self.files.get_mut(file) else { return };
         if kept.delegation != fill.delegation {
             return;
@@ -309,7 +302,7 @@ impl Delegated {
         if !fill.is_quiet || fill.epoch != self.epoch {
             return;
         }
-        for (number, block) in (offset / BLOCK..).zip(octets.chunks(BLOCK as usize)) {
+        for (number, block) in (offset / BLOCK..).zip(bytes.chunks(BLOCK as usize)) {
             if (block.len() as u64) < BLOCK && !is_end {
                 break;
             }
@@ -331,7 +324,7 @@ impl Delegated {
 }
 
 impl Kept {
-    /// Forgets all but the delegation. Octets that were kept.
+    /// Forgets all but the delegation. Bytes that were kept.
     fn empty(&mut self) -> usize {
         self.metadata = None;
         self.direct.give_up();
@@ -353,7 +346,7 @@ pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
 pub(crate) fn encode_told(
     header: &ResponseHeader,
     request: &GetAttributes,
-    octets: &mut [u8],
+    bytes: &mut [u8],
 ) -> std::result::Result<usize, EncodeError> {
     let mut buffer = [0; TOLD_BYTES_MAX];
     let nothing = FileAttributes::default();
@@ -363,13 +356,13 @@ pub(crate) fn encode_told(
         Ok(attributes) => (*header, Response::BcGetAttr(FileAttributesResult { attributes })),
         Err(_) => (ResponseHeader { status: Status::NotSupp, ..*header }, Response::Failed),
     };
-    encode_response(ByteOrder::NATIVE, &header, &response, octets)
+    encode_response(ByteOrder::NATIVE, &header, &response, bytes)
 }
 
-/// Octets of a block.
+/// Bytes of a block.
 pub(crate) const BLOCK: u64 = 64 << 10;
 
-/// Most octets kept in one session.
+/// Most bytes kept in one session.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
 /// Most blocks remembered in one session, small ones included.

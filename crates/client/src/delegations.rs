@@ -158,12 +158,12 @@ impl File {
                 return None;
             }
         }
-        let mut octets = vec![0; done as usize];
-        buffer.read(0, &mut octets);
+        let mut bytes = vec![0; done as usize];
+        buffer.read(0, &mut bytes);
         if let Some(delegated) = &mut shared.borrow_mut().sessions[key].delegated {
-            delegated.keep(&self.handle(), fill, offset, &octets, is_end);
+            delegated.keep(&self.handle(), fill, offset, &bytes, is_end);
         }
-        Some(octets)
+        Some(bytes)
     }
 
     fn fetch_once(&self, opened: &Rc<Opened>, offset: u64, slice: Slice) -> Result<Transferred> {
@@ -337,5 +337,5 @@ impl SessionState {
     }
 }
 
-/// Most octets fetched at a time.
+/// Most bytes fetched at a time.
 const FETCH_MAX: usize = 1 << 20;

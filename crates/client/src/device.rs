@@ -3,7 +3,7 @@
 //! [`Session::register_dmabuf`] makes a descriptor of part of a dmabuf. Slices of it are read into
 //! and written from as those of a [`Buffer`](crate::Buffer) are: one at a time by futures or into
 //! completion groups, or as lists in batches; cancelled in the same ways. There is no way to look
-//! into it: RDMA devices move its octets, and nothing else.
+//! into it: RDMA devices move its bytes, and nothing else.
 //!
 //! Invariant: whatever names device memory to a server goes through [`Core::reach`] first, over
 //! the connection that it is sent over; and nothing of device memory is in this process, so that
@@ -33,7 +33,7 @@ use crate::error::Result;
 ///     // One transfer, as a future.
 ///     let head = memory.slice(0, 1 << 20)?;
 ///     let read = block_on(&client, file.read_async(0, head))?;
-///     println!("{} octets", read.length);
+///     println!("{} bytes", read.length);
 ///
 ///     // A list: two ranges of the file, scattered over four pieces of the memory.
 ///     let pieces = (1..5).map(|piece| memory.slice(piece << 20, 1 << 20));
@@ -42,7 +42,7 @@ use crate::error::Result;
 ///     let batch = session.batch().read_list(&file, &ranges, pieces).submit()?;
 ///     // Meanwhile `batch.outcome(0)` tells whether it is done, and `batch.cancel(0)` gives it up.
 ///     for outcome in batch.wait() {
-///         println!("{} octets", outcome?);
+///         println!("{} bytes", outcome?);
 ///     }
 ///     Ok(())
 /// }
@@ -52,8 +52,8 @@ use crate::error::Result;
 ///
 /// ```compile_fail,E0599
 /// # use dafs_client::DeviceMemory;
-/// fn look(memory: &DeviceMemory, octets: &mut [u8]) {
-///     memory.read(0, octets);
+/// fn look(memory: &DeviceMemory, bytes: &mut [u8]) {
+///     memory.read(0, bytes);
 /// }
 /// ```
 ///
@@ -70,7 +70,7 @@ pub struct DeviceMemory(pub(crate) Rc<RegisteredMemory>);
 #[derive(Clone, Debug)]
 pub struct DeviceSlice(Slice);
 
-/// Where a transfer's octets are: a [`Slice`] of a buffer, or a [`DeviceSlice`].
+/// Where a transfer's bytes are: a [`Slice`] of a buffer, or a [`DeviceSlice`].
 #[derive(Clone, Debug)]
 pub struct Span(pub(crate) Slice);
 
@@ -87,19 +87,19 @@ impl From<DeviceSlice> for Span {
 }
 
 impl DeviceMemory {
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.length()
     }
 
-    /// Whether it has no octets.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part of `length` octets at `offset`, which counts from the start of what was
+    /// The part of `length` bytes at `offset`, which counts from the start of what was
     /// registered.
     ///
     /// # Errors
@@ -110,13 +110,13 @@ impl DeviceMemory {
 }
 
 impl DeviceSlice {
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no octets.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -89,11 +89,11 @@ pub enum ClientError {
     #[error("timed out")]
     TimedOut,
     /// A buffer range that lies outside its buffer.
-    #[error("buffer range of {length} octets at {offset} lies outside the buffer")]
+    #[error("buffer range of {length} bytes at {offset} lies outside the buffer")]
     Range {
-        /// Octets from the buffer's start.
+        /// Bytes from the buffer's start.
         offset: usize,
-        /// Octets.
+        /// Bytes.
         length: usize,
     },
     /// A file of another session, or a buffer of another client: each has its own handles

@@ -433,7 +433,7 @@ impl File {
         }
     }
 
-    /// Reads into a registered buffer, or device memory. Returns what was read: fewer octets
+    /// Reads into a registered buffer, or device memory. Returns what was read: fewer bytes
     /// than the slice has only at the end of the file.
     ///
     /// # Errors
@@ -500,7 +500,7 @@ impl File {
     }
 
     /// Reads into a plain slice, through registered memory or straight
-    /// ([`crate::ClientConfig::own_memory`]). Returns the octets read, fewer only at the end of
+    /// ([`crate::ClientConfig::own_memory`]). Returns the bytes read, fewer only at the end of
     /// the file.
     ///
     /// # Errors
@@ -739,7 +739,7 @@ impl File {
         self.delegation.set(delegation);
     }
 
-    /// A slice of registered memory for up to `wanted` octets, and its buffer.
+    /// A slice of registered memory for up to `wanted` bytes, and its buffer.
     fn stage(&self, wanted: usize) -> Result<(Slice, Buffer)> {
         self.stage_exactly(wanted.clamp(1, STAGING_BYTES_MAX))
     }

@@ -70,7 +70,7 @@ impl Drop for TransferFuture<'_> {
 
 impl File {
     /// Reads into a buffer or device memory; the transfer is under way at once. As with any
-    /// READ, fewer octets than the slice has are no error.
+    /// READ, fewer bytes than the slice has are no error.
     pub fn read_async<S: Into<Span>>(
         &self,
         offset: u64,

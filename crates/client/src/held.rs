@@ -10,7 +10,7 @@ use dafs_wire::messages::{Lock, LockOptions, LockType, Unlock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
     first: u64,
-    /// Its last octet; `u64::MAX` if it has no end.
+    /// Its last byte; `u64::MAX` if it has no end.
     last: u64,
     kind: LockKind,
     options: LockOptions,
@@ -39,7 +39,7 @@ impl HeldLocks {
         if lock.lock_type == LockType::Abort {
             return;
         }
-        let Some((first, last)) = octets(lock.offset, lock.length) else { return };
+        let Some((first, last)) = bytes(lock.offset, lock.length) else { return };
         self.cut(first, last);
         let keeps = if lock.options.contains(LockOptions::REPAIR) {
             lock.options.with(LockOptions::PERSIST)
@@ -53,7 +53,7 @@ impl HeldLocks {
 
     /// A LOCKU was carried out.
     pub fn note_unlock(&mut self, unlock: &Unlock) {
-        if let Some((first, last)) = octets(unlock.offset, unlock.length) {
+        if let Some((first, last)) = bytes(unlock.offset, unlock.length) {
             self.cut(first, last);
         }
     }
@@ -82,8 +82,8 @@ impl HeldLocks {
     }
 }
 
-/// The first and the last octet of a range; `None` if it is none.
-pub(crate) fn octets(offset: u64, length: u64) -> Option<(u64, u64)> {
+/// The first and the last byte of a range; `None` if it is none.
+pub(crate) fn bytes(offset: u64, length: u64) -> Option<(u64, u64)> {
     match length {
         0 => None,
         u64::MAX => Some((offset, u64::MAX)),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_octet_of_all_can_be_locked() {
+    fn the_last_byte_of_all_can_be_locked() {
         let mut held = HeldLocks::default();
         held.note_lock(&lock(LockType::Read, u64::MAX, 1));
         assert_eq!(ranges(&held), [(u64::MAX, u64::MAX, LockType::Read)]);

@@ -16,7 +16,7 @@
 //! how bytes reach it. Plain slices go through a pool of registered buffers, with one copy,
 //! unless an RDMA device is to be told of them ([`ClientConfig::own_memory`]). Memory of other
 //! devices, such as GPUs, is registered by its dmabuf ([`Session::register_dmabuf`]); RDMA
-//! devices move its octets, and the processor never.
+//! devices move its bytes, and the processor never.
 //!
 //! Invariants: a buffer range that was submitted belongs to the transport until its
 //! completion; never more requests are outstanding than the server gave credits for.

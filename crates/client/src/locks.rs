@@ -25,14 +25,14 @@ pub struct LockHolder {
     pub owner: Vec<u8>,
     /// Whom it keeps out.
     pub kind: LockKind,
-    /// Its first octet.
+    /// Its first byte.
     pub offset: u64,
-    /// Octets; `u64::MAX` for all to the end of the file.
+    /// Bytes; `u64::MAX` for all to the end of the file.
     pub length: u64,
 }
 
 impl File {
-    /// Locks `length` octets at `offset`; `u64::MAX` octets are all to the end of the file,
+    /// Locks `length` bytes at `offset`; `u64::MAX` bytes are all to the end of the file,
     /// wherever that comes to be. `None` if the lock is held now; whose lock stands in the way
     /// if not. What this open has locked there already takes on the new kind.
     ///

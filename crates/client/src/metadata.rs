@@ -17,11 +17,11 @@ pub struct Metadata {
     pub mode: u32,
     /// Hard links.
     pub link_count: u32,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// Unique in its file system.
     pub file_id: u64,
-    /// Octets of storage.
+    /// Bytes of storage.
     pub space_used: u64,
     /// Last read.
     pub time_access: Timestamp,

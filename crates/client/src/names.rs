@@ -123,7 +123,7 @@ impl Session {
         self.run(made).map(drop)
     }
 
-    /// The text of a symbolic link, which is any octets.
+    /// The text of a symbolic link, which is any bytes.
     ///
     /// # Errors
     /// As [`Session::metadata`].

@@ -77,9 +77,9 @@ fn rename_memory(message: &mut [u8], mut rename: impl FnMut(Stag) -> Stag) {
 fn rename_at(message: &mut [u8], at: usize, rename: impl FnOnce(Stag) -> Stag) {
     let at = at + CONTEXT_AT;
     if let Some(place) = message.get_mut(at..at + 4)
-        && let Ok(octets) = <[u8; 4]>::try_from(&*place)
+        && let Ok(bytes) = <[u8; 4]>::try_from(&*place)
     {
-        place.copy_from_slice(&rename(Stag(u32::from_ne_bytes(octets))).0.to_ne_bytes());
+        place.copy_from_slice(&rename(Stag(u32::from_ne_bytes(bytes))).0.to_ne_bytes());
     }
 }
 
@@ -188,9 +188,9 @@ mod tests {
     fn hostile_lengths_do_no_harm() {
         let message = write(&buffers(2, 0));
         for at in HEADER_BYTES..message.len() {
-            for octet in [0, 0x7f, 0xff] {
+            for byte in [0, 0x7f, 0xff] {
                 let mut altered = message.clone();
-                altered[at] = octet;
+                altered[at] = byte;
                 rename_memory(&mut altered, |stag| stag);
                 rename_memory(&mut altered[..at], |stag| stag);
             }

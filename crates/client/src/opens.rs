@@ -266,8 +266,8 @@ impl Opens {
         }
         let field = procedure.request_fields().iter().find(|field| field.name == "state")?;
         let at = HEADER_BYTES + field.offset;
-        let octets = request.get(at..at + 8)?.try_into().ok()?;
-        self.get(StateId(u64::from_ne_bytes(octets)))
+        let bytes = request.get(at..at + 8)?.try_into().ok()?;
+        self.get(StateId(u64::from_ne_bytes(bytes)))
     }
 
     /// Those that the server should know of.
@@ -402,14 +402,14 @@ fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
 
 fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateId) {
     if let Some(place) = message.get_mut(at..at + 8)
-        && let Ok(octets) = <[u8; 8]>::try_from(&*place)
+        && let Ok(bytes) = <[u8; 8]>::try_from(&*place)
     {
-        let state = replace(StateId(u64::from_ne_bytes(octets)));
+        let state = replace(StateId(u64::from_ne_bytes(bytes)));
         place.copy_from_slice(&state.0.to_ne_bytes());
     }
 }
 
-/// The requests of a BATCH_SUBMIT: count and four octets of padding before them, and where
+/// The requests of a BATCH_SUBMIT: count and four bytes of padding before them, and where
 /// a state id lies in one (draft 6.5.5).
 const BATCH_ELEMENTS_AT: usize = 8;
 
@@ -456,7 +456,7 @@ pub(crate) mod tests {
                 stability: Stability::DataSync,
                 hint: CacheHint::default(),
                 placement: Placement::Packed,
-                data: InlineData::Here(b"octets"),
+                data: InlineData::Here(b"bytes"),
             }))
         };
         let mut message = write(state);

@@ -13,7 +13,7 @@ pub struct OperationId(pub(crate) u64);
 /// What an operation moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
-    /// Octets.
+    /// Bytes.
     pub length: u32,
     /// For a read: the file ends here.
     pub end_of_file: bool,

@@ -126,8 +126,8 @@ fn unless_elsewhere(result: Result<Transferred>) -> Option<Result<Transferred>> 
 
 const LENDING: &str = "lending memory to a device";
 
-/// Fewer octets are copied: that takes less than it takes to look whether they are registered.
+/// Fewer bytes are copied: that takes less than it takes to look whether they are registered.
 const LENT_BYTES_MIN: usize = 32 << 10;
 
-/// Octets of one registration.
+/// Bytes of one registration.
 const LENT_BYTES_MAX: usize = 16 << 20;

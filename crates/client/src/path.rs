@@ -49,12 +49,12 @@ pub(crate) fn label(path: &OsStr) -> Cow<'_, str> {
 /// `/a` and `b`, `/a` gives nothing and `a`, and `/` gives nothing twice.
 #[must_use]
 pub fn split_last(path: &OsStr) -> (&OsStr, &OsStr) {
-    let octets = path.as_bytes();
-    let end = octets.iter().rposition(|octet| *octet != b'/').map_or(0, |last| last + 1);
-    let octets = &octets[..end];
-    let (parent, name) = match octets.iter().rposition(|octet| *octet == b'/') {
-        Some(slash) => (&octets[..slash], &octets[slash + 1..]),
-        None => (&octets[..0], octets),
+    let bytes = path.as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let bytes = &bytes[..end];
+    let (parent, name) = match bytes.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&bytes[..slash], &bytes[slash + 1..]),
+        None => (&bytes[..0], bytes),
     };
     (OsStr::from_bytes(parent), OsStr::from_bytes(name))
 }

@@ -1,7 +1,7 @@
 //! Registered memory that nobody uses just now, kept for the next who needs some.
 //!
 //! Invariant: what is in the pool is registered, and no transfer names it; it never
-//! holds more than [`POOL_BYTES_MAX`] octets.
+//! holds more than [`POOL_BYTES_MAX`] bytes.
 
 use dafs_dat::Region;
 use dafs_memory::Memory;
@@ -14,12 +14,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Octets to allocate for a buffer of `length`: a whole class, if one is large enough.
+    /// Bytes to allocate for a buffer of `length`: a whole class, if one is large enough.
     pub fn rounded(length: usize) -> usize {
         class_of(length).map_or(length, |class| CLASS_BYTES_MIN << class)
     }
 
-    /// A buffer of at least `length` octets.
+    /// A buffer of at least `length` bytes.
     pub fn take(&mut self, length: usize) -> Option<(Memory, Region)> {
         let found = self.classes[class_of(length)?].pop()?;
         self.bytes -= found.0.length();

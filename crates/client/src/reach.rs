@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::state::SessionState;
 
 impl Session {
-    /// Registers `length` octets of a dmabuf, from `offset` on, with the RDMA device of this
+    /// Registers `length` bytes of a dmabuf, from `offset` on, with the RDMA device of this
     /// session. Waits for the session's connection if that is lost just now.
     ///
     /// The descriptor may be borrowed or given; the client has one of its own from here on, by
@@ -123,7 +123,7 @@ fn not_registered(source: SystemCause) -> ClientError {
 
 const NO_DEVICE: &str = "this connection goes through no RDMA device (one that is lost may have \
                          been replaced by another transport), and without one the processor would \
-                         have to move the octets; connect by dafs+verbs://HOST/ where both hosts \
+                         have to move the bytes; connect by dafs+verbs://HOST/ where both hosts \
                          have a device (`dafs doctor` tells), or go through a buffer \
                          (Client::allocate) and copy";
 

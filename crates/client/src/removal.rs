@@ -97,7 +97,7 @@ struct Removal<'s, 't> {
 struct Level {
     handle: FileHandle,
     name: OsString,
-    /// Octets of the path to the one that it is in.
+    /// Bytes of the path to the one that it is in.
     path_length: usize,
     /// Directories in it that are still to be removed.
     left: std::vec::IntoIter<OsString>,

@@ -156,6 +156,6 @@ pub(crate) fn procedure_of(message: &[u8]) -> Option<Procedure> {
 
 /// A count or an offset in an encoded request.
 pub(crate) fn word_at(message: &[u8], at: usize) -> Option<usize> {
-    let octets = message.get(at..at + 4)?.try_into().ok()?;
-    usize::try_from(u32::from_ne_bytes(octets)).ok()
+    let bytes = message.get(at..at + 4)?.try_into().ok()?;
+    usize::try_from(u32::from_ne_bytes(bytes)).ok()
 }

@@ -9,7 +9,7 @@ use dafs_dat::Domain;
 /// The protection domain of everything a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 
-/// Octets of one inbox slot: room for any response that was negotiated.
+/// Bytes of one inbox slot: room for any response that was negotiated.
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 
 /// Inbox slots beyond one for each credit.

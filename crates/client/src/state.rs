@@ -67,11 +67,11 @@ pub(crate) enum Phase {
 pub(crate) struct Terms {
     /// Credits to wish for.
     pub wish: u16,
-    /// Longest request the server takes and the transport was set up for, in octets.
+    /// Longest request the server takes and the transport was set up for, in bytes.
     pub request_bytes_max: u32,
-    /// Longest answer the server gives, in octets.
+    /// Longest answer the server gives, in bytes.
     pub response_bytes_max: u32,
-    /// The longest request with a token that the server takes, in octets.
+    /// The longest request with a token that the server takes, in bytes.
     pub token_bytes_max: u32,
     pub checksums: bool,
     /// Small writes travel inside their requests.
@@ -258,7 +258,7 @@ impl Terms {
         self.writes_inline = matches!(path, RegionPath::Network | RegionPath::Staged);
     }
 
-    /// Octets of data that fit a request behind WRITE_INLINE's arguments.
+    /// Bytes of data that fit a request behind WRITE_INLINE's arguments.
     #[inline]
     pub fn inline_bytes_max(&self) -> u32 {
         self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)

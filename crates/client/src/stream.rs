@@ -25,7 +25,7 @@ pub struct ReadStream<'f> {
     next_offset: u64,
     /// Nothing is asked for any more: the end was seen.
     is_end: bool,
-    /// Octets of the first block already consumed.
+    /// Bytes of the first block already consumed.
     consumed: usize,
     failed: Option<ClientError>,
 }
@@ -33,13 +33,13 @@ pub struct ReadStream<'f> {
 struct Block {
     buffer: Buffer,
     offset: u64,
-    /// Octets that are there.
+    /// Bytes that are there.
     length: usize,
     is_there: bool,
 }
 
 impl<'f> ReadStream<'f> {
-    /// A stream with `depth` blocks of `block_bytes` octets under way.
+    /// A stream with `depth` blocks of `block_bytes` bytes under way.
     ///
     /// # Errors
     /// If there is no memory for the blocks.
@@ -81,7 +81,7 @@ impl<'f> ReadStream<'f> {
         Ok(())
     }
 
-    /// The next octets of the file, at most a block; `None` at its end. They are good
+    /// The next bytes of the file, at most a block; `None` at its end. They are good
     /// until the next call.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ pub struct WriteStream<'f> {
     file: &'f File,
     group: Group,
     free: Vec<Buffer>,
-    /// The block being filled, and its octets so far.
+    /// The block being filled, and its bytes so far.
     filling: Option<(Buffer, usize)>,
     /// Written blocks that no commit has confirmed, in file order.
     held: VecDeque<Held>,
@@ -205,12 +205,12 @@ struct Held {
     offset: u64,
     length: usize,
     buffer: Buffer,
-    /// Octets the server has taken.
+    /// Bytes the server has taken.
     done: usize,
 }
 
 impl<'f> WriteStream<'f> {
-    /// A stream with up to `depth` blocks of `block_bytes` octets under way.
+    /// A stream with up to `depth` blocks of `block_bytes` bytes under way.
     ///
     /// # Errors
     /// Never now; memory is taken as it is needed.

@@ -1,7 +1,7 @@
 //! Transfers: READ, WRITE and COMMIT, and what their answers say.
 //!
 //! Invariant: a transfer holds the buffer it uses until its answer is there, and never
-//! reports more octets than were asked for.
+//! reports more bytes than were asked for.
 
 use std::rc::Rc;
 
@@ -63,7 +63,7 @@ pub(crate) struct TransferJob {
     pub file: Rc<Opened>,
     pub offset: u64,
     pub kind: TransferKind,
-    /// Octets; for a commit 0 means to the end.
+    /// Bytes; for a commit 0 means to the end.
     pub length: u32,
     pub hint: CacheHint,
 }
@@ -97,7 +97,7 @@ impl TransferJob {
         (first, Some(Box::new(Rest { job, done: Transferred::default(), is_first: true })))
     }
 
-    /// What is left behind it of `all` octets.
+    /// What is left behind it of `all` bytes.
     fn rest_of(&self, all: u32) -> Self {
         // The server refuses ranges beyond every file; none is wrapped into one.
         let offset = self.offset.saturating_add(u64::from(self.length));
@@ -106,7 +106,7 @@ impl TransferJob {
 }
 
 impl Transfer {
-    /// A transfer of these octets of a file, out of memory or into it.
+    /// A transfer of these bytes of a file, out of memory or into it.
     #[inline]
     pub fn new(
         id: OperationId,
@@ -136,7 +136,7 @@ impl Transfer {
         }
     }
 
-    /// The memory that it moves octets from or to, and where in it.
+    /// The memory that it moves bytes from or to, and where in it.
     #[inline]
     pub fn memory(&self) -> (Option<&RegisteredMemory>, usize) {
         (self.buffer.as_deref(), self.offset)
@@ -168,7 +168,7 @@ impl Transfer {
             return Err(ClientError::Protocol {
                 address: server.address.to_owned(),
                 what: format!(
-                    "{} answer: {} octets where {} were asked for",
+                    "{} answer: {} bytes where {} were asked for",
                     self.procedure.name(),
                     moved.length,
                     self.job.length
@@ -283,7 +283,7 @@ impl Transfer {
         }
     }
 
-    /// The checksum of its first octets, as they are in memory.
+    /// The checksum of its first bytes, as they are in memory.
     pub fn checksum(&self, length: u32) -> Checksum {
         let mut sums = DirectChecksum::new();
         if let Some(buffer) = &self.buffer

@@ -558,5 +558,5 @@ fn page_request(
     })
 }
 
-/// Octets asked for in one page of a listing; the session's response size bounds it.
+/// Bytes asked for in one page of a listing; the session's response size bounds it.
 const LISTING_BYTES: u32 = 4096;

@@ -97,7 +97,7 @@ impl Location {
     pub fn parse(text: impl AsRef<OsStr>) -> Result<Self, UrlError> {
         let given = text.as_ref().as_bytes();
         let wrong = |what| UrlError { text: without_passwords(&shown(given)), what };
-        // All that has a meaning in a URL stays what it is; `octets` leads back.
+        // All that has a meaning in a URL stays what it is; `bytes` leads back.
         let text = &*to_wire(given);
         if let Some(rest) = text.strip_prefix("dafs+shm://") {
             let (socket, path) = rest.split_once('!').unwrap_or((rest, "/"));
@@ -105,7 +105,7 @@ impl Location {
                 return Err(wrong("the socket's path must be absolute"));
             }
             let path = absolute(path).ok_or_else(|| wrong("the path must be absolute"))?;
-            let server = ServerName::Socket(PathBuf::from(OsString::from_vec(octets(socket))));
+            let server = ServerName::Socket(PathBuf::from(OsString::from_vec(bytes(socket))));
             return Ok(Self { server, user: None, path });
         }
         let with = |scheme| text.strip_prefix(scheme);
@@ -252,7 +252,7 @@ fn password_in(url: &str) -> Option<Range<usize>> {
 fn absolute(path: &str) -> Option<OsString> {
     match path {
         "" => Some("/".into()),
-        path if path.starts_with('/') => Some(OsString::from_vec(octets(path))),
+        path if path.starts_with('/') => Some(OsString::from_vec(bytes(path))),
         _ => None,
     }
 }
@@ -280,11 +280,11 @@ fn split_port(host: &str) -> Result<(String, u16), &'static str> {
 
 /// Undoes percent-encoding in what can be UTF-8 alone.
 fn decode(text: &str) -> String {
-    String::from_utf8(octets(text)).unwrap_or_else(|_| text.to_owned())
+    String::from_utf8(bytes(text)).unwrap_or_else(|_| text.to_owned())
 }
 
 /// Undoes percent-encoding; what is not an encoding stays as it is.
-fn octets(text: &str) -> Vec<u8> {
+fn bytes(text: &str) -> Vec<u8> {
     // A part of what has been translated is the translation of that part.
     let bytes = from_wire(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -198,10 +198,10 @@ impl Session {
 
 /// So many of these names go into one LOOKUP: at least one, which always fits.
 pub(crate) fn fitting(names: &[&str]) -> usize {
-    let mut octets = 0;
+    let mut bytes = 0;
     let fits = names.iter().take(COMPONENTS_PER_LOOKUP).take_while(|name| {
-        octets += (4 + name.len()).next_multiple_of(8);
-        octets <= NAMES_BYTES_PER_LOOKUP
+        bytes += (4 + name.len()).next_multiple_of(8);
+        bytes <= NAMES_BYTES_PER_LOOKUP
     });
     fits.count().max(1)
 }
@@ -232,12 +232,12 @@ pub(crate) mod tests {
                 1 => limits::NAME_BYTES_MAX - random.below(2),
                 _ => 1 + random.below(limits::NAME_BYTES_MAX),
             };
-            let octets = match random.below(3) {
+            let bytes = match random.below(3) {
                 0 => vec![0xff; length],
                 1 => vec![b'n'; length],
-                _ => random.octets(length).iter().map(|octet| octet | 0x40).collect(),
+                _ => random.bytes(length).iter().map(|byte| byte | 0x40).collect(),
             };
-            to_wire(&octets).into_owned()
+            to_wire(&bytes).into_owned()
         };
         (0..count).map(|_| name()).collect()
     }
@@ -260,8 +260,8 @@ pub(crate) mod tests {
                 // A server refuses what is longer than a path may be.
                 let decoded = decode_request(ByteOrder::NATIVE, &message[..length]);
                 assert!(decoded.is_ok(), "seed {seed}: {:?}", decoded.err());
-                let octets: usize = run.iter().map(|name| length_of_wire(name) + 1).sum();
-                assert!(octets <= limits::PATH_BYTES_MAX + 1, "seed {seed}");
+                let bytes: usize = run.iter().map(|name| length_of_wire(name) + 1).sum();
+                assert!(bytes <= limits::PATH_BYTES_MAX + 1, "seed {seed}");
                 at += run.len();
             }
         }

@@ -48,7 +48,7 @@ fn open(served: &Served, own_memory: OwnMemory, name: &str) -> (Client, File) {
     (client, file)
 }
 
-fn octets(seed: usize) -> Vec<u8> {
+fn content_of(seed: usize) -> Vec<u8> {
     (0..LENGTH).map(|index| (index / 7 + seed * 31) as u8).collect()
 }
 
@@ -57,13 +57,13 @@ fn use_memory(served: &Served, own_memory: OwnMemory) -> CacheCounters {
     let (client, file) = open(served, own_memory, "/used");
     let mut bytes = vec![0; LENGTH];
     for round in 0..4 {
-        bytes.copy_from_slice(&octets(round));
+        bytes.copy_from_slice(&content_of(round));
         file.write_at(&bytes, 1000).unwrap();
         bytes.fill(0);
         // Not to its end, which lies behind the file's.
         assert_eq!(file.read_at(&mut bytes, 1500).unwrap(), LENGTH - 500);
-        assert_eq!(bytes[..LENGTH - 500], octets(round)[500..]);
-        assert!(bytes[LENGTH - 500..].iter().all(|octet| *octet == 0));
+        assert_eq!(bytes[..LENGTH - 500], content_of(round)[500..]);
+        assert!(bytes[LENGTH - 500..].iter().all(|byte| *byte == 0));
     }
     client.own_memory_counters()
 }
@@ -85,11 +85,11 @@ fn memory_of_an_owner_is_read_into_and_written_from() {
         }
         let (_place, served) = serve(transport);
         let (client, file) = open(&served, OwnMemory::Copied, "/owned");
-        file.write_at(&octets(1), 0).unwrap();
+        file.write_at(&content_of(1), 0).unwrap();
         let owner = Arc::new(());
         let mut bytes = vec![0; LENGTH];
         let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
-        // SAFETY: the octets outlive the owner, and nobody looks at them before it has gone.
+        // SAFETY: the bytes outlive the owner, and nobody looks at them before it has gone.
         let memory = unsafe { Memory::of_owner(base, LENGTH, Box::new(Arc::clone(&owner))) };
         let buffer = client.register_memory(memory).unwrap();
         let read = file.read_into(100, buffer.slice(0, LENGTH - 100).unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn memory_of_an_owner_is_read_into_and_written_from() {
         assert_eq!(Arc::strong_count(&owner), 2);
         drop(buffer);
         assert_eq!(Arc::strong_count(&owner), 1, "somebody still has the memory");
-        assert_eq!(bytes[..LENGTH - 100], octets(1)[100..]);
+        assert_eq!(bytes[..LENGTH - 100], content_of(1)[100..]);
         let mut written = vec![0; 5000];
         assert_eq!(file.read_at(&mut written, LENGTH as u64).unwrap(), 5000);
         assert_eq!(written, bytes[..5000]);
@@ -134,7 +134,7 @@ fn a_call_that_fails_leaves_nothing_registered() {
 }
 
 /// Buffers come and go at addresses that others have had, in several threads: each read gives the
-/// file's octets.
+/// file's bytes.
 #[test]
 fn no_read_goes_to_memory_that_has_gone() {
     let Some((_place, served)) = serve_by_device() else { return };
@@ -146,7 +146,7 @@ fn no_read_goes_to_memory_that_has_gone() {
             let served = &served;
             scope.spawn(move || {
                 let (client, file) = open(served, cached(limits), &format!("/file{number}"));
-                let content = octets(number);
+                let content = content_of(number);
                 file.write_at(&content, 0).unwrap();
                 let mut kept: Vec<Vec<u8>> = Vec::new();
                 let mut round = 0;

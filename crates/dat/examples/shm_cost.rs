@@ -1,8 +1,8 @@
-//! What one request over shared memory costs: a 192-octet send answered by an RDMA
-//! write of the block from a 256 MiB arena and a 56-octet send, against `pread` and
+//! What one request over shared memory costs: a 192-byte send answered by an RDMA
+//! write of the block from a 256 MiB arena and a 56-byte send, against `pread` and
 //! `memcpy` of the same blocks in the same run.
 //!
-//! `cargo run --release -p dafs-dat --example shm_cost [block octets]`
+//! `cargo run --release -p dafs-dat --example shm_cost [block bytes]`
 
 use std::time::{Duration, Instant};
 

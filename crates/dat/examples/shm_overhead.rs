@@ -1,5 +1,5 @@
 //! What the provider's own code costs: client and server turn by turn in one thread, so
-//! that nothing waits for another core. Blocks of 64 octets make the copy vanish.
+//! that nothing waits for another core. Blocks of 64 bytes make the copy vanish.
 //!
 //! `cargo run --release -p dafs-dat --example shm_overhead [operations in a turn]`
 

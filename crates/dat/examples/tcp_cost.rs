@@ -1,5 +1,5 @@
-//! What one request over TCP costs: a 192-octet send answered by an RDMA write of a
-//! block and a 56-octet send, against bare sockets that move the same octets in the
+//! What one request over TCP costs: a 192-byte send answered by an RDMA write of a
+//! block and a 56-byte send, against bare sockets that move the same bytes in the
 //! same run, and the same by TLS. Client and server are two threads; each figure is a
 //! median of rounds taken in turn with its limit.
 //!
@@ -268,7 +268,7 @@ impl Server {
         let mut request = [0; REQUEST];
         self.inbox.read(done.context as usize * 256, &mut request);
         let word = |index: usize| {
-            u64::from_le_bytes(request[index * 8..index * 8 + 8].try_into().expect("8 octets"))
+            u64::from_le_bytes(request[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
         };
         let length = word(4) as u32;
         let remote = RemoteSegment { stag: Stag(word(1) as u32), address: word(2), length };
@@ -315,9 +315,9 @@ fn client(address: SocketAddr, shape: Shape, span: Duration) -> Cost {
 impl Client {
     fn connect(address: SocketAddr, shape: Shape) -> Self {
         let mut interface = Interface::new(InterfaceConfig::default()).expect("an interface");
-        let octets = shape.depth * shape.block;
-        let buffers = Memory::shared(octets, Pages::Huge).expect("memory");
-        buffers.zero(0, octets);
+        let bytes = shape.depth * shape.block;
+        let buffers = Memory::shared(bytes, Pages::Huge).expect("memory");
+        buffers.zero(0, bytes);
         let buffers = interface.register(&buffers, Domain(0), Rights::REMOTE).expect("a slot");
         let inbox = Memory::anonymous(DEPTH_MAX * 64, Pages::Small).expect("memory");
         let slots = interface.register(&inbox, Domain(0), Rights::LOCAL).expect("a slot");
@@ -346,8 +346,8 @@ impl Client {
             block as u64,
         ];
         let mut message = [0; REQUEST];
-        for (octets, word) in message.chunks_exact_mut(8).zip(words) {
-            octets.copy_from_slice(&word.to_le_bytes());
+        for (bytes, word) in message.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
         let gather = [Gather::Bytes(&message)];
@@ -367,7 +367,7 @@ impl Client {
             self.inbox.read(done.context as usize * 64, &mut answer);
             let segment = self.slots.local(done.context * 64, 64);
             self.interface.post_receive(self.endpoint, done.context, &[segment]).expect("room");
-            self.ask(u64::from_le_bytes(answer[..8].try_into().expect("8 octets")));
+            self.ask(u64::from_le_bytes(answer[..8].try_into().expect("8 bytes")));
             count += 1;
         }
         count

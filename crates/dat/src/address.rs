@@ -70,11 +70,11 @@ pub enum AddressError {
     #[error("cannot begin TLS")]
     Tls(#[from] TlsFailure),
     /// The private data is too long.
-    #[error("private data of {length} octets exceeds the transport's {limit}")]
+    #[error("private data of {length} bytes exceeds the transport's {limit}")]
     PrivateData {
-        /// Octets given.
+        /// Bytes given.
         length: usize,
-        /// Octets possible.
+        /// Bytes possible.
         limit: usize,
     },
 }

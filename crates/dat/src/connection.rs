@@ -245,7 +245,7 @@ pub trait Connection: Send {
         Holder::Unknown
     }
 
-    /// Octets of memory that a connection takes up, which does not stand yet, with what the peer
+    /// Bytes of memory that a connection takes up, which does not stand yet, with what the peer
     /// has said or not taken.
     fn held_bytes(&self) -> usize {
         0

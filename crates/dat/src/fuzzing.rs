@@ -1,6 +1,6 @@
 //! Bodies of the fuzz targets, shared with the tests that replay their corpora.
 //!
-//! Invariant: every body takes any octets at all, and panics exactly if a provider broke
+//! Invariant: every body takes any bytes at all, and panics exactly if a provider broke
 //! a promise. Not part of the interface.
 
 use std::os::fd::OwnedFd;
@@ -20,27 +20,27 @@ pub fn shm_control(data: &[u8]) {
     crate::shm::fuzzing::control(data);
 }
 
-/// A TCP stream of any octets behind a good start. They mean the same whether they come
+/// A TCP stream of any bytes behind a good start. They mean the same whether they come
 /// at once, to a receiver that expects something else, or piece by piece to one that
-/// expects nothing. Octet 0 chooses options, octet 1 the pieces, octet 2 what is expected.
+/// expects nothing. Byte 0 chooses options, byte 1 the pieces, byte 2 what is expected.
 pub fn tcp_receive(data: &[u8]) {
-    let Some((&[mode, cut, foretold], octets)) = data.split_first_chunk() else { return };
+    let Some((&[mode, cut, foretold], bytes)) = data.split_first_chunk() else { return };
     let crc = mode & 1 != 0;
-    let octets = octets[..octets.len().min(OCTETS_MAX)].to_vec();
+    let bytes = bytes[..bytes.len().min(BYTES_MAX)].to_vec();
     let sound = mode & 2 != 0;
-    let at_once = Stream::new(crc, sound).run(&octets, usize::MAX, Some(foretold));
-    let piecewise = Stream::new(crc, sound).run(&octets, usize::from(cut).max(1), None);
+    let at_once = Stream::new(crc, sound).run(&bytes, usize::MAX, Some(foretold));
+    let piecewise = Stream::new(crc, sound).run(&bytes, usize::from(cut).max(1), None);
     assert_eq!(at_once.is_violated, piecewise.is_violated);
     assert_eq!(at_once.messages, piecewise.messages);
     if !at_once.is_violated {
         // What is foretold and does not come may hold anything: a guess went there.
-        let start = foretold_octets(foretold);
-        assert!(at_once.memory[start..] == piecewise.memory[start..], "octets have gone astray");
+        let start = foretold_bytes(foretold);
+        assert!(at_once.memory[start..] == piecewise.memory[start..], "bytes have gone astray");
     }
 }
 
-/// Octets at the beginning of the exposed memory that hold all that is foretold.
-fn foretold_octets(foretold: u8) -> usize {
+/// Bytes at the beginning of the exposed memory that hold all that is foretold.
+fn foretold_bytes(foretold: u8) -> usize {
     usize::from(foretold % 8) * 64
 }
 
@@ -101,7 +101,7 @@ impl Stream {
         stream
     }
 
-    fn run(mut self, octets: &[u8], cut: usize, foretold: Option<u8>) -> Outcome {
+    fn run(mut self, bytes: &[u8], cut: usize, foretold: Option<u8>) -> Outcome {
         // What is foretold is asked for at once, and may never come, or otherwise.
         let endpoint = crate::EndpointId::first(0, 0);
         for index in 0..u32::from(foretold.unwrap_or(0) % 8) {
@@ -112,8 +112,8 @@ impl Stream {
             let forecast = Forecast { before, writes: &[write], message, behind };
             self.interface.expect(endpoint, &forecast);
         }
-        let octets = self.located(octets);
-        for piece in octets.chunks(cut.min(OCTETS_MAX)) {
+        let bytes = self.located(bytes);
+        for piece in bytes.chunks(cut.min(BYTES_MAX)) {
             self.feed(piece);
         }
         let _ = rustix::net::shutdown(&self.peer, rustix::net::Shutdown::Write);
@@ -127,9 +127,9 @@ impl Stream {
 
     /// The stream with the place of our region in each whole frame that names it: the
     /// address differs from run to run.
-    fn located(&self, octets: &[u8]) -> Vec<u8> {
-        let mut octets = octets.to_vec();
-        let mut rest = octets.as_mut_slice();
+    fn located(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        let mut rest = bytes.as_mut_slice();
         while let Some(shape) = FpduShape::peek(rest) {
             let total = shape.total_length();
             if rest.len() < total {
@@ -151,11 +151,11 @@ impl Stream {
             }
             rest = behind;
         }
-        octets
+        bytes
     }
 
-    fn feed(&mut self, octets: &[u8]) {
-        let _ = rustix::net::send(&self.peer, octets, SendFlags::NOSIGNAL);
+    fn feed(&mut self, bytes: &[u8]) {
+        let _ = rustix::net::send(&self.peer, bytes, SendFlags::NOSIGNAL);
         self.turn();
     }
 
@@ -202,7 +202,7 @@ impl Stream {
 }
 
 /// Longest stream; it fits a socket's buffer.
-const OCTETS_MAX: usize = 32 << 10;
+const BYTES_MAX: usize = 32 << 10;
 const MEMORY_BYTES: usize = 8 << 10;
 const RECEIVES: u64 = 16;
 /// Turns that take in any stream that fits.

@@ -34,7 +34,7 @@ pub struct Inbox {
 /// A slot in the hands of whoever reads the message in it.
 #[derive(Debug)]
 pub struct InboxSlot {
-    /// Keeps the octets: the inbox may be gone before its slot is.
+    /// Keeps the bytes: the inbox may be gone before its slot is.
     memory: Memory,
     offset: usize,
     length: usize,
@@ -53,7 +53,7 @@ pub enum InboxError {
 }
 
 impl Inbox {
-    /// An inbox of `slots` slots of `slot_bytes` octets each, for connections of one domain.
+    /// An inbox of `slots` slots of `slot_bytes` bytes each, for connections of one domain.
     ///
     /// # Errors
     /// Out of memory or of regions.
@@ -87,7 +87,7 @@ impl Inbox {
         })
     }
 
-    /// Octets of each slot.
+    /// Bytes of each slot.
     #[must_use]
     pub fn slot_bytes(&self) -> u32 {
         self.slot_bytes
@@ -146,15 +146,15 @@ impl Inbox {
 }
 
 impl InboxSlot {
-    /// The first `length` octets of the message, or all that the slot holds.
+    /// The first `length` bytes of the message, or all that the slot holds.
     #[inline]
     pub fn message(&mut self, length: u32) -> &mut [u8] {
         let length = self.length.min(length as usize);
         let start = self.memory.pointer(self.offset, length);
         // SAFETY: `pointer` has checked that the range lies inside the memory, which `self`
-        // keeps and which is octets of zero or of messages. The memory is the inbox's own, and
+        // keeps and which is bytes of zero or of messages. The memory is the inbox's own, and
         // no two slots overlap; this one is not posted (invariant), so that until it is, which
-        // takes it by value, only `self` leads to these octets.
+        // takes it by value, only `self` leads to these bytes.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 }

@@ -62,7 +62,7 @@ pub struct Interface<E = Exposes> {
     /// Endpoints whose connect or accept may not be finished, oldest first: all have the same
     /// time. Those that are, or are gone, are taken off when they get to the front.
     unfinished: VecDeque<EndpointId>,
-    /// Octets that they hold.
+    /// Bytes that they hold.
     unfinished_bytes: usize,
     /// Listeners that let nobody in for now.
     resting: Vec<u32>,
@@ -95,7 +95,7 @@ struct Slot {
     counted: bool,
     /// It has stood once: its peer knows the regions of its domain.
     established: bool,
-    /// Octets it holds, while it does not stand.
+    /// Bytes it holds, while it does not stand.
     held_bytes: usize,
     /// Polls since anything moved.
     vain_polls: u32,

@@ -1,7 +1,7 @@
 //! Registered memory: the table that turns keys into bytes, with bounds and rights.
 //!
 //! Invariant: a key finds a region only while it is registered; slots are reused
-//! under a new key octet, so a stale key is refused.
+//! under a new key byte, so a stale key is refused.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -54,9 +54,9 @@ pub struct Region {
     pub key: LocalKey,
     /// For the peer.
     pub stag: Stag,
-    /// Remote target address of the first octet.
+    /// Remote target address of the first byte.
     pub address: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u64,
 }
 
@@ -79,9 +79,9 @@ impl Region {
 pub struct LocalSegment {
     /// The region.
     pub key: LocalKey,
-    /// Octets from the region's start.
+    /// Bytes from the region's start.
     pub offset: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
 }
 
@@ -92,7 +92,7 @@ pub struct RemoteSegment {
     pub stag: Stag,
     /// Target address.
     pub address: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
 }
 
@@ -103,7 +103,7 @@ pub struct RegionEntry {
     pub(crate) region: Region,
     pub(crate) domain: Domain,
     pub(crate) rights: Rights,
-    /// Where the octets are if they are none of this process; `memory` is nothing then.
+    /// Where the bytes are if they are none of this process; `memory` is nothing then.
     pub(crate) dmabuf: Option<Arc<OwnedFd>>,
 }
 
@@ -113,9 +113,9 @@ pub struct DmabufRange<'d> {
     /// The dmabuf; it may be closed once it is registered: the interface has a descriptor of
     /// its own.
     pub fd: BorrowedFd<'d>,
-    /// Octets before the range.
+    /// Bytes before the range.
     pub offset: u64,
-    /// Octets of it.
+    /// Bytes of it.
     pub length: u64,
 }
 
@@ -156,7 +156,7 @@ pub enum DmabufError {
 /// Why a region has no name on a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "device {device} does not register a region of {length} octets: {what}; raise the limit of \
+    "device {device} does not register a region of {length} bytes: {what}; raise the limit of \
      locked memory (`ulimit -l`, LimitMEMLOCK= in systemd) if that is it"
 )]
 pub struct RegisterError {
@@ -370,7 +370,7 @@ impl RegionTable {
     ) -> Result<Region, DmabufError> {
         let fd =
             dmabuf.fd.try_clone_to_owned().map_err(|source| DmabufError::Descriptor { source })?;
-        // Not an octet of it is the processor's: no other transport gets at it.
+        // Not a byte of it is the processor's: no other transport gets at it.
         let nothing = Memory::from_heap(Box::default());
         let full = DmabufError::TableFull;
         let region = self.insert(nothing, domain, rights, false).ok_or(full)?;

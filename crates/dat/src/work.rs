@@ -68,7 +68,7 @@ pub struct Completion {
     pub operation: Operation,
     /// How it ended.
     pub status: CompletionStatus,
-    /// Octets moved; for a receive the message's length.
+    /// Bytes moved; for a receive the message's length.
     pub length: u32,
     /// For a receive: a region of ours that the sender had invalidated.
     pub invalidated: Option<Stag>,
@@ -177,12 +177,12 @@ pub enum PostError {
 /// What a peer is likely to answer with, in the order of the stream: only a hint.
 #[derive(Clone, Copy, Debug)]
 pub struct Forecast<'w> {
-    /// Octets of a message that comes before everything else, as the answer of a chain's first
+    /// Bytes of a message that comes before everything else, as the answer of a chain's first
     /// member does; 0 if none does.
     pub before: u32,
     /// What it writes into our memory, in this order.
     pub writes: &'w [RemoteSegment],
-    /// Octets of the message that follows.
+    /// Bytes of the message that follows.
     pub message: u32,
     /// Messages behind that one.
     pub behind: u32,

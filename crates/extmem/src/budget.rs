@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 /// How much memory may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    octets: usize,
+    bytes: usize,
 }
 
 impl Budget {
-    /// So many octets for blocks and records, whatever else there is.
+    /// So many bytes for blocks and records, whatever else there is.
     #[must_use]
-    pub fn of(octets: usize) -> Self {
-        Self { octets }
+    pub fn of(bytes: usize) -> Self {
+        Self { bytes }
     }
 
     /// What is left of a limit for the process: less what is resident now, and a margin
@@ -24,30 +24,30 @@ impl Budget {
     /// [`Error::Memory`] if less than a mebibyte is left.
     pub fn of_process(limit: usize) -> Result<Self> {
         let used = resident_bytes() + MARGIN_BYTES;
-        match limit.checked_sub(used).filter(|left| *left >= OCTETS_MIN) {
-            Some(octets) => Ok(Self { octets }),
+        match limit.checked_sub(used).filter(|left| *left >= BYTES_MIN) {
+            Some(bytes) => Ok(Self { bytes }),
             None => Err(Error::Memory {
                 what: "the program itself",
-                needed: (used + OCTETS_MIN) as u64,
+                needed: (used + BYTES_MIN) as u64,
                 limit: limit as u64,
             }),
         }
     }
 
-    /// Octets.
+    /// Bytes.
     #[must_use]
-    pub fn octets(&self) -> usize {
-        self.octets
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
-/// Octets of this process that are resident now; 0 if the system does not tell.
+/// Bytes of this process that are resident now; 0 if the system does not tell.
 #[must_use]
 pub fn resident_bytes() -> usize {
     status("VmRSS:")
 }
 
-/// The most octets of this process that were resident at once; 0 if the system does not tell.
+/// The most bytes of this process that were resident at once; 0 if the system does not tell.
 #[must_use]
 pub fn peak_resident_bytes() -> usize {
     status("VmHWM:")
@@ -62,4 +62,4 @@ fn status(name: &str) -> usize {
 
 /// What is left aside for code that was not run yet, and what is too small to be counted.
 pub const MARGIN_BYTES: usize = 6 << 20;
-const OCTETS_MIN: usize = 1 << 20;
+const BYTES_MIN: usize = 1 << 20;

@@ -17,7 +17,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A file became shorter while it was read.
-    #[error("{file} ends at {end} octets, and had more when it was opened; somebody has cut it")]
+    #[error("{file} ends at {end} bytes, and had more when it was opened; somebody has cut it")]
     Cut {
         /// Which file.
         file: String,
@@ -26,15 +26,15 @@ pub enum Error {
     },
     /// A file of records with a fixed size ends within one.
     #[error(
-        "{file} has {size} octets, which is no whole number of records of {record_bytes}; \
+        "{file} has {size} bytes, which is no whole number of records of {record_bytes}; \
          check the record size"
     )]
     Ragged {
         /// Which file.
         file: String,
-        /// Its octets.
+        /// Its bytes.
         size: u64,
-        /// Octets of a record.
+        /// Bytes of a record.
         record_bytes: usize,
     },
     /// What is to be merged is not sorted.
@@ -46,13 +46,13 @@ pub enum Error {
         record: u64,
     },
     /// The limit of memory is too low for what is to be done.
-    #[error("{what} needs {needed} octets of memory, and {limit} are left of the limit; raise it")]
+    #[error("{what} needs {needed} bytes of memory, and {limit} are left of the limit; raise it")]
     Memory {
         /// What needs it.
         what: &'static str,
-        /// Octets that are needed at least.
+        /// Bytes that are needed at least.
         needed: u64,
-        /// Octets there are.
+        /// Bytes there are.
         limit: u64,
     },
     /// Somebody asked for the end ([`crate::Watch`]).

@@ -41,8 +41,8 @@ pub struct MergeOptions {
 pub struct Merged {
     /// Records that were written.
     pub records: u64,
-    /// Octets that were written.
-    pub octets: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
     /// Passes over the records, or parts of them.
     pub passes: u32,
     /// The most streams that were merged at once.
@@ -72,7 +72,7 @@ pub fn merge(
     merged.passes += 1;
     let mut writer = Writer::new(output, 0, plan.flow);
     merged.records = merge_at_once(&streams, format, &mut writer, plan.flow, options)?;
-    merged.octets = writer.finish()?;
+    merged.bytes = writer.finish()?;
     Ok(merged)
 }
 
@@ -162,7 +162,7 @@ impl Plan {
             let blocks = order.saturating_mul(flow.depth + windows).saturating_add(flow.depth);
             blocks.saturating_mul(flow.block_bytes)
         };
-        let limit = options.budget.octets();
+        let limit = options.budget.bytes();
         while needed(count, flow) > limit && flow.block_bytes / 2 >= least {
             flow.block_bytes /= 2;
         }

@@ -72,7 +72,7 @@ impl RecordSource {
         }
     }
 
-    /// The key's octets from `skip` on, into a piece.
+    /// The key's bytes from `skip` on, into a piece.
     fn key_piece(&self, skip: usize, piece: &mut [u8]) {
         let (memory, at) = self.place();
         memory.read(at + self.layout.key_range().start + skip, piece);
@@ -239,7 +239,7 @@ impl Source for LineSource {
 pub(crate) struct Lines {
     blocks: BlockReader,
     terminator: u8,
-    /// Octets that were read and not gone past; more behind them is room.
+    /// Bytes that were read and not gone past; more behind them is room.
     window: Vec<u8>,
     filled: usize,
     line: std::ops::Range<usize>,
@@ -295,5 +295,5 @@ impl Lines {
     }
 }
 
-/// Octets of two keys that are compared in one step.
+/// Bytes of two keys that are compared in one step.
 const PIECE_BYTES: usize = 64;

@@ -1,6 +1,6 @@
 //! Streams: files, or ranges of them, read from front to back in blocks.
 //!
-//! Invariant: blocks come in the order of the file and without a gap, and exactly the octets of
+//! Invariant: blocks come in the order of the file and without a gap, and exactly the bytes of
 //! the stream's range.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// How the blocks of a stream are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Octets of a block. Streams of records take whole records.
+    /// Bytes of a block. Streams of records take whole records.
     pub block_bytes: usize,
     /// Blocks of a stream: the one in use, and those under way. 1 is synchronous, 2 double
     /// buffered.
@@ -24,7 +24,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The same with at least a block of an octet.
+    /// The same with at least a block of a byte.
     pub(crate) fn checked(self) -> Self {
         Self { block_bytes: self.block_bytes.max(1), depth: self.depth.max(1) }
     }
@@ -51,7 +51,7 @@ impl Watch {
         Self { stop: Some(stop), told: None }
     }
 
-    /// The same, and `told` hears how many octets more were read.
+    /// The same, and `told` hears how many bytes more were read.
     #[must_use]
     pub fn telling(self, told: impl Fn(u64) + 'static) -> Self {
         Self { told: Some(Rc::new(told)), ..self }
@@ -68,9 +68,9 @@ impl Watch {
         }
     }
 
-    fn note(&self, octets: usize) -> Result<()> {
+    fn note(&self, bytes: usize) -> Result<()> {
         if let Some(told) = &self.told {
-            told(octets as u64);
+            told(bytes as u64);
         }
         self.check()
     }
@@ -93,20 +93,20 @@ impl Stream {
         Ok(Self { file, range })
     }
 
-    /// A range of a file's octets, which must be there.
+    /// A range of a file's bytes, which must be there.
     #[must_use]
     pub fn new(file: Rc<dyn BlockFile>, range: Range<u64>) -> Self {
         Self { file, range }
     }
 
-    /// A range of this stream's octets as a stream; what lies beyond its end is left out.
+    /// A range of this stream's bytes as a stream; what lies beyond its end is left out.
     #[must_use]
     pub fn sub(&self, range: Range<u64>) -> Self {
         let at = |offset: u64| self.range.start.saturating_add(offset).min(self.range.end);
         Self { file: self.file.clone(), range: at(range.start)..at(range.end) }
     }
 
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.range.end.saturating_sub(self.range.start)
@@ -178,7 +178,7 @@ impl BlockReader {
         (self.end - offset).min(self.flow.block_bytes as u64) as usize
     }
 
-    /// The next block's memory, and how many octets it has; `None` at the stream's end. The one
+    /// The next block's memory, and how many bytes it has; `None` at the stream's end. The one
     /// before is used again.
     ///
     /// # Errors

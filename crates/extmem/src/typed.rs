@@ -1,6 +1,6 @@
 //! Streams of a program's own types.
 //!
-//! Invariant: a record is the octets of a value, one behind the other, with nothing between.
+//! Invariant: a record is the bytes of a value, one behind the other, with nothing between.
 
 use std::marker::PhantomData;
 use std::rc::Rc;

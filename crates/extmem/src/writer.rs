@@ -30,28 +30,28 @@ impl Writer {
         Self { channel, block: None, filled: 0, offset, flow, spare: Vec::new() }
     }
 
-    /// Where the next octet comes to lie.
+    /// Where the next byte comes to lie.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.offset + self.filled as u64
     }
 
-    /// Appends octets.
+    /// Appends bytes.
     ///
     /// # Errors
     /// What the engine says, of these or of earlier ones.
-    pub fn put(&mut self, mut octets: &[u8]) -> Result<()> {
-        while !octets.is_empty() {
+    pub fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
             let (memory, at, room) = self.room()?;
-            let (now, later) = octets.split_at(room.min(octets.len()));
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
             memory.write(at, now);
             self.note(now.len())?;
-            octets = later;
+            bytes = later;
         }
         Ok(())
     }
 
-    /// Appends `length` octets at `offset` of a memory.
+    /// Appends `length` bytes at `offset` of a memory.
     ///
     /// # Errors
     /// As [`Writer::put`].
@@ -109,7 +109,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends what is left and waits for all of it. The position behind the last octet.
+    /// Sends what is left and waits for all of it. The position behind the last byte.
     ///
     /// # Errors
     /// As [`Writer::put`].

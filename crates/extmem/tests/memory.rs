@@ -22,9 +22,9 @@ impl Bench {
     }
 
     fn streams(&self, files: &[Vec<u8>]) -> Vec<Stream> {
-        let make = |(index, octets): (usize, &Vec<u8>)| {
+        let make = |(index, bytes): (usize, &Vec<u8>)| {
             let name = index.to_string();
-            self.engine.put(&name, octets.clone());
+            self.engine.put(&name, bytes.clone());
             Stream::whole(self.engine.open(name.as_ref()).unwrap()).unwrap()
         };
         files.iter().enumerate().map(make).collect()
@@ -62,14 +62,14 @@ fn lines() -> Format {
 }
 
 /// What the standard library makes of the records, which sorts stably.
-fn reference(octets: &[u8], layout: RecordLayout) -> Vec<u8> {
-    let mut all: Vec<&[u8]> = octets.chunks(layout.record_bytes()).collect();
+fn reference(bytes: &[u8], layout: RecordLayout) -> Vec<u8> {
+    let mut all: Vec<&[u8]> = bytes.chunks(layout.record_bytes()).collect();
     all.sort_by(|left, right| layout.compare(left, right));
     all.concat()
 }
 
-/// Octets of few different values, so that keys repeat; of a whole number of records.
-fn octets(size: usize) -> impl Strategy<Value = Vec<u8>> {
+/// Bytes of few different values, so that keys repeat; of a whole number of records.
+fn bytes(size: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop::collection::vec(0_u8..4, size), 0..200).prop_map(|all| all.concat())
 }
 
@@ -80,7 +80,7 @@ proptest! {
     fn records_are_sorted_stably(
         (files, key) in (1_usize..40).prop_flat_map(|size| {
             let key = (0..size).prop_flat_map(move |at| (Just(at), 1..=size - at));
-            (prop::collection::vec(octets(size), 0..4), (Just(size), key))
+            (prop::collection::vec(bytes(size), 0..4), (Just(size), key))
         }),
         depth in 1_usize..4,
         is_reverse in any::<bool>(),
@@ -90,13 +90,13 @@ proptest! {
         let (format, layout) = records(size, &format!("{offset}:{length}:b{turn}"));
         let bench = Bench::new(20_000, 50, depth);
         let (sorted, done) = bench.sorted(&files, &format);
-        prop_assert_eq!(done.octets, sorted.len() as u64);
+        prop_assert_eq!(done.bytes, sorted.len() as u64);
         prop_assert_eq!(sorted, reference(&files.concat(), layout));
     }
 
     #[test]
     fn any_number_of_streams_is_merged(
-        files in prop::collection::vec(octets(3), 0..20),
+        files in prop::collection::vec(bytes(3), 0..20),
         depth in 1_usize..4,
         block in 1_usize..100,
     ) {

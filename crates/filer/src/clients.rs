@@ -77,8 +77,8 @@ pub(crate) struct Client {
     pub name: Box<[u8]>,
     pub verifier: Verifier,
     pub principal: Principal,
-    /// The same as octets.
-    pub principal_octets: Box<[u8]>,
+    /// The same as bytes.
+    pub principal_bytes: Box<[u8]>,
     /// Where its first session came from.
     pub holder: Holder,
     pub sessions: u32,

@@ -43,7 +43,7 @@ fn policy() -> DelegationPolicy {
         recall_retry: Duration::from_secs(1),
         quiet: Duration::from_secs(20),
         recovery: Duration::from_secs(5),
-        growth_octets_max: 50,
+        growth_bytes_max: 50,
         ..DelegationPolicy::default()
     }
 }

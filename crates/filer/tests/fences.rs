@@ -134,7 +134,7 @@ fn a_denial_blocks_at_once_and_completes_when_stored_and_drained() {
         assert_eq!(bench.table.list(&object, OWNER), Ok(&ids("a")[..]));
         let counters = FenceCounters {
             objects: 1,
-            octets: 1,
+            bytes: 1,
             changing: 0,
             draining: 0,
             completed: 2,
@@ -195,7 +195,7 @@ fn who_is_let_in_waits_until_it_is_certain() {
     bench.fence(FS, "");
     assert!(bench.table.is_idle());
     assert_eq!(bench.enter(2, "", file(1)), Ok(()));
-    assert_eq!(bench.table.counters().octets, 0);
+    assert_eq!(bench.table.counters().bytes, 0);
 }
 
 #[test]
@@ -288,14 +288,14 @@ fn a_removed_file_takes_its_fence_along() {
     bench.leave(1);
     assert_eq!(bench.actions(), []);
     assert!(bench.table.is_idle());
-    assert_eq!(bench.table.counters().octets, 0);
+    assert_eq!(bench.table.counters().bytes, 0);
     bench.table.file_removed(&file(1));
     assert_eq!(bench.actions(), []);
 }
 
 #[test]
 fn nothing_grows_beyond_its_limit() {
-    let limits = FenceLimits { lists_max: 2, ids_per_list_max: 3, octets_max: 8, changes_max: 2 };
+    let limits = FenceLimits { lists_max: 2, ids_per_list_max: 3, bytes_max: 8, changes_max: 2 };
     let mut bench = Bench { table: FenceTable::new(limits), running: Vec::new() };
     let (allow, over) = (FenceAccess::Allow, FenceUpdate::Overwrite);
     let object = |number| FencedObject::File(file(number));
@@ -576,9 +576,9 @@ fn nobody_runs_or_enters_behind_a_completed_fence() {
         settle(&mut bench, &mut model);
         assert!(model.pending.is_empty());
         check(&mut bench, &model);
-        let octets: usize = model.lists.values().flatten().map(|text| text.len()).sum();
+        let bytes: usize = model.lists.values().flatten().map(|text| text.len()).sum();
         let counters = bench.table.counters();
-        assert_eq!((counters.octets, counters.changing), (octets as u64, 0));
+        assert_eq!((counters.bytes, counters.changing), (bytes as u64, 0));
         assert_eq!(counters.draining, 0);
         // A new run finds the same fences.
         let mut restored = FenceTable::new(FenceLimits::default());

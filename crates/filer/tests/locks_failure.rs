@@ -7,7 +7,7 @@ use dafs_filer::locks::*;
 use dafs_ops::Fault;
 use dafs_types::*;
 
-/// What a row does to a lock of octets 0 to 9.
+/// What a row does to a lock of bytes 0 to 9.
 type Failure = fn(&mut Bench, &LockOwner<'_>);
 
 fn lease(bench: &mut Bench, owner: &LockOwner<'_>) {

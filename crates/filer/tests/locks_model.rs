@@ -1,4 +1,4 @@
-//! Random calls against a model that is simple enough to be believed: for each octet of two
+//! Random calls against a model that is simple enough to be believed: for each byte of two
 //! small files, who holds it and how. The model knows what may be granted, what breaks, what
 //! is rolled back and which undo must be kept; it follows the table's actions and judges
 //! them. Beyond that, after every step: no two grants conflict, whoever is ready is granted
@@ -16,14 +16,14 @@ use dafs_filer::{FileKey, IoKind};
 use dafs_ops::Fault;
 use dafs_types::*;
 
-const OCTETS: usize = 12;
+const BYTES: usize = 12;
 const FILES: u64 = 2;
 const CLIENTS: usize = 3;
 const NAMES: [&str; 2] = ["a", "b"];
 const STEPS: usize = 600;
 const SEEDS: u64 = 100;
 
-/// What one owner has at one octet.
+/// What one owner has at one byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
     Held,
@@ -64,7 +64,7 @@ impl Cell {
 type Who = (u64, &'static str);
 type Place = (u64, usize);
 
-/// What each owner has at each octet, and what is nobody's there: shared locks that broke
+/// What each owner has at each byte, and what is nobody's there: shared locks that broke
 /// may lie over each other, and over what their former owner has again.
 #[derive(Default)]
 struct Model {
@@ -78,15 +78,15 @@ struct Model {
     pieces: Vec<(u64, ByteRange, Who)>,
 }
 
-/// The places of a range: single octets, and one place for all that lie behind them.
-fn octets(range: ByteRange) -> std::ops::Range<usize> {
-    range.first() as usize..(range.last().min(OCTETS as u64) as usize + 1)
+/// The places of a range: single bytes, and one place for all that lie behind them.
+fn bytes(range: ByteRange) -> std::ops::Range<usize> {
+    range.first() as usize..(range.last().min(BYTES as u64) as usize + 1)
 }
 
 impl Model {
-    /// Everything at some octets of a file, with whose it is and whether it is nobody's.
+    /// Everything at some bytes of a file, with whose it is and whether it is nobody's.
     fn cells(&self, file: u64, range: ByteRange) -> impl Iterator<Item = (Who, &Cell)> {
-        let here = move |place: &Place| place.0 == file && octets(range).contains(&place.1);
+        let here = move |place: &Place| place.0 == file && bytes(range).contains(&place.1);
         let orphans = self.orphans.iter().map(|(key, cell)| (key, cell));
         let all = self.own.iter().chain(orphans);
         all.filter(move |((place, _), _)| here(place)).map(|((_, who), cell)| (*who, cell))
@@ -122,7 +122,7 @@ impl Model {
         let pieces = std::mem::take(&mut self.pieces);
         let hit = |place: Place, other: Who, cell: &Cell| {
             let reached = |&(f, r, w): &(u64, ByteRange, Who)| {
-                let here = (f, w) == (place.0, other) && octets(r).contains(&place.1);
+                let here = (f, w) == (place.0, other) && bytes(r).contains(&place.1);
                 here && f == file && r.overlaps(range)
             };
             let against = cell.mode == Write || mode == Write;
@@ -158,7 +158,7 @@ impl Model {
     }
 
     fn rolled_back(&mut self, file: u64, range: ByteRange) {
-        let here = |place: Place| place.0 == file && octets(range).contains(&place.1);
+        let here = |place: Place| place.0 == file && bytes(range).contains(&place.1);
         self.change(|place, _, cell| match cell.at {
             At::Undoing(Then::Held) if here(place) => Some(Some(Cell { at: At::Held, ..*cell })),
             At::Undoing(Then::Breakable) if here(place) => {
@@ -176,8 +176,8 @@ impl Model {
     }
 
     fn place(&mut self, file: u64, who: Who, range: ByteRange, cell: Cell) {
-        for octet in octets(range) {
-            self.own.insert(((file, octet), who), cell);
+        for byte in bytes(range) {
+            self.own.insert(((file, byte), who), cell);
         }
     }
 
@@ -189,15 +189,15 @@ impl Model {
             }
             LockAction::RemoveRecord(id) => assert!(self.records.remove(&id).is_some()),
             LockAction::KeepUndo { file, range } => {
-                let new = octets(range).all(|octet| self.undo.insert((file.0, octet)));
+                let new = bytes(range).all(|byte| self.undo.insert((file.0, byte)));
                 assert!(new, "undo is begun once");
             }
             LockAction::DropUndo { file, range } => {
-                let had = octets(range).all(|octet| self.undo.remove(&(file.0, octet)));
+                let had = bytes(range).all(|byte| self.undo.remove(&(file.0, byte)));
                 assert!(had, "undo that is dropped was kept");
             }
             LockAction::Rollback { rollback, file, range } => {
-                assert!(octets(range).all(|octet| self.undo.contains(&(file.0, octet))));
+                assert!(bytes(range).all(|byte| self.undo.contains(&(file.0, byte))));
                 self.rollbacks.insert(rollback, (file.0, range));
             }
             LockAction::Ready { waiter, .. } => {
@@ -217,7 +217,7 @@ impl Model {
     fn check_promises(&self) {
         let recorded = |cell: &&Cell| cell.attributes != PLAIN;
         let cells: usize = self.all().filter(recorded).count();
-        let places = self.records.values().map(|record| octets(record.range).len());
+        let places = self.records.values().map(|record| bytes(record.range).len());
         assert_eq!(places.sum::<usize>(), cells, "records cover what has options");
         let undoing = |cell: &&Cell| cell.attributes.auto_recovery && cell.at != At::Broken;
         let cells = self.all().filter(undoing).count();
@@ -302,10 +302,10 @@ impl Run {
     }
 
     fn range(&mut self) -> ByteRange {
-        let first = self.random.below(OCTETS) as u64;
+        let first = self.random.below(BYTES) as u64;
         match self.random.percent(10) {
             true => ends(first, u64::MAX),
-            false => ends(first, (first + self.random.below(5) as u64).min(OCTETS as u64 - 1)),
+            false => ends(first, (first + self.random.below(5) as u64).min(BYTES as u64 - 1)),
         }
     }
 
@@ -543,7 +543,7 @@ impl Run {
         self.log.push(format!("{:?} unlocks {file} {range:?} -> {done:?}", owner.client.id));
         let who = (owner.client.id.0, name);
         let here =
-            |place: Place, w: Who| w == who && place.0 == file && octets(range).contains(&place.1);
+            |place: Place, w: Who| w == who && place.0 == file && bytes(range).contains(&place.1);
         let mut own = self.model.own.iter().filter(|((place, w), _)| here(*place, *w));
         let undoing = own.any(|(_, cell)| matches!(cell.at, At::Undoing(_)));
         assert_eq!(done.is_err(), undoing);
@@ -604,7 +604,7 @@ impl Run {
                 let in_way = self.model.in_way(file, who, range, Write);
                 assert!(in_way.iter().all(|cell| cell.at == At::Broken), "{in_way:?}");
                 assert!(!in_way.is_empty());
-                let here = |place: &Place| place.0 == file && octets(range).contains(&place.1);
+                let here = |place: &Place| place.0 == file && bytes(range).contains(&place.1);
                 self.model.orphans.retain(|((place, _), _)| !here(place));
                 let cell = Cell { mode: Write, attributes: P, at: At::Held, open: true };
                 self.model.place(file, who, range, cell);
@@ -631,7 +631,7 @@ impl Run {
         if begun.is_ok() {
             let who = (owner.client.id.0, name);
             self.model.change(|place, w, cell| {
-                let here = w == who && place.0 == file && octets(range).contains(&place.1);
+                let here = w == who && place.0 == file && bytes(range).contains(&place.1);
                 (here && cell.attributes.auto_recovery)
                     .then_some(Some(Cell { at: At::Undoing(Then::Held), ..*cell }))
             });
@@ -753,14 +753,14 @@ impl Run {
         }
     }
 
-    /// The table's locks are the model's, octet by octet, and no two conflict.
+    /// The table's locks are the model's, byte by byte, and no two conflict.
     fn judge_locks(&self) {
         let mut seen: BTreeMap<Place, Vec<(Who, LockMode)>> = BTreeMap::new();
         let mut cells = 0;
         for entry in self.bench.table.locks() {
             let who = name_of(entry.client.0, entry.owner);
-            for octet in octets(entry.range) {
-                let place = (entry.file.0, octet);
+            for byte in bytes(entry.range) {
+                let place = (entry.file.0, byte);
                 let own = self.model.own.get(&(place, who)).into_iter();
                 let orphans = self.model.orphans.iter().filter(|(key, _)| *key == (place, who));
                 let same = |cell: &Cell| {
@@ -774,9 +774,9 @@ impl Run {
                     described == (entry.mode, entry.attributes, entry.condition)
                 };
                 let mut known = own.chain(orphans.map(|(_, cell)| cell));
-                assert!(known.any(same), "{entry:?} at {octet} is not the model's");
+                assert!(known.any(same), "{entry:?} at {byte} is not the model's");
                 for &(other, mode) in seen.get(&place).into_iter().flatten() {
-                    assert!(mode == Read && entry.mode == Read, "{who:?} and {other:?} at {octet}");
+                    assert!(mode == Read && entry.mode == Read, "{who:?} and {other:?} at {byte}");
                 }
                 seen.entry(place).or_default().push((who, entry.mode));
                 cells += 1;
@@ -884,11 +884,11 @@ impl Run {
         }
         let mut undo: BTreeSet<Place> = BTreeSet::new();
         self.bench.table.undo_ranges(FileKey(file), range.first(), range.length(), |range| {
-            undo.extend(octets(range).map(|octet| (file, octet)));
+            undo.extend(bytes(range).map(|byte| (file, byte)));
         });
         let orphans = self.model.orphans.iter().map(|(key, cell)| (key, cell));
         let covered = self.model.own.iter().chain(orphans).filter(|((place, _), cell)| {
-            let here = place.0 == file && octets(range).contains(&place.1);
+            let here = place.0 == file && bytes(range).contains(&place.1);
             here && cell.attributes.auto_recovery
         });
         assert_eq!(undo, covered.map(|((place, _), _)| *place).collect());

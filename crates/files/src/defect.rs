@@ -23,7 +23,7 @@ pub enum Defect {
     LoseOthersMessages,
     /// What a reactor moves while others have their turns is not under way for them.
     HideMoves,
-    /// A write is answered before its octets are there.
+    /// A write is answered before its bytes are there.
     AnswerBeforeMove,
     /// What is read is not held in the cache while it is moved.
     UnpinBeforeMove,

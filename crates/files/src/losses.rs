@@ -1,7 +1,7 @@
 //! Who hears that written data was lost.
 //!
 //! A write that was answered can be lost: what it left in the cache cannot be written to the file.
-//! Several clients may have the file open then, and the server does not know whose octets they
+//! Several clients may have the file open then, and the server does not know whose bytes they
 //! were. So all of them hear of it: an open by its CLOSE, and a session, for all of its opens of
 //! the file, by a COMMIT, a stable WRITE, an APPEND or an entry of a batch, whichever comes first.
 //! An unstable WRITE tells it as well if nobody has been told yet. COMMIT names no open: a client

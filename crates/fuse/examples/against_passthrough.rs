@@ -134,11 +134,11 @@ fn measure(
     for name in ["export", "through_server", "through_passthrough"] {
         std::fs::create_dir(at(name))?;
     }
-    let octets: Vec<u8> =
+    let bytes: Vec<u8> =
         (0..1_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = File::create(at("export/file"))?;
     for block in 0..mib {
-        file.write_all_at(&octets, (block as u64) << 20)?;
+        file.write_all_at(&bytes, (block as u64) << 20)?;
     }
     file.sync_all()?;
     let mut started = Started::default();
@@ -182,7 +182,7 @@ fn measure(
     Ok(())
 }
 
-/// Reads for a while. Octets in a second.
+/// Reads for a while. Bytes in a second.
 fn pass(way: &Way, path: &Path, mib: usize, time: Duration) -> Result<f64, Failure> {
     let mut options = File::options();
     if way.is_direct {

@@ -1,4 +1,4 @@
-//! The kernel's messages (`linux/fuse.h`, version 7.40), as octets.
+//! The kernel's messages (`linux/fuse.h`, version 7.40), as bytes.
 //!
 //! Invariant: a request that is shorter than its kind says is no request: reading it gives
 //! `None`, never a panic. All numbers are in this machine's order.
@@ -18,11 +18,11 @@ pub(crate) struct Header {
     pub pid: u32,
 }
 
-/// Octets of a request's header.
+/// Bytes of a request's header.
 pub(crate) const IN_HEADER_BYTES: usize = 40;
-/// Octets of an answer's header.
+/// Bytes of an answer's header.
 pub(crate) const OUT_HEADER_BYTES: usize = 16;
-/// Octets before the data of a WRITE.
+/// Bytes before the data of a WRITE.
 pub(crate) const WRITE_HEADER_BYTES: usize = IN_HEADER_BYTES + 40;
 
 impl Header {
@@ -59,9 +59,9 @@ impl<'m> Fields<'m> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// Octets up to a zero, which is taken too.
+    /// Bytes up to a zero, which is taken too.
     pub fn text(&mut self) -> Option<&'m [u8]> {
-        let end = self.0.iter().position(|octet| *octet == 0)?;
+        let end = self.0.iter().position(|byte| *byte == 0)?;
         let (text, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
         Some(text)
@@ -88,8 +88,8 @@ impl Message {
         self
     }
 
-    pub fn octets(&mut self, octets: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(octets);
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
         self
     }
 
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_short_request_is_none() {
-        let octets = [0; IN_HEADER_BYTES];
-        assert!(Header::read(&mut Fields(&octets)).is_some());
-        assert_eq!(Header::read(&mut Fields(&octets[1..])), None);
+        let bytes = [0; IN_HEADER_BYTES];
+        assert!(Header::read(&mut Fields(&bytes)).is_some());
+        assert_eq!(Header::read(&mut Fields(&bytes[1..])), None);
         assert_eq!(Fields(b"no end").text(), None);
     }
 

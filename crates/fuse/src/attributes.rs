@@ -135,13 +135,13 @@ impl Engine {
         let (session, _) = self.session();
         let found = session.file_system_async(file, "").await;
         let found = found.map_err(|error| self.failed(&error))?;
-        let blocks = |octets: Option<u64>| octets.unwrap_or(0) / u64::from(FRAGMENT_BYTES);
+        let blocks = |bytes: Option<u64>| bytes.unwrap_or(0) / u64::from(FRAGMENT_BYTES);
         let mut message = Message::default();
         message.u64(blocks(found.space_total)).u64(blocks(found.space_free));
         message.u64(blocks(found.space_available)).u64(found.files_total.unwrap_or(0));
         message.u64(found.files_free.unwrap_or(0));
         message.u32(BLOCK_BYTES).u32(found.max_name.unwrap_or(255)).u32(FRAGMENT_BYTES).u32(0);
-        message.octets(&[0; 24]);
+        message.bytes(&[0; 24]);
         Ok(Answer::Body(message.0))
     }
 

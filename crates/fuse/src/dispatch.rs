@@ -1,6 +1,6 @@
 //! From the kernel's requests to operations.
 //!
-//! Invariant: a request whose octets do not fit its kind is answered with EIO, and one that is
+//! Invariant: a request whose bytes do not fit its kind is answered with EIO, and one that is
 //! not served with ENOSYS, after which the kernel does not ask again.
 
 use std::ffi::OsString;
@@ -130,8 +130,8 @@ impl Engine {
 }
 
 /// A name, to be kept while it is asked for.
-fn kept(octets: &[u8]) -> OsString {
-    OsString::from_vec(octets.to_vec())
+fn kept(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
 }
 
 const EIO: i32 = 5;

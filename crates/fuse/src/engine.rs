@@ -231,9 +231,9 @@ impl Engine {
         }
         let whole;
         let rest = if count > head.len() {
-            let mut octets = vec![0; count - IN_HEADER_BYTES];
-            buffer.read(start + IN_HEADER_BYTES, &mut octets);
-            whole = octets;
+            let mut bytes = vec![0; count - IN_HEADER_BYTES];
+            buffer.read(start + IN_HEADER_BYTES, &mut bytes);
+            whole = bytes;
             &whole[..]
         } else {
             fields.rest()
@@ -383,7 +383,7 @@ fn listen(session: &Session, news: &Rc<News>) {
 
 /// Where data lies in buffers: a page's beginning, with room for a header in front.
 pub(crate) const DATA_AT: usize = 4096;
-/// Most octets of a WRITE.
+/// Most bytes of a WRITE.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// The longest request there is.
 pub(crate) const RECEIVE_BYTES: usize = DATA_AT + WRITE_BYTES_MAX + 4096;

@@ -112,13 +112,13 @@ mod tests {
 
     use super::*;
 
-    fn object(octet: u8) -> Metadata {
+    fn object(byte: u8) -> Metadata {
         Metadata {
             kind: ObjectType::Regular,
             mode: 0o644,
             link_count: 1,
             size: 0,
-            file_id: octet.into(),
+            file_id: byte.into(),
             space_used: 0,
             time_access: Timestamp::default(),
             time_modify: Timestamp::default(),
@@ -126,13 +126,13 @@ mod tests {
             owner: String::new(),
             owner_group: String::new(),
             change: 0,
-            handle: FileHandle([octet; FileHandle::LENGTH]),
+            handle: FileHandle([byte; FileHandle::LENGTH]),
             device: DeviceNumber::default(),
         }
     }
 
-    fn shown(octet: u8) -> Stat {
-        Stat::of(&object(octet), &Names::default())
+    fn shown(byte: u8) -> Stat {
+        Stat::of(&object(byte), &Names::default())
     }
 
     #[test]

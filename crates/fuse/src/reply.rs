@@ -44,7 +44,7 @@ impl Device {
         self.put(unique, 0, body)
     }
 
-    /// Answers with octets of a buffer that begin at `offset`; the header takes its place in
+    /// Answers with bytes of a buffer that begin at `offset`; the header takes its place in
     /// front of them.
     pub fn data(&self, unique: u64, buffer: &Buffer, offset: usize, length: usize) {
         let header = header(unique, 0, length);
@@ -137,13 +137,13 @@ impl Message {
     /// `struct fuse_dirent`; `next` is where the listing goes on behind it.
     pub fn directory_entry(&mut self, ino: u64, next: u64, mode: u32, name: &[u8]) -> &mut Self {
         let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        self.u64(ino).u64(next).u32(length).u32((mode >> 12) & 0o17).octets(name).pad()
+        self.u64(ino).u64(next).u32(length).u32((mode >> 12) & 0o17).bytes(name).pad()
     }
 }
 
-/// Octets of a `struct fuse_entry_out`.
+/// Bytes of a `struct fuse_entry_out`.
 pub(crate) const ENTRY_BYTES: usize = 128;
-/// Octets of a `struct fuse_dirent` with a name of so many.
+/// Bytes of a `struct fuse_dirent` with a name of so many.
 pub(crate) fn directory_entry_bytes(name: &[u8]) -> usize {
     (24 + name.len()).next_multiple_of(8)
 }

@@ -1,6 +1,6 @@
 //! The kernel's requests, read.
 //!
-//! Invariants: a request of a kind that is not served is [`Unread::Unknown`], and one whose octets
+//! Invariants: a request of a kind that is not served is [`Unread::Unknown`], and one whose bytes
 //! do not fit its kind [`Unread::Malformed`]; neither is ever taken for the other, since the kernel
 //! never asks again for a kind that is unknown. Nothing is done before a request is read whole.
 
@@ -13,7 +13,7 @@ use crate::locks::LockWish;
 pub(crate) enum Unread {
     /// Its kind is not served.
     Unknown,
-    /// Its octets do not fit its kind.
+    /// Its bytes do not fit its kind.
     Malformed,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// `struct fuse_write_in` of a request that has `there` octets of data.
+    /// `struct fuse_write_in` of a request that has `there` bytes of data.
     pub fn read(fields: &mut Fields<'_>, there: usize) -> Option<Self> {
         let (file, offset, size, flags) =
             (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
@@ -280,7 +280,7 @@ fn forget_many(mut it: Fields<'_>) -> Option<Request<'_>> {
 mod tests {
     use super::*;
 
-    /// Octets of the shortest request of a kind: so many of numbers, and so many texts of one
+    /// Bytes of the shortest request of a kind: so many of numbers, and so many texts of one
     /// letter behind them.
     fn shortest(opcode: u32) -> (usize, usize) {
         match opcode {
@@ -311,7 +311,7 @@ mod tests {
             assert!(Request::read(*opcode, &whole).is_ok(), "opcode {opcode}");
             for length in 0..whole.len() {
                 let unread = Request::read(*opcode, &whole[..length]).unwrap_err();
-                assert_eq!(unread, Unread::Malformed, "opcode {opcode}, {length} octets");
+                assert_eq!(unread, Unread::Malformed, "opcode {opcode}, {length} bytes");
             }
         }
     }
@@ -347,11 +347,11 @@ mod tests {
 
     #[test]
     fn nodes_that_are_forgotten_are_as_many_as_are_said() {
-        let mut octets = vec![2, 0, 0, 0, 0, 0, 0, 0];
+        let mut bytes = vec![2, 0, 0, 0, 0, 0, 0, 0];
         for number in [7u64, 1, 8, 2, 9, 3] {
-            octets.extend_from_slice(&number.to_ne_bytes());
+            bytes.extend_from_slice(&number.to_ne_bytes());
         }
-        let Ok(Request::ForgetMany { nodes }) = Request::read(op::BATCH_FORGET, &octets) else {
+        let Ok(Request::ForgetMany { nodes }) = Request::read(op::BATCH_FORGET, &bytes) else {
             panic!("it is whole");
         };
         assert_eq!(nodes.collect::<Vec<_>>(), [(7, 1), (8, 2)]);

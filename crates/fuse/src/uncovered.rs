@@ -1,4 +1,4 @@
-//! Which octets of what was written nothing later has covered.
+//! Which bytes of what was written nothing later has covered.
 //!
 //! Invariant: what is told of a piece is all of it that is in no later piece, in order.
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn each_octet_belongs_to_the_last_piece_that_has_it() {
+    fn each_byte_belongs_to_the_last_piece_that_has_it() {
         let mut random = 1_u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -80,12 +80,12 @@ mod tests {
             let written: Vec<_> = (0..12).map(&mut range).collect();
             let mut last = [None; 80];
             for (number, range) in written.iter().enumerate() {
-                range.clone().for_each(|octet| last[octet as usize] = Some(number));
+                range.clone().for_each(|byte| last[byte as usize] = Some(number));
             }
             let mut told = [None; 80];
             for (number, ranges) in uncovered(&written).into_iter().enumerate() {
-                for octet in ranges.into_iter().flatten() {
-                    assert_eq!(told[octet as usize].replace(number), None);
+                for byte in ranges.into_iter().flatten() {
+                    assert_eq!(told[byte as usize].replace(number), None);
                 }
             }
             assert_eq!(last, told, "{written:?}");

@@ -27,7 +27,7 @@ pub(crate) struct Unstable {
     pieces: RefCell<VecDeque<Piece>>,
     /// The number of the first of them; numbers go up.
     first: Cell<u64>,
-    /// Octets held by the whole mount.
+    /// Bytes held by the whole mount.
     held: Rc<Cell<usize>>,
     verifier: Cell<Option<Verifier>>,
     /// Something was let go before it was stable.
@@ -71,21 +71,21 @@ struct Piece {
 
 enum Data {
     /// A small one is copied, since buffers are large.
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     Buffer(Buffer, usize, usize),
 }
 
 impl Data {
     fn length(&self) -> usize {
         match self {
-            Self::Octets(octets) => octets.len(),
+            Self::Bytes(bytes) => bytes.len(),
             Self::Buffer(_, _, length) => *length,
         }
     }
 
     fn truncate(&mut self, to: usize) {
         match self {
-            Self::Octets(octets) => octets.truncate(to),
+            Self::Bytes(bytes) => bytes.truncate(to),
             Self::Buffer(_, _, length) => *length = to.min(*length),
         }
     }
@@ -154,7 +154,7 @@ impl Unstable {
         }
         let is_small = length < COPIED_BYTES_MAX;
         let data = match is_small {
-            true => Data::Octets(buffer.memory().to_vec(at, length)),
+            true => Data::Bytes(buffer.memory().to_vec(at, length)),
             false => Data::Buffer(buffer.clone(), at, length),
         };
         self.held.set(self.held.get() + length);
@@ -287,7 +287,7 @@ impl Unstable {
     }
 
     /// Of what was handed over, all that was not written over since: the number of the piece, how
-    /// many octets of it come before, and how many there are.
+    /// many bytes of it come before, and how many there are.
     fn to_compare(&self) -> Vec<(u64, usize, usize)> {
         let pieces = self.pieces.borrow();
         let range = |piece: &Piece| piece.offset..piece.offset + piece.data.length() as u64;
@@ -552,10 +552,10 @@ impl Engine {
         let Some(piece) = index.and_then(|index| pieces.get(index)) else { return Ok(None) };
         Ok(Some(match &piece.data {
             Data::Buffer(buffer, at, length) => (piece.offset, buffer.clone(), *at, *length),
-            Data::Octets(octets) => {
-                let buffer = self.client.allocate(DATA_AT + octets.len()).map_err(|_| ENOMEM)?;
-                buffer.write(DATA_AT, octets);
-                (piece.offset, buffer, DATA_AT, octets.len())
+            Data::Bytes(bytes) => {
+                let buffer = self.client.allocate(DATA_AT + bytes.len()).map_err(|_| ENOMEM)?;
+                buffer.write(DATA_AT, bytes);
+                (piece.offset, buffer, DATA_AT, bytes.len())
             }
         }))
     }
@@ -568,7 +568,7 @@ impl Engine {
     }
 }
 
-/// Octets that a mount holds at most.
+/// Bytes that a mount holds at most.
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// Writes below are copied.
 const COPIED_BYTES_MAX: usize = 128 << 10;

@@ -93,7 +93,7 @@ impl Engine {
             let found = found.map_err(|failure| self.attribute_failed(failure))?;
             return Ok(length_answer(last_metadata(found)?.size));
         }
-        // One octet more tells that there is more.
+        // One byte more tells that there is more.
         let room = VALUE_BYTES_MAX.min(size as usize) + 1;
         let buffer = self.client.allocate(room).map_err(|_| ENOMEM)?;
         let value = buffer.slice(0, room).map_err(|error| self.failed(&error))?;

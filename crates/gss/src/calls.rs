@@ -23,7 +23,7 @@ use crate::name::ServiceName;
 use crate::raw::{self, BufferDescriptor, Handle, Oid};
 use crate::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 
-/// Most octets the library may hand out at once: a protected message and what protects it.
+/// Most bytes the library may hand out at once: a protected message and what protects it.
 const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + TOKEN_BYTES_MAX;
 /// Numbers MIT's library makes up for codes that two mechanisms share, 0 among them, counting
 /// from the first. They mean nothing outside the process.
@@ -31,26 +31,26 @@ const STAND_INS: std::ops::Range<u32> = 100_001..101_000;
 /// Most lines of text that are fetched for one status.
 const STATUS_LINES_MAX: usize = 4;
 
-/// Octets for the library, in memory that it may even write.
+/// Bytes for the library, in memory that it may even write.
 struct Input {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     raw: BufferDescriptor,
 }
 
 impl Input {
-    fn new(octets: &[u8]) -> Self {
-        Self { octets: octets.to_vec(), raw: BufferDescriptor::EMPTY }
+    fn new(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), raw: BufferDescriptor::EMPTY }
     }
 
     /// What a call takes; good until `self` is moved or dropped.
     fn descriptor(&mut self) -> *mut BufferDescriptor {
         self.raw =
-            BufferDescriptor { length: self.octets.len(), value: self.octets.as_mut_ptr().cast() };
+            BufferDescriptor { length: self.bytes.len(), value: self.bytes.as_mut_ptr().cast() };
         &raw mut self.raw
     }
 }
 
-/// Octets from the library, given back when dropped.
+/// Bytes from the library, given back when dropped.
 struct Output<'l> {
     library: &'l Library,
     raw: BufferDescriptor,
@@ -61,7 +61,7 @@ impl<'l> Output<'l> {
         Self { library, raw: BufferDescriptor::EMPTY }
     }
 
-    /// A copy; `None` if there cannot be as many octets as the library says, as in releases
+    /// A copy; `None` if there cannot be as many bytes as the library says, as in releases
     /// where a forged token made it miscount (CVE-2024-37370).
     fn copy(&self, bytes_max: usize) -> Option<Vec<u8>> {
         if self.raw.value.is_null() || self.raw.length == 0 {
@@ -71,10 +71,10 @@ impl<'l> Output<'l> {
             return None;
         }
         // SAFETY: after a call the descriptor is empty or says where the library has put how
-        // many octets, which are ours until they are released; the count is not absurd.
-        let octets =
+        // many bytes, which are ours until they are released; the count is not absurd.
+        let bytes =
             unsafe { std::slice::from_raw_parts(self.raw.value.cast::<u8>(), self.raw.length) };
-        Some(octets.to_vec())
+        Some(bytes.to_vec())
     }
 
     fn text(&self) -> Option<String> {
@@ -124,8 +124,8 @@ impl Library {
             if is_failure(major) {
                 break;
             }
-            let octets = line.copy(NAME_BYTES_MAX).unwrap_or_default();
-            lines.push(String::from_utf8_lossy(&octets).into_owned());
+            let bytes = line.copy(NAME_BYTES_MAX).unwrap_or_default();
+            lines.push(String::from_utf8_lossy(&bytes).into_owned());
             if next == 0 {
                 break;
             }

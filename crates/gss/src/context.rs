@@ -18,14 +18,14 @@ pub enum Step<P> {
     Continue {
         /// Who goes on.
         party: P,
-        /// Octets for the peer.
+        /// Bytes for the peer.
         token: Vec<u8>,
     },
     /// Both sides are proven, once the peer has the token.
     Done {
         /// What was established.
         context: Context,
-        /// Octets the peer still needs.
+        /// Bytes the peer still needs.
         token: Option<Vec<u8>>,
     },
 }
@@ -121,7 +121,7 @@ impl Context {
         self.flags & needed == needed
     }
 
-    /// Makes of a message of at most [`MESSAGE_BYTES_MAX`] octets one that is protected;
+    /// Makes of a message of at most [`MESSAGE_BYTES_MAX`] bytes one that is protected;
     /// with `Authentication` it is the message itself.
     ///
     /// # Errors
@@ -178,13 +178,13 @@ impl Context {
         &self,
         action: &'static str,
         protection: Protection,
-        octets: &[u8],
+        bytes: &[u8],
         bytes_max: usize,
     ) -> Result<(), GssError> {
         if !self.offers(protection) {
             return Err(GssError::found(action, Reason::NotProtected));
         }
-        if octets.len() > bytes_max {
+        if bytes.len() > bytes_max {
             return Err(GssError::found(action, Reason::TokenTooLong));
         }
         Ok(())

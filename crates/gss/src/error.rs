@@ -9,7 +9,7 @@ use crate::name::NameError;
 /// Why a step, or the acquisition of a credential, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The token or message has more octets than are looked at.
+    /// The token or message has more bytes than are looked at.
     TokenTooLong,
     /// The token is not whole, or no token that is due.
     TokenDefective,

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn octets(self) -> [u8; 2] {
+    fn bytes(self) -> [u8; 2] {
         match self {
             Self::Request => [1, 0],
             Self::Reply => [2, 0],
@@ -43,26 +43,26 @@ pub(crate) fn check(token: &[u8], due: &[Kind]) -> Result<(), Reason> {
     if mechanism != KERBEROS_OID {
         return Err(Reason::MechanismUnknown);
     }
-    let is_due = due.iter().any(|kind| rest.starts_with(&kind.octets()));
+    let is_due = due.iter().any(|kind| rest.starts_with(&kind.bytes()));
     if is_due { Ok(()) } else { Err(Reason::TokenDefective) }
 }
 
 /// A length in DER and what is behind it.
-fn length(octets: &[u8]) -> Option<(usize, &[u8])> {
-    let (&first, rest) = octets.split_first()?;
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
     let count = match first {
         0..=0x7f => return Some((usize::from(first), rest)),
         0x81..=0x83 => usize::from(first & 0x7f),
         _ => return None,
     };
-    let (octets, rest) = rest.split_at_checked(count)?;
-    Some((octets.iter().fold(0, |value, &octet| value << 8 | usize::from(octet)), rest))
+    let (bytes, rest) = rest.split_at_checked(count)?;
+    Some((bytes.iter().fold(0, |value, &byte| value << 8 | usize::from(byte)), rest))
 }
 
 /// An object identifier and what is behind it.
-fn mechanism(octets: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (&count, rest) = octets.strip_prefix(&[0x06])?.split_first()?;
-    // An identifier of 128 octets or more does not exist.
+fn mechanism(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&count, rest) = bytes.strip_prefix(&[0x06])?.split_first()?;
+    // An identifier of 128 bytes or more does not exist.
     if count < 0x80 { rest.split_at_checked(usize::from(count)) } else { None }
 }
 
@@ -70,7 +70,7 @@ fn mechanism(octets: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// A token of a mechanism with this many octets behind the kind.
+    /// A token of a mechanism with this many bytes behind the kind.
     fn framed(oid: &[u8], kind: [u8; 2], body: usize) -> Vec<u8> {
         let mut inner = vec![0x06, oid.len() as u8];
         inner.extend_from_slice(oid);
@@ -116,7 +116,7 @@ mod tests {
     fn what_is_cut_or_padded_is_refused() {
         let whole = framed(KERBEROS_OID, [1, 0], 300);
         for length in 0..whole.len() {
-            assert!(check(&whole[..length], &[Kind::Request]).is_err(), "of {length} octets");
+            assert!(check(&whole[..length], &[Kind::Request]).is_err(), "of {length} bytes");
         }
         let mut padded = whole;
         padded.push(0);
@@ -124,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn one_octet_too_many_is_too_long() {
+    fn one_byte_too_many_is_too_long() {
         for body in TOKEN_BYTES_MAX - 40..TOKEN_BYTES_MAX {
             let token = framed(KERBEROS_OID, [1, 0], body);
             let fits = token.len() <= TOKEN_BYTES_MAX;
             let verdict = if fits { Ok(()) } else { Err(Reason::TokenTooLong) };
-            assert_eq!(check(&token, &[Kind::Request]), verdict, "{} octets", token.len());
+            assert_eq!(check(&token, &[Kind::Request]), verdict, "{} bytes", token.len());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! type and nothing else.
 //!
 //! Invariant: a token from a peer reaches the C library only if it is framed as a token of
-//! Kerberos V within [`TOKEN_BYTES_MAX`] octets, and nobody is reported as authenticated
+//! Kerberos V within [`TOKEN_BYTES_MAX`] bytes, and nobody is reported as authenticated
 //! unless both sides are (mutual authentication) and the client has a name.
 //!
 //! A server acquires one [`Service`] from its keytab and makes an [`Acceptor`] for each
@@ -41,15 +41,15 @@ pub use initiator::{Credential, CredentialSource, Initiator};
 pub use library::{GssUnavailable, Library};
 pub use name::{NameError, Principal, ServiceName};
 
-/// Longest context token that is looked at, in octets. The largest in the wild carry group
+/// Longest context token that is looked at, in bytes. The largest in the wild carry group
 /// memberships and stay below 64 KiB; how much a message can carry is for others to say.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 
-/// Longest message that is protected at once, in octets, and longest token that is opened,
+/// Longest message that is protected at once, in bytes, and longest token that is opened,
 /// less what protection adds.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Longest name of a service or principal, in octets.
+/// Longest name of a service or principal, in bytes.
 pub const NAME_BYTES_MAX: usize = 1024;
 
 /// The object identifier of Kerberos V (1.2.840.113554.1.2.2) in DER, without tag and

@@ -1,7 +1,7 @@
 //! Names: of the service a client wants or a server is, and of the client it turned out
 //! to be.
 //!
-//! Invariant: a name is text without a NUL of at most [`NAME_BYTES_MAX`] octets.
+//! Invariant: a name is text without a NUL of at most [`NAME_BYTES_MAX`] bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -104,9 +104,9 @@ pub enum NameError {
     #[error("{0:?} names no service: expected service@host or service/host@REALM")]
     Malformed(String),
     /// Nothing can have it as its name.
-    #[error("a name has between 1 and {NAME_BYTES_MAX} octets and no NUL; this one has {length}")]
+    #[error("a name has between 1 and {NAME_BYTES_MAX} bytes and no NUL; this one has {length}")]
     Impossible {
-        /// Its octets.
+        /// Its bytes.
         length: usize,
     },
 }

@@ -18,13 +18,13 @@ pub(crate) struct Oid {
     pub(crate) elements: *const c_void,
 }
 
-// SAFETY: an `Oid` is made by `Oid::new` alone, of octets that live for ever and that
+// SAFETY: an `Oid` is made by `Oid::new` alone, of bytes that live for ever and that
 // nobody writes, the library included.
 unsafe impl Sync for Oid {}
 
 impl Oid {
-    const fn new(octets: &'static [u8]) -> Self {
-        Self { length: octets.len() as u32, elements: octets.as_ptr().cast() }
+    const fn new(bytes: &'static [u8]) -> Self {
+        Self { length: bytes.len() as u32, elements: bytes.as_ptr().cast() }
     }
 }
 

@@ -6,13 +6,13 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX, TRAILER_WITHOUT_CRC};
-use dafs_iwarp::transmit::READ_REQUEST_FPDU_OCTETS;
+use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WITHOUT_CRC};
+use dafs_iwarp::transmit::READ_REQUEST_FPDU_BYTES;
 use dafs_iwarp::{
     Established, Outbound, ReadRequest, Receiver, Role, Stag, TaggedOffset, Transmitter,
 };
 
-const PAYLOAD_OCTETS: usize = 4096;
+const PAYLOAD_BYTES: usize = 4096;
 const MULPDU: u16 = 64768;
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
         report("  transmit: read request", frames, read_requests(frames, crc));
         report("  receive: whole frame in a buffer, 4 KiB write", frames, whole(frames, crc));
         report("  receive: header, placed, trailer, 4 KiB write", frames, placed(frames, crc));
-        report("  receive: whole frame, 64-octet send", frames, sends(frames, crc));
+        report("  receive: whole frame, 64-byte send", frames, sends(frames, crc));
         report("  read: open, request, response of 4 KiB", frames, reads(frames, crc));
     }
 }
@@ -53,33 +53,33 @@ fn write() -> Outbound {
 
 fn transmit(frames: u32, crc: bool) -> (u128, u64) {
     let mut transmitter = Transmitter::new(&established(crc), MULPDU);
-    let payload = [0x5a; PAYLOAD_OCTETS];
-    let mut header = [0; HEADER_OCTETS_MAX];
+    let payload = [0x5a; PAYLOAD_BYTES];
+    let mut header = [0; HEADER_BYTES_MAX];
     let mut trailer = TRAILER_WITHOUT_CRC;
     timed(frames, |_| {
-        let mut segments = transmitter.begin(black_box(write()), PAYLOAD_OCTETS as u32).unwrap();
-        let mut octets = 0;
+        let mut segments = transmitter.begin(black_box(write()), PAYLOAD_BYTES as u32).unwrap();
+        let mut bytes = 0;
         while let Some(segment) = segments.next_segment(&mut header) {
             if transmitter.crc_in_use() {
                 let mut checksum = segment.checksum(&header);
                 checksum.update(&payload[segment.offset as usize..][..segment.length as usize]);
                 segment.finish(checksum, &mut trailer);
             }
-            octets += segment.total_length() as u64;
+            bytes += segment.total_length() as u64;
         }
-        octets + u64::from(black_box(&header)[15]) + u64::from(black_box(&trailer)[0])
+        bytes + u64::from(black_box(&header)[15]) + u64::from(black_box(&trailer)[0])
     })
 }
 
 fn read_requests(frames: u32, crc: bool) -> (u128, u64) {
     let mut transmitter = Transmitter::new(&established(crc), MULPDU);
-    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+    let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
     // Of one open read; what opening costs is in `reads`.
     let mut receiver = Receiver::new(&established(crc));
     let read = receiver.open_read(read_request(0)).unwrap();
     timed(frames, |_| {
-        let length = transmitter.read_request(black_box(&read), &mut octets).unwrap();
-        length as u64 + u64::from(black_box(&octets)[15])
+        let length = transmitter.read_request(black_box(&read), &mut bytes).unwrap();
+        length as u64 + u64::from(black_box(&bytes)[15])
     })
 }
 
@@ -87,7 +87,7 @@ fn read_request(index: u32) -> ReadRequest {
     ReadRequest {
         sink_stag: Stag(3),
         sink_offset: TaggedOffset(u64::from(index)),
-        length: PAYLOAD_OCTETS as u32,
+        length: PAYLOAD_BYTES as u32,
         source_stag: Stag(4),
         source_offset: TaggedOffset(0),
     }
@@ -95,8 +95,8 @@ fn read_request(index: u32) -> ReadRequest {
 
 /// One frame of a message, as it would stand in a receive buffer.
 fn frame(transmitter: &mut Transmitter, message: Outbound, payload: &[u8]) -> Vec<u8> {
-    let mut header = [0; HEADER_OCTETS_MAX];
-    let mut trailer = [0; TRAILER_OCTETS_MAX];
+    let mut header = [0; HEADER_BYTES_MAX];
+    let mut trailer = [0; TRAILER_BYTES_MAX];
     let mut segments = transmitter.begin(message, payload.len() as u32).unwrap();
     let segment = segments.next_segment(&mut header).unwrap();
     if transmitter.crc_in_use() {
@@ -109,10 +109,10 @@ fn frame(transmitter: &mut Transmitter, message: Outbound, payload: &[u8]) -> Ve
 
 fn whole(frames: u32, crc: bool) -> (u128, u64) {
     let mut transmitter = Transmitter::new(&established(crc), MULPDU);
-    let octets = frame(&mut transmitter, write(), &[0x5a; PAYLOAD_OCTETS]);
+    let bytes = frame(&mut transmitter, write(), &[0x5a; PAYLOAD_BYTES]);
     let mut receiver = Receiver::new(&established(crc));
     timed(frames, |_| {
-        let fpdu = receiver.on_fpdu(black_box(&octets)).unwrap().unwrap();
+        let fpdu = receiver.on_fpdu(black_box(&bytes)).unwrap().unwrap();
         black_box(&fpdu.event);
         u64::from(fpdu.placement.payload_length) + fpdu.total_length as u64
     })
@@ -120,9 +120,9 @@ fn whole(frames: u32, crc: bool) -> (u128, u64) {
 
 fn placed(frames: u32, crc: bool) -> (u128, u64) {
     let mut transmitter = Transmitter::new(&established(crc), MULPDU);
-    let octets = frame(&mut transmitter, write(), &[0x5a; PAYLOAD_OCTETS]);
-    let (header, rest) = octets.split_at(16);
-    let (payload, trailer) = rest.split_at(PAYLOAD_OCTETS);
+    let bytes = frame(&mut transmitter, write(), &[0x5a; PAYLOAD_BYTES]);
+    let (header, rest) = bytes.split_at(16);
+    let (payload, trailer) = rest.split_at(PAYLOAD_BYTES);
     let mut receiver = Receiver::new(&established(crc));
     timed(frames, |_| {
         let placement = receiver.check_header(black_box(header)).unwrap();
@@ -140,7 +140,7 @@ fn sends(frames: u32, crc: bool) -> (u128, u64) {
     const BATCH: usize = 1000;
     let send = Outbound::Send { solicited: false, invalidate: None };
     let mut transmitter = Transmitter::new(&established(crc), MULPDU);
-    let octets: Vec<Vec<u8>> =
+    let bytes: Vec<Vec<u8>> =
         (0..BATCH).map(|_| frame(&mut transmitter, send, &[0x5a; 64])).collect();
     let mut receiver = Receiver::new(&established(crc));
     timed(frames, |index| {
@@ -149,7 +149,7 @@ fn sends(frames: u32, crc: bool) -> (u128, u64) {
         if place == 0 {
             receiver = Receiver::new(&established(crc));
         }
-        let fpdu = receiver.on_fpdu(black_box(&octets[place])).unwrap().unwrap();
+        let fpdu = receiver.on_fpdu(black_box(&bytes[place])).unwrap().unwrap();
         black_box(&fpdu.event);
         u64::from(fpdu.placement.payload_length)
     })
@@ -160,14 +160,14 @@ fn reads(frames: u32, crc: bool) -> (u128, u64) {
     let mut receiver = Receiver::new(&established(crc));
     let mut responder = Transmitter::new(&established(crc), MULPDU);
     let request = read_request(0x2000);
-    let payload = [0x5a; PAYLOAD_OCTETS];
+    let payload = [0x5a; PAYLOAD_BYTES];
     let response = frame(&mut responder, Outbound::answer_to(&request), &payload);
-    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+    let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
     timed(frames, |_| {
         let read = receiver.open_read(black_box(request)).unwrap();
-        requester.read_request(&read, &mut octets).unwrap();
+        requester.read_request(&read, &mut bytes).unwrap();
         let fpdu = receiver.on_fpdu(black_box(&response)).unwrap().unwrap();
         black_box(&fpdu.event);
-        u64::from(fpdu.placement.payload_length) + u64::from(black_box(&octets)[15])
+        u64::from(fpdu.placement.payload_length) + u64::from(black_box(&bytes)[15])
     })
 }

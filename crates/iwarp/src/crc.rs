@@ -8,47 +8,47 @@
 pub struct Checksum(u32);
 
 impl Checksum {
-    /// A checksum over no octets.
+    /// A checksum over no bytes.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
         Self(0)
     }
 
-    /// Takes in the octets that follow those already taken.
+    /// Takes in the bytes that follow those already taken.
     #[inline]
-    pub fn update(&mut self, octets: &[u8]) {
-        self.0 = crc32c::crc32c_append(self.0, octets);
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
-    /// The four octets as they travel: least significant first.
+    /// The four bytes as they travel: least significant first.
     #[inline]
     #[must_use]
-    pub fn octets(self) -> [u8; 4] {
+    pub fn bytes(self) -> [u8; 4] {
         self.0.to_le_bytes()
     }
 }
 
 /// The checksum of a contiguous piece, as it travels.
 #[must_use]
-pub fn checksum_of(octets: &[u8]) -> [u8; 4] {
+pub fn checksum_of(bytes: &[u8]) -> [u8; 4] {
     let mut checksum = Checksum::new();
-    checksum.update(octets);
-    checksum.octets()
+    checksum.update(bytes);
+    checksum.bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::checksum_of;
 
-    /// An FPDU of RFC 5044 appendix A: 24 zero octets sent on queue 0.
+    /// An FPDU of RFC 5044 appendix A: 24 zero bytes sent on queue 0.
     fn frame(sequence: u8) -> Vec<u8> {
-        let mut octets = vec![0u8; 2 + 18 + 24];
-        octets[1] = 0x2a;
-        octets[2] = 0x41;
-        octets[3] = 0x43;
-        octets[15] = sequence;
-        octets
+        let mut bytes = vec![0u8; 2 + 18 + 24];
+        bytes[1] = 0x2a;
+        bytes[2] = 0x41;
+        bytes[3] = 0x43;
+        bytes[15] = sequence;
+        bytes
     }
 
     #[test]
@@ -59,27 +59,27 @@ mod tests {
 
     #[test]
     fn vector_with_leading_marker() {
-        let mut octets = vec![0u8; 4];
-        octets.extend_from_slice(&frame(1));
-        assert_eq!(checksum_of(&octets), [0x52, 0x23, 0x99, 0x83]);
+        let mut bytes = vec![0u8; 4];
+        bytes.extend_from_slice(&frame(1));
+        assert_eq!(checksum_of(&bytes), [0x52, 0x23, 0x99, 0x83]);
     }
 
     #[test]
     fn vector_with_embedded_marker() {
-        // The marker says that the frame began 20 octets before it.
-        let mut octets = frame(2);
-        octets.splice(20..20, [0, 0, 0, 0x14]);
-        assert_eq!(checksum_of(&octets), [0x84, 0x92, 0x58, 0x98]);
+        // The marker says that the frame began 20 bytes before it.
+        let mut bytes = frame(2);
+        bytes.splice(20..20, [0, 0, 0, 0x14]);
+        assert_eq!(checksum_of(&bytes), [0x84, 0x92, 0x58, 0x98]);
     }
 
     #[test]
     fn pieces_sum_up() {
-        let octets = frame(1);
-        for cut in 0..octets.len() {
+        let bytes = frame(1);
+        for cut in 0..bytes.len() {
             let mut checksum = super::Checksum::new();
-            checksum.update(&octets[..cut]);
-            checksum.update(&octets[cut..]);
-            assert_eq!(checksum.octets(), checksum_of(&octets));
+            checksum.update(&bytes[..cut]);
+            checksum.update(&bytes[cut..]);
+            assert_eq!(checksum.bytes(), checksum_of(&bytes));
         }
     }
 }

@@ -3,51 +3,51 @@
 //! Invariant: the arithmetic of frame sizes lives here and nowhere else, and the
 //! pad always makes length field, ULPDU and pad a multiple of four (RFC 5044 4.1).
 
-/// Octets of the length field in front of every ULPDU.
-pub const LENGTH_FIELD_OCTETS: usize = 2;
-/// Octets of the CRC field, present even when CRC is not in use.
-pub const CRC_OCTETS: usize = 4;
-/// Octets in front of the payload of a tagged segment: length field and DDP header.
-pub const TAGGED_HEADER_OCTETS: usize = LENGTH_FIELD_OCTETS + TAGGED_DDP_OCTETS;
-/// Octets in front of the payload of an untagged segment.
-pub const UNTAGGED_HEADER_OCTETS: usize = LENGTH_FIELD_OCTETS + UNTAGGED_DDP_OCTETS;
-/// Octets of the longest header.
-pub const HEADER_OCTETS_MAX: usize = UNTAGGED_HEADER_OCTETS;
-/// Octets of the longest trailer: three of pad and the CRC.
-pub const TRAILER_OCTETS_MAX: usize = 3 + CRC_OCTETS;
-/// Octets of the shortest frame there is: a tagged segment without payload.
-pub const FPDU_OCTETS_MIN: usize = TAGGED_HEADER_OCTETS + CRC_OCTETS;
-/// Octets of the tagged DDP and RDMAP header (RFC 5041 4.2).
-pub const TAGGED_DDP_OCTETS: usize = 14;
-/// Octets of the untagged DDP and RDMAP header (RFC 5041 4.3).
-pub const UNTAGGED_DDP_OCTETS: usize = 18;
-/// The least MULPDU that MPA may present to DDP, in octets (RFC 5044 5.1).
+/// Bytes of the length field in front of every ULPDU.
+pub const LENGTH_FIELD_BYTES: usize = 2;
+/// Bytes of the CRC field, present even when CRC is not in use.
+pub const CRC_BYTES: usize = 4;
+/// Bytes in front of the payload of a tagged segment: length field and DDP header.
+pub const TAGGED_HEADER_BYTES: usize = LENGTH_FIELD_BYTES + TAGGED_DDP_BYTES;
+/// Bytes in front of the payload of an untagged segment.
+pub const UNTAGGED_HEADER_BYTES: usize = LENGTH_FIELD_BYTES + UNTAGGED_DDP_BYTES;
+/// Bytes of the longest header.
+pub const HEADER_BYTES_MAX: usize = UNTAGGED_HEADER_BYTES;
+/// Bytes of the longest trailer: three of pad and the CRC.
+pub const TRAILER_BYTES_MAX: usize = 3 + CRC_BYTES;
+/// Bytes of the shortest frame there is: a tagged segment without payload.
+pub const FPDU_BYTES_MIN: usize = TAGGED_HEADER_BYTES + CRC_BYTES;
+/// Bytes of the tagged DDP and RDMAP header (RFC 5041 4.2).
+pub const TAGGED_DDP_BYTES: usize = 14;
+/// Bytes of the untagged DDP and RDMAP header (RFC 5041 4.3).
+pub const UNTAGGED_DDP_BYTES: usize = 18;
+/// The least MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
 pub const MULPDU_MIN: u16 = 128;
-/// The greatest MULPDU that MPA may present to DDP, in octets.
+/// The greatest MULPDU that MPA may present to DDP, in bytes.
 pub const MULPDU_MAX: u16 = 64768;
 
 /// A trailer of any length for a frame without CRC: point the gather list here.
-pub const TRAILER_WITHOUT_CRC: [u8; TRAILER_OCTETS_MAX] = [0; TRAILER_OCTETS_MAX];
+pub const TRAILER_WITHOUT_CRC: [u8; TRAILER_BYTES_MAX] = [0; TRAILER_BYTES_MAX];
 
 // A reader that waits for the longest header never waits past the shortest frame.
-const _: () = assert!(FPDU_OCTETS_MIN >= HEADER_OCTETS_MAX);
+const _: () = assert!(FPDU_BYTES_MIN >= HEADER_BYTES_MAX);
 
-/// Octets of pad and CRC behind a ULPDU of `ulpdu_length` octets: 4 to 7.
+/// Bytes of pad and CRC behind a ULPDU of `ulpdu_length` bytes: 4 to 7.
 #[inline]
 #[must_use]
 pub const fn trailer_length(ulpdu_length: u16) -> usize {
     // (2 + length + pad) is a multiple of four.
-    CRC_OCTETS + ((ulpdu_length.wrapping_add(2).wrapping_neg()) & 3) as usize
+    CRC_BYTES + ((ulpdu_length.wrapping_add(2).wrapping_neg()) & 3) as usize
 }
 
-/// Octets of the whole frame around a ULPDU of `ulpdu_length` octets.
+/// Bytes of the whole frame around a ULPDU of `ulpdu_length` bytes.
 #[inline]
 #[must_use]
 pub const fn fpdu_length(ulpdu_length: u16) -> usize {
-    LENGTH_FIELD_OCTETS + ulpdu_length as usize + trailer_length(ulpdu_length)
+    LENGTH_FIELD_BYTES + ulpdu_length as usize + trailer_length(ulpdu_length)
 }
 
-/// The greatest ULPDU whose frame fits one TCP segment of `segment_size` octets
+/// The greatest ULPDU whose frame fits one TCP segment of `segment_size` bytes
 /// (EMSS), without markers; held within [`MULPDU_MIN`] and [`MULPDU_MAX`].
 #[must_use]
 pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
@@ -62,57 +62,57 @@ pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
     }
 }
 
-/// What the first three octets of a frame tell, before any check and without a
+/// What the first three bytes of a frame tell, before any check and without a
 /// change of state: for drivers that predict where frames will land.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FpduShape {
-    /// The length field: octets of the ULPDU. May be too small for its header.
+    /// The length field: bytes of the ULPDU. May be too small for its header.
     pub ulpdu_length: u16,
     /// Whether the T bit is set.
     pub tagged: bool,
 }
 
 impl FpduShape {
-    /// Reads the shape, or `None` if fewer than three octets are there.
+    /// Reads the shape, or `None` if fewer than three bytes are there.
     #[inline]
     #[must_use]
-    pub fn peek(octets: &[u8]) -> Option<Self> {
-        let octets: &[u8; 3] = octets.first_chunk()?;
+    pub fn peek(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; 3] = bytes.first_chunk()?;
         Some(Self {
-            ulpdu_length: u16::from_be_bytes([octets[0], octets[1]]),
-            tagged: octets[2] & 0x80 != 0,
+            ulpdu_length: u16::from_be_bytes([bytes[0], bytes[1]]),
+            tagged: bytes[2] & 0x80 != 0,
         })
     }
 
-    /// Octets from the start of the frame to its payload: 16 or 20.
+    /// Bytes from the start of the frame to its payload: 16 or 20.
     #[inline]
     #[must_use]
     pub const fn header_length(self) -> usize {
-        if self.tagged { TAGGED_HEADER_OCTETS } else { UNTAGGED_HEADER_OCTETS }
+        if self.tagged { TAGGED_HEADER_BYTES } else { UNTAGGED_HEADER_BYTES }
     }
 
     /// Whether the length field is great enough for the header of the form.
     #[inline]
     #[must_use]
     pub const fn covers_header(self) -> bool {
-        LENGTH_FIELD_OCTETS + self.ulpdu_length as usize >= self.header_length()
+        LENGTH_FIELD_BYTES + self.ulpdu_length as usize >= self.header_length()
     }
 
-    /// Octets of payload; zero if the length field is too small for the header.
+    /// Bytes of payload; zero if the length field is too small for the header.
     #[inline]
     #[must_use]
     pub const fn payload_length(self) -> usize {
-        (LENGTH_FIELD_OCTETS + self.ulpdu_length as usize).saturating_sub(self.header_length())
+        (LENGTH_FIELD_BYTES + self.ulpdu_length as usize).saturating_sub(self.header_length())
     }
 
-    /// Octets of pad and CRC: 4 to 7.
+    /// Bytes of pad and CRC: 4 to 7.
     #[inline]
     #[must_use]
     pub const fn trailer_length(self) -> usize {
         trailer_length(self.ulpdu_length)
     }
 
-    /// Octets of the whole frame.
+    /// Bytes of the whole frame.
     #[inline]
     #[must_use]
     pub const fn total_length(self) -> usize {

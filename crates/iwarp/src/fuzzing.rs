@@ -1,15 +1,15 @@
 //! Bodies of the fuzz targets, shared with the tests that replay their corpora.
 //!
-//! Invariant: every body takes any octets at all, and panics exactly if a machine
-//! broke a promise: the same octets must mean the same however they are cut, and
+//! Invariant: every body takes any bytes at all, and panics exactly if a machine
+//! broke a promise: the same bytes must mean the same however they are cut, and
 //! what one side makes the other side must understand.
 
 use crate::connect::{
     ConnectConfig, DEPTH_NOT_NEGOTIATED, Initiator, InitiatorOutcome, Progress, ReadyToReceiveSet,
     Request, Responder,
 };
-use crate::fpdu::{CRC_OCTETS, FpduShape, MULPDU_MIN};
-use crate::transmit::TERMINATE_FPDU_OCTETS_MAX;
+use crate::fpdu::{CRC_BYTES, FpduShape, MULPDU_MIN};
+use crate::transmit::TERMINATE_FPDU_BYTES_MAX;
 use crate::{
     Established, Event, PlacementError, ReadRequest, Receiver, Role, Stag, Step, TaggedOffset,
     Target, Terminate, Transmitter, Violation,
@@ -18,9 +18,9 @@ use crate::{
 /// Depth of open reads that the stream body works with.
 const OPEN_READ_COUNT: u16 = 3;
 
-/// Start-up frames: octet 0 chooses role and options, octet 1 the cutting.
+/// Start-up frames: byte 0 chooses role and options, byte 1 the cutting.
 pub fn connect(data: &[u8]) {
-    let Some((&[mode, cut], octets)) = data.split_first_chunk() else { return };
+    let Some((&[mode, cut], bytes)) = data.split_first_chunk() else { return };
     let config = ConnectConfig {
         crc: mode & 2 != 0,
         enhanced: mode & 4 != 0,
@@ -34,26 +34,26 @@ pub fn connect(data: &[u8]) {
         },
     };
     if mode & 1 == 0 {
-        connect_responder(&config, usize::from(cut), octets);
+        connect_responder(&config, usize::from(cut), bytes);
     } else {
-        connect_initiator(config, usize::from(cut), octets);
+        connect_initiator(config, usize::from(cut), bytes);
     }
 }
 
-fn connect_responder(config: &ConnectConfig, cut: usize, octets: &[u8]) {
+fn connect_responder(config: &ConnectConfig, cut: usize, bytes: &[u8]) {
     let (mut whole, mut pieces) = (Responder::new(), Responder::new());
-    let at_once = whole.on_octets(octets);
-    let piecewise = in_pieces(cut, octets, |piece| pieces.on_octets(piece));
+    let at_once = whole.on_bytes(bytes);
+    let piecewise = in_pieces(cut, bytes, |piece| pieces.on_bytes(piece));
     assert_eq!(at_once, piecewise);
     let Ok(Progress { outcome: Some(request), .. }) = at_once else { return };
     if let Ok(reply) = whole.reject(config, b"no") {
         let mut initiator = initiator_of(&request);
-        let outcome = initiator.on_octets(&reply).expect("a rejection is well-formed").outcome;
+        let outcome = initiator.on_bytes(&reply).expect("a rejection is well-formed").outcome;
         assert!(matches!(outcome, Some(InitiatorOutcome::Rejected { .. })));
     }
     let Ok((reply, responder)) = whole.accept(config, b"yes") else { return };
     let mut initiator = initiator_of(&request);
-    let progress = initiator.on_octets(&reply).expect("our reply meets the request");
+    let progress = initiator.on_bytes(&reply).expect("our reply meets the request");
     assert_eq!(progress.consumed, reply.len());
     let Some(InitiatorOutcome::Accepted { established, private_data }) = progress.outcome else {
         panic!("an accepted request is accepted");
@@ -87,11 +87,11 @@ fn initiator_of(request: &Request) -> Initiator {
     Initiator::new(config, b"").expect("no private data is not too long")
 }
 
-fn connect_initiator(config: ConnectConfig, cut: usize, octets: &[u8]) {
+fn connect_initiator(config: ConnectConfig, cut: usize, bytes: &[u8]) {
     let mut whole = Initiator::new(config, b"seed").expect("short private data");
     let mut pieces = whole.clone();
-    let at_once = whole.on_octets(octets);
-    let piecewise = in_pieces(cut, octets, |piece| pieces.on_octets(piece));
+    let at_once = whole.on_bytes(bytes);
+    let piecewise = in_pieces(cut, bytes, |piece| pieces.on_bytes(piece));
     assert_eq!(at_once, piecewise);
     assert_eq!(whole.terminate_fpdu(), pieces.terminate_fpdu());
     if let Ok(Progress { outcome: Some(outcome), .. }) = at_once {
@@ -103,14 +103,14 @@ fn connect_initiator(config: ConnectConfig, cut: usize, octets: &[u8]) {
     }
 }
 
-/// Feeds octets in pieces of `cut` and sums the progress up.
+/// Feeds bytes in pieces of `cut` and sums the progress up.
 fn in_pieces<Outcome>(
     cut: usize,
-    octets: &[u8],
+    bytes: &[u8],
     mut feed: impl FnMut(&[u8]) -> Result<Progress<Outcome>, Violation>,
 ) -> Result<Progress<Outcome>, Violation> {
     let mut consumed = 0;
-    for piece in octets.chunks(cut.max(1)) {
+    for piece in bytes.chunks(cut.max(1)) {
         let progress = feed(piece)?;
         consumed += progress.consumed;
         if progress.outcome.is_some() {
@@ -120,20 +120,20 @@ fn in_pieces<Outcome>(
     Ok(Progress { consumed, outcome: None })
 }
 
-/// Data streams: octet 0 chooses options, octet 1 the cutting.
+/// Data streams: byte 0 chooses options, byte 1 the cutting.
 pub fn stream(data: &[u8]) {
-    let Some((&[mode, cut], octets)) = data.split_first_chunk() else { return };
+    let Some((&[mode, cut], bytes)) = data.split_first_chunk() else { return };
     let crc = mode & 1 != 0;
     let established =
         Established::client_server(Role::Responder, crc, u16::from(mode >> 6), OPEN_READ_COUNT);
-    let mut octets = octets.to_vec();
+    let mut bytes = bytes.to_vec();
     if mode & 2 != 0 {
-        repair_checksums(&mut octets);
+        repair_checksums(&mut bytes);
     }
     let mut whole = prepared(&established, mode);
     let mut pieces = prepared(&established, mode);
-    let (whole_events, whole_violation) = take_whole(&mut whole, &octets, mode);
-    let (piece_events, piece_violation) = take_pieces(&mut pieces, &octets, cut, mode);
+    let (whole_events, whole_violation) = take_whole(&mut whole, &bytes, mode);
+    let (piece_events, piece_violation) = take_pieces(&mut pieces, &bytes, cut, mode);
     assert_eq!(whole_events, piece_events);
     assert!(whole_violation.is_none() || piece_violation.is_some());
     if !crc && whole_violation.is_some() {
@@ -169,22 +169,22 @@ fn prepared(established: &Established, mode: u8) -> Receiver {
 }
 
 /// Gives every whole frame the checksum it ought to have.
-fn repair_checksums(octets: &mut [u8]) {
-    let mut rest = octets;
+fn repair_checksums(bytes: &mut [u8]) {
+    let mut rest = bytes;
     while let Some(shape) = FpduShape::peek(rest) {
         let total = shape.total_length();
         if rest.len() < total {
             return;
         }
         let (frame, behind) = rest.split_at_mut(total);
-        let (covered, crc) = frame.split_at_mut(total - CRC_OCTETS);
+        let (covered, crc) = frame.split_at_mut(total - CRC_BYTES);
         crc.copy_from_slice(&crate::crc::checksum_of(covered));
         rest = behind;
     }
 }
 
-fn take_whole(receiver: &mut Receiver, octets: &[u8], mode: u8) -> (Vec<Event>, Option<Violation>) {
-    let (mut events, mut rest) = (Vec::new(), octets);
+fn take_whole(receiver: &mut Receiver, bytes: &[u8], mode: u8) -> (Vec<Event>, Option<Violation>) {
+    let (mut events, mut rest) = (Vec::new(), bytes);
     while receiver.next_step() != Step::Closed {
         match receiver.on_fpdu(rest) {
             Ok(Some(fpdu)) => {
@@ -202,11 +202,11 @@ fn take_whole(receiver: &mut Receiver, octets: &[u8], mode: u8) -> (Vec<Event>, 
 
 fn take_pieces(
     receiver: &mut Receiver,
-    octets: &[u8],
+    bytes: &[u8],
     cut: u8,
     mode: u8,
 ) -> (Vec<Event>, Option<Violation>) {
-    let (mut events, mut rest) = (Vec::new(), octets);
+    let (mut events, mut rest) = (Vec::new(), bytes);
     let mut control = false;
     let result: Result<(), Violation> = (|| {
         loop {
@@ -217,8 +217,8 @@ fn take_pieces(
                     control =
                         matches!(placement.target, Target::ReadRequest { .. } | Target::Terminate);
                 }
-                Step::Payload { octets } => {
-                    let length = usize::from(cut.max(1)).min(octets as usize).min(rest.len());
+                Step::Payload { bytes } => {
+                    let length = usize::from(cut.max(1)).min(bytes as usize).min(rest.len());
                     if length == 0 {
                         return Ok(());
                     }
@@ -230,8 +230,8 @@ fn take_pieces(
                         receiver.on_placed(length as u32).expect("payload was due");
                     }
                 }
-                Step::Trailer { octets } => {
-                    let Some((trailer, behind)) = rest.split_at_checked(octets) else {
+                Step::Trailer { bytes } => {
+                    let Some((trailer, behind)) = rest.split_at_checked(bytes) else {
                         return Ok(());
                     };
                     rest = behind;
@@ -272,11 +272,11 @@ fn on_event(receiver: &mut Receiver, event: &Event, mode: u8) {
 fn understood(crc: bool, terminate: &Terminate) {
     let established = Established::client_server(Role::Initiator, crc, 0, 0);
     let mut transmitter = Transmitter::new(&established, MULPDU_MIN);
-    let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
-    let length = transmitter.terminate(terminate, &mut octets).expect("the first one");
-    assert!(transmitter.terminate(terminate, &mut octets).is_err());
+    let mut bytes = [0; TERMINATE_FPDU_BYTES_MAX];
+    let length = transmitter.terminate(terminate, &mut bytes).expect("the first one");
+    assert!(transmitter.terminate(terminate, &mut bytes).is_err());
     let mut receiver = Receiver::new(&established);
-    let fpdu = receiver.on_fpdu(&octets[..length]).expect("well-formed").expect("whole");
+    let fpdu = receiver.on_fpdu(&bytes[..length]).expect("well-formed").expect("whole");
     assert_eq!(fpdu.event, Event::Terminated);
     assert_eq!(receiver.received_terminate(), Some(terminate));
     assert!(receiver.take_terminate().is_none());

@@ -5,8 +5,8 @@
 //! that covers the header. Order against earlier segments is not judged here.
 
 use crate::fpdu::{
-    HEADER_OCTETS_MAX, LENGTH_FIELD_OCTETS, TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS,
-    UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
+    HEADER_BYTES_MAX, LENGTH_FIELD_BYTES, TAGGED_DDP_BYTES, TAGGED_HEADER_BYTES,
+    UNTAGGED_DDP_BYTES, UNTAGGED_HEADER_BYTES,
 };
 use crate::ids::{MessageSequence, QueueNumber, Stag, TaggedOffset};
 use crate::violation::Violation;
@@ -112,7 +112,7 @@ pub struct Header {
     pub opcode: Opcode,
     /// Whether this segment ends its message.
     pub last: bool,
-    /// The length field: octets of the ULPDU.
+    /// The length field: bytes of the ULPDU.
     pub ulpdu_length: u16,
     /// The fields of the form.
     pub form: Form,
@@ -132,7 +132,7 @@ pub enum Form {
     Untagged {
         /// The number of the message on its queue.
         sequence: MessageSequence,
-        /// Octets of the message before this segment.
+        /// Bytes of the message before this segment.
         message_offset: u32,
         /// The STag to invalidate, where the opcode says so.
         ulp_word: u32,
@@ -140,98 +140,96 @@ pub enum Form {
 }
 
 impl Header {
-    /// Octets from the start of the frame to its payload.
+    /// Bytes from the start of the frame to its payload.
     #[inline]
     #[must_use]
     pub const fn header_length(&self) -> usize {
         match self.form {
-            Form::Tagged { .. } => TAGGED_HEADER_OCTETS,
-            Form::Untagged { .. } => UNTAGGED_HEADER_OCTETS,
+            Form::Tagged { .. } => TAGGED_HEADER_BYTES,
+            Form::Untagged { .. } => UNTAGGED_HEADER_BYTES,
         }
     }
 
-    /// Octets of payload in this frame.
+    /// Bytes of payload in this frame.
     #[inline]
     #[must_use]
     pub const fn payload_length(&self) -> u32 {
-        self.ulpdu_length as u32 + LENGTH_FIELD_OCTETS as u32 - self.header_length() as u32
+        self.ulpdu_length as u32 + LENGTH_FIELD_BYTES as u32 - self.header_length() as u32
     }
 
-    /// Writes the header and returns its length: 16 octets tagged, 20 untagged.
+    /// Writes the header and returns its length: 16 bytes tagged, 20 untagged.
     #[inline]
-    pub fn encode(&self, octets: &mut [u8; HEADER_OCTETS_MAX]) -> usize {
+    pub fn encode(&self, bytes: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         let last = if self.last { LAST } else { 0 };
-        octets[0..2].copy_from_slice(&self.ulpdu_length.to_be_bytes());
-        octets[3] = RDMAP_VERSION | self.opcode as u8;
+        bytes[0..2].copy_from_slice(&self.ulpdu_length.to_be_bytes());
+        bytes[3] = RDMAP_VERSION | self.opcode as u8;
         match self.form {
             Form::Tagged { stag, offset } => {
-                octets[2] = TAGGED | last | DDP_VERSION;
-                octets[4..8].copy_from_slice(&stag.0.to_be_bytes());
-                octets[8..16].copy_from_slice(&offset.0.to_be_bytes());
-                TAGGED_HEADER_OCTETS
+                bytes[2] = TAGGED | last | DDP_VERSION;
+                bytes[4..8].copy_from_slice(&stag.0.to_be_bytes());
+                bytes[8..16].copy_from_slice(&offset.0.to_be_bytes());
+                TAGGED_HEADER_BYTES
             }
             Form::Untagged { sequence, message_offset, ulp_word } => {
                 let queue = self.opcode.queue().map_or(0, |queue| queue as u32);
-                octets[2] = last | DDP_VERSION;
-                octets[4..8].copy_from_slice(&ulp_word.to_be_bytes());
-                octets[8..12].copy_from_slice(&queue.to_be_bytes());
-                octets[12..16].copy_from_slice(&sequence.0.to_be_bytes());
-                octets[16..20].copy_from_slice(&message_offset.to_be_bytes());
-                UNTAGGED_HEADER_OCTETS
+                bytes[2] = last | DDP_VERSION;
+                bytes[4..8].copy_from_slice(&ulp_word.to_be_bytes());
+                bytes[8..12].copy_from_slice(&queue.to_be_bytes());
+                bytes[12..16].copy_from_slice(&sequence.0.to_be_bytes());
+                bytes[16..20].copy_from_slice(&message_offset.to_be_bytes());
+                UNTAGGED_HEADER_BYTES
             }
         }
     }
 }
 
-/// Reads a header off the front of `octets` (at least 16 tagged, 20 untagged).
+/// Reads a header off the front of `bytes` (at least 16 tagged, 20 untagged).
 ///
 /// # Errors
 /// The first breach found, DDP's fields before RDMAP's (RFC 5040 7.2); missing
-/// octets count as a length field that is too small.
+/// bytes count as a length field that is too small.
 #[inline]
-pub fn parse(octets: &[u8]) -> Result<Header, Violation> {
-    let tagged: &[u8; TAGGED_HEADER_OCTETS] =
-        octets.first_chunk().ok_or(Violation::FpduTooShort)?;
+pub fn parse(bytes: &[u8]) -> Result<Header, Violation> {
+    let tagged: &[u8; TAGGED_HEADER_BYTES] = bytes.first_chunk().ok_or(Violation::FpduTooShort)?;
     if tagged[2] & TAGGED != 0 {
         return parse_tagged(tagged);
     }
-    let untagged: &[u8; UNTAGGED_HEADER_OCTETS] =
-        octets.first_chunk().ok_or(Violation::FpduTooShort)?;
+    let untagged: &[u8; UNTAGGED_HEADER_BYTES] =
+        bytes.first_chunk().ok_or(Violation::FpduTooShort)?;
     parse_untagged(untagged)
 }
 
 #[inline]
-fn parse_tagged(octets: &[u8; TAGGED_HEADER_OCTETS]) -> Result<Header, Violation> {
-    let ulpdu_length = u16::from_be_bytes([octets[0], octets[1]]);
-    if usize::from(ulpdu_length) < TAGGED_DDP_OCTETS {
+fn parse_tagged(bytes: &[u8; TAGGED_HEADER_BYTES]) -> Result<Header, Violation> {
+    let ulpdu_length = u16::from_be_bytes([bytes[0], bytes[1]]);
+    if usize::from(ulpdu_length) < TAGGED_DDP_BYTES {
         return Err(Violation::FpduTooShort);
     }
-    if octets[2] & DDP_VERSION_MASK != DDP_VERSION {
+    if bytes[2] & DDP_VERSION_MASK != DDP_VERSION {
         return Err(Violation::TaggedDdpVersion);
     }
-    let opcode = parse_opcode(octets[3])?;
+    let opcode = parse_opcode(bytes[3])?;
     if opcode.queue().is_some() {
         return Err(Violation::Opcode);
     }
-    let stag = Stag(u32::from_be_bytes([octets[4], octets[5], octets[6], octets[7]]));
+    let stag = Stag(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]));
     let offset = TaggedOffset(u64::from_be_bytes([
-        octets[8], octets[9], octets[10], octets[11], octets[12], octets[13], octets[14],
-        octets[15],
+        bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15],
     ]));
-    let last = octets[2] & LAST != 0;
+    let last = bytes[2] & LAST != 0;
     Ok(Header { opcode, last, ulpdu_length, form: Form::Tagged { stag, offset } })
 }
 
 #[inline]
-fn parse_untagged(octets: &[u8; UNTAGGED_HEADER_OCTETS]) -> Result<Header, Violation> {
+fn parse_untagged(bytes: &[u8; UNTAGGED_HEADER_BYTES]) -> Result<Header, Violation> {
     let word = |index: usize| {
-        u32::from_be_bytes([octets[index], octets[index + 1], octets[index + 2], octets[index + 3]])
+        u32::from_be_bytes([bytes[index], bytes[index + 1], bytes[index + 2], bytes[index + 3]])
     };
-    let ulpdu_length = u16::from_be_bytes([octets[0], octets[1]]);
-    if usize::from(ulpdu_length) < UNTAGGED_DDP_OCTETS {
+    let ulpdu_length = u16::from_be_bytes([bytes[0], bytes[1]]);
+    if usize::from(ulpdu_length) < UNTAGGED_DDP_BYTES {
         return Err(Violation::FpduTooShort);
     }
-    if octets[2] & DDP_VERSION_MASK != DDP_VERSION {
+    if bytes[2] & DDP_VERSION_MASK != DDP_VERSION {
         return Err(Violation::UntaggedDdpVersion);
     }
     let queue = match word(8) {
@@ -240,7 +238,7 @@ fn parse_untagged(octets: &[u8; UNTAGGED_HEADER_OCTETS]) -> Result<Header, Viola
         2 => QueueNumber::Terminate,
         _ => return Err(Violation::QueueNumber),
     };
-    let opcode = parse_opcode(octets[3])?;
+    let opcode = parse_opcode(bytes[3])?;
     if opcode.queue() != Some(queue) {
         return Err(Violation::Opcode);
     }
@@ -249,7 +247,7 @@ fn parse_untagged(octets: &[u8; UNTAGGED_HEADER_OCTETS]) -> Result<Header, Viola
         message_offset: word(16),
         ulp_word: word(4),
     };
-    Ok(Header { opcode, last: octets[2] & LAST != 0, ulpdu_length, form })
+    Ok(Header { opcode, last: bytes[2] & LAST != 0, ulpdu_length, form })
 }
 
 #[inline]
@@ -264,7 +262,7 @@ fn parse_opcode(control: u8) -> Result<Opcode, Violation> {
 mod tests {
     use super::*;
 
-    fn first_octets(opcode: Opcode) -> [u8; 2] {
+    fn first_bytes(opcode: Opcode) -> [u8; 2] {
         let form = match opcode.queue() {
             None => Form::Tagged { stag: Stag(1), offset: TaggedOffset(2) },
             Some(_) => {
@@ -272,23 +270,23 @@ mod tests {
             }
         };
         let header = Header { opcode, last: true, ulpdu_length: 100, form };
-        let mut octets = [0; HEADER_OCTETS_MAX];
-        let length = header.encode(&mut octets);
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let length = header.encode(&mut bytes);
         assert_eq!(length, header.header_length());
-        assert_eq!(parse(&octets), Ok(header));
-        [octets[2], octets[3]]
+        assert_eq!(parse(&bytes), Ok(header));
+        [bytes[2], bytes[3]]
     }
 
     #[test]
-    fn first_octets_by_opcode() {
-        assert_eq!(first_octets(Opcode::Write), [0xc1, 0x40]);
-        assert_eq!(first_octets(Opcode::ReadRequest), [0x41, 0x41]);
-        assert_eq!(first_octets(Opcode::ReadResponse), [0xc1, 0x42]);
-        assert_eq!(first_octets(Opcode::Send), [0x41, 0x43]);
-        assert_eq!(first_octets(Opcode::SendInvalidate), [0x41, 0x44]);
-        assert_eq!(first_octets(Opcode::SendSolicited), [0x41, 0x45]);
-        assert_eq!(first_octets(Opcode::SendSolicitedInvalidate), [0x41, 0x46]);
-        assert_eq!(first_octets(Opcode::Terminate), [0x41, 0x47]);
+    fn first_bytes_by_opcode() {
+        assert_eq!(first_bytes(Opcode::Write), [0xc1, 0x40]);
+        assert_eq!(first_bytes(Opcode::ReadRequest), [0x41, 0x41]);
+        assert_eq!(first_bytes(Opcode::ReadResponse), [0xc1, 0x42]);
+        assert_eq!(first_bytes(Opcode::Send), [0x41, 0x43]);
+        assert_eq!(first_bytes(Opcode::SendInvalidate), [0x41, 0x44]);
+        assert_eq!(first_bytes(Opcode::SendSolicited), [0x41, 0x45]);
+        assert_eq!(first_bytes(Opcode::SendSolicitedInvalidate), [0x41, 0x46]);
+        assert_eq!(first_bytes(Opcode::Terminate), [0x41, 0x47]);
     }
 
     #[test]
@@ -302,13 +300,13 @@ mod tests {
                 offset: TaggedOffset(0x5566_7788_99aa_bbcc),
             },
         };
-        let mut octets = [0; HEADER_OCTETS_MAX];
-        assert_eq!(tagged.encode(&mut octets), 16);
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        assert_eq!(tagged.encode(&mut bytes), 16);
         let expected = [
             0x0e, 0x10, 0x81, 0x42, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa,
             0xbb, 0xcc,
         ];
-        assert_eq!(octets[..16], expected);
+        assert_eq!(bytes[..16], expected);
         let untagged = Header {
             opcode: Opcode::SendInvalidate,
             last: true,
@@ -319,9 +317,9 @@ mod tests {
                 ulp_word: 0x090a_0b0c,
             },
         };
-        assert_eq!(untagged.encode(&mut octets), 20);
+        assert_eq!(untagged.encode(&mut bytes), 20);
         let expected = [0, 18, 0x41, 0x44, 9, 10, 11, 12, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-        assert_eq!(octets, expected);
+        assert_eq!(bytes, expected);
         assert_eq!(untagged.payload_length(), 0);
     }
 
@@ -332,9 +330,9 @@ mod tests {
         untagged[1] = 18;
         untagged[2..4].copy_from_slice(&[0x41, 0x43]);
         let changed = |base: &[u8], index: usize, value: u8| {
-            let mut octets = base.to_vec();
-            octets[index] = value;
-            parse(&octets)
+            let mut bytes = base.to_vec();
+            bytes[index] = value;
+            parse(&bytes)
         };
         assert!(parse(&tagged).is_ok());
         assert!(parse(&untagged).is_ok());

@@ -9,23 +9,23 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Stag(pub u32);
 
-/// An octet address within a tagged buffer. A buffer need not start at zero.
+/// A byte address within a tagged buffer. A buffer need not start at zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct TaggedOffset(pub u64);
 
 impl TaggedOffset {
-    /// This offset moved on by `octets`, or `None` if it would pass 2^64.
+    /// This offset moved on by `bytes`, or `None` if it would pass 2^64.
     #[inline]
     #[must_use]
-    pub fn checked_add(self, octets: u32) -> Option<Self> {
-        self.0.checked_add(u64::from(octets)).map(Self)
+    pub fn checked_add(self, bytes: u32) -> Option<Self> {
+        self.0.checked_add(u64::from(bytes)).map(Self)
     }
 
-    /// This offset moved on by `octets`; wraps at 2^64.
+    /// This offset moved on by `bytes`; wraps at 2^64.
     #[inline]
     #[must_use]
-    pub fn wrapping_add(self, octets: u32) -> Self {
-        Self(self.0.wrapping_add(u64::from(octets)))
+    pub fn wrapping_add(self, bytes: u32) -> Self {
+        Self(self.0.wrapping_add(u64::from(bytes)))
     }
 }
 

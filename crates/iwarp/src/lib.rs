@@ -2,8 +2,8 @@
 //! (RFC 5040) as state machines that touch no socket, no clock and no payload.
 //!
 //! Invariant: no machine here owns, copies or keeps payload. A [`Transmitter`]
-//! hands out header and trailer octets and says which range of the message lies
-//! between them; a [`Receiver`] says where the octets that follow belong and
+//! hands out header and trailer bytes and says which range of the message lies
+//! between them; a [`Receiver`] says where the bytes that follow belong and
 //! what their arrival means. The driver moves the data, straight between socket
 //! and registered memory, in whatever batches it likes.
 //!
@@ -22,8 +22,8 @@
 //! 3. Every error of the peer is a [`Violation`]; each maps to exactly one
 //!    [`TerminateCode`]. Every wrong call of the local side is a [`Refusal`].
 //!
-//! Markers are neither asked for nor sent. Everything multi-octet is big-endian,
-//! except the CRC, whose least significant octet goes first (RFC 5044 4.4).
+//! Markers are neither asked for nor sent. Everything multi-byte is big-endian,
+//! except the CRC, whose least significant byte goes first (RFC 5044 4.4).
 #![forbid(unsafe_code)]
 
 pub mod connect;

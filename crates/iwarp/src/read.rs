@@ -1,25 +1,25 @@
-//! The Read Request: 28 octets that say what to read and where it shall go.
+//! The Read Request: 28 bytes that say what to read and where it shall go.
 //!
 //! Invariant: an [`OpenRead`] exists only for a request whose response the
 //! receiver awaits, so no response can come unforeseen by our own doing.
 
 use crate::ids::{Stag, TaggedOffset};
 
-/// Octets of an encoded Read Request (RFC 5040 4.4).
-pub const READ_REQUEST_OCTETS: usize = 28;
+/// Bytes of an encoded Read Request (RFC 5040 4.4).
+pub const READ_REQUEST_BYTES: usize = 28;
 
 /// What a Read Request carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReadRequest {
     /// The requester's buffer the data shall be placed in.
     pub sink_stag: Stag,
-    /// Where in that buffer the first octet goes.
+    /// Where in that buffer the first byte goes.
     pub sink_offset: TaggedOffset,
-    /// Octets wanted; zero is legal and is answered all the same.
+    /// Bytes wanted; zero is legal and is answered all the same.
     pub length: u32,
     /// The responder's buffer to read from.
     pub source_stag: Stag,
-    /// Where in that buffer the first octet is.
+    /// Where in that buffer the first byte is.
     pub source_offset: TaggedOffset,
 }
 
@@ -41,26 +41,26 @@ impl ReadRequest {
     /// The request as it travels.
     #[inline]
     #[must_use]
-    pub fn encode(&self) -> [u8; READ_REQUEST_OCTETS] {
-        let mut octets = [0; READ_REQUEST_OCTETS];
-        octets[0..4].copy_from_slice(&self.sink_stag.0.to_be_bytes());
-        octets[4..12].copy_from_slice(&self.sink_offset.0.to_be_bytes());
-        octets[12..16].copy_from_slice(&self.length.to_be_bytes());
-        octets[16..20].copy_from_slice(&self.source_stag.0.to_be_bytes());
-        octets[20..28].copy_from_slice(&self.source_offset.0.to_be_bytes());
-        octets
+    pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
+        let mut bytes = [0; READ_REQUEST_BYTES];
+        bytes[0..4].copy_from_slice(&self.sink_stag.0.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.sink_offset.0.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.length.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.source_stag.0.to_be_bytes());
+        bytes[20..28].copy_from_slice(&self.source_offset.0.to_be_bytes());
+        bytes
     }
 
-    /// The request in these octets. Every pattern is one; ranges are not checked.
+    /// The request in these bytes. Every pattern is one; ranges are not checked.
     #[inline]
     #[must_use]
-    pub fn decode(octets: &[u8; READ_REQUEST_OCTETS]) -> Self {
+    pub fn decode(bytes: &[u8; READ_REQUEST_BYTES]) -> Self {
         Self {
-            sink_stag: Stag(u32_at(octets, 0)),
-            sink_offset: TaggedOffset(u64_at(octets, 4)),
-            length: u32_at(octets, 12),
-            source_stag: Stag(u32_at(octets, 16)),
-            source_offset: TaggedOffset(u64_at(octets, 20)),
+            sink_stag: Stag(u32_at(bytes, 0)),
+            sink_offset: TaggedOffset(u64_at(bytes, 4)),
+            length: u32_at(bytes, 12),
+            source_stag: Stag(u32_at(bytes, 16)),
+            source_offset: TaggedOffset(u64_at(bytes, 20)),
         }
     }
 
@@ -75,13 +75,13 @@ impl ReadRequest {
 }
 
 #[inline]
-fn u32_at(octets: &[u8; READ_REQUEST_OCTETS], index: usize) -> u32 {
-    u32::from_be_bytes([octets[index], octets[index + 1], octets[index + 2], octets[index + 3]])
+fn u32_at(bytes: &[u8; READ_REQUEST_BYTES], index: usize) -> u32 {
+    u32::from_be_bytes([bytes[index], bytes[index + 1], bytes[index + 2], bytes[index + 3]])
 }
 
 #[inline]
-fn u64_at(octets: &[u8; READ_REQUEST_OCTETS], index: usize) -> u64 {
-    u64::from(u32_at(octets, index)) << 32 | u64::from(u32_at(octets, index + 4))
+fn u64_at(bytes: &[u8; READ_REQUEST_BYTES], index: usize) -> u64 {
+    u64::from(u32_at(bytes, index)) << 32 | u64::from(u32_at(bytes, index + 4))
 }
 
 #[cfg(test)]
@@ -97,10 +97,10 @@ mod tests {
             source_stag: Stag(0x1112_1314),
             source_offset: TaggedOffset(0x1516_1718_191a_1b1c),
         };
-        let octets = request.encode();
+        let bytes = request.encode();
         let expected: Vec<u8> = (1..=28).collect();
-        assert_eq!(octets.as_slice(), expected.as_slice());
-        assert_eq!(ReadRequest::decode(&octets), request);
+        assert_eq!(bytes.as_slice(), expected.as_slice());
+        assert_eq!(ReadRequest::decode(&bytes), request);
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! The Terminate message: the last word on a stream (RFC 5040 4.8).
 //!
 //! Invariant: the copied headers are present exactly where the RFC's figure 10
-//! wants them, and no Terminate is longer than [`TERMINATE_OCTETS_MAX`].
+//! wants them, and no Terminate is longer than [`TERMINATE_BYTES_MAX`].
 
 use std::fmt;
 
-use crate::fpdu::{TAGGED_DDP_OCTETS, UNTAGGED_DDP_OCTETS};
-use crate::read::{READ_REQUEST_OCTETS, ReadRequest};
+use crate::fpdu::{TAGGED_DDP_BYTES, UNTAGGED_DDP_BYTES};
+use crate::read::{READ_REQUEST_BYTES, ReadRequest};
 
-/// Octets of the longest Terminate payload: control word, segment length, an
+/// Bytes of the longest Terminate payload: control word, segment length, an
 /// untagged DDP header and a Read Request.
-pub const TERMINATE_OCTETS_MAX: usize =
-    CONTROL_OCTETS + SEGMENT_LENGTH_OCTETS + UNTAGGED_DDP_OCTETS + READ_REQUEST_OCTETS;
+pub const TERMINATE_BYTES_MAX: usize =
+    CONTROL_BYTES + SEGMENT_LENGTH_BYTES + UNTAGGED_DDP_BYTES + READ_REQUEST_BYTES;
 
-const CONTROL_OCTETS: usize = 4;
-const SEGMENT_LENGTH_OCTETS: usize = 2;
+const CONTROL_BYTES: usize = 4;
+const SEGMENT_LENGTH_BYTES: usize = 2;
 /// M: the DDP segment length is valid.
 const LENGTH_VALID: u8 = 0x80;
 /// D: a DDP header follows.
@@ -44,9 +44,9 @@ pub struct TerminateCode {
 /// The header a Terminate complains of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminatedHeader {
-    /// Octets of the offending ULPDU.
+    /// Bytes of the offending ULPDU.
     pub segment_length: u16,
-    octets: [u8; UNTAGGED_DDP_OCTETS],
+    bytes: [u8; UNTAGGED_DDP_BYTES],
 }
 
 /// A Terminate message, sent or received.
@@ -157,22 +157,22 @@ impl fmt::Display for TerminateCode {
 }
 
 impl TerminatedHeader {
-    /// A copy of a DDP header of 14 (tagged) or 18 (untagged) octets. Octets past
+    /// A copy of a DDP header of 14 (tagged) or 18 (untagged) bytes. Bytes past
     /// the form's length are dropped, missing ones read as zero.
     #[must_use]
     pub fn new(segment_length: u16, header: &[u8]) -> Self {
-        let mut octets = [0; UNTAGGED_DDP_OCTETS];
+        let mut bytes = [0; UNTAGGED_DDP_BYTES];
         let tagged = header.first().is_some_and(|first| first & 0x80 != 0);
-        let form_length = if tagged { TAGGED_DDP_OCTETS } else { UNTAGGED_DDP_OCTETS };
+        let form_length = if tagged { TAGGED_DDP_BYTES } else { UNTAGGED_DDP_BYTES };
         let length = header.len().min(form_length);
-        octets[..length].copy_from_slice(&header[..length]);
-        Self { segment_length, octets }
+        bytes[..length].copy_from_slice(&header[..length]);
+        Self { segment_length, bytes }
     }
 
-    /// The DDP header: 14 octets if tagged, 18 if untagged.
+    /// The DDP header: 14 bytes if tagged, 18 if untagged.
     #[must_use]
-    pub fn octets(&self) -> &[u8] {
-        if self.octets[0] & 0x80 != 0 { &self.octets[..TAGGED_DDP_OCTETS] } else { &self.octets }
+    pub fn bytes(&self) -> &[u8] {
+        if self.bytes[0] & 0x80 != 0 { &self.bytes[..TAGGED_DDP_BYTES] } else { &self.bytes }
     }
 }
 
@@ -191,25 +191,25 @@ impl Terminate {
         }
     }
 
-    /// Writes the payload of the message and returns its length in octets.
-    pub fn encode(&self, octets: &mut [u8; TERMINATE_OCTETS_MAX]) -> usize {
-        octets[0] = self.code.layer << 4 | self.code.kind & 0x0f;
-        octets[1] = self.code.code;
-        octets[2] = 0;
-        octets[3] = 0;
-        let mut length = CONTROL_OCTETS;
+    /// Writes the payload of the message and returns its length in bytes.
+    pub fn encode(&self, bytes: &mut [u8; TERMINATE_BYTES_MAX]) -> usize {
+        bytes[0] = self.code.layer << 4 | self.code.kind & 0x0f;
+        bytes[1] = self.code.code;
+        bytes[2] = 0;
+        bytes[3] = 0;
+        let mut length = CONTROL_BYTES;
         if let Some(header) = &self.header {
-            octets[2] |= LENGTH_VALID | DDP_HEADER;
-            octets[length..length + 2].copy_from_slice(&header.segment_length.to_be_bytes());
-            length += SEGMENT_LENGTH_OCTETS;
-            let copy = header.octets();
-            octets[length..length + copy.len()].copy_from_slice(copy);
+            bytes[2] |= LENGTH_VALID | DDP_HEADER;
+            bytes[length..length + 2].copy_from_slice(&header.segment_length.to_be_bytes());
+            length += SEGMENT_LENGTH_BYTES;
+            let copy = header.bytes();
+            bytes[length..length + copy.len()].copy_from_slice(copy);
             length += copy.len();
         }
         if let Some(request) = &self.read_request {
-            octets[2] |= READ_HEADER;
-            octets[length..length + READ_REQUEST_OCTETS].copy_from_slice(&request.encode());
-            length += READ_REQUEST_OCTETS;
+            bytes[2] |= READ_HEADER;
+            bytes[length..length + READ_REQUEST_BYTES].copy_from_slice(&request.encode());
+            length += READ_REQUEST_BYTES;
         }
         length
     }
@@ -218,8 +218,8 @@ impl Terminate {
     /// does on little-endian machines. `None` if the control word is not whole;
     /// headers that are announced but not whole are left out.
     #[must_use]
-    pub fn decode(octets: &[u8]) -> Option<Self> {
-        let (control, rest) = octets.split_first_chunk::<CONTROL_OCTETS>()?;
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (control, rest) = bytes.split_first_chunk::<CONTROL_BYTES>()?;
         let (code, flags) = decode_control(*control);
         let (header, rest) = decode_header(flags, rest);
         // Without a DDP header the place of the Read Request is not defined.
@@ -232,10 +232,10 @@ impl Terminate {
 
 /// The code and the flags M, D and R at their RFC places.
 ///
-/// siw fills the word through host bit fields: nibbles of the first octet swapped,
+/// siw fills the word through host bit fields: nibbles of the first byte swapped,
 /// flags in the three low bits of the third. The flags tell the layouts apart;
 /// without any the reading that the tables know wins, the RFC's first.
-fn decode_control(control: [u8; CONTROL_OCTETS]) -> (TerminateCode, u8) {
+fn decode_control(control: [u8; CONTROL_BYTES]) -> (TerminateCode, u8) {
     let [kinds, code, flags, _] = control;
     let by_rfc = TerminateCode { layer: kinds >> 4, kind: kinds & 0x0f, code };
     let by_siw = TerminateCode { layer: kinds & 0x0f, kind: kinds >> 4, code };
@@ -257,15 +257,15 @@ fn decode_control(control: [u8; CONTROL_OCTETS]) -> (TerminateCode, u8) {
     (by_rfc, 0)
 }
 
-fn decode_header(flags: u8, octets: &[u8]) -> (Option<TerminatedHeader>, &[u8]) {
+fn decode_header(flags: u8, bytes: &[u8]) -> (Option<TerminatedHeader>, &[u8]) {
     if flags & DDP_HEADER == 0 {
-        return (None, octets);
+        return (None, bytes);
     }
-    let Some((length, rest)) = octets.split_first_chunk::<SEGMENT_LENGTH_OCTETS>() else {
+    let Some((length, rest)) = bytes.split_first_chunk::<SEGMENT_LENGTH_BYTES>() else {
         return (None, &[]);
     };
     let tagged = rest.first().is_some_and(|first| first & 0x80 != 0);
-    let form_length = if tagged { TAGGED_DDP_OCTETS } else { UNTAGGED_DDP_OCTETS };
+    let form_length = if tagged { TAGGED_DDP_BYTES } else { UNTAGGED_DDP_BYTES };
     match rest.split_at_checked(form_length) {
         Some((header, rest)) => {
             (Some(TerminatedHeader::new(u16::from_be_bytes(*length), header)), rest)
@@ -279,9 +279,9 @@ mod tests {
     use super::*;
 
     fn encoded(terminate: &Terminate) -> Vec<u8> {
-        let mut octets = [0xee; TERMINATE_OCTETS_MAX];
-        let length = terminate.encode(&mut octets);
-        octets[..length].to_vec()
+        let mut bytes = [0xee; TERMINATE_BYTES_MAX];
+        let length = terminate.encode(&mut bytes);
+        bytes[..length].to_vec()
     }
 
     #[test]
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn tagged_header_is_fourteen_octets() {
+    fn tagged_header_is_fourteen_bytes() {
         let header: Vec<u8> = [0xc1, 0x40].into_iter().chain(2..14).collect();
         let copy = TerminatedHeader::new(1000, &header);
         let terminate = Terminate::new(TerminateCode::TAGGED_BOUNDS, Some(copy), None);
-        let octets = encoded(&terminate);
-        assert_eq!(octets[..6], [0x11, 1, 0xc0, 0, 0x03, 0xe8]);
-        assert_eq!(octets[6..], header);
-        assert_eq!(Terminate::decode(&octets), Some(terminate));
+        let bytes = encoded(&terminate);
+        assert_eq!(bytes[..6], [0x11, 1, 0xc0, 0, 0x03, 0xe8]);
+        assert_eq!(bytes[6..], header);
+        assert_eq!(Terminate::decode(&bytes), Some(terminate));
     }
 
     #[test]
@@ -308,11 +308,11 @@ mod tests {
         let request = ReadRequest { length: 7, ..ReadRequest::default() };
         let copy = Some(TerminatedHeader::new(46, &header));
         let terminate = Terminate::new(TerminateCode::PROTECTION_ACCESS, copy, Some(request));
-        let octets = encoded(&terminate);
-        assert_eq!(octets.len(), TERMINATE_OCTETS_MAX);
-        assert_eq!(octets[..6], [0x01, 2, 0xe0, 0, 0, 46]);
-        assert_eq!(octets[24..], request.encode());
-        assert_eq!(Terminate::decode(&octets), Some(terminate));
+        let bytes = encoded(&terminate);
+        assert_eq!(bytes.len(), TERMINATE_BYTES_MAX);
+        assert_eq!(bytes[..6], [0x01, 2, 0xe0, 0, 0, 46]);
+        assert_eq!(bytes[24..], request.encode());
+        assert_eq!(Terminate::decode(&bytes), Some(terminate));
     }
 
     #[test]
@@ -333,15 +333,15 @@ mod tests {
     fn siw_layout_is_understood() {
         let header = [0xc1u8; 14];
         // DDP layer, tagged error, bounds; M and D in the low bits.
-        let mut octets = vec![0x11, 1, 0x03, 0, 0, 14];
-        octets.extend_from_slice(&header);
-        let terminate = Terminate::decode(&octets).unwrap();
+        let mut bytes = vec![0x11, 1, 0x03, 0, 0, 14];
+        bytes.extend_from_slice(&header);
+        let terminate = Terminate::decode(&bytes).unwrap();
         assert_eq!(terminate.code, TerminateCode::TAGGED_BOUNDS);
-        assert_eq!(terminate.header.unwrap().octets(), header);
+        assert_eq!(terminate.header.unwrap().bytes(), header);
         // RDMAP remote operation error: nibbles swapped.
-        octets[0] = 0x20;
-        octets[1] = 6;
-        assert_eq!(Terminate::decode(&octets).unwrap().code, TerminateCode::OPERATION_OPCODE);
+        bytes[0] = 0x20;
+        bytes[1] = 6;
+        assert_eq!(Terminate::decode(&bytes).unwrap().code, TerminateCode::OPERATION_OPCODE);
         // MPA CRC error without headers.
         assert_eq!(Terminate::decode(&[0x02, 2, 0, 0]).unwrap().code, TerminateCode::MPA_CRC);
     }

@@ -8,14 +8,14 @@
 //!
 //! ```
 //! # use dafs_iwarp::{Outbound, Transmitter, Established, Stag, TaggedOffset};
-//! # use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX};
+//! # use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX};
 //! # let established = Established::client_server(dafs_iwarp::Role::Initiator, false, 1, 1);
 //! # let payload = [0u8; 4096];
 //! let mut transmitter = Transmitter::new(&established, 1440);
 //! let write = Outbound::Write { stag: Stag(7), offset: TaggedOffset(0) };
 //! let mut segments = transmitter.begin(write, 4096)?;
-//! let mut header = [0; HEADER_OCTETS_MAX];
-//! let mut trailer = [0; TRAILER_OCTETS_MAX];
+//! let mut header = [0; HEADER_BYTES_MAX];
+//! let mut trailer = [0; TRAILER_BYTES_MAX];
 //! while let Some(segment) = segments.next_segment(&mut header) {
 //!     let body = &payload[segment.offset as usize..][..segment.length as usize];
 //!     if transmitter.crc_in_use() {
@@ -31,28 +31,28 @@
 use crate::connect::{Established, ReadyToReceive, Role};
 use crate::crc::Checksum;
 use crate::fpdu::{
-    CRC_OCTETS, HEADER_OCTETS_MAX, LENGTH_FIELD_OCTETS, MULPDU_MAX, MULPDU_MIN, TAGGED_DDP_OCTETS,
-    TRAILER_OCTETS_MAX, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS, fpdu_length, trailer_length,
+    CRC_BYTES, HEADER_BYTES_MAX, LENGTH_FIELD_BYTES, MULPDU_MAX, MULPDU_MIN, TAGGED_DDP_BYTES,
+    TRAILER_BYTES_MAX, UNTAGGED_DDP_BYTES, UNTAGGED_HEADER_BYTES, fpdu_length, trailer_length,
 };
 use crate::header::{Form, Header, Opcode};
 use crate::ids::{MessageSequence, Stag, TaggedOffset};
-use crate::read::{OpenRead, READ_REQUEST_OCTETS, ReadRequest};
+use crate::read::{OpenRead, READ_REQUEST_BYTES, ReadRequest};
 use crate::receive::Receiver;
-use crate::terminate::{TERMINATE_OCTETS_MAX, Terminate};
+use crate::terminate::{TERMINATE_BYTES_MAX, Terminate};
 use crate::violation::Refusal;
 
-/// Octets of the frame of a Read Request: one size fits all.
-pub const READ_REQUEST_FPDU_OCTETS: usize =
-    fpdu_length((UNTAGGED_DDP_OCTETS + READ_REQUEST_OCTETS) as u16);
-/// Octets of the longest frame of a Terminate.
-pub const TERMINATE_FPDU_OCTETS_MAX: usize =
-    fpdu_length((UNTAGGED_DDP_OCTETS + TERMINATE_OCTETS_MAX) as u16);
+/// Bytes of the frame of a Read Request: one size fits all.
+pub const READ_REQUEST_FPDU_BYTES: usize =
+    fpdu_length((UNTAGGED_DDP_BYTES + READ_REQUEST_BYTES) as u16);
+/// Bytes of the longest frame of a Terminate.
+pub const TERMINATE_FPDU_BYTES_MAX: usize =
+    fpdu_length((UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX) as u16);
 
 // Both go out as one segment under every legal MULPDU.
-const _: () = assert!(UNTAGGED_DDP_OCTETS + TERMINATE_OCTETS_MAX <= MULPDU_MIN as usize);
-const _: () = assert!(READ_REQUEST_FPDU_OCTETS <= TERMINATE_FPDU_OCTETS_MAX);
+const _: () = assert!(UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX <= MULPDU_MIN as usize);
+const _: () = assert!(READ_REQUEST_FPDU_BYTES <= TERMINATE_FPDU_BYTES_MAX);
 
-/// Segments that are not the last carry a multiple of this many octets, so that
+/// Segments that are not the last carry a multiple of this many bytes, so that
 /// they need no pad and keep placement aligned.
 const PAYLOAD_ALIGNMENT: u32 = 8;
 
@@ -84,7 +84,7 @@ pub enum Outbound {
     Write {
         /// The peer's buffer.
         stag: Stag,
-        /// Where the first octet goes.
+        /// Where the first byte goes.
         offset: TaggedOffset,
     },
     /// The answer to the peer's oldest unanswered Read Request.
@@ -112,13 +112,13 @@ pub struct Segments {
 /// One frame: what lies between its header and its trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Octets of the message before this payload.
+    /// Bytes of the message before this payload.
     pub offset: u32,
-    /// Octets of payload.
+    /// Bytes of payload.
     pub length: u32,
-    /// Octets of header that were written: 16 tagged, 20 untagged.
+    /// Bytes of header that were written: 16 tagged, 20 untagged.
     pub header_length: usize,
-    /// Octets of pad and CRC that must follow the payload: 4 to 7.
+    /// Bytes of pad and CRC that must follow the payload: 4 to 7.
     pub trailer_length: usize,
     /// Whether the message ends here.
     pub last: bool,
@@ -126,7 +126,7 @@ pub struct Segment {
 
 impl Transmitter {
     /// A sender for an established stream. `mulpdu` is the greatest ULPDU in
-    /// octets ([`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size)); it is
+    /// bytes ([`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size)); it is
     /// held within 128..=64768.
     #[must_use]
     pub fn new(established: &Established, mulpdu: u16) -> Self {
@@ -144,7 +144,7 @@ impl Transmitter {
         transmitter
     }
 
-    /// Sets the greatest ULPDU in octets for messages begun from now on.
+    /// Sets the greatest ULPDU in bytes for messages begun from now on.
     pub fn set_mulpdu(&mut self, mulpdu: u16) {
         self.tagged_payload_max = payload_max(mulpdu, true);
         self.untagged_payload_max = payload_max(mulpdu, false);
@@ -182,7 +182,7 @@ impl Transmitter {
         self.closed = true;
     }
 
-    /// Begins a message of `length` octets (zero is legal for every kind).
+    /// Begins a message of `length` bytes (zero is legal for every kind).
     ///
     /// # Errors
     /// `Closed`, `PeerSilent`, `ReadyToReceivePending`, or `OffsetWrap` if the
@@ -196,7 +196,7 @@ impl Transmitter {
         self.segments(message, length)
     }
 
-    /// Writes the whole frame of a Read Request and returns its length in octets.
+    /// Writes the whole frame of a Read Request and returns its length in bytes.
     ///
     /// # Errors
     /// As [`Transmitter::begin`]. The read then stays open in the receiver; that
@@ -206,17 +206,17 @@ impl Transmitter {
     pub fn read_request(
         &mut self,
         read: &OpenRead,
-        octets: &mut [u8; READ_REQUEST_FPDU_OCTETS],
+        bytes: &mut [u8; READ_REQUEST_FPDU_BYTES],
     ) -> Result<usize, Refusal> {
         self.may_send()?;
         if self.ready_to_receive.is_some() {
             return Err(Refusal::ReadyToReceivePending);
         }
-        Ok(self.frame_read_request(read, octets))
+        Ok(self.frame_read_request(read, bytes))
     }
 
     /// Writes the whole frame of the ready-to-receive indication (RFC 6581 9.2),
-    /// if one is pending, and returns its length in octets.
+    /// if one is pending, and returns its length in bytes.
     ///
     /// # Errors
     /// `Closed`; `OutOfOrder` if none is pending; `ReadDepth` if it is a read and
@@ -224,30 +224,30 @@ impl Transmitter {
     pub fn ready_to_receive(
         &mut self,
         receiver: &mut Receiver,
-        octets: &mut [u8; READ_REQUEST_FPDU_OCTETS],
+        bytes: &mut [u8; READ_REQUEST_FPDU_BYTES],
     ) -> Result<usize, Refusal> {
         self.may_send()?;
-        // STag and offset of a message without octets are not looked at; Linux
+        // STag and offset of a message without bytes are not looked at; Linux
         // siw puts STag 1 and offset 0 as well.
         let (stag, offset) = (Stag(1), TaggedOffset(0));
         let length = match self.ready_to_receive.ok_or(Refusal::OutOfOrder)? {
-            ReadyToReceive::Write => self.frame_empty(Outbound::Write { stag, offset }, octets)?,
+            ReadyToReceive::Write => self.frame_empty(Outbound::Write { stag, offset }, bytes)?,
             ReadyToReceive::Send => {
                 let send = Outbound::Send { solicited: false, invalidate: None };
-                self.frame_empty(send, octets)?
+                self.frame_empty(send, bytes)?
             }
             ReadyToReceive::Read => {
                 let request =
                     ReadRequest { sink_stag: stag, source_stag: stag, ..ReadRequest::default() };
                 let read = receiver.open_read(request)?;
-                self.frame_read_request(&read, octets)
+                self.frame_read_request(&read, bytes)
             }
         };
         self.ready_to_receive = None;
         Ok(length)
     }
 
-    /// Writes the whole frame of a Terminate, returns its length in octets and
+    /// Writes the whole frame of a Terminate, returns its length in bytes and
     /// closes this half. It must follow a whole frame on the wire.
     ///
     /// # Errors
@@ -255,19 +255,19 @@ impl Transmitter {
     pub fn terminate(
         &mut self,
         terminate: &Terminate,
-        octets: &mut [u8; TERMINATE_FPDU_OCTETS_MAX],
+        bytes: &mut [u8; TERMINATE_FPDU_BYTES_MAX],
     ) -> Result<usize, Refusal> {
         if self.closed {
             return Err(Refusal::Closed);
         }
         self.closed = true;
-        let mut payload = [0; TERMINATE_OCTETS_MAX];
+        let mut payload = [0; TERMINATE_BYTES_MAX];
         let length = terminate.encode(&mut payload);
         Ok(self.frame_untagged(
             Opcode::Terminate,
             MessageSequence::FIRST,
             &payload[..length],
-            octets,
+            bytes,
         ))
     }
 
@@ -306,51 +306,51 @@ impl Transmitter {
     fn frame_read_request(
         &mut self,
         read: &OpenRead,
-        octets: &mut [u8; READ_REQUEST_FPDU_OCTETS],
+        bytes: &mut [u8; READ_REQUEST_FPDU_BYTES],
     ) -> usize {
         let sequence = self.read_request_sequence;
         self.read_request_sequence = sequence.next();
-        self.frame_untagged(Opcode::ReadRequest, sequence, &read.0.encode(), octets)
+        self.frame_untagged(Opcode::ReadRequest, sequence, &read.0.encode(), bytes)
     }
 
     /// A message without payload, whole.
-    fn frame_empty(&mut self, message: Outbound, octets: &mut [u8]) -> Result<usize, Refusal> {
-        let mut header = [0; HEADER_OCTETS_MAX];
-        let mut trailer = [0; TRAILER_OCTETS_MAX];
+    fn frame_empty(&mut self, message: Outbound, bytes: &mut [u8]) -> Result<usize, Refusal> {
+        let mut header = [0; HEADER_BYTES_MAX];
+        let mut trailer = [0; TRAILER_BYTES_MAX];
         let Some(segment) = self.segments(message, 0)?.next_segment(&mut header) else {
             return Err(Refusal::OutOfOrder);
         };
         if self.crc {
             segment.finish(segment.checksum(&header), &mut trailer);
         }
-        let (front, rest) = octets.split_at_mut(segment.header_length);
+        let (front, rest) = bytes.split_at_mut(segment.header_length);
         front.copy_from_slice(&header[..segment.header_length]);
         rest[..segment.trailer_length].copy_from_slice(&trailer[..segment.trailer_length]);
         Ok(segment.header_length + segment.trailer_length)
     }
 
-    /// A single-segment untagged message, whole. `octets` has room for it.
+    /// A single-segment untagged message, whole. `bytes` has room for it.
     #[inline]
     fn frame_untagged(
         &self,
         opcode: Opcode,
         sequence: MessageSequence,
         payload: &[u8],
-        octets: &mut [u8],
+        bytes: &mut [u8],
     ) -> usize {
-        let ulpdu_length = (UNTAGGED_DDP_OCTETS + payload.len()) as u16;
+        let ulpdu_length = (UNTAGGED_DDP_BYTES + payload.len()) as u16;
         let form = Form::Untagged { sequence, message_offset: 0, ulp_word: 0 };
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         Header { opcode, last: true, ulpdu_length, form }.encode(&mut header);
         let total = fpdu_length(ulpdu_length);
-        let payload_end = UNTAGGED_HEADER_OCTETS + payload.len();
-        octets[..UNTAGGED_HEADER_OCTETS].copy_from_slice(&header);
-        octets[UNTAGGED_HEADER_OCTETS..payload_end].copy_from_slice(payload);
-        octets[payload_end..total].fill(0);
+        let payload_end = UNTAGGED_HEADER_BYTES + payload.len();
+        bytes[..UNTAGGED_HEADER_BYTES].copy_from_slice(&header);
+        bytes[UNTAGGED_HEADER_BYTES..payload_end].copy_from_slice(payload);
+        bytes[payload_end..total].fill(0);
         if self.crc {
-            let crc_start = total - CRC_OCTETS;
-            let crc = crate::crc::checksum_of(&octets[..crc_start]);
-            octets[crc_start..total].copy_from_slice(&crc);
+            let crc_start = total - CRC_BYTES;
+            let crc = crate::crc::checksum_of(&bytes[..crc_start]);
+            bytes[crc_start..total].copy_from_slice(&crc);
         }
         total
     }
@@ -358,26 +358,26 @@ impl Transmitter {
 
 impl Segments {
     /// Writes the header of the next frame, or returns `None` after the last.
-    /// A message without octets has one frame.
+    /// A message without bytes has one frame.
     #[inline]
-    pub fn next_segment(&mut self, header: &mut [u8; HEADER_OCTETS_MAX]) -> Option<Segment> {
+    pub fn next_segment(&mut self, header: &mut [u8; HEADER_BYTES_MAX]) -> Option<Segment> {
         if self.exhausted {
             return None;
         }
         let left = self.length - self.offset;
         let length = left.min(self.payload_max);
         let last = length == left;
-        let (form, ddp_octets) = match self.form {
+        let (form, ddp_bytes) = match self.form {
             Form::Tagged { stag, offset } => {
                 let offset = offset.wrapping_add(self.offset);
-                (Form::Tagged { stag, offset }, TAGGED_DDP_OCTETS)
+                (Form::Tagged { stag, offset }, TAGGED_DDP_BYTES)
             }
             Form::Untagged { sequence, ulp_word, .. } => {
                 let message_offset = self.offset;
-                (Form::Untagged { sequence, message_offset, ulp_word }, UNTAGGED_DDP_OCTETS)
+                (Form::Untagged { sequence, message_offset, ulp_word }, UNTAGGED_DDP_BYTES)
             }
         };
-        let ulpdu_length = (ddp_octets as u32 + length) as u16;
+        let ulpdu_length = (ddp_bytes as u32 + length) as u16;
         let header_length = Header { opcode: self.opcode, last, ulpdu_length, form }.encode(header);
         let offset = self.offset;
         self.offset += length;
@@ -386,9 +386,9 @@ impl Segments {
         Some(Segment { offset, length, header_length, trailer_length, last })
     }
 
-    /// Octets of the message not yet framed.
+    /// Bytes of the message not yet framed.
     #[must_use]
-    pub fn octets_left(&self) -> u32 {
+    pub fn bytes_left(&self) -> u32 {
         self.length - self.offset
     }
 
@@ -403,7 +403,7 @@ impl Segment {
     /// A checksum that has taken in the header; feed it the payload in order.
     #[inline]
     #[must_use]
-    pub fn checksum(&self, header: &[u8; HEADER_OCTETS_MAX]) -> Checksum {
+    pub fn checksum(&self, header: &[u8; HEADER_BYTES_MAX]) -> Checksum {
         let mut checksum = Checksum::new();
         checksum.update(&header[..self.header_length]);
         checksum
@@ -411,15 +411,15 @@ impl Segment {
 
     /// Takes in the pad and writes pad and CRC; returns `trailer_length`.
     #[inline]
-    pub fn finish(&self, mut checksum: Checksum, trailer: &mut [u8; TRAILER_OCTETS_MAX]) -> usize {
-        let pad = self.trailer_length - CRC_OCTETS;
+    pub fn finish(&self, mut checksum: Checksum, trailer: &mut [u8; TRAILER_BYTES_MAX]) -> usize {
+        let pad = self.trailer_length - CRC_BYTES;
         trailer[..pad].fill(0);
         checksum.update(&trailer[..pad]);
-        trailer[pad..self.trailer_length].copy_from_slice(&checksum.octets());
+        trailer[pad..self.trailer_length].copy_from_slice(&checksum.bytes());
         self.trailer_length
     }
 
-    /// Octets of the whole frame.
+    /// Bytes of the whole frame.
     #[inline]
     #[must_use]
     pub fn total_length(&self) -> usize {
@@ -436,7 +436,7 @@ impl Outbound {
     }
 }
 
-/// The payload in octets of a segment that is not the last of its message.
+/// The payload in bytes of a segment that is not the last of its message.
 #[must_use]
 pub const fn payload_max(mulpdu: u16, tagged: bool) -> u32 {
     let mulpdu = if mulpdu < MULPDU_MIN {
@@ -446,12 +446,12 @@ pub const fn payload_max(mulpdu: u16, tagged: bool) -> u32 {
     } else {
         mulpdu
     };
-    let ddp_octets = if tagged { TAGGED_DDP_OCTETS } else { UNTAGGED_DDP_OCTETS };
-    let room = mulpdu as u32 - ddp_octets as u32;
+    let ddp_bytes = if tagged { TAGGED_DDP_BYTES } else { UNTAGGED_DDP_BYTES };
+    let room = mulpdu as u32 - ddp_bytes as u32;
     room - room % PAYLOAD_ALIGNMENT
 }
 
-/// How many frames a message of `length` octets takes.
+/// How many frames a message of `length` bytes takes.
 #[must_use]
 pub const fn segment_count(length: u32, mulpdu: u16, tagged: bool) -> u32 {
     if length == 0 { 1 } else { length.div_ceil(payload_max(mulpdu, tagged)) }
@@ -467,7 +467,7 @@ fn tagged_form(stag: Stag, offset: TaggedOffset, length: u32) -> Result<Form, Re
 }
 
 // A full segment's ULPDU fits the 16-bit length field.
-const _: () = assert!(MULPDU_MAX as usize + LENGTH_FIELD_OCTETS <= u16::MAX as usize);
+const _: () = assert!(MULPDU_MAX as usize + LENGTH_FIELD_BYTES <= u16::MAX as usize);
 
 #[cfg(test)]
 mod tests {
@@ -479,7 +479,7 @@ mod tests {
 
     fn segments_of(mulpdu: u16, message: Outbound, length: u32) -> Vec<Segment> {
         let mut segments = transmitter(mulpdu).begin(message, length).unwrap();
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         std::iter::from_fn(|| segments.next_segment(&mut header)).collect()
     }
 
@@ -496,10 +496,10 @@ mod tests {
                     for segment in &segments {
                         assert_eq!(segment.offset, end);
                         end += segment.length;
-                        let ulpdu = segment.header_length - LENGTH_FIELD_OCTETS;
+                        let ulpdu = segment.header_length - LENGTH_FIELD_BYTES;
                         assert!(ulpdu + segment.length as usize <= usize::from(mulpdu));
                         assert_eq!(segment.last, end == length);
-                        assert!(segment.last || segment.trailer_length == CRC_OCTETS);
+                        assert!(segment.last || segment.trailer_length == CRC_BYTES);
                         assert_eq!(segment.total_length() % 4, 0);
                     }
                     assert_eq!(end, length);
@@ -512,20 +512,20 @@ mod tests {
     fn sequence_numbers_by_queue() {
         let mut transmitter = transmitter(1440);
         let send = Outbound::Send { solicited: true, invalidate: Some(Stag(0x0102_0304)) };
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         for sequence in 1..4u8 {
             transmitter.begin(send, 1).unwrap().next_segment(&mut header).unwrap();
             assert_eq!(header[..4], [0, 19, 0x41, 0x46]);
             assert_eq!(header[4..8], [1, 2, 3, 4]);
             assert_eq!(header[15], sequence);
         }
-        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+        let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
         let read = OpenRead(ReadRequest { length: 9, ..ReadRequest::default() });
         for sequence in 1..4u8 {
-            assert_eq!(transmitter.read_request(&read, &mut octets), Ok(52));
-            assert_eq!(octets[..4], [0, 46, 0x41, 0x41]);
-            assert_eq!((octets[11], octets[15]), (1, sequence));
-            assert_eq!(octets[20..48], read.0.encode());
+            assert_eq!(transmitter.read_request(&read, &mut bytes), Ok(52));
+            assert_eq!(bytes[..4], [0, 46, 0x41, 0x41]);
+            assert_eq!((bytes[11], bytes[15]), (1, sequence));
+            assert_eq!(bytes[20..48], read.0.encode());
         }
     }
 

@@ -24,8 +24,8 @@ pub enum Violation {
     /// A start-up frame has a revision that cannot be spoken.
     #[error("MPA start-up frame has an unsupported revision")]
     FrameRevision,
-    /// A start-up frame announces more than 512 octets of private data, or
-    /// claims enhanced data (S) with fewer than four octets.
+    /// A start-up frame announces more than 512 bytes of private data, or
+    /// claims enhanced data (S) with fewer than four bytes.
     #[error("MPA start-up frame has a wrong private data length")]
     FramePrivateData,
     /// The peer's reply requires markers, which are not supported.
@@ -52,7 +52,7 @@ pub enum Violation {
     /// A message offset does not continue its message.
     #[error("message offset does not continue the message")]
     MessageOffset,
-    /// An untagged message is longer than 2^32 - 1 octets or than its form allows.
+    /// An untagged message is longer than 2^32 - 1 bytes or than its form allows.
     #[error("untagged message is too long")]
     MessageTooLong,
     /// A segment has an RDMAP version other than 1.
@@ -65,7 +65,7 @@ pub enum Violation {
     /// The peer has more reads open than were agreed.
     #[error("peer has more reads open than agreed")]
     ReadDepth,
-    /// A Read Request is shorter than 28 octets or split over segments.
+    /// A Read Request is shorter than 28 bytes or split over segments.
     #[error("malformed Read Request")]
     ReadRequestForm,
     /// The range a Read Request names passes 2^64.
@@ -79,7 +79,7 @@ pub enum Violation {
     /// does not have the length that was asked for.
     #[error("tagged offset or length does not continue the message")]
     TaggedRange,
-    /// The octets of a tagged segment pass offset 2^64.
+    /// The bytes of a tagged segment pass offset 2^64.
     #[error("tagged segment wraps")]
     TaggedWrap,
     /// The driver could not place what came.
@@ -148,7 +148,7 @@ pub enum Refusal {
     /// A tagged range would pass offset 2^64.
     #[error("tagged range wraps")]
     OffsetWrap,
-    /// The private data is longer than fits (244 octets).
+    /// The private data is longer than fits (244 bytes).
     #[error("private data too long")]
     PrivateDataTooLong,
     /// The call does not fit the state of the machine, e.g. an answer before the

@@ -1,5 +1,5 @@
 //! What Linux siw and this implementation have said to each other, as `tests/interop` captured
-//! it (`tests/interop/vector`): every octet is understood, on both sides, and means what it
+//! it (`tests/interop/vector`): every byte is understood, on both sides, and means what it
 //! meant then.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use dafs_iwarp::{ConnectConfig, Established, Event, ReadyToReceiveSet, Receiver,
 /// How many of each kind one side has sent.
 type Counts = BTreeMap<&'static str, usize>;
 
-/// A side's octets that are not taken in yet, and who takes them.
+/// A side's bytes that are not taken in yet, and who takes them.
 struct Half {
     receiver: Receiver,
     kept: Vec<u8>,
@@ -25,8 +25,8 @@ impl Half {
     }
 
     /// Takes in what has come; reads asked for here are open at the other side.
-    fn take(&mut self, octets: &[u8], other: &mut Self) {
-        self.kept.extend_from_slice(octets);
+    fn take(&mut self, bytes: &[u8], other: &mut Self) {
+        self.kept.extend_from_slice(bytes);
         while let Some(frame) = self.receiver.on_fpdu(&self.kept).expect("no violation") {
             let kind = match frame.event {
                 Event::Continued => "part",
@@ -53,7 +53,7 @@ impl Half {
     }
 }
 
-fn octets(hexadecimal: &str) -> Vec<u8> {
+fn bytes(hexadecimal: &str) -> Vec<u8> {
     let digits = hexadecimal.as_bytes().chunks(2);
     let digits = digits.map(|pair| str::from_utf8(pair).expect("digits"));
     digits.map(|pair| u8::from_str_radix(pair, 16).expect("a digit")).collect()
@@ -66,7 +66,7 @@ fn decoded(name: &str) -> (Counts, Counts, Option<String>) {
     let mut lines = text.lines().map(|line| line.split_once(' ').expect("who, and what"));
     let (_, asked) = lines.next().expect("a request");
     let (_, replied) = lines.next().expect("a reply");
-    let request = Responder::new().on_octets(&octets(asked)).expect("well-formed").outcome;
+    let request = Responder::new().on_bytes(&bytes(asked)).expect("well-formed").outcome;
     let request = request.expect("whole");
     let config = ConnectConfig {
         crc: request.crc,
@@ -77,14 +77,14 @@ fn decoded(name: &str) -> (Counts, Counts, Option<String>) {
         ready_to_receive: request.peer_to_peer.unwrap_or(ReadyToReceiveSet::EMPTY),
     };
     let mut initiator = Initiator::new(config, b"").expect("no private data");
-    let outcome = initiator.on_octets(&octets(replied)).expect("well-formed").outcome;
+    let outcome = initiator.on_bytes(&bytes(replied)).expect("well-formed").outcome;
     let Some(InitiatorOutcome::Accepted { established, .. }) = outcome else { panic!("accepted") };
     let mut from_initiator = Half::new(Role::Responder, established.crc);
     let mut from_responder = Half::new(Role::Initiator, established.crc);
     for (who, said) in lines {
         match who {
-            "initiator" => from_initiator.take(&octets(said), &mut from_responder),
-            _ => from_responder.take(&octets(said), &mut from_initiator),
+            "initiator" => from_initiator.take(&bytes(said), &mut from_responder),
+            _ => from_responder.take(&bytes(said), &mut from_initiator),
         }
     }
     let code = [&from_initiator, &from_responder]

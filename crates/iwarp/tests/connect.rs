@@ -1,11 +1,11 @@
-//! Start-up: the frames octet by octet, what is agreed on, and what was seen of
+//! Start-up: the frames byte by byte, what is agreed on, and what was seen of
 //! Linux siw on the wire.
 
 use dafs_iwarp::connect::{
-    DEPTH_NOT_NEGOTIATED, FRAME_OCTETS_MAX, Initiator, InitiatorOutcome,
-    PRIVATE_DATA_OUT_OCTETS_MAX, Responder,
+    DEPTH_NOT_NEGOTIATED, FRAME_BYTES_MAX, Initiator, InitiatorOutcome, PRIVATE_DATA_OUT_BYTES_MAX,
+    Responder,
 };
-use dafs_iwarp::transmit::{READ_REQUEST_FPDU_OCTETS, TERMINATE_FPDU_OCTETS_MAX};
+use dafs_iwarp::transmit::{READ_REQUEST_FPDU_BYTES, TERMINATE_FPDU_BYTES_MAX};
 use dafs_iwarp::{
     ConnectConfig, Established, Event, Outbound, ReadyToReceive, ReadyToReceiveSet, Receiver,
     Refusal, Role, Target, Terminate, TerminateCode, Transmitter, Violation,
@@ -34,11 +34,11 @@ fn meet(
 ) -> Result<(Established, Established), Violation> {
     let mut initiator = Initiator::new(initiator_config, b"from initiator").unwrap();
     let mut responder = Responder::new();
-    let progress = responder.on_octets(initiator.request()).unwrap();
+    let progress = responder.on_bytes(initiator.request()).unwrap();
     assert_eq!(progress.consumed, initiator.request().len());
     assert_eq!(progress.outcome.unwrap().private_data, b"from initiator");
     let (reply, accepted) = responder.accept(&responder_config, b"from responder").unwrap();
-    match initiator.on_octets(&reply)?.outcome.unwrap() {
+    match initiator.on_bytes(&reply)?.outcome.unwrap() {
         InitiatorOutcome::Accepted { established, private_data } => {
             assert_eq!(private_data, b"from responder");
             Ok((established, accepted))
@@ -48,11 +48,11 @@ fn meet(
 }
 
 #[test]
-fn plain_frames_octet_by_octet() {
+fn plain_frames_byte_by_byte() {
     let initiator = Initiator::new(plain(), b"ab").unwrap();
     assert_eq!(initiator.request(), frame(REQUEST_KEY, 0, 1, b"ab"));
     let mut responder = Responder::new();
-    let request = responder.on_octets(initiator.request()).unwrap().outcome.unwrap();
+    let request = responder.on_bytes(initiator.request()).unwrap().outcome.unwrap();
     assert!(!request.enhanced && !request.crc && !request.markers);
     let (reply, established) = responder.accept(&config(), b"xyz").unwrap();
     assert_eq!(reply, frame(REPLY_KEY, 0, 1, b"xyz"));
@@ -61,14 +61,14 @@ fn plain_frames_octet_by_octet() {
 }
 
 #[test]
-fn enhanced_frames_octet_by_octet() {
+fn enhanced_frames_byte_by_byte() {
     let all = ReadyToReceiveSet { write: true, read: true, send: true };
     let wishes = ConnectConfig { crc: true, ird: 5, ord: 0x123, ready_to_receive: all, ..config() };
     let initiator = Initiator::new(wishes, b"p").unwrap();
     let expected = frame(REQUEST_KEY, 0x50, 2, &[0xc0, 5, 0xc1, 0x23, b'p']);
     assert_eq!(initiator.request(), expected);
     let mut responder = Responder::new();
-    let request = responder.on_octets(initiator.request()).unwrap().outcome.unwrap();
+    let request = responder.on_bytes(initiator.request()).unwrap().outcome.unwrap();
     assert_eq!(request.peer_depth, Some((5, 0x123)));
     assert!(request.enhanced && request.crc && request.peer_to_peer.is_some());
     let (reply, established) = responder.accept(&config(), b"q").unwrap();
@@ -115,15 +115,15 @@ fn depths_not_negotiated_stay() {
 fn too_deep_a_responder_is_told_so() {
     let mut initiator = Initiator::new(ConnectConfig { ird: 4, ..config() }, b"").unwrap();
     let reply = frame(REPLY_KEY, 0x50, 2, &[0, 16, 0, 5]);
-    assert_eq!(initiator.on_octets(&reply), Err(Violation::InsufficientReadDepth));
-    let (octets, length) = initiator.terminate_fpdu().unwrap();
+    assert_eq!(initiator.on_bytes(&reply), Err(Violation::InsufficientReadDepth));
+    let (bytes, length) = initiator.terminate_fpdu().unwrap();
     // With CRC, as the reply asked for it.
     let peer = Established::client_server(Role::Responder, true, 0, 0);
     let mut receiver = Receiver::new(&peer);
-    let fpdu = receiver.on_fpdu(&octets[..length]).unwrap().unwrap();
+    let fpdu = receiver.on_fpdu(&bytes[..length]).unwrap().unwrap();
     assert_eq!(fpdu.event, Event::Terminated);
     assert_eq!(fpdu.payload, [0x20, 6, 0, 0]);
-    assert_eq!(initiator.on_octets(&reply), Err(Violation::InsufficientReadDepth));
+    assert_eq!(initiator.on_bytes(&reply), Err(Violation::InsufficientReadDepth));
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn no_common_ready_to_receive_is_told() {
     let wants = ConnectConfig { ready_to_receive: ReadyToReceiveSet::WRITE_AND_READ, ..config() };
     let mut initiator = Initiator::new(wants, b"").unwrap();
     let reply = frame(REPLY_KEY, 0x10, 2, &[0xc0, 16, 0, 16]);
-    assert_eq!(initiator.on_octets(&reply), Err(Violation::NoMatchingReadyToReceive));
-    let (octets, length) = initiator.terminate_fpdu().unwrap();
-    assert_eq!(octets[20..length], [0x20, 7, 0, 0, 0, 0, 0, 0, 0, 0][..length - 20]);
+    assert_eq!(initiator.on_bytes(&reply), Err(Violation::NoMatchingReadyToReceive));
+    let (bytes, length) = initiator.terminate_fpdu().unwrap();
+    assert_eq!(bytes[20..length], [0x20, 7, 0, 0, 0, 0, 0, 0, 0, 0][..length - 20]);
 }
 
 #[test]
@@ -169,16 +169,16 @@ fn indicate(here: Established, there: Established) {
     let mut receiver = Receiver::new(&here);
     let send = Outbound::Send { solicited: false, invalidate: None };
     assert_eq!(transmitter.begin(send, 0).err(), Some(Refusal::ReadyToReceivePending));
-    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
-    let length = transmitter.ready_to_receive(&mut receiver, &mut octets).unwrap();
+    let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
+    let length = transmitter.ready_to_receive(&mut receiver, &mut bytes).unwrap();
     assert_eq!(transmitter.ready_to_receive_pending(), None);
-    let again = transmitter.ready_to_receive(&mut receiver, &mut octets);
+    let again = transmitter.ready_to_receive(&mut receiver, &mut bytes);
     assert_eq!(again, Err(Refusal::OutOfOrder));
     assert!(transmitter.begin(send, 0).is_ok());
 
     let mut peer = Receiver::new(&there);
     assert!(!peer.has_heard());
-    let fpdu = peer.on_fpdu(&octets[..length]).unwrap().unwrap();
+    let fpdu = peer.on_fpdu(&bytes[..length]).unwrap().unwrap();
     assert_eq!(fpdu.total_length, length);
     assert!(peer.has_heard());
     match fpdu.event {
@@ -201,27 +201,27 @@ fn every_indication_is_understood() {
 }
 
 #[test]
-fn write_indication_octet_by_octet() {
+fn write_indication_byte_by_byte() {
     let mut here = Established::client_server(Role::Initiator, false, 1, 1);
     here.ready_to_receive = Some(ReadyToReceive::Write);
-    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+    let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
     let length = Transmitter::new(&here, 1440)
-        .ready_to_receive(&mut Receiver::new(&here), &mut octets)
+        .ready_to_receive(&mut Receiver::new(&here), &mut bytes)
         .unwrap();
     // As Linux siw sends it: STag 1, offset 0.
     let expected = [0, 14, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(octets[..length], expected);
+    assert_eq!(bytes[..length], expected);
 }
 
 #[test]
 fn rejection_carries_data_and_depths() {
     let mut initiator = Initiator::new(config(), b"").unwrap();
     let mut responder = Responder::new();
-    responder.on_octets(initiator.request()).unwrap();
+    responder.on_bytes(initiator.request()).unwrap();
     let needs = ConnectConfig { ird: 2, ord: 64, ..config() };
     let reply = responder.reject(&needs, b"why").unwrap();
     assert_eq!(reply, frame(REPLY_KEY, 0x30, 2, b"\0\x02\0\x40why"));
-    let outcome = initiator.on_octets(&reply).unwrap().outcome.unwrap();
+    let outcome = initiator.on_bytes(&reply).unwrap().outcome.unwrap();
     let expected =
         InitiatorOutcome::Rejected { private_data: b"why".to_vec(), peer_depth: Some((2, 64)) };
     assert_eq!(outcome, expected);
@@ -231,13 +231,13 @@ fn rejection_carries_data_and_depths() {
 #[test]
 fn markers_are_refused_on_both_sides() {
     let mut responder = Responder::new();
-    let request = responder.on_octets(&frame(REQUEST_KEY, 0x80, 1, b"")).unwrap().outcome.unwrap();
+    let request = responder.on_bytes(&frame(REQUEST_KEY, 0x80, 1, b"")).unwrap().outcome.unwrap();
     assert!(request.markers);
     assert_eq!(responder.accept(&config(), b"").err(), Some(Refusal::OutOfOrder));
     assert_eq!(responder.reject(&config(), b"").unwrap(), frame(REPLY_KEY, 0x20, 1, b""));
     let mut initiator = Initiator::new(config(), b"").unwrap();
     let reply = frame(REPLY_KEY, 0x80, 1, b"");
-    assert_eq!(initiator.on_octets(&reply), Err(Violation::MarkersRequired));
+    assert_eq!(initiator.on_bytes(&reply), Err(Violation::MarkersRequired));
     assert_eq!(initiator.terminate_fpdu(), None);
 }
 
@@ -245,16 +245,16 @@ fn markers_are_refused_on_both_sides() {
 fn revisions() {
     for revision in 0..=2 {
         let mut responder = Responder::new();
-        responder.on_octets(&frame(REQUEST_KEY, 0, revision, b"")).unwrap();
+        responder.on_bytes(&frame(REQUEST_KEY, 0, revision, b"")).unwrap();
         let (reply, established) = responder.accept(&config(), b"").unwrap();
         assert_eq!(reply, frame(REPLY_KEY, 0, revision, b""));
         assert_eq!(established.revision, revision);
     }
     let request = frame(REQUEST_KEY, 0, 3, b"");
-    assert_eq!(Responder::new().on_octets(&request), Err(Violation::FrameRevision));
+    assert_eq!(Responder::new().on_bytes(&request), Err(Violation::FrameRevision));
     // Before revision 2 the S bit is reserved and means nothing.
     let mut responder = Responder::new();
-    let request = responder.on_octets(&frame(REQUEST_KEY, 0x10, 1, b"data")).unwrap();
+    let request = responder.on_bytes(&frame(REQUEST_KEY, 0x10, 1, b"data")).unwrap();
     let request = request.outcome.unwrap();
     assert_eq!((request.enhanced, request.private_data.as_slice()), (false, &b"data"[..]));
 }
@@ -263,13 +263,13 @@ fn revisions() {
 fn plain_responder_lets_the_initiator_fall_back() {
     let initiator = Initiator::new(config(), b"data").unwrap();
     let mut responder = Responder::new();
-    responder.on_octets(initiator.request()).unwrap();
+    responder.on_bytes(initiator.request()).unwrap();
     assert_eq!(responder.accept(&plain(), b"").err(), Some(Refusal::OutOfOrder));
     let retry = initiator.plain_retry().unwrap();
     assert_eq!(retry.request(), frame(REQUEST_KEY, 0, 1, b"data"));
     assert!(retry.plain_retry().is_none());
     let mut responder = Responder::new();
-    responder.on_octets(retry.request()).unwrap();
+    responder.on_bytes(retry.request()).unwrap();
     assert!(responder.accept(&plain(), b"").is_ok());
 }
 
@@ -277,10 +277,10 @@ fn plain_responder_lets_the_initiator_fall_back() {
 fn plain_request_wants_a_plain_reply() {
     let reply = frame(REPLY_KEY, 0x10, 2, &[0, 1, 0, 1]);
     let mut initiator = Initiator::new(plain(), b"").unwrap();
-    assert_eq!(initiator.on_octets(&reply), Err(Violation::FrameRevision));
+    assert_eq!(initiator.on_bytes(&reply), Err(Violation::FrameRevision));
     // The other way round the depths merely stay as they are.
     let mut initiator = Initiator::new(config(), b"").unwrap();
-    let outcome = initiator.on_octets(&frame(REPLY_KEY, 0, 1, b"")).unwrap().outcome.unwrap();
+    let outcome = initiator.on_bytes(&frame(REPLY_KEY, 0, 1, b"")).unwrap().outcome.unwrap();
     let expected = Established::client_server(Role::Initiator, false, 16, 16);
     assert!(matches!(outcome, InitiatorOutcome::Accepted { established, .. }
         if established == expected));
@@ -288,45 +288,45 @@ fn plain_request_wants_a_plain_reply() {
 
 #[test]
 fn malformed_frames() {
-    let refused = |octets: &[u8]| Responder::new().on_octets(octets).unwrap_err();
+    let refused = |bytes: &[u8]| Responder::new().on_bytes(bytes).unwrap_err();
     assert_eq!(refused(b"G"), Violation::FrameKey);
     assert_eq!(refused(&frame(REPLY_KEY, 0, 1, b"")), Violation::FrameKey);
     assert_eq!(refused(&frame(REQUEST_KEY, 0, 1, &[0; 513])), Violation::FramePrivateData);
     assert_eq!(refused(&frame(REQUEST_KEY, 0x10, 2, &[0; 3])), Violation::FramePrivateData);
     let mut initiator = Initiator::new(config(), b"").unwrap();
     // Two initiators.
-    assert_eq!(initiator.on_octets(&frame(REQUEST_KEY, 0, 1, b"")), Err(Violation::FrameKey));
-    let too_long = [0; PRIVATE_DATA_OUT_OCTETS_MAX + 1];
+    assert_eq!(initiator.on_bytes(&frame(REQUEST_KEY, 0, 1, b"")), Err(Violation::FrameKey));
+    let too_long = [0; PRIVATE_DATA_OUT_BYTES_MAX + 1];
     assert_eq!(Initiator::new(config(), &too_long).err(), Some(Refusal::PrivateDataTooLong));
     assert_eq!(Responder::new().accept(&config(), b"").err(), Some(Refusal::OutOfOrder));
 }
 
 #[test]
 fn any_splitting_and_what_follows_is_left_alone() {
-    let octets = frame(REQUEST_KEY, 0x50, 2, &[7; 512]);
-    assert_eq!(octets.len(), FRAME_OCTETS_MAX);
-    let mut followed = octets.clone();
+    let bytes = frame(REQUEST_KEY, 0x50, 2, &[7; 512]);
+    assert_eq!(bytes.len(), FRAME_BYTES_MAX);
+    let mut followed = bytes.clone();
     followed.extend_from_slice(&[0xaa; 50]);
-    let at_once = Responder::new().on_octets(&followed).unwrap();
-    assert_eq!(at_once.consumed, octets.len());
-    for cut in 1..octets.len() {
+    let at_once = Responder::new().on_bytes(&followed).unwrap();
+    assert_eq!(at_once.consumed, bytes.len());
+    for cut in 1..bytes.len() {
         let mut responder = Responder::new();
-        let first = responder.on_octets(&followed[..cut]).unwrap();
+        let first = responder.on_bytes(&followed[..cut]).unwrap();
         assert_eq!((first.consumed, first.outcome), (cut, None));
-        let second = responder.on_octets(&followed[cut..]).unwrap();
-        assert_eq!(second.consumed, octets.len() - cut);
+        let second = responder.on_bytes(&followed[cut..]).unwrap();
+        assert_eq!(second.consumed, bytes.len() - cut);
         assert_eq!(second.outcome, at_once.outcome);
-        assert_eq!(responder.on_octets(&followed).unwrap().consumed, 0);
+        assert_eq!(responder.on_bytes(&followed).unwrap().consumed, 0);
     }
 }
 
 /// `rping -c` on Linux siw.
 #[test]
 fn seen_of_rping() {
-    let octets = frame(REQUEST_KEY, 0x10, 2, &[0, 1, 0, 1]);
-    assert_eq!(octets.len(), 24);
+    let bytes = frame(REQUEST_KEY, 0x10, 2, &[0, 1, 0, 1]);
+    assert_eq!(bytes.len(), 24);
     let mut responder = Responder::new();
-    let request = responder.on_octets(&octets).unwrap().outcome.unwrap();
+    let request = responder.on_bytes(&bytes).unwrap().outcome.unwrap();
     assert_eq!(request.peer_depth, Some((1, 1)));
     assert!(!request.crc && request.peer_to_peer.is_none() && request.private_data.is_empty());
     let (reply, established) = responder.accept(&config(), b"").unwrap();
@@ -339,10 +339,10 @@ fn seen_of_rping() {
 #[test]
 fn seen_of_nfs_client() {
     let private_data = [0, 0x80, 0, 0, 0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
-    let octets = frame(REQUEST_KEY, 0x10, 2, &private_data);
-    assert_eq!(octets.len(), 32);
+    let bytes = frame(REQUEST_KEY, 0x10, 2, &private_data);
+    assert_eq!(bytes.len(), 32);
     let mut responder = Responder::new();
-    let request = responder.on_octets(&octets).unwrap().outcome.unwrap();
+    let request = responder.on_bytes(&bytes).unwrap().outcome.unwrap();
     assert_eq!(request.peer_depth, Some((128, 0)));
     assert_eq!(request.private_data, private_data[4..]);
     let (_, established) = responder.accept(&config(), b"").unwrap();
@@ -364,7 +364,7 @@ fn seen_of_nfs_server() {
     let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3];
     let mut initiator = Initiator::new(ConnectConfig { crc: true, ..config() }, b"").unwrap();
     let reply = frame(REPLY_KEY, 0x50, 2, &private_data);
-    let outcome = initiator.on_octets(&reply).unwrap().outcome.unwrap();
+    let outcome = initiator.on_bytes(&reply).unwrap().outcome.unwrap();
     let InitiatorOutcome::Accepted { established, private_data: told } = outcome else {
         panic!("not rejected");
     };
@@ -376,8 +376,8 @@ fn seen_of_nfs_server() {
 fn terminate_frame_fits_its_buffer() {
     let established = Established::client_server(Role::Initiator, true, 0, 0);
     let terminate = Terminate::new(TerminateCode::MPA_CRC, None, None);
-    let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
-    let length = Transmitter::new(&established, 0).terminate(&terminate, &mut octets).unwrap();
-    assert_eq!(octets[..4], [0, 22, 0x41, 0x47]);
+    let mut bytes = [0; TERMINATE_FPDU_BYTES_MAX];
+    let length = Transmitter::new(&established, 0).terminate(&terminate, &mut bytes).unwrap();
+    assert_eq!(bytes[..4], [0, 22, 0x41, 0x47]);
     assert_eq!(length, 28);
 }

@@ -4,7 +4,7 @@ use crate::pair::{Happening, Intake, Pair, Side, at, pattern};
 use dafs_iwarp::{Outbound, ReadRequest, Stag};
 use proptest::prelude::*;
 
-const BUFFER_OCTETS: usize = 200_000;
+const BUFFER_BYTES: usize = 200_000;
 const DEPTH: u16 = 4;
 const SINK: Stag = Stag(0x0a01);
 const SOURCE: Stag = Stag(0x0b02);
@@ -21,7 +21,7 @@ fn any_length() -> impl Strategy<Value = usize> {
 }
 
 fn any_work() -> impl Strategy<Value = Work> {
-    let offset = 0usize..BUFFER_OCTETS / 2;
+    let offset = 0usize..BUFFER_BYTES / 2;
     prop_oneof![
         (any_length(), any::<bool>(), proptest::option::of(any::<u32>())).prop_map(
             |(length, solicited, invalidate)| Work::Send { length, solicited, invalidate }
@@ -53,12 +53,12 @@ struct Expected {
 fn prepared(crc: bool, mulpdus: (u16, u16), intakes: (Intake, Intake)) -> (Pair, Expected) {
     let mut pair = Pair::new(crc, DEPTH, mulpdus, intakes);
     for side in [&mut pair.initiator, &mut pair.responder] {
-        side.memory.insert(SINK.0, vec![0; BUFFER_OCTETS]);
-        side.memory.insert(SOURCE.0, pattern(77, BUFFER_OCTETS));
+        side.memory.insert(SINK.0, vec![0; BUFFER_BYTES]);
+        side.memory.insert(SOURCE.0, pattern(77, BUFFER_BYTES));
     }
     let expected = Expected {
-        initiator_sink: vec![0; BUFFER_OCTETS],
-        responder_sink: vec![0; BUFFER_OCTETS],
+        initiator_sink: vec![0; BUFFER_BYTES],
+        responder_sink: vec![0; BUFFER_BYTES],
         ..Expected::default()
     };
     (pair, expected)
@@ -87,7 +87,7 @@ fn post(side: &mut Side, expected: &mut Expected, index: usize, work: &Work) {
                 source_offset: at(source_offset as u64),
             };
             side.post_read(request);
-            let source = pattern(77, BUFFER_OCTETS);
+            let source = pattern(77, BUFFER_BYTES);
             expected.initiator_sink[sink_offset..sink_offset + length]
                 .copy_from_slice(&source[source_offset..source_offset + length]);
             expected.responder_log.push(Happening::ReadRequested(request));
@@ -164,13 +164,13 @@ proptest! {
         for (index, work) in works.iter().take(DEPTH as usize).enumerate() {
             post(&mut pair.initiator, &mut expected, index, work);
         }
-        let mut octets = std::mem::take(&mut pair.initiator.outgoing);
-        let place = place.index(octets.len());
-        octets[place] ^= 1 << bit;
+        let mut bytes = std::mem::take(&mut pair.initiator.outgoing);
+        let place = place.index(bytes.len());
+        bytes[place] ^= 1 << bit;
         // A length that grew swallows what follows; let it have its fill.
-        octets.extend_from_slice(&[0; 1 << 17]);
-        let before = frames_before(&octets, place);
-        pair.responder.take_in(&octets);
+        bytes.extend_from_slice(&[0; 1 << 17]);
+        let before = frames_before(&bytes, place);
+        pair.responder.take_in(&bytes);
         prop_assert!(pair.responder.violation.is_some());
         prop_assert_eq!(pair.responder.placements.len(), before);
         prop_assert!(expected.responder_log.starts_with(&pair.responder.log));
@@ -179,23 +179,23 @@ proptest! {
     #[test]
     fn garbage_ends_streams_and_nothing_else(
         crc in any::<bool>(),
-        octets in proptest::collection::vec(any::<u8>(), 0..400),
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
         intake in any_intake(),
     ) {
         let (mut pair, _) = prepared(crc, (128, 128), (intake, intake));
         // Writes at random would fall outside the buffers, so only headers of
         // other kinds come this far.
-        if octets.get(2).is_none_or(|control| control & 0x80 == 0) {
-            pair.responder.take_in(&octets);
+        if bytes.get(2).is_none_or(|control| control & 0x80 == 0) {
+            pair.responder.take_in(&bytes);
         }
     }
 }
 
 /// How many frames lie wholly before `place`, by lengths that are not yet damaged.
-fn frames_before(octets: &[u8], place: usize) -> usize {
+fn frames_before(bytes: &[u8], place: usize) -> usize {
     let (mut count, mut start) = (0, 0);
     loop {
-        let shape = dafs_iwarp::FpduShape::peek(&octets[start..]).unwrap();
+        let shape = dafs_iwarp::FpduShape::peek(&bytes[start..]).unwrap();
         if start + 2 > place || start + shape.total_length() > place {
             return count;
         }
@@ -205,7 +205,7 @@ fn frames_before(octets: &[u8], place: usize) -> usize {
 }
 
 #[test]
-fn piece_by_piece_of_one_octet() {
+fn piece_by_piece_of_one_byte() {
     let (mut pair, mut expected) =
         prepared(true, (128, 200), (Intake::Piecemeal, Intake::Piecemeal));
     let works = [

@@ -1,9 +1,9 @@
 //! Each row of the error tables: the breach, the code, the quoted headers, and
 //! that the stream then stays shut.
 
-use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX, fpdu_length};
-use dafs_iwarp::terminate::TERMINATE_OCTETS_MAX;
-use dafs_iwarp::transmit::TERMINATE_FPDU_OCTETS_MAX;
+use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, fpdu_length};
+use dafs_iwarp::terminate::TERMINATE_BYTES_MAX;
+use dafs_iwarp::transmit::TERMINATE_FPDU_BYTES_MAX;
 use dafs_iwarp::{
     Established, Event, Outbound, PlacementContext, PlacementError, ReadRequest, Receiver, Refusal,
     Role, Stag, Step, TaggedOffset, TerminateCode, Transmitter, Violation,
@@ -23,10 +23,10 @@ fn receiver() -> Receiver {
 /// A frame without CRC around a ULPDU.
 fn frame(ulpdu: &[u8]) -> Vec<u8> {
     let length = ulpdu.len() as u16;
-    let mut octets = length.to_be_bytes().to_vec();
-    octets.extend_from_slice(ulpdu);
-    octets.resize(fpdu_length(length), 0);
-    octets
+    let mut bytes = length.to_be_bytes().to_vec();
+    bytes.extend_from_slice(ulpdu);
+    bytes.resize(fpdu_length(length), 0);
+    bytes
 }
 
 fn tagged(control: [u8; 2], stag: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn read_ulpdu(sequence: u32, request: &ReadRequest) -> Vec<u8> {
     untagged([0x41, 0x41], [0, 1, sequence, 0], &request.encode())
 }
 
-/// What the receiver tells the peer, octet by octet; checks that it does so once
+/// What the receiver tells the peer, byte by byte; checks that it does so once
 /// and that nothing goes on after it.
 fn last_words(receiver: &mut Receiver, violation: Violation) -> Vec<u8> {
     assert_eq!(receiver.violation(), Some(violation));
@@ -55,9 +55,9 @@ fn last_words(receiver: &mut Receiver, violation: Violation) -> Vec<u8> {
     assert_eq!(receiver.check_header(&send[..20]), Err(violation));
     assert_eq!(receiver.open_read(ReadRequest::default()), Err(Refusal::Closed));
     assert_eq!(receiver.take_terminate(), None);
-    let mut octets = [0; TERMINATE_OCTETS_MAX];
-    let length = terminate.encode(&mut octets);
-    octets[..length].to_vec()
+    let mut bytes = [0; TERMINATE_BYTES_MAX];
+    let length = terminate.encode(&mut bytes);
+    bytes[..length].to_vec()
 }
 
 /// Feeds the ULPDUs; the last one must be refused, quoting its DDP header.
@@ -67,12 +67,12 @@ fn breach(mut receiver: Receiver, ulpdus: &[Vec<u8>], expected: Violation, contr
         receiver.on_fpdu(&frame(ulpdu)).expect("legal").expect("whole");
     }
     assert_eq!(receiver.on_fpdu(&frame(last)), Err(expected));
-    let octets = last_words(&mut receiver, expected);
+    let bytes = last_words(&mut receiver, expected);
     let header_length = if last[0] & 0x80 != 0 { 14 } else { 18 };
     let mut words = vec![control[0], control[1], 0xc0, 0];
     words.extend_from_slice(&(last.len() as u16).to_be_bytes());
     words.extend_from_slice(&last[..header_length]);
-    assert_eq!(octets, words, "{expected:?}");
+    assert_eq!(bytes, words, "{expected:?}");
 }
 
 fn with_open_read() -> Receiver {
@@ -94,9 +94,9 @@ fn mpa_errors_quote_nothing() {
     let mut with_crc = Receiver::new(&established(true));
     assert_eq!(with_crc.on_fpdu(&damaged), Err(Violation::CrcMismatch));
     assert_eq!(last_words(&mut with_crc, Violation::CrcMismatch), [0x20, 2, 0, 0]);
-    for octets in [[0, 13, 0x80], [0, 17, 0]] {
+    for bytes in [[0, 13, 0x80], [0, 17, 0]] {
         let mut receiver = receiver();
-        assert_eq!(receiver.on_fpdu(&octets), Err(Violation::FpduTooShort));
+        assert_eq!(receiver.on_fpdu(&bytes), Err(Violation::FpduTooShort));
         assert_eq!(last_words(&mut receiver, Violation::FpduTooShort), [0x20, 3, 0, 0]);
     }
 }
@@ -104,10 +104,10 @@ fn mpa_errors_quote_nothing() {
 #[test]
 fn crc_is_checked_in_the_trailer_too() {
     let mut receiver = Receiver::new(&established(true));
-    let octets = frame(&untagged([0x41, 0x43], [0, 0, 1, 0], b"x"));
-    receiver.check_header(&octets[..20]).unwrap();
+    let bytes = frame(&untagged([0x41, 0x43], [0, 0, 1, 0], b"x"));
+    receiver.check_header(&bytes[..20]).unwrap();
     receiver.on_payload(b"x").unwrap();
-    assert_eq!(receiver.on_trailer(&octets[21..]), Err(Violation::CrcMismatch));
+    assert_eq!(receiver.on_trailer(&bytes[21..]), Err(Violation::CrcMismatch));
     assert_eq!(last_words(&mut receiver, Violation::CrcMismatch), [0x20, 2, 0, 0]);
 }
 
@@ -200,8 +200,8 @@ fn answered_reads_make_room() {
     let mut receiver = receiver();
     let request = ReadRequest::default();
     for sequence in 1..50 {
-        let octets = frame(&read_ulpdu(sequence, &request));
-        let fpdu = receiver.on_fpdu(&octets).unwrap().unwrap();
+        let bytes = frame(&read_ulpdu(sequence, &request));
+        let fpdu = receiver.on_fpdu(&bytes).unwrap().unwrap();
         assert!(matches!(fpdu.event, Event::ReadRequested { .. }));
         receiver.on_read_answered().unwrap();
     }
@@ -258,13 +258,13 @@ fn refusal(ulpdu: &[u8], error: PlacementError, context: PlacementContext, contr
     let mut words = vec![control[0], control[1], 0xc0, 0];
     words.extend_from_slice(&(ulpdu.len() as u16).to_be_bytes());
     words.extend_from_slice(&ulpdu[..header_length]);
-    let octets = frame(ulpdu);
+    let bytes = frame(ulpdu);
     let mut whole = receiver();
-    whole.on_fpdu(&octets).unwrap();
+    whole.on_fpdu(&bytes).unwrap();
     assert_eq!(whole.refuse(error), violation);
     assert_eq!(last_words(&mut whole, violation), words, "{error:?}");
     let mut at_header = receiver();
-    at_header.on_header(&octets).unwrap();
+    at_header.on_header(&bytes).unwrap();
     assert_eq!(at_header.refuse(error), violation);
     assert_eq!(last_words(&mut at_header, violation), words, "{error:?}");
 }
@@ -347,28 +347,28 @@ fn terminate_is_sent_once_and_never_answered() {
     broken.refuse(PlacementError::NoBuffer);
     let terminate = broken.take_terminate().unwrap();
     let mut transmitter = Transmitter::new(&established(true), 1440);
-    let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
-    let length = transmitter.terminate(&terminate, &mut octets).unwrap();
-    assert_eq!(transmitter.terminate(&terminate, &mut octets), Err(Refusal::Closed));
+    let mut bytes = [0; TERMINATE_FPDU_BYTES_MAX];
+    let length = transmitter.terminate(&terminate, &mut bytes).unwrap();
+    assert_eq!(transmitter.terminate(&terminate, &mut bytes), Err(Refusal::Closed));
     let send = Outbound::Send { solicited: false, invalidate: None };
     assert_eq!(transmitter.begin(send, 0).err(), Some(Refusal::Closed));
 
     let mut peer = Receiver::new(&established(true));
-    let fpdu = peer.on_fpdu(&octets[..length]).unwrap().unwrap();
+    let fpdu = peer.on_fpdu(&bytes[..length]).unwrap().unwrap();
     assert_eq!(fpdu.event, Event::Terminated);
     assert_eq!(peer.received_terminate(), Some(&terminate));
     assert_eq!(peer.next_step(), Step::Closed);
     assert_eq!(peer.violation(), None);
     assert_eq!(peer.take_terminate(), None);
-    assert!(peer.on_fpdu(&octets[..length]).is_err());
+    assert!(peer.on_fpdu(&bytes[..length]).is_err());
     assert_eq!(peer.take_terminate(), None);
 }
 
 #[test]
 fn unreadable_terminate_closes_all_the_same() {
     let mut receiver = receiver();
-    let octets = frame(&untagged([0x41, 0x47], [0, 2, 1, 0], &[0x20]));
-    assert_eq!(receiver.on_fpdu(&octets).unwrap().unwrap().event, Event::Terminated);
+    let bytes = frame(&untagged([0x41, 0x47], [0, 2, 1, 0], &[0x20]));
+    assert_eq!(receiver.on_fpdu(&bytes).unwrap().unwrap().event, Event::Terminated);
     assert_eq!(receiver.received_terminate(), None);
     assert_eq!(receiver.take_terminate(), None);
 }
@@ -405,8 +405,8 @@ fn wrong_calls_are_refused() {
     let mut receiver = receiver();
     assert_eq!(receiver.on_payload(b"x"), Err(Refusal::OutOfOrder));
     assert_eq!(receiver.on_placed(1), Err(Refusal::OutOfOrder));
-    let octets = frame(&read_ulpdu(1, &ReadRequest::default()));
-    receiver.on_header(&octets).unwrap();
+    let bytes = frame(&read_ulpdu(1, &ReadRequest::default()));
+    receiver.on_header(&bytes).unwrap();
     assert_eq!(receiver.on_placed(28), Err(Refusal::OutOfOrder));
     assert_eq!(receiver.on_payload(&[0; 29]), Err(Refusal::OutOfOrder));
     assert_eq!(receiver.on_trailer(&[0; 4]), Err(Violation::LocalCatastrophe));
@@ -420,13 +420,13 @@ fn responder_waits_for_the_initiator() {
     let send = Outbound::Send { solicited: false, invalidate: None };
     assert_eq!(transmitter.begin(send, 0).err(), Some(Refusal::PeerSilent));
     transmitter.on_peer_spoke();
-    let mut header = [0; HEADER_OCTETS_MAX];
+    let mut header = [0; HEADER_BYTES_MAX];
     let mut segments = transmitter.begin(send, 0).unwrap();
     let segment = segments.next_segment(&mut header).unwrap();
     assert_eq!((segment.length, segment.last, segment.trailer_length), (0, true, 4));
     assert_eq!(segments.next_segment(&mut header), None);
     // The refused call has used no sequence number up.
     assert_eq!(header[12..16], [0, 0, 0, 1]);
-    let mut trailer = [0xff; TRAILER_OCTETS_MAX];
+    let mut trailer = [0xff; TRAILER_BYTES_MAX];
     assert_eq!(segment.finish(segment.checksum(&header), &mut trailer), 4);
 }

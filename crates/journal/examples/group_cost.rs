@@ -1,4 +1,4 @@
-//! What a group of records costs against a bare write and fdatasync of as many octets.
+//! What a group of records costs against a bare write and fdatasync of as many bytes.
 //!
 //! `cargo run --release -p dafs-journal --example group_cost [DIRECTORY]`, on the disk
 //! that is meant. Both are done in turn in one run; compare their ratio alone.
@@ -24,9 +24,9 @@ fn main() {
     let bare = bare_file(&place.path().join("bare"));
     println!("records of a group | log, us | of it in memory | bare, us | ratio of medians");
     for (count, length) in [(1, 256), (16, 256), (64, 256), (16, 4096), (1, 1 << 20)] {
-        let record = Random::new(2).octets(length);
+        let record = Random::new(2).bytes(length);
         let padded = (64 + count * (24 + length)).next_multiple_of(4096);
-        let octets = Random::new(3).octets(padded);
+        let bytes = Random::new(3).bytes(padded);
         let (mut ours, mut memory, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         let mut offset = 0;
         for _ in 0..ROUNDS {
@@ -42,7 +42,7 @@ fn main() {
                 offset = 0;
             }
             let start = Instant::now();
-            bare.write_all_at(&octets, offset).expect("a write");
+            bare.write_all_at(&bytes, offset).expect("a write");
             bare.sync_data().expect("a sync");
             theirs.push(start.elapsed());
             offset += padded as u64;

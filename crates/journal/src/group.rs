@@ -50,17 +50,17 @@ impl GroupBuffer {
         self.frame_count == 0
     }
 
-    /// Octets that the group takes in its blob.
+    /// Bytes that the group takes in its blob.
     pub fn padded_length(&self) -> u64 {
         Self::padded_length_of(self.frame_bytes())
     }
 
-    /// Octets that a group with so many octets of frames takes.
+    /// Bytes that a group with so many bytes of frames takes.
     pub fn padded_length_of(frame_bytes: usize) -> u64 {
         (HEADER_BYTES + frame_bytes).next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Octets of frames so far.
+    /// Bytes of frames so far.
     pub fn frame_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER_BYTES)
     }
@@ -85,7 +85,7 @@ impl GroupBuffer {
         }
     }
 
-    /// Sums up and pads: then these octets are what is to be written at `offset`.
+    /// Sums up and pads: then these bytes are what is to be written at `offset`.
     pub fn seal(&mut self, lineage: Lineage, offset: u64, first_number: u64) -> &[u8] {
         self.open();
         let length = self.bytes.len();
@@ -121,7 +121,7 @@ impl Lineage {
     }
 }
 
-/// Writes a frame, its sum left out, and returns the octets it takes.
+/// Writes a frame, its sum left out, and returns the bytes it takes.
 pub(crate) fn push_frame(
     bytes: &mut Vec<u8>,
     kind: u16,
@@ -144,12 +144,12 @@ pub(crate) fn push_frame(
     bytes.len() - start
 }
 
-/// Octets of the frame that begins at `at`.
+/// Bytes of the frame that begins at `at`.
 pub(crate) fn frame_bytes_at(bytes: &[u8], at: usize) -> usize {
     frame_bytes_of(get_u32(bytes, at) as usize)
 }
 
-/// Octets of a frame with so many octets of payload.
+/// Bytes of a frame with so many bytes of payload.
 pub(crate) const fn frame_bytes_of(payload_length: usize) -> usize {
     FRAME_HEADER_BYTES + payload_length.next_multiple_of(FRAME_ALIGNMENT)
 }
@@ -171,7 +171,7 @@ pub(crate) struct GroupRead {
 /// What lies where a group was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A whole group that takes so many octets.
+    /// A whole group that takes so many bytes.
     Group(u64),
     /// None; why not.
     Nothing(&'static str),
@@ -258,8 +258,8 @@ impl GroupRead {
         Some((frame, frames.at))
     }
 
-    /// The octets of the group read last, padding included.
-    pub fn octets(&self) -> &[u8] {
+    /// The bytes of the group read last, padding included.
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length.next_multiple_of(BLOCK_BYTES)]
     }
 }
@@ -383,7 +383,7 @@ fn check_frames(bytes: &[u8], lineage: Lineage, frame_count: u32) -> Result<(), 
         }
         at += length;
     }
-    if at == bytes.len() { Ok(()) } else { Err("a group has more octets than frames") }
+    if at == bytes.len() { Ok(()) } else { Err("a group has more bytes than frames") }
 }
 
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
@@ -407,7 +407,7 @@ fn get_u16(bytes: &[u8], at: usize) -> u16 {
 }
 
 const MAGIC: &[u8; 8] = b"DAFSGRP1";
-/// Octets before a group's first frame.
+/// Bytes before a group's first frame.
 pub(crate) const HEADER_BYTES: usize = 64;
 const HEADER_SUM_AT: usize = 60;
 const FRAME_HEADER_BYTES: usize = 24;
@@ -441,63 +441,63 @@ mod tests {
         group.seal(LINEAGE, AT, 40).to_vec()
     }
 
-    fn blob_of(octets: &[u8]) -> std::sync::Arc<dyn Blob> {
+    fn blob_of(bytes: &[u8]) -> std::sync::Arc<dyn Blob> {
         let shelf = CrashShelf::new();
         let blob = shelf.create(&BlobName::new("a").unwrap()).unwrap();
-        blob.write_at(AT, octets).unwrap();
+        blob.write_at(AT, bytes).unwrap();
         blob
     }
 
-    fn find(octets: &[u8], lineage: Lineage, first_number: u64) -> Found {
-        let blob = blob_of(octets);
+    fn find(bytes: &[u8], lineage: Lineage, first_number: u64) -> Found {
+        let blob = blob_of(bytes);
         let limit = blob.length().unwrap();
         GroupRead::default().read(&*blob, lineage, AT, limit, first_number).unwrap()
     }
 
     #[test]
     fn a_group_is_read_as_it_was_written() {
-        let octets = sealed();
-        let blob = blob_of(&octets);
+        let bytes = sealed();
+        let blob = blob_of(&bytes);
         let mut group = GroupRead::default();
-        let found = group.read(&*blob, LINEAGE, AT, AT + octets.len() as u64, 40).unwrap();
-        assert_eq!(found, Found::Group(octets.len() as u64));
+        let found = group.read(&*blob, LINEAGE, AT, AT + bytes.len() as u64, 40).unwrap();
+        assert_eq!(found, Found::Group(bytes.len() as u64));
         let frames: Vec<_> = group.frames().collect();
         assert_eq!(frames.len(), 3);
         let first = Frame { kind: 1, flags: 0, number: 40, payload: b"hello, world" };
         assert_eq!(frames[0], first);
         assert_eq!(frames[1], Frame { kind: 2, flags: 1, number: 41, payload: b"" });
         assert_eq!(frames[2].payload, [9; 5000]);
-        assert_eq!(group.octets(), octets);
+        assert_eq!(group.bytes(), bytes);
         assert_eq!(group.frame_at(0).unwrap().0, first);
         assert_eq!(lineage_at(&*blob, AT).unwrap(), Some(LINEAGE));
         assert_eq!(lineage_at(&*blob, 0).unwrap(), None);
     }
 
     #[test]
-    fn every_octet_but_the_padding_counts() {
-        let octets = sealed();
-        assert!(matches!(find(&octets, LINEAGE, 40), Found::Group(_)));
+    fn every_byte_but_the_padding_counts() {
+        let bytes = sealed();
+        assert!(matches!(find(&bytes, LINEAGE, 40), Found::Group(_)));
         let used = HEADER_BYTES + (24 + 16) + 24 + (24 + 5000);
         let padding = HEADER_BYTES + 24 + 12..HEADER_BYTES + 24 + 16;
         for at in (0..used).filter(|at| !padding.contains(at)) {
-            let mut octets = octets.clone();
-            octets[at] ^= 0x10;
-            assert!(matches!(find(&octets, LINEAGE, 40), Found::Nothing(_)), "octet {at}");
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x10;
+            assert!(matches!(find(&bytes, LINEAGE, 40), Found::Nothing(_)), "byte {at}");
         }
-        for length in (0..octets.len()).step_by(512) {
-            assert!(matches!(find(&octets[..length], LINEAGE, 40), Found::Nothing(_)));
+        for length in (0..bytes.len()).step_by(512) {
+            assert!(matches!(find(&bytes[..length], LINEAGE, 40), Found::Nothing(_)));
         }
     }
 
     #[test]
     fn a_group_counts_in_its_own_place_alone() {
-        let octets = sealed();
+        let bytes = sealed();
         for lineage in [Lineage { stream: 8, part: 3 }, Lineage { stream: 7, part: 4 }] {
-            assert!(matches!(find(&octets, lineage, 40), Found::Nothing(_)));
+            assert!(matches!(find(&bytes, lineage, 40), Found::Nothing(_)));
         }
-        assert!(matches!(find(&octets, LINEAGE, 39), Found::Nothing(_)));
-        let blob = blob_of(&octets);
-        blob.write_at(AT + BLOCK_BYTES as u64, &octets).unwrap();
+        assert!(matches!(find(&bytes, LINEAGE, 39), Found::Nothing(_)));
+        let blob = blob_of(&bytes);
+        blob.write_at(AT + BLOCK_BYTES as u64, &bytes).unwrap();
         let (moved, limit) = (AT + BLOCK_BYTES as u64, blob.length().unwrap());
         let found = GroupRead::default().read(&*blob, LINEAGE, moved, limit, 40).unwrap();
         assert!(matches!(found, Found::Nothing(_)));
@@ -510,10 +510,10 @@ mod tests {
         let mut group = GroupBuffer::default();
         group.push(1, 0, 1, &[b"x"]);
         // Here at the wrong offset, which proves nothing.
-        let octets = group.seal(LINEAGE, far, 1);
-        blob.write_at(far - 4096, octets).unwrap();
+        let bytes = group.seal(LINEAGE, far, 1);
+        blob.write_at(far - 4096, bytes).unwrap();
         assert_eq!(find_later_group(&*blob, LINEAGE, AT, far + 4096).unwrap(), None);
-        blob.write_at(far, octets).unwrap();
+        blob.write_at(far, bytes).unwrap();
         assert_eq!(find_later_group(&*blob, LINEAGE, AT, far + 4096).unwrap(), Some(far));
         assert_eq!(find_later_group(&*blob, LINEAGE, AT, far).unwrap(), None);
     }

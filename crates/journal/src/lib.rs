@@ -7,7 +7,7 @@
 //! and a model of a crashing disk in tests.
 //!
 //! Invariant: nothing is reported durable that a crash could take; nothing that was once
-//! found lost comes back. What is on the disk, octet by octet, and what recovery promises
+//! found lost comes back. What is on the disk, byte by byte, and what recovery promises
 //! is `docs/spec/journal.md`. This crate knows bytes, records and files; no message of a
 //! protocol and no session.
 #![forbid(unsafe_code)]

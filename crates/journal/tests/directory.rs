@@ -26,7 +26,7 @@ fn config() -> LogConfig {
 fn record(number: u64) -> Vec<u8> {
     let mut random = Random::new(number);
     let length = random.below(8000);
-    random.octets(length)
+    random.bytes(length)
 }
 
 /// Runs what is handed out, as a server's pool does.
@@ -96,11 +96,11 @@ fn last_number(path: &std::path::Path) -> u64 {
     let mut number = 0;
     while let Some(found) = recovered.next_record().unwrap() {
         match found.origin {
-            Origin::Checkpoint => number = u64::from_le_bytes(found.octets.try_into().unwrap()),
+            Origin::Checkpoint => number = u64::from_le_bytes(found.bytes.try_into().unwrap()),
             Origin::Log(given) => {
                 number += 1;
                 assert_eq!(given, RecordNumber(number));
-                assert_eq!(found.octets, record(number));
+                assert_eq!(found.bytes, record(number));
             }
         }
     }
@@ -146,5 +146,5 @@ fn undo_data_streams() {
 }
 
 fn content(offset: u64, length: u64) -> Vec<u8> {
-    Random::new(offset).octets(length as usize)
+    Random::new(offset).bytes(length as usize)
 }

@@ -44,7 +44,7 @@ fn main() -> std::io::Result<()> {
         }
     }
     for ((name, _), best) in copies.iter().zip(best) {
-        println!("{name:14} {best:10.0} ns for {block} octets");
+        println!("{name:14} {best:10.0} ns for {block} bytes");
     }
     println!("{:.2} of the C library's time", best[1] / best[0]);
     Ok(())

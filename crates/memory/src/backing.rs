@@ -36,15 +36,15 @@ pub enum ImportError {
     #[error("memory file is on huge pages (MFD_HUGETLB); the peer must use ordinary ones")]
     HugePages,
     /// It is shorter than its owner says.
-    #[error("memory file holds {actual} octets, its owner announced {announced}")]
+    #[error("memory file holds {actual} bytes, its owner announced {announced}")]
     TooShort {
-        /// Octets announced.
+        /// Bytes announced.
         announced: usize,
-        /// Octets there.
+        /// Bytes there.
         actual: u64,
     },
     /// A length of zero or beyond the address space.
-    #[error("memory of {0} octets cannot be mapped")]
+    #[error("memory of {0} bytes cannot be mapped")]
     BadLength(usize),
     /// The kernel refused.
     #[error("the peer's memory file cannot be mapped")]
@@ -89,7 +89,7 @@ unsafe impl Send for Backing {}
 unsafe impl Sync for Backing {}
 
 impl Memory {
-    /// Private memory of `length` octets, zeroed and not yet backed by pages.
+    /// Private memory of `length` bytes, zeroed and not yet backed by pages.
     ///
     /// # Errors
     /// `InvalidInput` for a length of zero; otherwise what `mmap` says.
@@ -180,7 +180,7 @@ impl Memory {
     /// uses the memory any more, neither a transfer, nor a device.
     ///
     /// # Safety
-    /// `length` octets at `base` are mapped, and may be read and written, until the owner is
+    /// `length` bytes at `base` are mapped, and may be read and written, until the owner is
     /// dropped; meanwhile they stay the same memory, and no reference to them is made while
     /// anybody may write them.
     #[must_use]
@@ -193,13 +193,13 @@ impl Memory {
         Self(Arc::new(Backing { base, length, kind, pins: Mutex::default() }))
     }
 
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.0.length
     }
 
-    /// Address of the first octet in this process; what a remote target address
+    /// Address of the first byte in this process; what a remote target address
     /// names.
     #[must_use]
     pub fn address(&self) -> u64 {
@@ -333,14 +333,14 @@ pub fn lost_mappings() -> usize {
 }
 
 static LOST_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
-/// Octets that one call unmaps: whole huge pages.
+/// Bytes that one call unmaps: whole huge pages.
 const UNMAPPED_AT_ONCE: usize = 32 * HUGE_PAGE_BYTES;
 
 fn checked_length(length: usize) -> io::Result<usize> {
     if length == 0 || length > isize::MAX as usize / 2 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("cannot allocate {length} octets"),
+            format!("cannot allocate {length} bytes"),
         ));
     }
     Ok(length)
@@ -383,7 +383,7 @@ fn map_file(
     Ok(base)
 }
 
-/// Addresses for `length` octets, whole pages, that begin at a multiple of a huge page
+/// Addresses for `length` bytes, whole pages, that begin at a multiple of a huge page
 /// and hold nothing.
 fn reserve_aligned(length: usize) -> io::Result<*mut std::ffi::c_void> {
     let length = length.next_multiple_of(crate::PAGE_BYTES);
@@ -431,16 +431,16 @@ mod tests {
     #[test]
     fn an_owner_goes_with_the_last_clone() {
         let owner = Arc::new(());
-        let mut octets = vec![1; 100];
-        let base = NonNull::new(octets.as_mut_ptr()).unwrap();
-        // SAFETY: the octets outlive the memory, and are not looked at before it has gone.
+        let mut bytes = vec![1; 100];
+        let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the bytes outlive the memory, and are not looked at before it has gone.
         let ours = unsafe { Memory::of_owner(base, 100, Box::new(Arc::clone(&owner))) };
         let other = ours.clone();
         drop(ours);
         other.write(98, &[2, 3]);
         assert_eq!(Arc::strong_count(&owner), 2);
         drop(other);
-        assert_eq!((Arc::strong_count(&owner), &octets[97..]), (1, &[1, 2, 3][..]));
+        assert_eq!((Arc::strong_count(&owner), &bytes[97..]), (1, &[1, 2, 3][..]));
     }
 
     #[test]

@@ -10,7 +10,7 @@ impl Memory {
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.pointer(offset, bytes.len());
-        // SAFETY: `to` is valid for bytes.len() octets (checked by `pointer`), and a
+        // SAFETY: `to` is valid for bytes.len() bytes (checked by `pointer`), and a
         // Rust slice cannot overlap memory no reference was ever made to.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
@@ -26,7 +26,7 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Copies `length` octets from one memory to another, which may be the same.
+    /// Copies `length` bytes from one memory to another, which may be the same.
     ///
     /// # Panics
     /// If either range is not inside.

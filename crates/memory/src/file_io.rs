@@ -23,7 +23,7 @@ impl Memory {
         let mut done = 0;
         while done < length {
             let count = retry(|| {
-                // SAFETY: the pointer covers length - done octets of this memory,
+                // SAFETY: the pointer covers length - done bytes of this memory,
                 // which lives for the call; the kernel may write them like any
                 // other party.
                 let range = unsafe {
@@ -78,7 +78,7 @@ impl Memory {
         }
         Ok(())
     }
-    /// Reads once from a device that gives whole messages, such as `/dev/fuse`. How many octets
+    /// Reads once from a device that gives whole messages, such as `/dev/fuse`. How many bytes
     /// came.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Memory {
         device: BorrowedFd<'_>,
     ) -> rustix::io::Result<usize> {
         retry_once(|| {
-            // SAFETY: the pointer covers `length` octets of this memory, which lives for the
+            // SAFETY: the pointer covers `length` bytes of this memory, which lives for the
             // call; the kernel may write them like any other party.
             let range = unsafe {
                 std::slice::from_raw_parts_mut(

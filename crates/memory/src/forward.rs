@@ -7,10 +7,10 @@
 
 use crate::{LINE_BYTES, PAGE_BYTES};
 
-/// Copies `length` octets.
+/// Copies `length` bytes.
 ///
 /// # Safety
-/// `from` must be valid for reads and `to` for writes of `length` octets, and the two
+/// `from` must be valid for reads and `to` for writes of `length` bytes, and the two
 /// ranges must not overlap.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
@@ -79,7 +79,7 @@ const PAGES_AT_ONCE: usize = 4;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_octet_arrives_whatever_the_length_and_the_alignment() {
+    fn every_byte_arrives_whatever_the_length_and_the_alignment() {
         let source: Vec<u8> = (0..50_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
         for length in
             (0..300).chain((1000..1400).step_by(7)).chain([4096, 9999, 16_384, 17_000, 40_961])
@@ -90,8 +90,8 @@ mod tests {
                 // SAFETY: two allocations, both long enough.
                 unsafe { super::copy(from.as_ptr(), target[shift..].as_mut_ptr(), length) };
                 assert_eq!(&target[shift..shift + length], from, "{length} {skip} {shift}");
-                assert!(target[..shift].iter().all(|octet| *octet == 0));
-                assert!(target[shift + length..].iter().all(|octet| *octet == 0));
+                assert!(target[..shift].iter().all(|byte| *byte == 0));
+                assert!(target[shift + length..].iter().all(|byte| *byte == 0));
             }
         }
     }

@@ -18,7 +18,7 @@ pub struct KernelHandle {
 }
 
 impl KernelHandle {
-    /// Longest handle accepted. ext4 has 8 octets, xfs 12, tmpfs 12, btrfs 20.
+    /// Longest handle accepted. ext4 has 8 bytes, xfs 12, tmpfs 12, btrfs 20.
     pub const LENGTH_MAX: usize = 32;
 
     /// The handle of the object that `object` stands for (`O_PATH` will do).
@@ -30,7 +30,7 @@ impl KernelHandle {
         let mut mount = 0;
         let empty: &CStr = c"";
         // SAFETY: `raw` is laid out as struct file_handle with room for the announced 32
-        // octets; all pointers live for the call.
+        // bytes; all pointers live for the call.
         let result = unsafe {
             libc::name_to_handle_at(
                 object.as_raw_fd(),
@@ -64,7 +64,7 @@ impl KernelHandle {
         self.kind
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
@@ -77,7 +77,7 @@ impl KernelHandle {
     /// `ESTALE` if it is gone; `EPERM` without the privilege.
     pub fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut raw = RawHandle { length: self.length as u32, kind: self.kind, bytes: self.bytes };
-        // SAFETY: as in `of`; the kernel only reads the announced octets.
+        // SAFETY: as in `of`; the kernel only reads the announced bytes.
         let fd = unsafe {
             libc::open_by_handle_at(
                 mount.as_raw_fd(),

@@ -28,9 +28,9 @@ pub use registrations::{CacheCounters, CacheLimits, RegistrationCache};
 pub use view::{Cut, FileView, VIEWS_MAX};
 pub use watch::{WatchError, Watched};
 
-/// Octets in the smallest page the processor maps.
+/// Bytes in the smallest page the processor maps.
 pub const PAGE_BYTES: usize = 4096;
-/// Octets in a cache line.
+/// Bytes in a cache line.
 pub const LINE_BYTES: usize = 64;
-/// Octets in a huge page.
+/// Bytes in a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -17,10 +17,10 @@ impl PageNumbers {
     pub fn of(address: usize, length: usize) -> Option<Self> {
         let first = address / PAGE_BYTES;
         let count = (address + length).div_ceil(PAGE_BYTES) - first;
-        let mut octets = vec![0; count * ENTRY_BYTES];
+        let mut bytes = vec![0; count * ENTRY_BYTES];
         let file = File::open("/proc/self/pagemap").ok()?;
-        file.read_exact_at(&mut octets, (first * ENTRY_BYTES) as u64).ok()?;
-        let entries = octets.chunks_exact(ENTRY_BYTES).map(|entry| {
+        file.read_exact_at(&mut bytes, (first * ENTRY_BYTES) as u64).ok()?;
+        let entries = bytes.chunks_exact(ENTRY_BYTES).map(|entry| {
             let entry = u64::from_ne_bytes(entry.try_into().ok()?);
             let number = entry & NUMBER;
             (entry & PRESENT != 0 && number != 0).then_some(number)

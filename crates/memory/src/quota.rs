@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A user's quota on one file system, in octets.
+/// A user's quota on one file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Never more than this; `None` without such a limit.
@@ -59,7 +59,7 @@ impl Quota {
     }
 }
 
-/// Unit of the limits (`QIF_DQBLKSIZE`); space in use is in octets.
+/// Unit of the limits (`QIF_DQBLKSIZE`); space in use is in bytes.
 const LIMIT_BLOCK_BYTES: u64 = 1024;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::{WatchError, Watched};
 pub struct CacheLimits {
     /// Most registrations, those in use included.
     pub entries_max: usize,
-    /// Most octets registered, those in use included.
+    /// Most bytes registered, those in use included.
     pub bytes_max: usize,
     /// Devices that can are to follow what becomes of the memory themselves.
     pub on_demand: bool,
@@ -55,7 +55,7 @@ pub struct CacheCounters {
     pub invalidations: u64,
     /// Registrations now.
     pub entries: usize,
-    /// Octets of them.
+    /// Bytes of them.
     pub bytes: usize,
 }
 
@@ -64,9 +64,9 @@ pub struct CacheCounters {
 pub struct Wanted {
     /// Which device, and what it may do: registrations serve no other.
     pub purpose: Purpose,
-    /// First octet.
+    /// First byte.
     pub address: usize,
-    /// Octets.
+    /// Bytes.
     pub length: usize,
 }
 
@@ -101,7 +101,7 @@ pub struct RegistrationCache<R> {
     limits: CacheLimits,
     slots: Vec<Option<Entry<R>>>,
     free: Vec<usize>,
-    /// Those that may be used again, by purpose and first octet.
+    /// Those that may be used again, by purpose and first byte.
     known: BTreeMap<(Purpose, usize), usize>,
     /// Counts uses, for who was used longest ago.
     clock: u64,
@@ -351,7 +351,7 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Whether there is room for so many octets more.
+    /// Whether there is room for so many bytes more.
     fn make_room(&mut self, length: usize) -> bool {
         while self.counters.entries >= self.limits.entries_max
             || self.counters.bytes.saturating_add(length) > self.limits.bytes_max
@@ -492,7 +492,7 @@ mod tests {
         assert!((0..3).all(|number| setting.misses(number * 4, 4)));
         assert!(!setting.misses(0, 4) && setting.misses(12, 4));
         assert!(!setting.misses(0, 4) && setting.misses(4, 4), "the second had to go");
-        // By octets, too.
+        // By bytes, too.
         assert!(setting.misses(20, 10));
         assert_eq!(setting.cache.counters().bytes, 14 * PAGE_BYTES);
         // What is in use stays, and what has no room is of one use.

@@ -48,10 +48,10 @@ struct Guarded {
 }
 
 impl FileView {
-    /// Maps the first `length` octets of a regular file.
+    /// Maps the first `length` bytes of a regular file.
     ///
     /// # Errors
-    /// InvalidInput for no octets; what the system says; OutOfMemory beyond [`VIEWS_MAX`] views.
+    /// InvalidInput for no bytes; what the system says; OutOfMemory beyond [`VIEWS_MAX`] views.
     pub fn map(file: impl AsFd, length: usize) -> io::Result<Self> {
         if length == 0 || isize::try_from(length).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -78,7 +78,7 @@ impl FileView {
         Ok(Self { base, length, place })
     }
 
-    /// Octets that are mapped.
+    /// Bytes that are mapped.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
@@ -141,7 +141,7 @@ impl Guarded {
         })
     }
 
-    /// Where the page of an address lies in the range, if it does, and the octets from there on.
+    /// Where the page of an address lies in the range, if it does, and the bytes from there on.
     fn rest_from(&self, address: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::SeqCst);
         let end = self.end.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! [`Watched::is_current`] is false for every thread: also for one that the kernel has given the
 //! same addresses before the call that unmapped them has returned to its own. Once `madvise` has
 //! given pages of it back, it is false as well. Whoever has told a device of the memory relies
-//! on it: a translation that has outlived its memory would give one buffer's octets to another.
+//! on it: a translation that has outlived its memory would give one buffer's bytes to another.
 //!
 //! The kernel tells of such calls through a userfault file, and keeps the caller waiting until
 //! that is read. A thread of our own reads it, between two counts of an epoch: from before the
@@ -48,21 +48,21 @@ pub enum WatchError {
     },
     /// The range is not private memory without a file all through.
     #[error(
-        "{length} octets at {address:#x} are not private memory of the heap, a stack or an \
+        "{length} bytes at {address:#x} are not private memory of the heap, a stack or an \
          anonymous mapping, and cannot be watched"
     )]
     Unsuitable {
-        /// First octet.
+        /// First byte.
         address: usize,
-        /// Octets.
+        /// Bytes.
         length: usize,
     },
     /// The kernel does not watch the range.
-    #[error("the kernel does not watch {length} octets at {address:#x}")]
+    #[error("the kernel does not watch {length} bytes at {address:#x}")]
     Refused {
-        /// First octet.
+        /// First byte.
         address: usize,
-        /// Octets.
+        /// Bytes.
         length: usize,
         /// Why.
         source: io::Error,
@@ -71,11 +71,11 @@ pub enum WatchError {
     #[error("{RANGES_MAX} ranges of memory are watched already")]
     Full,
     /// The process's memory is being changed, or pages of the range were given back lately.
-    #[error("{length} octets at {address:#x} are being changed")]
+    #[error("{length} bytes at {address:#x} are being changed")]
     Unsettled {
-        /// First octet.
+        /// First byte.
         address: usize,
-        /// Octets.
+        /// Bytes.
         length: usize,
     },
 }
@@ -88,7 +88,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches `length` octets at `address`, to whole pages. The memory must be mapped.
+    /// Watches `length` bytes at `address`, to whole pages. The memory must be mapped.
     ///
     /// # Errors
     /// See [`WatchError`]; a range that cannot be watched can be used all the same, if whoever
@@ -164,7 +164,7 @@ struct Watch {
 /// One range. All of it is marks that a thread may set at any moment.
 #[derive(Debug, Default)]
 struct Range {
-    /// First octet; equal to `end` where nothing is watched.
+    /// First byte; equal to `end` where nothing is watched.
     start: AtomicU64,
     end: AtomicU64,
     is_current: AtomicBool,
@@ -366,7 +366,7 @@ impl Watch {
     fn next_event(&self) -> Option<Event> {
         let mut event = Event { kind: 0, reserved: [0; 7], arguments: [0; 3] };
         // SAFETY: a read of up to the size of `Event`, which is `struct uffd_msg` and takes any
-        // octets.
+        // bytes.
         let count = unsafe {
             libc::read(
                 self.file.as_raw_fd(),
@@ -645,7 +645,7 @@ mod tests {
         let (first, second) = (mapping.address, mapping.address + 4 * PAGE_BYTES);
         let half = |address| Mapping { address, length: 4 * PAGE_BYTES };
         let watches = [first, second].map(|start| watched(&half(start)).unwrap());
-        // SAFETY: a page of the test's own mapping, whose octets nobody needs.
+        // SAFETY: a page of the test's own mapping, whose bytes nobody needs.
         let given = unsafe { libc::madvise(first as *mut _, PAGE_BYTES, libc::MADV_DONTNEED) };
         assert_eq!(given, 0);
         assert_eq!(watches.each_ref().map(Watched::is_unmarked), [false, true]);

@@ -24,7 +24,7 @@ pub struct Material {
     pub a: u64,
     pub b: u64,
     pub flag: bool,
-    pub octets: [u8; 8],
+    pub bytes: [u8; 8],
     pub settings: Settings,
     pub choice: usize,
 }
@@ -74,7 +74,7 @@ prop_compose! {
         a: u64,
         b: u64,
         flag: bool,
-        octets: [u8; 8],
+        bytes: [u8; 8],
         settings in settings(),
         choice: usize,
     ) -> Material {
@@ -85,7 +85,7 @@ prop_compose! {
             FileHandle(handle)
         };
         let handles = [join(handles[0], handles[1]), join(handles[2], handles[3])];
-        Material { handles, names, texts, w, a, b, flag, octets, settings, choice }
+        Material { handles, names, texts, w, a, b, flag, bytes, settings, choice }
     }
 }
 
@@ -129,7 +129,7 @@ impl Material {
             Operation::List(List {
                 directory,
                 cookie: ReaddirCookie(self.a),
-                verifier: CookieVerifier(self.octets),
+                verifier: CookieVerifier(self.bytes),
                 entry_count_max: self.w,
                 name_bytes_max: self.w,
                 wanted: self.flag.then_some(extras),
@@ -199,7 +199,7 @@ impl Material {
             Creation::NoCreate,
             Creation::Unchecked { attributes: attributes.clone() },
             Creation::Guarded { attributes },
-            Creation::Exclusive { verifier: Verifier(self.octets) },
+            Creation::Exclusive { verifier: Verifier(self.bytes) },
         ];
         for claim in claims {
             for creation in creations.clone() {
@@ -228,7 +228,7 @@ impl Material {
         let file = self.handles[0];
         let before_after = |atomic| ChangeInfo { before: self.a, after: self.b, atomic };
         let directory = before_after(self.flag);
-        let verifier = Verifier(self.octets);
+        let verifier = Verifier(self.bytes);
         let committed = pick(Stability::ALL, self.choice);
         let mut all = vec![
             Done::NOTHING,
@@ -239,7 +239,7 @@ impl Material {
             Done::Renamed(Renamed { source: directory, target: before_after(!self.flag) }),
             Done::Page(Page {
                 entries: self.names.iter().map(|name| self.entry(name)).collect(),
-                verifier: CookieVerifier(self.octets),
+                verifier: CookieVerifier(self.bytes),
                 is_end: self.flag,
             }),
             Done::Text(Text { text: Cow::Borrowed(&self.names[0]) }),

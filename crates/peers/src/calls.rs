@@ -229,14 +229,14 @@ impl Mount {
         if buffer.is_empty() {
             return Ok(self.end_at_once(buffer));
         }
-        let (octets, length) = (buffer.as_ptr(), buffer.len() as u64);
+        let (bytes, length) = (buffer.as_ptr(), buffer.len() as u64);
         self.send("writing", Kind::Write(buffer), |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open. The octets are the heap's of the
+            // SAFETY: as `send` says; the handle is open. The bytes are the heap's of the
             // buffer, which the pending request owns and nobody touches until it has ended.
             unsafe {
-                let octets = octets.cast();
+                let bytes = bytes.cast();
                 let (call, pending) = (library.nfs_pwrite_async, pending);
-                call(context, handle, offset, length, octets, called, pending)
+                call(context, handle, offset, length, bytes, called, pending)
             }
         })
     }
@@ -257,14 +257,14 @@ impl Mount {
         if length == 0 {
             return Ok(self.end_at_once(Vec::new()));
         }
-        let octets = from.memory.pointer(from.start, from.length).cast_const();
+        let bytes = from.memory.pointer(from.start, from.length).cast_const();
         self.send("writing", Kind::WriteFrom(from), |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open. The octets are of a memory that the
+            // SAFETY: as `send` says; the handle is open. The bytes are of a memory that the
             // pending request keeps; only the kernel reads them, which no writer disturbs.
             unsafe {
-                let octets = octets.cast();
+                let bytes = bytes.cast();
                 let (call, pending) = (library.nfs_pwrite_async, pending);
-                call(context, handle, offset, length, octets, called, pending)
+                call(context, handle, offset, length, bytes, called, pending)
             }
         })
     }
@@ -434,9 +434,9 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
         Kind::Read(mut buffer) => {
             let count = count.min(buffer.len());
             if count > 0 {
-                // SAFETY: libnfs has so many octets there, in memory of its own.
-                let octets = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
-                buffer[..count].copy_from_slice(octets);
+                // SAFETY: libnfs has so many bytes there, in memory of its own.
+                let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
+                buffer[..count].copy_from_slice(bytes);
             }
             Yield::Answer(Answer::Moved { count, buffer })
         }
@@ -444,9 +444,9 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
         Kind::ReadTo(to) => {
             let count = count.min(to.length);
             if count > 0 {
-                // SAFETY: libnfs has so many octets there, in memory of its own.
-                let octets = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
-                to.memory.write(to.start, octets);
+                // SAFETY: libnfs has so many bytes there, in memory of its own.
+                let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
+                to.memory.write(to.start, bytes);
             }
             Yield::Answer(Answer::Moved { count, buffer: Vec::new() })
         }

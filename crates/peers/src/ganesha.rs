@@ -179,8 +179,8 @@ impl Ganesha {
     }
 
     fn log(&self) -> String {
-        let octets = std::fs::read(self.directory.path().join("log")).unwrap_or_default();
-        String::from_utf8_lossy(&octets).into_owned()
+        let bytes = std::fs::read(self.directory.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

@@ -43,7 +43,7 @@ pub enum Request<'path> {
     Read {
         /// From which file.
         file: FileId,
-        /// From which octet on.
+        /// From which byte on.
         offset: u64,
         /// Into it; given back with the answer.
         buffer: Vec<u8>,
@@ -52,7 +52,7 @@ pub enum Request<'path> {
     Write {
         /// To which file.
         file: FileId,
-        /// From which octet on.
+        /// From which byte on.
         offset: u64,
         /// From it; given back with the answer.
         buffer: Vec<u8>,
@@ -61,7 +61,7 @@ pub enum Request<'path> {
     ReadTo {
         /// From which file.
         file: FileId,
-        /// From which octet on.
+        /// From which byte on.
         offset: u64,
         /// Into it.
         to: Range,
@@ -70,21 +70,21 @@ pub enum Request<'path> {
     WriteFrom {
         /// To which file.
         file: FileId,
-        /// From which octet on.
+        /// From which byte on.
         offset: u64,
         /// From it.
         from: Range,
     },
     /// Makes what was written stable: [`Answer::Done`].
     Sync(FileId),
-    /// Sets a file's length in octets: [`Answer::Done`].
+    /// Sets a file's length in bytes: [`Answer::Done`].
     Truncate {
         /// Its path.
         path: &'path str,
-        /// The new length in octets.
+        /// The new length in bytes.
         length: u64,
     },
-    /// Sets an open file's length in octets: [`Answer::Done`].
+    /// Sets an open file's length in bytes: [`Answer::Done`].
     SetLength(FileId, u64),
     /// Removes a file: [`Answer::Done`].
     Unlink(&'path str),
@@ -103,9 +103,9 @@ pub enum Request<'path> {
 pub struct Range {
     /// Which memory.
     pub memory: Memory,
-    /// Its first octet.
+    /// Its first byte.
     pub start: usize,
-    /// Octets.
+    /// Bytes.
     pub length: usize,
 }
 
@@ -116,9 +116,9 @@ pub enum Answer {
     Done,
     /// An open file.
     Opened(FileId),
-    /// So many octets, and the request's buffer.
+    /// So many bytes, and the request's buffer.
     Moved {
-        /// Octets read or written.
+        /// Bytes read or written.
         count: usize,
         /// As long as it was given; empty if a range was.
         buffer: Vec<u8>,
@@ -130,7 +130,7 @@ pub enum Answer {
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Length in octets.
+    /// Length in bytes.
     pub size: u64,
     /// Kind and permissions, as in `stat`.
     pub mode: u32,
@@ -152,13 +152,13 @@ impl Nfs {
         Self { mount, early: VecDeque::new() }
     }
 
-    /// The most octets that one message of a read carries; longer ones are cut by libnfs.
+    /// The most bytes that one message of a read carries; longer ones are cut by libnfs.
     #[must_use]
     pub fn read_bytes_max(&self) -> u64 {
         self.mount.read_bytes_max()
     }
 
-    /// The most octets that one message of a write carries; longer ones are cut by libnfs.
+    /// The most bytes that one message of a write carries; longer ones are cut by libnfs.
     #[must_use]
     pub fn write_bytes_max(&self) -> u64 {
         self.mount.write_bytes_max()
@@ -219,7 +219,7 @@ impl Nfs {
         self.call(Request::Close(file)).map(drop)
     }
 
-    /// Reads; returns the octets read, fewer than asked for at the file's end alone.
+    /// Reads; returns the bytes read, fewer than asked for at the file's end alone.
     ///
     /// # Errors
     /// As [`Nfs::open`].
@@ -253,7 +253,7 @@ impl Nfs {
         self.call(Request::Sync(file)).map(drop)
     }
 
-    /// Sets a file's length in octets.
+    /// Sets a file's length in bytes.
     ///
     /// # Errors
     /// As [`Nfs::open`].

@@ -76,7 +76,7 @@ fn many_requests_are_under_way_at_once() {
             panic!("{completion:?}");
         };
         assert!(tickets.contains(&completion.ticket));
-        assert!(buffer.iter().all(|&octet| octet == buffer[0]));
+        assert!(buffer.iter().all(|&byte| byte == buffer[0]));
         assert!(!std::mem::replace(&mut seen[usize::from(buffer[0])], true));
     }
     assert_eq!(seen, [true; COUNT]);

@@ -1,7 +1,7 @@
 //! Random calls on one file, in the manner of fsx.
 //!
 //! Invariant: what the file must hold is in memory (`Fsx::model`), and changes with each call;
-//! every octet that is read, by whatever way, is compared with it.
+//! every byte that is read, by whatever way, is compared with it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -67,7 +67,7 @@ pub struct Limits {
     pub calls: u64,
     /// Until when.
     pub time: Option<Duration>,
-    /// The longest the file gets, in octets.
+    /// The longest the file gets, in bytes.
     pub length_max: usize,
 }
 
@@ -160,7 +160,7 @@ impl Fsx {
         }
     }
 
-    /// An offset and a length within `end` octets, now and then at the edges of pages.
+    /// An offset and a length within `end` bytes, now and then at the edges of pages.
     fn range(&mut self, end: usize) -> (usize, usize) {
         let mut offset = self.random.below(end.max(1));
         if self.random.below(4) == 0 {
@@ -189,7 +189,7 @@ impl Fsx {
             let expected = (self.model.len() - offset).min(more.len());
             if count != expected {
                 return self.differs(format!(
-                    "reading {} at {offset} brings {count} octets, not {expected}",
+                    "reading {} at {offset} brings {count} bytes, not {expected}",
                     more.len()
                 ));
             }
@@ -286,7 +286,7 @@ impl Fsx {
         Ok(())
     }
 
-    /// Octets that tell by which call they were written.
+    /// Bytes that tell by which call they were written.
     fn data(&self, offset: usize, length: usize) -> Vec<u8> {
         let call = (self.number as u8).wrapping_mul(37);
         (offset..offset + length).map(|at| (call ^ (at as u8) ^ (at >> 8) as u8) | 1).collect()
@@ -383,7 +383,7 @@ impl Fsx {
         let which = self.random.below(2);
         let count = self.read_all(which, &mut all, 0)?;
         if count != all.len() {
-            return self.differs(format!("{count} octets can be read of {}", all.len()));
+            return self.differs(format!("{count} bytes can be read of {}", all.len()));
         }
         self.judge(0, &all)
     }
@@ -398,7 +398,7 @@ impl Fsx {
         if found.st_size == self.model.len() as i64 {
             return Ok(());
         }
-        self.differs(format!("the file is {} octets long, not {}", found.st_size, self.model.len()))
+        self.differs(format!("the file is {} bytes long, not {}", found.st_size, self.model.len()))
     }
 
     /// Compares what was read.
@@ -412,7 +412,7 @@ impl Fsx {
         let count = (0..got.len()).filter(is_other).count();
         let show = |data: &[u8]| format!("{:02x?}", &data[first..(first + 16).min(data.len())]);
         bail!(
-            "{count} octets differ in {} at {offset}; the first at {}: expected {}, got {}\n{}",
+            "{count} bytes differ in {} at {offset}; the first at {}: expected {}, got {}\n{}",
             got.len(),
             offset + first,
             show(expected),
@@ -450,8 +450,8 @@ impl Fsx {
         self.log.push_back(Done { number: self.number, call, offset, length, other });
     }
 
-    /// What may have led to a difference at an octet: all that has changed it, and the last calls.
-    fn history(&self, octet: Option<usize>) -> String {
+    /// What may have led to a difference at a byte: all that has changed it, and the last calls.
+    fn history(&self, byte: Option<usize>) -> String {
         let mut text = String::from("what led there (call, offset, length, other):\n");
         let recent = self.log.len().saturating_sub(20);
         for (index, done) in self.log.iter().enumerate() {
@@ -461,9 +461,9 @@ impl Fsx {
                 Truncate | Write | MapWrite | Append | Copy | Allocate | Punch | Zero
             );
             let reach = done.offset..done.offset + done.length;
-            let meets = octet.is_some_and(|octet| match done.call {
-                Call::Truncate => done.offset <= octet || done.other <= octet,
-                _ => reach.contains(&octet),
+            let meets = byte.is_some_and(|byte| match done.call {
+                Call::Truncate => done.offset <= byte || done.other <= byte,
+                _ => reach.contains(&byte),
             });
             if changes && meets || index >= recent {
                 let Done { number, call, offset, length, other } = done;
@@ -476,7 +476,7 @@ impl Fsx {
 
 /// Edges that matter.
 const PAGE: usize = 4096;
-/// Most octets of one call.
+/// Most bytes of one call.
 const TRANSFER_MAX: usize = 150_000;
 /// Calls that are remembered.
 const LOG_MAX: usize = 20_000;
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn an_octet_that_somebody_changes_is_found() {
+    fn an_byte_that_somebody_changes_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let mut fsx = Fsx::new(path.to_str().unwrap(), 2, limits(u64::MAX)).unwrap();
@@ -510,7 +510,7 @@ mod tests {
         let wrong = !fsx.model[500];
         raw::pwrite(&other, &[wrong], 500).unwrap();
         let difference = fsx.compare().unwrap_err().to_string();
-        assert!(difference.starts_with("1 octets differ"), "{difference}");
+        assert!(difference.starts_with("1 bytes differ"), "{difference}");
         assert!(difference.contains("the first at 500"), "{difference}");
     }
 }

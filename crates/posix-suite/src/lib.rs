@@ -9,10 +9,10 @@
 //!
 //! Invariant: every call that is judged goes through [`raw`], and so through the C library.
 
+mod bytes;
 pub mod fsx;
 pub mod many;
 pub mod names;
-mod octets;
 pub mod perform;
 mod perform_files;
 mod perform_more;

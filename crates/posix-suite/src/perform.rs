@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::names;
 use crate::raw::{self, Directory, Errno, Map, Stat};
-use crate::{octets, perform_files, perform_names};
+use crate::{bytes, perform_files, perform_names};
 
 /// Why a call brought nothing.
 #[derive(Debug, PartialEq, Eq)]
@@ -202,7 +202,7 @@ pub(crate) fn mode(text: &str) -> Result<u32, Failure> {
     u32::try_from(number(text)?).map_err(|_| misuse("no mode"))
 }
 
-/// How many octets.
+/// How many bytes.
 pub(crate) fn size(text: &str) -> Result<usize, Failure> {
     usize::try_from(number(text)?).map_err(|_| misuse("no size"))
 }
@@ -219,5 +219,5 @@ pub(crate) fn nothing(outcome: raw::Outcome<()>) -> Brought {
 
 /// What was read, as tables write it.
 pub(crate) fn shown(data: &[u8]) -> String {
-    octets::to_text(data)
+    bytes::to_text(data)
 }

@@ -1,6 +1,6 @@
 //! Calls about open files and what is in them.
 
-use crate::octets;
+use crate::bytes;
 use crate::perform::{
     Brought, Failure, Performer, flags, misuse, mode, nothing, number, shown, size,
 };
@@ -104,7 +104,7 @@ fn read(by: &mut Performer, file: &str, count: &str, offset: Option<&str>) -> Br
 }
 
 fn write(by: &mut Performer, file: &str, text: &str, offset: Option<&str>) -> Brought {
-    let data = octets::from_text(text).ok_or_else(|| misuse(format!("{text}: no octets")))?;
+    let data = bytes::from_text(text).ok_or_else(|| misuse(format!("{text}: no bytes")))?;
     let file = by.file(file)?;
     let count = match offset {
         Some(offset) => raw::pwrite(file, &data, number(offset)?)?,
@@ -277,7 +277,7 @@ fn peek(by: &mut Performer, map: &str, offset: &str, count: &str) -> Brought {
 }
 
 fn poke(by: &mut Performer, map: &str, offset: &str, text: &str) -> Brought {
-    let data = octets::from_text(text).ok_or_else(|| misuse(format!("{text}: no octets")))?;
+    let data = bytes::from_text(text).ok_or_else(|| misuse(format!("{text}: no bytes")))?;
     mapped(by, map)?.write(size(offset)?, &data);
     Ok("ok".into())
 }

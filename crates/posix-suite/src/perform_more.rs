@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-use crate::octets;
+use crate::bytes;
 use crate::perform::{Brought, Failure, Performer, misuse, nothing, number, shown, size};
 use crate::raw::{self, Directory};
 
@@ -21,7 +21,7 @@ fn xattrs(by: &mut Performer, words: &[&str]) -> Option<Brought> {
         ["setxattr", path, name, value, "replace"] => {
             setxattr(path, name, value, libc::XATTR_REPLACE)
         }
-        ["fsetxattr", file, name, value] => octet_words(value)
+        ["fsetxattr", file, name, value] => byte_words(value)
             .and_then(|value| nothing(raw::fsetxattr(by.file(file)?, name, &value, 0))),
         ["getxattr", path, name] => read_xattr(raw::getxattr(path, name, ROOM)),
         ["getxattr", path, name, "size"] => {
@@ -43,12 +43,12 @@ fn xattrs(by: &mut Performer, words: &[&str]) -> Option<Brought> {
 /// Room for any attribute.
 const ROOM: usize = 65_536;
 
-fn octet_words(text: &str) -> Result<Vec<u8>, Failure> {
-    octets::from_text(text).ok_or_else(|| misuse(format!("{text}: no octets")))
+fn byte_words(text: &str) -> Result<Vec<u8>, Failure> {
+    bytes::from_text(text).ok_or_else(|| misuse(format!("{text}: no bytes")))
 }
 
 fn setxattr(path: &str, name: &str, value: &str, flags: i32) -> Brought {
-    nothing(raw::setxattr(path, name, &octet_words(value)?, flags))
+    nothing(raw::setxattr(path, name, &byte_words(value)?, flags))
 }
 
 fn read_xattr(value: raw::Outcome<Vec<u8>>) -> Brought {
@@ -58,7 +58,7 @@ fn read_xattr(value: raw::Outcome<Vec<u8>>) -> Brought {
 /// The names that users give, sorted.
 fn listxattr(path: &str, room: usize) -> Brought {
     let names = raw::listxattr(path, room)?;
-    let names = names.split(|octet| *octet == 0).map(String::from_utf8_lossy);
+    let names = names.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let names: BTreeSet<_> = names.filter(|name| name.starts_with("user.")).collect();
     Ok(joined(names))
 }

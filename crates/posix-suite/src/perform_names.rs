@@ -1,6 +1,6 @@
 //! Calls about names and attributes.
 
-use crate::octets;
+use crate::bytes;
 use crate::perform::{
     Brought, Failure, Performer, flags, id, misuse, mode, nothing, number, shown,
 };
@@ -117,7 +117,7 @@ fn create(path: &str, bits: &str) -> Brought {
 /// Makes a file with this in it.
 fn put(path: &str, text: &str) -> Brought {
     let file = raw::open(path, flags("O_CREAT,O_TRUNC,O_WRONLY")?, 0o644)?;
-    let data = octets::from_text(text).ok_or_else(|| misuse(format!("{text}: no octets")))?;
+    let data = bytes::from_text(text).ok_or_else(|| misuse(format!("{text}: no bytes")))?;
     let count = raw::write(&file, &data)?;
     raw::close(file)?;
     Ok(count.to_string())

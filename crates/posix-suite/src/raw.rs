@@ -184,7 +184,7 @@ pub fn renameat2(from: &str, to: &str, flags: u32) -> Outcome<()> {
 pub fn readlink(path: &str, room: usize) -> Outcome<Vec<u8>> {
     let path = text(path)?;
     let mut into = vec![0u8; room];
-    // SAFETY: the string lives through the call, and the vector has room for `room` octets.
+    // SAFETY: the string lives through the call, and the vector has room for `room` bytes.
     let count = unsafe { libc::readlink(path.as_ptr(), into.as_mut_ptr().cast(), room) };
     into.truncate(counted(count)?);
     Ok(into)
@@ -251,7 +251,7 @@ pub fn read(file: &impl AsRawFd, into: &mut [u8]) -> Outcome<usize> {
 
 /// Writes where the file stands.
 pub fn write(file: &impl AsRawFd, data: &[u8]) -> Outcome<usize> {
-    // SAFETY: the slice has octets for its length.
+    // SAFETY: the slice has bytes for its length.
     counted(unsafe { libc::write(file.as_raw_fd(), data.as_ptr().cast(), data.len()) })
 }
 
@@ -265,7 +265,7 @@ pub fn pread(file: &impl AsRawFd, into: &mut [u8], offset: i64) -> Outcome<usize
 /// Writes at an offset.
 pub fn pwrite(file: &impl AsRawFd, data: &[u8], offset: i64) -> Outcome<usize> {
     let (start, length) = (data.as_ptr().cast(), data.len());
-    // SAFETY: the slice has octets for its length.
+    // SAFETY: the slice has bytes for its length.
     counted(unsafe { libc::pwrite(file.as_raw_fd(), start, length, offset) })
 }
 
@@ -321,7 +321,7 @@ pub fn fsetxattr(file: &impl AsRawFd, name: &str, value: &[u8], flags: i32) -> O
 pub fn getxattr(path: &str, name: &str, room: usize) -> Outcome<Vec<u8>> {
     let (path, name) = (text(path)?, text(name)?);
     filled(room, |start, room| {
-        // SAFETY: the strings live through the call; there is room for `room` octets.
+        // SAFETY: the strings live through the call; there is room for `room` bytes.
         unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), start.cast(), room) }
     })
 }
@@ -330,7 +330,7 @@ pub fn getxattr(path: &str, name: &str, room: usize) -> Outcome<Vec<u8>> {
 pub fn fgetxattr(file: &impl AsRawFd, name: &str, room: usize) -> Outcome<Vec<u8>> {
     let name = text(name)?;
     filled(room, |start, room| {
-        // SAFETY: the string lives through the call; there is room for `room` octets.
+        // SAFETY: the string lives through the call; there is room for `room` bytes.
         unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), start.cast(), room) }
     })
 }
@@ -339,7 +339,7 @@ pub fn fgetxattr(file: &impl AsRawFd, name: &str, room: usize) -> Outcome<Vec<u8
 pub fn listxattr(path: &str, room: usize) -> Outcome<Vec<u8>> {
     let path = text(path)?;
     filled(room, |start, room| {
-        // SAFETY: the string lives through the call; there is room for `room` octets.
+        // SAFETY: the string lives through the call; there is room for `room` bytes.
         unsafe { libc::listxattr(path.as_ptr(), start.cast(), room) }
     })
 }
@@ -429,7 +429,7 @@ unsafe extern "C" {
 
 /// A part of a file in memory.
 ///
-/// What is mapped may change under it at any time, so that octets are copied, never borrowed.
+/// What is mapped may change under it at any time, so that bytes are copied, never borrowed.
 #[derive(Debug)]
 pub struct Map {
     start: *mut u8,
@@ -454,7 +454,7 @@ impl Map {
         Ok(Self { start: start.cast(), length })
     }
 
-    /// Copies octets out of the map; the file must be that long.
+    /// Copies bytes out of the map; the file must be that long.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.length, "behind the map");
         // SAFETY: within the map; others may write it meanwhile, as they may any file that is
@@ -464,7 +464,7 @@ impl Map {
         }
     }
 
-    /// Copies octets into the map; the file must be that long.
+    /// Copies bytes into the map; the file must be that long.
     pub fn write(&self, offset: usize, data: &[u8]) {
         assert!(offset + data.len() <= self.length, "behind the map");
         // SAFETY: within the map, which nobody borrows.

@@ -267,7 +267,7 @@ fn expected(text: &str) -> Result<Expected> {
     })
 }
 
-/// `@name255` is a name of 255 octets, `@path4095/x` a path of 4095 that leads to x.
+/// `@name255` is a name of 255 bytes, `@path4095/x` a path of 4095 that leads to x.
 fn long_names(word: &str) -> String {
     if let Some(rest) = word.strip_prefix("@path") {
         let (length, name) = rest.split_once('/').unwrap_or((rest, "x"));
@@ -282,7 +282,7 @@ fn long_names(word: &str) -> String {
     format!("{before}{}{}", "n".repeat(length), &rest[digits..])
 }
 
-/// So many octets that lead nowhere else.
+/// So many bytes that lead nowhere else.
 fn slashes(length: usize) -> String {
     let mut path = "./".repeat(length / 2);
     if length % 2 == 1 {

@@ -109,7 +109,7 @@ impl Racer {
         }
     }
 
-    /// A record of its own place in a file, all of one octet.
+    /// A record of its own place in a file, all of one byte.
     fn write(&mut self, path: &str) -> Result<(), Errno> {
         let file = raw::open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_NOFOLLOW, 0o644)?;
         let record = vec![b'a' + self.index as u8 % 26; RECORD_BYTES];
@@ -130,7 +130,7 @@ impl Racer {
         let written = raw::open(&path, libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND, 0o644)
             .and_then(|file| raw::write(&file, line.as_bytes()));
         let count = written.map_err(|errno| anyhow::anyhow!("log: {}", names::of_error(errno)))?;
-        ensure!(count == line.len(), "log: {count} octets of {} were written", line.len());
+        ensure!(count == line.len(), "log: {count} bytes of {} were written", line.len());
         self.appended += 1;
         Ok(())
     }
@@ -196,10 +196,10 @@ fn check_directory(path: &str, links: &mut Links) -> Result<()> {
 
 fn check_records(path: &str, size: i64) -> Result<()> {
     let data = std::fs::read(path).with_context(|| path.to_string())?;
-    ensure!(data.len() as i64 == size, "{path}: {} octets of {size}", data.len());
-    ensure!(data.len() % RECORD_BYTES == 0, "{path}: {} octets are no records", data.len());
+    ensure!(data.len() as i64 == size, "{path}: {} bytes of {size}", data.len());
+    ensure!(data.len() % RECORD_BYTES == 0, "{path}: {} bytes are no records", data.len());
     for (index, record) in data.chunks(RECORD_BYTES).enumerate() {
-        let is_whole = record.iter().all(|octet| *octet == record[0]);
+        let is_whole = record.iter().all(|byte| *byte == record[0]);
         ensure!(is_whole, "{path}: record {index} is torn");
     }
     Ok(())
@@ -219,5 +219,5 @@ const ALLOWED: &[Errno] = &[
 /// A file system of a server may say ESTALE of what is gone since a path was walked. The kernel
 /// walks once more, and may find it outdated again; a program does as well. Not for ever, though.
 const RETRIES_MAX: u32 = 4;
-/// Octets of a record.
+/// Bytes of a record.
 const RECORD_BYTES: usize = 512;

@@ -253,8 +253,8 @@ impl Stress {
         let offset = self.random.below(FILE_BYTES_MAX);
         let length = 1 + self.random.below(WRITE_BYTES_MAX);
         self.also(&format!(" {length} at {offset}"));
-        let octet = (self.calls % 255) as u8 + 1;
-        let data = vec![octet; length];
+        let byte = (self.calls % 255) as u8 + 1;
+        let data = vec![byte; length];
         let mut done = 0;
         while done < length {
             let at = (offset + done) as i64;
@@ -279,10 +279,10 @@ impl Stress {
                 count => length += count,
             }
         }
-        ensure!(length == expected.len(), "{length} octets, not {}", expected.len());
+        ensure!(length == expected.len(), "{length} bytes, not {}", expected.len());
         let first = (0..length).find(|index| got[*index] != expected[*index]);
         if let Some(first) = first {
-            bail!("octet {first} of {length} is {}, not {}", got[first], expected[first]);
+            bail!("byte {first} of {length} is {}, not {}", got[first], expected[first]);
         }
         Ok(())
     }
@@ -472,7 +472,7 @@ const OPEN_MAX: usize = 6;
 const LOG_MAX: usize = 60;
 /// Where writes begin and truncations end.
 const FILE_BYTES_MAX: usize = 60_000;
-/// Most octets of one write.
+/// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 20_000;
 
 #[cfg(test)]

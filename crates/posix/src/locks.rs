@@ -1,16 +1,16 @@
 //! Where the advisory locks of POSIX lie among the locks of DAFS, which are mandatory.
 //!
-//! Invariant: no advisory lock covers an octet that a file can have. A file ends before octet
+//! Invariant: no advisory lock covers a byte that a file can have. A file ends before byte
 //! 2^63, so a lock behind that keeps nobody's reads and writes out, and everybody who follows
 //! this convention sees it:
 //!
-//! | octets | what |
+//! | bytes | what |
 //! |---|---|
-//! | 2^63 + n, n < 2^62 | octet n for the record locks of `fcntl` (POSIX and OFD locks) |
+//! | 2^63 + n, n < 2^62 | byte n for the record locks of `fcntl` (POSIX and OFD locks) |
 //! | 2^63 + 2^62 + 1 + n, n < 2^61 | hosts with the number n that share memory of the file |
 //! | 2^64 - 2 | the lock of `flock` |
 //!
-//! Record locks on octets from 2^62 - 1 on are all one octet: they are in each other's way
+//! Record locks on bytes from 2^62 - 1 on are all one byte: they are in each other's way
 //! where POSIX would tell them apart. No file reaches there.
 //!
 //! Each owner of locks (a process, for record locks; an open file description, for `flock`
@@ -20,22 +20,22 @@
 /// A range as the server is asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockRange {
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets; never 0, and never the number that means "to the end".
+    /// Bytes; never 0, and never the number that means "to the end".
     pub length: u64,
 }
 
-/// The octets that `fcntl` locks.
+/// The bytes that `fcntl` locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// First octet.
+    /// First byte.
     pub first: u64,
-    /// Last octet; [`LAST`] where the lock reaches to the end of the file, whatever that is.
+    /// Last byte; [`LAST`] where the lock reaches to the end of the file, whatever that is.
     pub last: u64,
 }
 
-/// The last octet of a record lock that has no end (`l_len` of 0).
+/// The last byte of a record lock that has no end (`l_len` of 0).
 pub const LAST: u64 = i64::MAX as u64;
 
 /// Where `flock` locks.
@@ -54,7 +54,7 @@ pub fn shared_memory(host: u64) -> LockRange {
 #[must_use]
 pub fn elsewhere(host: u64) -> [LockRange; 2] {
     let own = host % HOSTS;
-    // One octet more on either side, so that no range is empty.
+    // One byte more on either side, so that no range is empty.
     let before = LockRange { offset: SHARERS - 1, length: own + 1 };
     let behind = LockRange { offset: SHARERS + own + 1, length: HOSTS - own };
     [before, behind]
@@ -64,7 +64,7 @@ pub fn elsewhere(host: u64) -> [LockRange; 2] {
 pub const EVERYTHING: LockRange = LockRange { offset: RECORDS, length: u64::MAX - RECORDS };
 
 impl Record {
-    /// The octets of a `struct flock` whose start has been brought to the beginning of the
+    /// The bytes of a `struct flock` whose start has been brought to the beginning of the
     /// file. A negative length reaches backwards; 0 has no end. `None` if the range begins
     /// before the file, or is beyond all offsets (EINVAL, EOVERFLOW).
     #[must_use]
@@ -92,17 +92,17 @@ impl Record {
     /// Where the server keeps it.
     #[must_use]
     pub fn range(self) -> LockRange {
-        let first = self.first.min(OCTETS - 1);
-        let last = self.last.clamp(first, OCTETS - 1);
+        let first = self.first.min(BYTES - 1);
+        let last = self.last.clamp(first, BYTES - 1);
         LockRange { offset: RECORDS + first, length: last - first + 1 }
     }
 
     /// What a lock that the server keeps means to `fcntl`; `None` if it is none of its own.
     #[must_use]
     pub fn of_range(offset: u64, length: u64) -> Option<Self> {
-        let first = offset.checked_sub(RECORDS).filter(|first| *first < OCTETS)?;
+        let first = offset.checked_sub(RECORDS).filter(|first| *first < BYTES)?;
         let last = match first.saturating_add(length.checked_sub(1)?) {
-            last if last >= OCTETS - 1 => LAST,
+            last if last >= BYTES - 1 => LAST,
             last => last,
         };
         Some(Self { first, last })
@@ -129,16 +129,16 @@ pub fn pid_of(owner: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(pid.try_into().ok()?))
 }
 
-/// Octets of an owner's name.
+/// Bytes of an owner's name.
 pub const OWNER_BYTES: usize = 16;
 /// What it begins with.
 const MARK: &[u8; 4] = b"posx";
-/// First octet of the record locks.
+/// First byte of the record locks.
 const RECORDS: u64 = 1 << 63;
-/// Octets they can tell apart.
-const OCTETS: u64 = 1 << 62;
-/// Behind the record locks, and an octet that nobody locks.
-const SHARERS: u64 = RECORDS + OCTETS + 1;
+/// Bytes they can tell apart.
+const BYTES: u64 = 1 << 62;
+/// Behind the record locks, and a byte that nobody locks.
+const SHARERS: u64 = RECORDS + BYTES + 1;
 /// Hosts that can be told apart.
 const HOSTS: u64 = 1 << 61;
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_file_reaches_is_one_octet() {
+    fn what_no_file_reaches_is_one_byte() {
         let far = Record { first: LAST - 5, last: LAST };
         let range = far.range();
         assert_eq!(range.length, 1);

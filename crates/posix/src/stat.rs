@@ -1,7 +1,7 @@
 //! What `stat` shows of an object.
 //!
 //! Invariant: the same object is shown alike by every face: type bits, owner and group by
-//! number, blocks of 512 octets.
+//! number, blocks of 512 bytes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,11 +21,11 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
-    /// Blocks of 512 octets.
+    /// Blocks of 512 bytes.
     pub blocks: u64,
-    /// Best size of transfers, in octets.
+    /// Best size of transfers, in bytes.
     pub block_bytes: u32,
     /// Last read.
     pub accessed: Timestamp,

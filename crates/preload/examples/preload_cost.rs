@@ -1,7 +1,7 @@
 //! What the library costs: the start of a program against the same without it, and a read of 4 KiB
 //! against the Rust client over the same shared memory, in one run: by the call that does the same
 //! (`File::read_at`, into memory of the program's own), and by the one that copies nothing
-//! (`File::read_into`, into registered memory, which is not looked at but for an octet).
+//! (`File::read_into`, into registered memory, which is not looked at but for a byte).
 //!
 //! `cargo run --release -p dafs-preload --example
 //! preload_cost`

@@ -135,7 +135,7 @@ pub fn owners(user: u32, group: u32) -> Option<SetAttributes> {
 
 /// No device of Linux has this major number.
 const MAJOR: u32 = 0xdaf;
-/// Octets that programs do well to move at once.
+/// Bytes that programs do well to move at once.
 const BLOCK: u32 = 65536;
 const FRAGMENT: u64 = 4096;
 /// "DAFS".

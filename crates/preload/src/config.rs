@@ -60,7 +60,7 @@ fn from_environment() -> Config {
         }
     }
     let Some(map) = std::env::var_os(MAP) else { return config };
-    for entry in map.as_bytes().split(|octet| matches!(octet, b';' | b'\n')) {
+    for entry in map.as_bytes().split(|byte| matches!(byte, b';' | b'\n')) {
         let entry = entry.trim_ascii();
         if entry.is_empty() {
             continue;
@@ -80,7 +80,7 @@ fn from_environment() -> Config {
 }
 
 fn mount(entry: &[u8]) -> Result<Mount, String> {
-    let equals = entry.iter().position(|octet| *octet == b'=');
+    let equals = entry.iter().position(|byte| *byte == b'=');
     let equals = equals.ok_or("write /prefix=dafs://host/path")?;
     let (prefix, url) = (&entry[..equals], &entry[equals + 1..]);
     if !prefix.starts_with(b"/") {

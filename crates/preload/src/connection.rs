@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Memory that servers move octets into and out of; there is some with the first session.
+    /// Memory that servers move bytes into and out of; there is some with the first session.
     pub fn staging(&self) -> Outcome<Buffer> {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
@@ -281,5 +281,5 @@ pub fn floor() -> RawFd {
 
 /// The client's descriptors are not below, where there is room.
 const FLOOR: RawFd = 512;
-/// Octets moved at once.
+/// Bytes moved at once.
 pub const STAGING_BYTES: usize = 1 << 20;

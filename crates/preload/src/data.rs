@@ -1,4 +1,4 @@
-//! Octets: read, written, appended, made to last.
+//! Bytes: read, written, appended, made to last.
 //!
 //! Invariants: an offset that several processes share moves once for each read and write; what
 //! is written through a descriptor with O_APPEND lands at the end, whoever else writes.
@@ -24,7 +24,7 @@ use crate::waiting::settle;
 pub struct Piece {
     /// Its beginning.
     pub start: *mut u8,
-    /// Octets.
+    /// Bytes.
     pub length: usize,
 }
 
@@ -61,7 +61,7 @@ impl Piece {
 }
 
 impl State {
-    /// Reads at an offset. Octets read, fewer only at the file's end.
+    /// Reads at an offset. Bytes read, fewer only at the file's end.
     pub fn read_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
         must_read(of)?;
         loop {
@@ -237,13 +237,13 @@ impl State {
         Ok((end, done as isize))
     }
 
-    /// Waits for octets that move to or from the staging memory.
+    /// Waits for bytes that move to or from the staging memory.
     fn moved<T>(&mut self, moving: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         let Some(client) = self.connection.client() else { return fail(libc::EIO) };
         settle(&client, moving)
     }
 
-    /// Reads for the library itself, no more than the staging memory has room for; fewer octets
+    /// Reads for the library itself, no more than the staging memory has room for; fewer bytes
     /// only at the file's end.
     pub fn read_aside(&mut self, file: &File, at: u64, length: usize) -> Outcome<Vec<u8>> {
         let staging = self.connection.staging()?;
@@ -270,7 +270,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes octets that are nowhere else, or once more. The first verifier that it was answered
+    /// Writes bytes that are nowhere else, or once more. The first verifier that it was answered
     /// with, and the last.
     pub fn write_held(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<[Verifier; 2]> {
         let staging = self.connection.staging()?;

@@ -145,7 +145,7 @@ impl State {
 }
 
 impl State {
-    /// Puts entries into memory as the kernel has them, from where the descriptor stands. Octets.
+    /// Puts entries into memory as the kernel has them, from where the descriptor stands. Bytes.
     pub fn entries_into(
         &mut self,
         number: RawFd,

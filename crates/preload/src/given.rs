@@ -16,13 +16,13 @@ use crate::errors::{Outcome, fail};
 /// What memory is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Octets are taken from it.
+    /// Bytes are taken from it.
     Reading = 0,
-    /// Octets are put there.
+    /// Bytes are put there.
     Writing = 1,
 }
 
-/// Sees to it that so many octets are the program's.
+/// Sees to it that so many bytes are the program's.
 ///
 /// # Errors
 /// EFAULT.
@@ -58,7 +58,7 @@ pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
         must_have(here, left, Purpose::Reading)?;
         // SAFETY: this page was just looked at.
         let part = unsafe { std::slice::from_raw_parts(here, left) };
-        if let Some(end) = part.iter().position(|octet| *octet == 0) {
+        if let Some(end) = part.iter().position(|byte| *byte == 0) {
             length += end;
             break;
         }
@@ -71,13 +71,13 @@ pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
 /// A value of the program's.
 ///
 /// # Safety
-/// All octets are a value of this type, and what is there stays for the time of the call.
+/// All bytes are a value of this type, and what is there stays for the time of the call.
 ///
 /// # Errors
 /// EFAULT.
 pub unsafe fn value<T: Copy>(start: *const T) -> Outcome<T> {
     must_have(start.cast(), size_of::<T>(), Purpose::Reading)?;
-    // SAFETY: the octets are there, and a value by the caller's word.
+    // SAFETY: the bytes are there, and a value by the caller's word.
     Ok(unsafe { start.read_unaligned() })
 }
 
@@ -126,7 +126,7 @@ fn has(first: usize, last: usize, purpose: Purpose) -> bool {
         Purpose::Reading => Advice::LinuxPopulateRead,
         Purpose::Writing => Advice::LinuxPopulateWrite,
     };
-    // SAFETY: it changes no octet, and says so if there is no memory.
+    // SAFETY: it changes no byte, and says so if there is no memory.
     let populated = unsafe { rustix::mm::madvise(start as *mut _, length, advice) };
     populated.is_ok() || mappings().is_none_or(|text| covers(&text, start, start + length, purpose))
 }
@@ -148,7 +148,7 @@ fn mappings() -> Option<Vec<u8>> {
 /// Whether mappings that allow it cover a range without a gap.
 fn covers(mappings: &[u8], start: usize, end: usize, purpose: Purpose) -> bool {
     let mut from = start;
-    for line in mappings.split(|octet| *octet == b'\n') {
+    for line in mappings.split(|byte| *byte == b'\n') {
         let Some((low, high, allows)) = std::str::from_utf8(line).ok().and_then(mapping) else {
             continue;
         };

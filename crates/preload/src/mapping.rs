@@ -44,7 +44,7 @@ pub fn is_tracked() -> bool {
 pub struct Wish {
     /// Where.
     pub address: *mut c_void,
-    /// Octets.
+    /// Bytes.
     pub length: usize,
     /// How it may be used.
     pub protection: i32,
@@ -60,7 +60,7 @@ pub struct Wish {
 #[derive(Default)]
 pub struct Mappings {
     regions: Vec<Region>,
-    /// Copies: where they begin, and octets.
+    /// Copies: where they begin, and bytes.
     copies: Vec<(usize, usize)>,
     objects: HashMap<FileHandle, Rc<SharedObject>>,
 }
@@ -283,7 +283,7 @@ impl State {
             if held != change.base[..length] && held != change.now[..length] {
                 eprintln!(
                     "dafs: {name}: what a killed program changed in its memory is dropped: \
-                     the file has been written since, at octet {}",
+                     the file has been written since, at byte {}",
                     change.offset
                 );
                 return Ok(());
@@ -406,5 +406,5 @@ unsafe fn unmap(address: *mut c_void, length: usize) {
 }
 
 const MAP_TYPE: i32 = 0xf;
-/// Octets from which on a file itself is worth the messages that it takes to get it.
+/// Bytes from which on a file itself is worth the messages that it takes to get it.
 const ITSELF_MIN: usize = 256 << 10;

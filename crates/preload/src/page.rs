@@ -242,7 +242,7 @@ pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
     Some((inode, identity, Page { own: Changing::default(), shared }))
 }
 
-/// As few octets as it takes: memory that is not written costs nothing.
+/// As few bytes as it takes: memory that is not written costs nothing.
 fn encode(identity: &Identity) -> Vec<u8> {
     let length = identity.path.len().min(BYTES - PATH);
     let mut bytes = vec![0; PATH + length];
@@ -297,7 +297,7 @@ const NAME: &str = "dafs";
 const LINK: &str = "/memfd:dafs ";
 const PRIVATE_NAME: &str = "dafs-private";
 const MAGIC: u64 = 0x6461_6673_7061_6765;
-/// Octets of a page: one beginning, and the longest path.
+/// Bytes of a page: one beginning, and the longest path.
 const BYTES: usize = 8192;
 const HEAD: usize = 64;
 const HANDLE: usize = 128;

@@ -44,7 +44,7 @@ pub unsafe fn environment(given: *const *const c_char) -> Strings {
     let given = unsafe { strings(given) };
     let is_ours = |text: &CString| {
         let begins = |entry: &[u8]| {
-            let name = entry.split(|octet| *octet == b'=').next().unwrap_or_default();
+            let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
             let text = text.to_bytes();
             text.starts_with(name) && text.get(name.len()) == Some(&b'=')
         };
@@ -137,7 +137,7 @@ impl State {
 }
 
 fn script(line: &[u8]) -> Outcome<Program> {
-    let line = line.split(|octet| *octet == b'\n').next().unwrap_or_default().trim_ascii();
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
     let at = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
     let (interpreter, argument) = (&line[..at], line[at..].trim_ascii());
     let string = |text: &[u8]| CString::new(text).map_err(|_| Failure::Errno(libc::ENOEXEC));

@@ -218,7 +218,7 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
     }
     let ends = [&b"/"[..], b"/.", b"/.."];
     let is_directory = ends.iter().any(|end| path.ends_with(end));
-    let last = path.rsplit(|octet| *octet == b'/').find(|name| !name.is_empty());
+    let last = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
     let is_dot = matches!(last, Some(b"." | b".."));
     let (descriptor, start) = (None, None);
     Claim::Beneath(Place { mount, names: found, is_directory, is_dot, descriptor, start })
@@ -226,7 +226,7 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
 
 /// The names of a path, without empty ones and `.`.
 pub fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|octet| *octet == b'/').filter(|name| !matches!(*name, b"" | b"."))
+    path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."))
 }
 
 fn has_parents(path: &[u8]) -> bool {
@@ -269,7 +269,7 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
     let (mut here, mut links) = (Vec::new(), 0);
     while let Some(name) = left.pop() {
         if name == b".." {
-            let slash = here.iter().rposition(|octet| *octet == b'/');
+            let slash = here.iter().rposition(|byte| *byte == b'/');
             here.truncate(slash.unwrap_or(0));
             continue;
         }

@@ -6,7 +6,7 @@
 //! when all who changed it were killed.
 //!
 //! Invariants: whoever uses it has a shared lock of the kernel's on it, and whoever decides
-//! whether it is used, fills it or removes it holds the [guard]; no octet of the base is there
+//! whether it is used, fills it or removes it holds the [guard]; no byte of the base is there
 //! before that of the memory, and none of it says more than the file held, wherever its writer is
 //! killed.
 //!
@@ -38,7 +38,7 @@ pub struct SharedObject {
     pub claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
 
-/// Octets that were changed in memory.
+/// Bytes that were changed in memory.
 pub struct Change {
     /// Where in the file.
     pub offset: u64,
@@ -105,7 +105,7 @@ impl SharedObject {
         &self.path
     }
 
-    /// Octets that it stands for.
+    /// Bytes that it stands for.
     pub fn length(&self) -> u64 {
         length_of(&self.base)
     }
@@ -218,7 +218,7 @@ fn no_room(_: std::io::Error) -> Failure {
     Failure::Errno(libc::ENOMEM)
 }
 
-/// The first octet that differs, and the one behind the last that does.
+/// The first byte that differs, and the one behind the last that does.
 fn changed(now: &[u8], base: &[u8]) -> Option<(usize, usize)> {
     if now == base {
         return None;
@@ -261,23 +261,23 @@ pub fn stem() -> String {
 
 /// A handle as text.
 pub fn name_of(handle: &FileHandle) -> String {
-    handle.0.iter().map(|octet| format!("{octet:02x}")).collect()
+    handle.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The handle that a text stands for; `None` if it is none.
 fn handle_of(text: &str) -> Option<FileHandle> {
-    let is_hexadecimal = text.bytes().all(|octet| octet.is_ascii_hexdigit());
+    let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hexadecimal || text.len() != 2 * FileHandle::LENGTH {
         return None;
     }
-    let octet = |index: usize| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok();
-    let octets: Vec<u8> = (0..FileHandle::LENGTH).map(octet).collect::<Option<_>>()?;
-    Some(FileHandle(octets.try_into().ok()?))
+    let byte = |index: usize| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok();
+    let bytes: Vec<u8> = (0..FileHandle::LENGTH).map(byte).collect::<Option<_>>()?;
+    Some(FileHandle(bytes.try_into().ok()?))
 }
 
-/// Octets of memory that are written together.
+/// Bytes of memory that are written together.
 pub const PAGE: usize = 4096;
-/// Octets that are compared at once.
+/// Bytes that are compared at once.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Descriptors of shared memory are above those that programs look at.
 const HIGH: RawFd = 512;

@@ -100,8 +100,8 @@ pub fn flags_of(mode: &[u8]) -> Option<i32> {
         b'a' => libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND,
         _ => return None,
     };
-    let rest = mode[1..].split(|octet| *octet == b',').next().unwrap_or_default();
-    Some(rest.iter().fold(base, |flags, octet| match octet {
+    let rest = mode[1..].split(|byte| *byte == b',').next().unwrap_or_default();
+    Some(rest.iter().fold(base, |flags, byte| match byte {
         b'+' => flags & !libc::O_ACCMODE | libc::O_RDWR,
         b'x' => flags | libc::O_EXCL,
         b'e' => flags | libc::O_CLOEXEC,

@@ -25,7 +25,7 @@ pub type Key = (usize, FileHandle);
 #[derive(Default)]
 pub struct AllUnstable {
     files: HashMap<Key, Unstable>,
-    /// Octets that are held.
+    /// Bytes that are held.
     held: usize,
     /// Restarts of servers that were looked at.
     restarts: u64,
@@ -35,8 +35,8 @@ pub struct AllUnstable {
 #[derive(Default)]
 struct Unstable {
     pieces: Vec<Piece>,
-    /// The octets of the pieces, one behind the other.
-    octets: Vec<u8>,
+    /// The bytes of the pieces, one behind the other.
+    bytes: Vec<u8>,
     verifier: Option<Verifier>,
     /// Something is not held any more that may be lost.
     is_incomplete: bool,
@@ -48,7 +48,7 @@ struct Unstable {
     lost: Option<i32>,
 }
 
-/// Some octets of a file.
+/// Some bytes of a file.
 #[derive(Clone, Copy)]
 struct Piece {
     offset: u64,
@@ -57,18 +57,18 @@ struct Piece {
 }
 
 impl Unstable {
-    /// Puts octets behind those that are held.
-    fn push(&mut self, offset: u64, octets: &[u8]) {
-        let start = self.octets.len();
-        self.octets.extend_from_slice(octets);
+    /// Puts bytes behind those that are held.
+    fn push(&mut self, offset: u64, bytes: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
         match self.pieces.last_mut() {
             Some(last)
                 if last.offset + last.length as u64 == offset
                     && last.start + last.length == start =>
             {
-                last.length += octets.len();
+                last.length += bytes.len();
             }
-            _ => self.pieces.push(Piece { offset, start, length: octets.len() }),
+            _ => self.pieces.push(Piece { offset, start, length: bytes.len() }),
         }
     }
 
@@ -77,17 +77,17 @@ impl Unstable {
         self.verifier.replace(verifier).is_none_or(|before| before == verifier)
     }
 
-    /// Holds nothing any more. Octets that were held.
+    /// Holds nothing any more. Bytes that were held.
     fn let_go(&mut self) -> usize {
         self.pieces.clear();
-        std::mem::take(&mut self.octets).len()
+        std::mem::take(&mut self.bytes).len()
     }
 }
 
 impl AllUnstable {
     /// Holds what was written.
-    fn hold(&mut self, key: Key, offset: u64, octets: &[u8]) {
-        let has_room = self.held + octets.len() <= HELD_BYTES_MAX;
+    fn hold(&mut self, key: Key, offset: u64, bytes: &[u8]) {
+        let has_room = self.held + bytes.len() <= HELD_BYTES_MAX;
         let of = self.files.entry(key).or_default();
         if of.is_incomplete {
             return;
@@ -97,8 +97,8 @@ impl AllUnstable {
             self.held -= of.let_go();
             return;
         }
-        of.push(offset, octets);
-        self.held += octets.len();
+        of.push(offset, bytes);
+        self.held += bytes.len();
     }
 
     fn note(&mut self, key: Key, verifier: Verifier) -> bool {
@@ -214,10 +214,10 @@ impl State {
         &mut self,
         key: Key,
         file: &File,
-        (offset, octets): (u64, &[u8]),
+        (offset, bytes): (u64, &[u8]),
         verifiers: [Verifier; 2],
     ) {
-        self.unstable.hold(key, offset, octets);
+        self.unstable.hold(key, offset, bytes);
         let are_same = verifiers.map(|verifier| self.unstable.note(key, verifier));
         if are_same.contains(&false) {
             self.mend(key, file);
@@ -267,9 +267,9 @@ impl State {
                 return self.unstable.lose(key, why);
             }
             let mut number = 0;
-            while let Some((offset, octets)) = self.piece(key, number) {
+            while let Some((offset, bytes)) = self.piece(key, number) {
                 number += 1;
-                match self.write_held(file, offset, &octets) {
+                match self.write_held(file, offset, &bytes) {
                     Ok(verifiers) => {
                         if verifiers.map(|it| self.unstable.note(key, it)).contains(&false) {
                             continue 'anew;
@@ -292,7 +292,7 @@ impl State {
     fn piece(&self, key: Key, number: usize) -> Option<(u64, Vec<u8>)> {
         let of = self.unstable.files.get(&key)?;
         let piece = of.pieces.get(number)?;
-        Some((piece.offset, of.octets[piece.start..piece.start + piece.length].to_vec()))
+        Some((piece.offset, of.bytes[piece.start..piece.start + piece.length].to_vec()))
     }
 
     /// If a server has restarted since this was last asked, all that it may have lost is written
@@ -388,7 +388,7 @@ fn is_of_data(errno: i32) -> bool {
     WORDS.iter().any(|status| dafs_posix::errno::of_status(*status) == errno)
 }
 
-/// Octets that a process holds at most.
+/// Bytes that a process holds at most.
 const HELD_BYTES_MAX: usize = 16 << 20;
 /// Pieces that a file has at most.
 const PIECES_MAX: usize = 1 << 16;

@@ -304,7 +304,7 @@ static void streams_are_streams(void) {
     CHECK(stat("/dafs/printed", &st) == 0 && st.st_size == 17 && dup2(kept, 1) == 1);
 }
 
-static void octets_go_every_way(void) {
+static void bytes_go_every_way(void) {
     char a[4], b[4];
     int fd = make("/dafs/vector", ""), to = make("/dafs/to", "");
     struct iovec two[] = {{"abc", 3}, {"def", 3}}, in[] = {{a, 4}, {b, 4}};
@@ -628,7 +628,7 @@ int main(int count, char **arguments) {
     closing_everything_leaves_the_session();
     locks_are_seen_by_others();
     streams_are_streams();
-    octets_go_every_way();
+    bytes_go_every_way();
     errors_are_the_kernels();
     directories_are_listed();
     threads_share_and_fork();

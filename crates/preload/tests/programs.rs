@@ -11,11 +11,11 @@ fn core_utilities_do_what_they_do_elsewhere() {
         return;
     }
     let place = Place::new();
-    std::fs::write(place.beside("octets"), vec![b'q'; 300_000]).unwrap();
+    std::fs::write(place.beside("bytes"), vec![b'q'; 300_000]).unwrap();
     let text = place.script(
         r#"
-        cp octets /dafs/a; cmp octets /dafs/a; cp -p /dafs/a /dafs/b; cmp /dafs/a /dafs/b
-        mv /dafs/b /dafs/c; test ! -e /dafs/b; mv octets /dafs/moved; mv /dafs/moved octets
+        cp bytes /dafs/a; cmp bytes /dafs/a; cp -p /dafs/a /dafs/b; cmp /dafs/a /dafs/b
+        mv /dafs/b /dafs/c; test ! -e /dafs/b; mv bytes /dafs/moved; mv /dafs/moved bytes
         ls -l /dafs | tail -n +2 | awk '{ print $1, $5, $9 }'
         cat /dafs/a | sha256sum | cut -c1-8; sha256sum /dafs/c | cut -c1-8
         dd if=/dev/zero of=/dafs/z bs=4096 count=10 status=none; stat -c '%s %F' /dafs/z

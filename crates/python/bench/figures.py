@@ -62,8 +62,8 @@ def timed(work: Callable[[], object]) -> float:
 def reads(server: Server, count: int, rounds: int) -> None:
     straightly = dafs.connect(server.shm, own_memory="straight")
     with dafs.connect(server.shm) as session, straightly:
-        octets = os.urandom(16 * MIB)
-        session.write_bytes("/large", octets)
+        bytes = os.urandom(16 * MIB)
+        session.write_bytes("/large", bytes)
         peer = Peer(server.socket, "/large")
         own = np.zeros(MIB, np.uint8)
         registered = np.frombuffer(session.alloc(MIB), np.uint8)
@@ -89,7 +89,7 @@ def reads(server: Server, count: int, rounds: int) -> None:
                 for name, side in sides.items():
                     taken[name].append(side() / count)
             last = (count - 1) % 16 * MIB
-            assert own.tobytes() == registered.tobytes() == octets[last : last + MIB]
+            assert own.tobytes() == registered.tobytes() == bytes[last : last + MIB]
             assert straightly.counters().copies == 0
         peer.stop()
         session.unlink("/large")

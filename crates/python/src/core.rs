@@ -52,7 +52,7 @@ pub struct State {
     /// Files so far: no number is used twice, whoever still has one.
     file_count: Cell<usize>,
     buffers: RefCell<Slab<Buffer>>,
-    /// The buffers by the address of their first octet.
+    /// The buffers by the address of their first byte.
     ranges: RefCell<BTreeMap<usize, usize>>,
     /// What is under way.
     pub tasks: Tasks,
@@ -65,7 +65,7 @@ pub struct State {
     /// Whether files are read under delegations.
     pub keeps: Cell<bool>,
     own_memory: OwnMemory,
-    /// Memory of this process's own: how octets get there tells of any other.
+    /// Memory of this process's own: how bytes get there tells of any other.
     probe: Buffer,
 }
 
@@ -78,36 +78,36 @@ pub enum OwnMemory {
     Straight,
 }
 
-/// How octets have moved.
+/// How bytes have moved.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Reads and writes that moved octets straight.
+    /// Reads and writes that moved bytes straight.
     pub straight: AtomicU64,
-    /// Their octets.
-    pub straight_octets: AtomicU64,
+    /// Their bytes.
+    pub straight_bytes: AtomicU64,
     /// Copies within this process.
     pub copies: AtomicU64,
-    /// Their octets.
-    pub copied_octets: AtomicU64,
+    /// Their bytes.
+    pub copied_bytes: AtomicU64,
     /// Memory that was registered for one call.
     pub registrations: AtomicU64,
 }
 
 impl Counters {
-    /// Octets went between the server and where they belong, straight or by way of the
+    /// Bytes went between the server and where they belong, straight or by way of the
     /// connection's ring.
-    pub fn note_move(&self, octets: usize, is_straight: bool) {
+    pub fn note_move(&self, bytes: usize, is_straight: bool) {
         if !is_straight {
-            return self.note_copy(octets);
+            return self.note_copy(bytes);
         }
         self.straight.fetch_add(1, Ordering::Relaxed);
-        self.straight_octets.fetch_add(octets as u64, Ordering::Relaxed);
+        self.straight_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Octets were copied within this process.
-    pub fn note_copy(&self, octets: usize) {
+    /// Bytes were copied within this process.
+    pub fn note_copy(&self, bytes: usize) {
         self.copies.fetch_add(1, Ordering::Relaxed);
-        self.copied_octets.fetch_add(octets as u64, Ordering::Relaxed);
+        self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Memory was registered for one call.
@@ -322,7 +322,7 @@ impl State {
         }
     }
 
-    /// Whether octets go to or from a range of memory by way of a buffer.
+    /// Whether bytes go to or from a range of memory by way of a buffer.
     pub fn copies(&self, range: &Range) -> bool {
         if self.own_memory == OwnMemory::Straight || range.length() < STRAIGHT_MIN {
             return false;
@@ -350,5 +350,5 @@ const BATCHES_MAX: usize = 2;
 const BUFFERS_MAX: usize = 512;
 /// There is no room for more.
 const ENOBUFS: i32 = 105;
-/// Octets of the memory that tells how others are reached.
+/// Bytes of the memory that tells how others are reached.
 const PROBE_BYTES: usize = 4096;

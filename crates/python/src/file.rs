@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::core::{Core, Garbage, State};
 use crate::errors::Failure;
-use crate::memory::{Octets, Range};
+use crate::memory::{Bytes, Range};
 use crate::operation::Operation;
 use crate::tasks::Outcome;
 use crate::transfer;
@@ -86,10 +86,10 @@ impl File {
     }
 
     fn read(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Operation> {
-        let (octets, range) = Octets::new(py, length)?;
+        let (bytes, range) = Bytes::new(py, length)?;
         self.operation(move |state, file| async move {
             let count = transfer::read(&state, &file, range, offset).await?;
-            Ok(Value::Octets(octets, count))
+            Ok(Value::Bytes(bytes, count))
         })
     }
 

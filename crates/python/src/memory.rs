@@ -1,6 +1,6 @@
 //! Memory of Python's: registered with the client, or lent for one call.
 //!
-//! Invariant: whoever the octets belong to is kept alive while a server may move them, and for
+//! Invariant: whoever the bytes belong to is kept alive while a server may move them, and for
 //! ever where nobody can tell when that ends.
 
 use std::ffi::c_int;
@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use crate::core::{Core, Counters, Garbage};
 use crate::errors::Failure;
 
-/// Registered memory: servers move octets straight into it and out of it. It has the buffer
+/// Registered memory: servers move bytes straight into it and out of it. It has the buffer
 /// protocol, so that numpy arrays and torch tensors can lie over it.
 #[pyclass(frozen, module = "dafs._dafs")]
 pub struct Memory {
@@ -41,7 +41,7 @@ impl Memory {
     }
 
     fn __repr__(&self) -> String {
-        format!("<dafs.Memory of {} octets>", self.length)
+        format!("<dafs.Memory of {} bytes>", self.length)
     }
 
     /// # Safety
@@ -87,8 +87,8 @@ impl Range {
     pub fn of(object: &Bound<'_, PyAny>, is_writable: bool) -> PyResult<Self> {
         match Self::of_buffer(object, is_writable) {
             Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
-                match octets_of_tensor(object)? {
-                    Some(octets) => Self::of_buffer(&octets, is_writable),
+                match bytes_of_tensor(object)? {
+                    Some(bytes) => Self::of_buffer(&bytes, is_writable),
                     None => Err(error),
                 }
             }
@@ -113,12 +113,12 @@ impl Range {
         Ok(Self { address, length, owner: owner.unbind() })
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Its first octet.
+    /// Its first byte.
     pub fn address(&self) -> usize {
         self.address
     }
@@ -140,13 +140,13 @@ impl Range {
         // SAFETY: the owner, a view of the memory, keeps it mapped and in place until it is
         // dropped, and `loan` drops it only when no server can reach it any more. Nobody makes
         // references to it: the interpreter reaches it by pointers alone, and a program that
-        // reads what is being read into sees octets torn at worst.
+        // reads what is being read into sees bytes torn at worst.
         let memory = unsafe { dafs_client::Memory::of_owner(base, self.length, Box::new(loan)) };
         counters.note_registration();
         Ok(Lent { buffer: client.register_memory(memory)?, is_settled })
     }
 
-    /// Copies so many octets at `offset` of a buffer to its beginning.
+    /// Copies so many bytes at `offset` of a buffer to its beginning.
     pub fn fill(&self, buffer: &Buffer, offset: usize, length: usize) {
         let length = length.min(self.length);
         let from = buffer.memory().pointer(offset, length);
@@ -155,44 +155,44 @@ impl Range {
         unsafe { std::ptr::copy_nonoverlapping(from, self.address as *mut u8, length) };
     }
 
-    /// Copies so many octets at the beginning of a buffer to `at` of it.
+    /// Copies so many bytes at the beginning of a buffer to `at` of it.
     pub fn fill_at(&self, at: usize, buffer: &Buffer, length: usize) {
         assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
         let from = buffer.memory().pointer(0, length);
-        // SAFETY: as in `fill`; the range has so many octets there.
+        // SAFETY: as in `fill`; the range has so many bytes there.
         unsafe { std::ptr::copy_nonoverlapping(from, (self.address + at) as *mut u8, length) };
     }
 
-    /// Copies so many octets at `at` of it to the beginning of a buffer.
+    /// Copies so many bytes at `at` of it to the beginning of a buffer.
     pub fn drain_at(&self, at: usize, buffer: &Buffer, length: usize) {
         assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
         let to = buffer.memory().pointer(0, length);
-        // SAFETY: as in `fill`; the range has so many octets there.
+        // SAFETY: as in `fill`; the range has so many bytes there.
         unsafe { std::ptr::copy_nonoverlapping((self.address + at) as *const u8, to, length) };
     }
 
-    /// Copies its octets to `offset` of a buffer.
+    /// Copies its bytes to `offset` of a buffer.
     pub fn drain(&self, buffer: &Buffer, offset: usize) {
         let to = buffer.memory().pointer(offset, self.length);
         // SAFETY: as in `fill`.
         unsafe { std::ptr::copy_nonoverlapping(self.address as *const u8, to, self.length) };
     }
 
-    /// Its octets.
+    /// Its bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut octets = Vec::with_capacity(self.length);
+        let mut bytes = Vec::with_capacity(self.length);
         // SAFETY: as in `fill`; the vector has room for so many, and they are set then.
         unsafe {
             let from = self.address as *const u8;
-            std::ptr::copy_nonoverlapping(from, octets.as_mut_ptr(), self.length);
-            octets.set_len(self.length);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), self.length);
+            bytes.set_len(self.length);
         }
-        octets
+        bytes
     }
 }
 
-/// The octets of a tensor in the processor's memory; `None` if it is no tensor.
-fn octets_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// The bytes of a tensor in the processor's memory; `None` if it is no tensor.
+fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if !(object.hasattr("is_contiguous")? && object.hasattr("untyped_storage")?) {
         return Ok(None);
     }
@@ -203,9 +203,9 @@ fn octets_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'p
     if device != "cpu" {
         return Err(PyValueError::new_err(format!("the tensor is on {device}, not on cpu")));
     }
-    let octet = object.py().import("torch")?.getattr("uint8")?;
+    let byte = object.py().import("torch")?.getattr("uint8")?;
     let flat = object.call_method0("detach")?.call_method1("reshape", (-1,))?;
-    Ok(Some(flat.call_method1("view", (octet,))?.call_method0("numpy")?))
+    Ok(Some(flat.call_method1("view", (byte,))?.call_method0("numpy")?))
 }
 
 /// Memory of Python's that is registered for one call.
@@ -239,17 +239,17 @@ impl Drop for Loan {
 }
 
 /// A bytes object that is being read into.
-pub struct Octets(Py<PyBytes>);
+pub struct Bytes(Py<PyBytes>);
 
-impl Octets {
-    /// One of a length, whose octets are not set, and its range.
+impl Bytes {
+    /// One of a length, whose bytes are not set, and its range.
     ///
     /// # Errors
     /// MemoryError.
     pub fn new(py: Python<'_>, length: usize) -> PyResult<(Self, Range)> {
         let signed = ffi::Py_ssize_t::try_from(length)
-            .map_err(|_| PyValueError::new_err("more octets than memory has"))?;
-        // SAFETY: without octets to copy it makes an object whose octets are the caller's to set;
+            .map_err(|_| PyValueError::new_err("more bytes than memory has"))?;
+        // SAFETY: without bytes to copy it makes an object whose bytes are the caller's to set;
         // nobody else has it until they are.
         let bytes = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), signed);
@@ -260,14 +260,14 @@ impl Octets {
         Ok((Self(bytes.unbind()), Range { address, length, owner }))
     }
 
-    /// The object, with as many octets as were read.
+    /// The object, with as many bytes as were read.
     pub fn finish(self, py: Python<'_>, length: usize, counters: &Counters) -> PyResult<Py<PyAny>> {
         let bytes = self.0.bind(py);
-        let octets = bytes.as_bytes();
-        if octets.len() == length {
+        let data = bytes.as_bytes();
+        if data.len() == length {
             return Ok(self.0.into_any());
         }
         counters.note_copy(length);
-        Ok(PyBytes::new(py, &octets[..length.min(octets.len())]).into_any().unbind())
+        Ok(PyBytes::new(py, &data[..length.min(data.len())]).into_any().unbind())
     }
 }

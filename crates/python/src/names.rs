@@ -19,7 +19,7 @@ use crate::errors::Failure;
 pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
     let chain = session.chain();
     let chain =
-        if path.as_bytes().iter().all(|octet| *octet == b'/') { chain } else { chain.lookup(path) };
+        if path.as_bytes().iter().all(|byte| *byte == b'/') { chain } else { chain.lookup(path) };
     match chain.getattr().run_async().await {
         Ok(outcomes) => match outcomes.into_iter().next_back() {
             Some(Outcome::Metadata(found)) if follow && found.kind == ObjectType::SymbolicLink => {

@@ -93,7 +93,7 @@ impl Session {
         Ok(address??)
     }
 
-    /// Credits, and how octets reach registered memory and any other.
+    /// Credits, and how bytes reach registered memory and any other.
     fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (credits, ours, others) = py.detach(|| {
             self.core.visit(|client, state| {
@@ -115,9 +115,9 @@ impl Session {
         let counters = &self.core.counters;
         let named = [
             ("straight", &counters.straight),
-            ("straight_octets", &counters.straight_octets),
+            ("straight_bytes", &counters.straight_bytes),
             ("copies", &counters.copies),
-            ("copied_octets", &counters.copied_octets),
+            ("copied_bytes", &counters.copied_bytes),
             ("registrations", &counters.registrations),
         ];
         let all = PyDict::new(py);

@@ -21,7 +21,7 @@ struct Piece<'f> {
     moving: Pin<Box<dyn Future<Output = Result<Transferred, ClientError>> + 'f>>,
 }
 
-/// Reads into a range; fewer octets than it has only at the end of the file.
+/// Reads into a range; fewer bytes than it has only at the end of the file.
 ///
 /// # Errors
 /// As the server says.
@@ -123,12 +123,12 @@ pub async fn write(
     }
 }
 
-/// Octets of each piece.
+/// Bytes of each piece.
 fn piece_of(length: usize) -> usize {
     length.min(PIECE_BYTES_MAX)
 }
 
 /// Pieces on their way at once.
 const DEPTH: usize = 2;
-/// Octets of a piece: smaller ones gain less by going side by side than each costs.
+/// Bytes of a piece: smaller ones gain less by going side by side than each costs.
 const PIECE_BYTES_MAX: usize = 1 << 20;

@@ -16,11 +16,11 @@ use crate::errors::Failure;
 use crate::memory::{Lent, Range};
 use crate::staged;
 
-/// Shortest range of memory that was not registered before that octets are moved straight to and
+/// Shortest range of memory that was not registered before that bytes are moved straight to and
 /// from; shorter ones are copied, which takes less than a registration.
 pub const STRAIGHT_MIN: usize = 16 << 10;
 
-/// Where the octets of a call are, for the server.
+/// Where the bytes of a call are, for the server.
 enum Place {
     /// In memory that was registered before.
     Registered(Buffer, usize),
@@ -31,7 +31,7 @@ enum Place {
 }
 
 impl Place {
-    /// Where octets are moved straight to or from; the range again if they are to be copied.
+    /// Where bytes are moved straight to or from; the range again if they are to be copied.
     fn straight(range: Range, file: &File, state: &State) -> Result<Result<Self, Range>, Failure> {
         if let Some((buffer, offset)) = state.buffer_around(range.address(), range.length()) {
             return Ok(Ok(Self::Registered(buffer, offset)));
@@ -60,18 +60,18 @@ impl Place {
     /// The server has answered, or the call has failed.
     fn end(self, moved: &Result<usize, ClientError>, file: &File, state: &State, reads: bool) {
         let path = file.session().path_of(self.buffer().0);
-        let octets = moved.as_ref().copied().unwrap_or(0);
+        let bytes = moved.as_ref().copied().unwrap_or(0);
         let is_straight = path != Some(RegionPath::Staged);
         match self {
             Self::Copied(buffer, at, range) => {
                 if reads {
-                    range.fill(&buffer, at, octets);
+                    range.fill(&buffer, at, bytes);
                 }
-                state.counters.note_copy(octets);
+                state.counters.note_copy(bytes);
             }
-            Self::Registered(..) => state.counters.note_move(octets, is_straight),
+            Self::Registered(..) => state.counters.note_move(bytes, is_straight),
             Self::Lent(lent) => {
-                state.counters.note_move(octets, is_straight);
+                state.counters.note_move(bytes, is_straight);
                 if is_settled(moved) {
                     lent.settle();
                 }
@@ -85,7 +85,7 @@ fn is_settled(moved: &Result<usize, ClientError>) -> bool {
     matches!(moved, Ok(_) | Err(ClientError::Status { .. }))
 }
 
-/// Reads into a range; fewer octets than it has only at the end of the file.
+/// Reads into a range; fewer bytes than it has only at the end of the file.
 ///
 /// # Errors
 /// As the server says.
@@ -117,9 +117,9 @@ pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Resu
 fn read_kept(state: &State, file: &File, range: &Range, offset: u64) -> Result<usize, Failure> {
     let client = file.session().client();
     let buffer = client.allocate(range.length())?;
-    let mut octets = vec![0; range.length()];
-    let count = file.read_at(&mut octets, offset)?;
-    buffer.write(0, &octets[..count]);
+    let mut bytes = vec![0; range.length()];
+    let count = file.read_at(&mut bytes, offset)?;
+    buffer.write(0, &bytes[..count]);
     range.fill(&buffer, 0, count);
     state.counters.note_copy(count);
     Ok(count)
@@ -312,7 +312,7 @@ pub fn no_progress(file: &File, what: &str) -> ClientError {
     }
 }
 
-/// Octets of one request of the library's, which cuts it further.
+/// Bytes of one request of the library's, which cuts it further.
 const PIECE_MAX: usize = 1 << 30;
 /// Requests of one batch of the library's: each may be a region of the connection's.
 const BATCH_MAX: usize = 128;

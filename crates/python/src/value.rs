@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::core::Core;
 use crate::errors::Failure;
 use crate::file::File;
-use crate::memory::{Memory, Octets};
+use crate::memory::{Bytes, Memory};
 
 /// What a call has come to.
 pub enum Value {
@@ -25,7 +25,7 @@ pub enum Value {
     Int(u64),
     /// A name.
     Text(String),
-    /// Octets.
+    /// Bytes.
     Raw(Vec<u8>),
     /// Names.
     Texts(Vec<String>),
@@ -37,13 +37,13 @@ pub enum Value {
     File(usize, OsString),
     /// Registered memory, by its number, address and length.
     Memory(usize, usize, usize),
-    /// Octets that were read into what Python will have, so many.
-    Octets(Octets, usize),
+    /// Bytes that were read into what Python will have, so many.
+    Bytes(Bytes, usize),
     /// Files as a whole.
     Files(Vec<Result<Vec<u8>, Failure>>),
     /// What each request of a batch has moved.
     Counts(Vec<Result<u32, ClientError>>),
-    /// A file system: octets in all, free, available; files in all, free; longest name.
+    /// A file system: bytes in all, free, available; files in all, free; longest name.
     Space([u64; 6]),
     /// Who holds a lock.
     Holder(Option<LockHolder>),
@@ -59,7 +59,7 @@ impl Value {
             Self::Bool(value) => value.into_pyobject(py)?.to_owned().into_any().unbind(),
             Self::Int(value) => value.into_pyobject(py)?.into_any().unbind(),
             Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
-            Self::Raw(octets) => PyBytes::new(py, &octets).into_any().unbind(),
+            Self::Raw(bytes) => PyBytes::new(py, &bytes).into_any().unbind(),
             Self::Texts(texts) => texts.into_pyobject(py)?.into_any().unbind(),
             Self::Metadata(metadata) => metadata_tuple(py, &metadata)?.into_any().unbind(),
             Self::Entries(entries) => entry_list(py, entries)?.into_any().unbind(),
@@ -69,14 +69,14 @@ impl Value {
             Self::Memory(number, address, length) => {
                 Py::new(py, Memory::new(core.clone(), number, address, length))?.into_any()
             }
-            Self::Octets(octets, length) => octets.finish(py, length, &core.counters)?,
+            Self::Bytes(bytes, length) => bytes.finish(py, length, &core.counters)?,
             Self::Files(files) => {
                 let list = PyList::empty(py);
                 for file in files {
                     match file {
-                        Ok(octets) => {
-                            core.counters.note_copy(octets.len());
-                            list.append(PyBytes::new(py, &octets))?;
+                        Ok(bytes) => {
+                            core.counters.note_copy(bytes.len());
+                            list.append(PyBytes::new(py, &bytes))?;
                         }
                         Err(failure) => list.append(failure.to_exception(py)?)?,
                     }

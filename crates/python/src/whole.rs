@@ -48,8 +48,8 @@ pub async fn read_files(
         under_way.extend(start(client.allocate(FIRST_BYTES)?));
     }
     while let Some((index, read, buffer)) = under_way.next().await {
-        if let Ok(octets) = &read {
-            state.counters.note_copy(octets.len());
+        if let Ok(bytes) = &read {
+            state.counters.note_copy(bytes.len());
         }
         results[index] = Some(read.map_err(|failure| failure.about(&paths[index])));
         under_way.extend(start(buffer));
@@ -90,24 +90,24 @@ async fn read_long(
     let file = names::open(session, path, options, false).await?;
     let size = session.metadata_async(file.handle(), path).await?.size;
     let length = usize::try_from(size).unwrap_or(usize::MAX);
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let buffer = session.client().allocate(length.clamp(1, BUFFER_BYTES_MAX))?;
     loop {
         let read =
-            transfer::read_whole(&file, octets.len() as u64, &buffer, 0, buffer.len()).await?;
-        octets.extend(taken(&buffer, read));
+            transfer::read_whole(&file, bytes.len() as u64, &buffer, 0, buffer.len()).await?;
+        bytes.extend(taken(&buffer, read));
         if read < buffer.len() {
             break;
         }
     }
     file.close_async().await?;
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn taken(buffer: &Buffer, length: usize) -> Vec<u8> {
-    let mut octets = vec![0; length];
-    buffer.read(0, &mut octets);
-    octets
+    let mut bytes = vec![0; length];
+    buffer.read(0, &mut bytes);
+    bytes
 }
 
 /// Makes a file of what a range has, or gives one that is there this content.
@@ -133,9 +133,9 @@ pub async fn write_file(
     let is_small = length <= INLINE_BYTES;
     if is_small {
         state.counters.note_copy(length);
-        let octets = range.to_vec();
+        let bytes = range.to_vec();
         let chain = session.chain().open(path, &options);
-        let chain = if octets.is_empty() { chain } else { chain.write_inline(0, &octets) };
+        let chain = if bytes.is_empty() { chain } else { chain.write_inline(0, &bytes) };
         match chain.close().run_async().await {
             Ok(_) => return Ok(()),
             Err(failure) => {
@@ -157,9 +157,9 @@ pub async fn write_file(
 
 /// Files under way at once, at most.
 const FILES_MAX: usize = 64;
-/// Octets that are asked for before a file's size is known.
+/// Bytes that are asked for before a file's size is known.
 const FIRST_BYTES: usize = 64 << 10;
-/// Octets of the buffer for long files.
+/// Bytes of the buffer for long files.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
-/// Octets that travel inside a request.
+/// Bytes that travel inside a request.
 const INLINE_BYTES: usize = 2 << 10;

@@ -19,22 +19,22 @@ def test_files_and_names(url: str, directory: str) -> None:
         async with await dafs.aio.connect(url, **options_of(url)) as session:
             await session.makedirs(f"{directory}/a/b")
             await session.makedirs(f"{directory}/a/b", exist_ok=True)
-            octets = os.urandom(1 << 20)
+            bytes = os.urandom(1 << 20)
             async with await session.open(f"{directory}/a/x", "w+b") as file:
-                assert await file.write(octets, 0) == len(octets)
-                assert await file.append(b"end") == len(octets)
+                assert await file.write(bytes, 0) == len(bytes)
+                assert await file.append(b"end") == len(bytes)
                 await file.commit()
-                array = np.zeros(len(octets) // 4, np.int32)
-                assert await file.readinto(array, 0) == len(octets)
-                assert array.tobytes() == octets
-                assert await file.read(100, len(octets)) == b"end"
+                array = np.zeros(len(bytes) // 4, np.int32)
+                assert await file.readinto(array, 0) == len(bytes)
+                assert array.tobytes() == bytes
+                assert await file.read(100, len(bytes)) == b"end"
                 await file.truncate(10)
                 assert (await file.stat()).st_size == 10
             assert file.closed
             await session.rename(f"{directory}/a/x", f"{directory}/a/y")
             await session.symlink("y", f"{directory}/a/l")
             assert await session.readlink(f"{directory}/a/l") == "y"
-            assert await session.read_bytes(f"{directory}/a/l") == octets[:10]
+            assert await session.read_bytes(f"{directory}/a/l") == bytes[:10]
             assert sorted(await session.listdir(f"{directory}/a")) == ["b", "l", "y"]
             assert not await session.exists(f"{directory}/a/none")
             with pytest.raises(FileNotFoundError):

@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def resident() -> int:
-    """Octets of this process in memory."""
+    """Bytes of this process in memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
 
@@ -65,7 +65,7 @@ def test_ten_thousand_opens_and_reads_leave_nothing(
     tracemalloc.stop()
     assert grown < 100_000
     assert descriptors() == open_before
-    # An object of 500 octets that is kept by each would be 5 MB.
+    # An object of 500 bytes that is kept by each would be 5 MB.
     assert resident() - before < 4 * MIB
 
 

@@ -66,13 +66,13 @@ def test_modes_are_those_of_open(session: dafs.Session, directory: str) -> None:
 def test_any_buffer_is_read_into_and_written_from(
     session: dafs.Session, directory: str, length: int
 ) -> None:
-    octets = os.urandom(length)
+    bytes = os.urandom(length)
     with session.open(f"{directory}/x", "w+b", buffering=0) as file:
-        for source in (octets, bytearray(octets), np.frombuffer(octets, np.uint8)):
+        for source in (bytes, bytearray(bytes), np.frombuffer(bytes, np.uint8)):
             assert file.write_at(source, 5) == length
             bare = bytearray(length)
             assert file.readinto_at(bare, 5) == length
-            assert bare == octets
+            assert bare == bytes
         rest = length // 4
         targets = [
             np.zeros(rest, np.float32),
@@ -82,14 +82,14 @@ def test_any_buffer_is_read_into_and_written_from(
         ]
         for target in targets:
             assert file.readinto_at(target, 5) == 4 * rest
-            assert bytes(memoryview(target).cast("B")) == octets[: 4 * rest]
+            assert bytes(memoryview(target).cast("B")) == bytes[: 4 * rest]
         # The end of the file.
         long = np.zeros(length + 100, np.uint8)
         assert file.readinto_at(long, 5) == length
         # What lies behind is anything: it was the transport's meanwhile.
-        assert long[:length].tobytes() == octets
+        assert long[:length].tobytes() == bytes
         assert file.readinto_at(long, length + 5) == 0
-        assert file.read_at(length + 100, 5) == octets
+        assert file.read_at(length + 100, 5) == bytes
 
 
 def test_what_cannot_be_read_into_is_refused(session: dafs.Session, directory: str) -> None:
@@ -113,8 +113,8 @@ def test_what_cannot_be_read_into_is_refused(session: dafs.Session, directory: s
 def test_no_copy_is_made_where_none_is_promised(
     url: str, directory: str, own_memory: str
 ) -> None:
-    octets = os.urandom(4 * MIB)
-    whole = len(octets)
+    bytes = os.urandom(4 * MIB)
+    whole = len(bytes)
     with dafs.connect(url, own_memory=own_memory, **options_of(url)) as session:
         described = session.describe()
         assert described["registered"] in ("Mapped", "Network")
@@ -125,37 +125,37 @@ def test_no_copy_is_made_where_none_is_promised(
             before = session.counters()
             memory = session.alloc(whole)
             over = np.frombuffer(memory, np.uint8)
-            over[:] = np.frombuffer(octets, np.uint8)
+            over[:] = np.frombuffer(bytes, np.uint8)
             assert file.write_at(memory, 0) == whole
             over[:] = 0
             # A part of it, found by its address, however small.
             assert file.readinto_at(over[100:200], 50) == 100
-            assert over[100:200].tobytes() == octets[50:150]
+            assert over[100:200].tobytes() == bytes[50:150]
             assert file.readinto_at(memory, 0) == whole
-            assert bytes(over) == octets
+            assert bytes(over) == bytes
             between = session.counters()
             assert between.copies == before.copies
-            assert between.straight_octets - before.straight_octets == 2 * whole + 100
+            assert between.straight_bytes - before.straight_bytes == 2 * whole + 100
             assert between.registrations == before.registrations
             # Any other.
             own = np.zeros(MIB, np.float32)
             assert file.write_at(own, 0) == whole
-            assert file.write_at(octets, 0) == whole
+            assert file.write_at(bytes, 0) == whole
             assert file.readinto_at(own, 0) == whole
-            assert own.tobytes() == octets
+            assert own.tobytes() == bytes
             file.seek(0)
             # By the side door of the file's own buffer, as it is larger.
             assert file.readinto(own) == whole
-            assert file.raw.read_at(MIB, 0) == octets[:MIB]
+            assert file.raw.read_at(MIB, 0) == bytes[:MIB]
             after = session.counters()
         moved = 4 * whole + MIB
         if own_memory == "straight" or described["other"] == "Network":
             assert after.copies == between.copies
-            assert after.straight_octets - between.straight_octets == moved
+            assert after.straight_bytes - between.straight_bytes == moved
             assert after.registrations - between.registrations == 5
         else:
-            assert after.copied_octets - between.copied_octets == moved
-            assert after.straight_octets == between.straight_octets
+            assert after.copied_bytes - between.copied_bytes == moved
+            assert after.straight_bytes == between.straight_bytes
 
 
 def test_copies_are_counted(session: dafs.Session, directory: str) -> None:
@@ -164,7 +164,7 @@ def test_copies_are_counted(session: dafs.Session, directory: str) -> None:
         before = session.counters()
         file.readinto_at(bytearray(100), 0)
         after = session.counters()
-    assert (after.copies, after.copied_octets) == (before.copies + 1, before.copied_octets + 100)
+    assert (after.copies, after.copied_bytes) == (before.copies + 1, before.copied_bytes + 100)
 
 
 def test_memory_outlives_the_names_for_it(session: dafs.Session, directory: str) -> None:
@@ -209,22 +209,22 @@ def test_small_files_whole(session: dafs.Session, directory: str) -> None:
 
 
 def test_batches(session: dafs.Session, directory: str) -> None:
-    octets = os.urandom(64 * 4096)
+    bytes = os.urandom(64 * 4096)
     with session.open(f"{directory}/x", "w+b") as file:
         batch = session.batch()
-        for at in range(0, len(octets), 4096):
-            batch.write_from(file, at, octets[at : at + 4096])
+        for at in range(0, len(bytes), 4096):
+            batch.write_from(file, at, bytes[at : at + 4096])
         assert len(batch) == 64
         assert batch.run() == [4096] * 64
-        target = np.zeros(len(octets), np.uint8)
+        target = np.zeros(len(bytes), np.uint8)
         memory = session.alloc(MIB)
         for window in (None, 0.001):
             batch.read_into(file, 0, target)
-            for at in range(0, len(octets), 4096):
+            for at in range(0, len(bytes), 4096):
                 batch.read_into(file, at, memoryview(memory)[at : at + 4096])
-            batch.read_into(file, len(octets) - 10, bytearray(100))
-            assert batch.run(window) == [len(octets)] + [4096] * 64 + [10]
-            assert target.tobytes() == octets == bytes(memoryview(memory)[: len(octets)])
+            batch.read_into(file, len(bytes) - 10, bytearray(100))
+            assert batch.run(window) == [len(bytes)] + [4096] * 64 + [10]
+            assert target.tobytes() == bytes == bytes(memoryview(memory)[: len(bytes)])
             target[:] = 0
         assert session.batch().run() == []
     with pytest.raises(ValueError):

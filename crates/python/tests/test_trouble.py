@@ -329,7 +329,7 @@ def test_a_full_disk_is_enospc() -> None:
                 file = session.open("/x", "wb", buffering=0)
                 with pytest.raises(OSError) as full:
                     for at in range(0, 64 << 20, 1 << 20):
-                        # That octets of before were lost may be told ahead of why.
+                        # That bytes of before were lost may be told ahead of why.
                         with suppress(dafs.DataLost):
                             file.write_at(bytes(1 << 20), at)
                 assert full.value.errno == 28
@@ -343,8 +343,8 @@ def test_a_full_disk_is_enospc() -> None:
 
 
 def test_threads_share_a_session(session: dafs.Session, directory: str) -> None:
-    octets = os.urandom(8 << 20)
-    session.write_bytes(f"{directory}/x", octets)
+    bytes = os.urandom(8 << 20)
+    session.write_bytes(f"{directory}/x", bytes)
     failures: list[BaseException] = []
 
     def read(seed: int) -> None:
@@ -353,9 +353,9 @@ def test_threads_share_a_session(session: dafs.Session, directory: str) -> None:
             target = np.zeros(1 << 20, np.uint8)
             with session.open(f"{directory}/x", "rb", buffering=0) as file:
                 for _ in range(50):
-                    offset = int(random.integers(0, len(octets)))
+                    offset = int(random.integers(0, len(bytes)))
                     count = file.readinto_at(target, offset)
-                    assert target[:count].tobytes() == octets[offset : offset + (1 << 20)]
+                    assert target[:count].tobytes() == bytes[offset : offset + (1 << 20)]
                     session.stat(f"{directory}/x")
         except BaseException as failure:
             failures.append(failure)

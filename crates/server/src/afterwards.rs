@@ -55,7 +55,7 @@ pub(crate) struct Closing {
 pub(crate) struct Keeping {
     session: KeptSession,
     request: RequestName,
-    octets: [u8; RESULT_BYTES],
+    bytes: [u8; RESULT_BYTES],
 }
 
 impl Afterwards {
@@ -64,7 +64,7 @@ impl Afterwards {
         self.closing.is_some() | self.keeping.is_some()
     }
 
-    /// Has the store close what a removal has left open: the system frees the `held` octets then,
+    /// Has the store close what a removal has left open: the system frees the `held` bytes then,
     /// which takes as long as a short request.
     pub fn close_removed(&mut self, held: u64) {
         if held <= SMALL_BYTES_MAX {
@@ -179,14 +179,14 @@ impl Keeping {
     /// What is to be kept of an answer to a WRITE.
     #[inline]
     pub fn of(answer: ReplyTo, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
-        let mut octets = [0; RESULT_BYTES];
-        octets.copy_from_slice(&message[HEADER_BYTES..]);
-        Self { session: answer.kept_later(), request: name_of_write(answer), octets }
+        let mut bytes = [0; RESULT_BYTES];
+        bytes.copy_from_slice(&message[HEADER_BYTES..]);
+        Self { session: answer.kept_later(), request: name_of_write(answer), bytes }
     }
 
     #[inline]
     pub fn keep(&self, sessions: &mut Sessions) {
-        sessions.keep_whole(self.session, self.request, Status::Ok, &self.octets);
+        sessions.keep_whole(self.session, self.request, Status::Ok, &self.bytes);
     }
 }
 

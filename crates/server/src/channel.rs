@@ -37,7 +37,7 @@ pub(crate) struct Channel {
     pub inbox: Inbox,
     /// Receives to post once the answers that bring their credits are out.
     pub receives_due: u16,
-    /// Octets of its writes with checksums that are held before they are looked at.
+    /// Bytes of its writes with checksums that are held before they are looked at.
     pub sealed_bytes: usize,
     /// Largest response, negotiated.
     pub response_bytes_max: usize,

@@ -52,7 +52,7 @@ pub struct ServerConfig {
     /// out; then its connection is broken.
     pub fence_patience: Duration,
     /// How late a connection may be with its transfers while others wait for what they hold,
-    /// besides what its octets need at 512 KiB a second; then it is broken.
+    /// besides what its bytes need at 512 KiB a second; then it is broken.
     pub transfer_patience: Duration,
     /// Whether clients of this host that hold a read delegation may be given the file itself, to
     /// read it without a message.
@@ -171,7 +171,7 @@ pub enum ServerError {
     },
 }
 
-/// Physical memory of this machine, in octets.
+/// Physical memory of this machine, in bytes.
 fn physical_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)

@@ -1,6 +1,6 @@
 //! Body of the fuzz target, shared with the test that replays its corpus.
 //!
-//! Invariant: it takes any octets at all, and panics exactly if the server broke a
+//! Invariant: it takes any bytes at all, and panics exactly if the server broke a
 //! promise: every request is answered or its connection ends, another session goes on,
 //! and nothing is held once the connection is gone. Not part of the interface.
 

@@ -112,7 +112,7 @@ impl Own {
         endpoint.owner() == self.number
     }
 
-    /// Whether so many octets may be moved within a turn. Others wait for its end.
+    /// Whether so many bytes may be moved within a turn. Others wait for its end.
     #[inline]
     pub fn may_move(&self, length: u32) -> bool {
         may_move(self.is_alone, length)
@@ -161,7 +161,7 @@ impl Reactor<'_> {
         self.end_turn_at(now);
     }
 
-    /// The part of a turn behind the moving of octets, and what is due by time.
+    /// The part of a turn behind the moving of bytes, and what is due by time.
     pub(crate) fn end_turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         self.settle_moves();
@@ -185,7 +185,7 @@ impl Reactor<'_> {
         Rest { pause: Some(pause.min(due)) }
     }
 
-    /// As [`Reactor::take_turn`], up to where octets are to be moved ([`Own::move_hits`]); `None`
+    /// As [`Reactor::take_turn`], up to where bytes are to be moved ([`Own::move_hits`]); `None`
     /// then, and [`Reactor::end_moves`] does the rest. What is looked up is kept until then.
     pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
         self.note_sleep();
@@ -193,7 +193,7 @@ impl Reactor<'_> {
         (!has_moves).then(|| self.finish_turn())
     }
 
-    /// The part of a turn before octets are moved. Whether there are any to move.
+    /// The part of a turn before bytes are moved. Whether there are any to move.
     pub(crate) fn begin_shared_turn(&mut self) -> bool {
         self.begin_turn();
         self.look_up();
@@ -474,7 +474,7 @@ impl Shared {
     }
 }
 
-/// Octets of a transfer that are moved within a turn though others wait for its end: some
+/// Bytes of a transfer that are moved within a turn though others wait for its end: some
 /// microseconds.
 const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);

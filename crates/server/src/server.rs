@@ -192,7 +192,7 @@ fn serve(own: &mut Own, hold: &mut impl Hold, stop: &AtomicBool) {
     }
 }
 
-/// One turn. Where several share, octets are moved while others have their turns.
+/// One turn. Where several share, bytes are moved while others have their turns.
 fn take_turn(own: &mut Own, hold: &mut impl Hold) -> Rest {
     if own.is_alone {
         return hold.with(|shared| Reactor { shared, own }.take_turn());

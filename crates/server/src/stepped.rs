@@ -79,7 +79,7 @@ impl SteppedServer {
             || *due <= now
     }
 
-    /// Whether a reactor has done the first half of its turn, and is to move octets next.
+    /// Whether a reactor has done the first half of its turn, and is to move bytes next.
     #[must_use]
     pub fn is_moving(&self, reactor: usize) -> bool {
         self.owns.get(reactor).is_some_and(|own| own.hits.has_kept())

@@ -51,7 +51,7 @@ pub enum ReadTarget {
 #[derive(Clone, Debug)]
 pub enum WriteSource {
     /// They are here: they came with the request, or were fetched and looked at.
-    Octets(Box<[u8]>),
+    Bytes(Box<[u8]>),
     /// They are fetched into the cache.
     Direct(Buffers),
     /// They have a checksum, and are looked at before the cache has them.

@@ -29,7 +29,7 @@ fn random_requests_harm_no_server() {
         let mut data = Vec::new();
         for _ in 0..random.below(8) {
             let length = random.below(100);
-            data.extend(random.octets(2));
+            data.extend(random.bytes(2));
             data.push(length as u8);
             // Mostly zeros, as in requests.
             data.extend((0..2 * length).map(|_| (random.below(8) / 7 * random.below(256)) as u8));

@@ -654,7 +654,7 @@ fn check_locks(successor: &mut Successor) {
     let message = other.ask(scene, 2, 3, &Request::ReadInline(read));
     match decode_response(ORDER, Procedure::ReadInline, &message) {
         Ok((_, Response::ReadInline(read))) => {
-            assert_eq!(read.data.octets(), Some(b"original".as_slice()));
+            assert_eq!(read.data.bytes(), Some(b"original".as_slice()));
         }
         other => panic!("{other:?}"),
     }

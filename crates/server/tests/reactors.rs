@@ -329,7 +329,7 @@ fn read<'m>((file, state): (FileHandle, StateId), buffers: &'m [DirectBuffer]) -
 
 // ---- the tests -----------------------------------------------------------------------------
 
-/// The octets of an asynchronous batch go over the back-control channel. The reactor that accepts
+/// The bytes of an asynchronous batch go over the back-control channel. The reactor that accepts
 /// the batch has begun its read, and the one that has the channel is to go on with it.
 #[test]
 fn a_read_of_a_batch_that_is_left_to_another_reactor_outlives_the_last_open_of_its_file() {

@@ -13,7 +13,7 @@ pub enum AuthRequest<'a> {
     None,
     /// AUTH_TEXT: a user name; the driver keeps the password.
     Text {
-        /// The name, at most [`dafs_types::limits::OWNER_BYTES_MAX`] octets.
+        /// The name, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
         user: &'a str,
     },
     /// AUTH_GSS: a token, which the driver keeps.

@@ -20,13 +20,13 @@ pub struct Negotiated {
     pub use_response_cache: u32,
     /// Credentials the client may register; 0 in an answer to one that is not trusted.
     pub max_credentials: u32,
-    /// Largest request, in octets.
+    /// Largest request, in bytes.
     pub max_request_size: u32,
-    /// Largest response, in octets.
+    /// Largest response, in bytes.
     pub max_response_size: u32,
     /// Requests that may be outstanding; in an answer the first number of credits.
     pub max_requests: u32,
-    /// Where data begins in a padded WRITE_INLINE, in octets from the message's start.
+    /// Where data begins in a padded WRITE_INLINE, in bytes from the message's start.
     pub inline_write_header_size: u32,
     /// Whether a back-control channel may be bound.
     pub use_back_control_channel: u32,
@@ -41,9 +41,9 @@ pub struct ConnectArguments<'a> {
     pub protocol_version: u32,
     /// What the client asks for.
     pub wanted: Negotiated,
-    /// Name for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`] octets.
+    /// Name for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`] bytes.
     pub fence_id: &'a str,
-    /// Name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] octets.
+    /// Name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub client_id_string: &'a [u8],
     /// Changes when the client has restarted.
     pub client_verifier: Verifier,

@@ -51,7 +51,7 @@ pub struct KeptReply<'a> {
     /// How it ended.
     pub status: Status,
     /// Everything behind the response's header, in the byte order of its session.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
     /// That byte order.
     pub order: ByteOrder,
 }
@@ -114,7 +114,7 @@ struct Entry {
     procedure: u32,
     /// Its result, once it has one; `None` if it still runs, or was not carried out.
     status: Option<Status>,
-    octets: SmallVec<[u8; SHORT_BYTES]>,
+    bytes: SmallVec<[u8; SHORT_BYTES]>,
 }
 
 impl KeptSessions {
@@ -171,10 +171,10 @@ impl KeptSessions {
         session: KeptSession,
         stream: StreamId,
         status: Status,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> bool {
         let Some(kept) = self.get_mut(session) else { return false };
-        kept.entry(stream).put(status, octets);
+        kept.entry(stream).put(status, bytes);
         self.end(session)
     }
 
@@ -202,12 +202,12 @@ impl KeptSessions {
         session: KeptSession,
         request: RequestName,
         status: Status,
-        octets: &[u8],
+        bytes: &[u8],
     ) {
         if let Some(kept) = self.get_mut(session) {
             let entry = kept.entry(request.stream);
             (entry.sequence, entry.procedure) = (request.sequence, request.procedure);
-            entry.put(status, octets);
+            entry.put(status, bytes);
         }
     }
 
@@ -229,9 +229,9 @@ impl KeptSessions {
                 |kept: &&Kept| kept.channel.is_none() && kept.running == 0 && !kept.is_forgotten;
             let lost = || self.slots.iter().flatten().filter(idle);
             let mut counts = BTreeMap::<Box<[u8]>, u32>::new();
-            lost().for_each(|kept| *counts.entry(kept.record.principal.octets()).or_default() += 1);
+            lost().for_each(|kept| *counts.entry(kept.record.principal.bytes()).or_default() += 1);
             let most = counts.values().copied().max().unwrap_or_default();
-            let has_most = |kept: &&Kept| counts[&kept.record.principal.octets()] == most;
+            let has_most = |kept: &&Kept| counts[&kept.record.principal.bytes()] == most;
             let oldest = lost().filter(has_most).min_by_key(|kept| kept.expires);
             let Some(id) = oldest.map(|kept| kept.record.id) else { break };
             self.forget(id);
@@ -302,8 +302,8 @@ impl KeptSessions {
             Some(status)
                 if (entry.sequence, entry.procedure) == (request.sequence, request.procedure) =>
             {
-                let (octets, order) = (entry.octets.as_slice(), kept.record.order);
-                Ok(ReplyQuery::Found(KeptReply { request, status, octets, order }))
+                let (bytes, order) = (entry.bytes.as_slice(), kept.record.order);
+                Ok(ReplyQuery::Found(KeptReply { request, status, bytes, order }))
             }
             _ => Err(Status::NoXidMatch),
         }
@@ -356,18 +356,18 @@ impl Kept {
             let (sequence, procedure, status) = (entry.sequence, entry.procedure, entry.status?);
             let stream = StreamId(stream as u16);
             let request = RequestName { stream, sequence, procedure };
-            let (octets, order) = (entry.octets.as_slice(), self.record.order);
-            Some(KeptReply { request, status, octets, order })
+            let (bytes, order) = (entry.bytes.as_slice(), self.record.order);
+            Some(KeptReply { request, status, bytes, order })
         })
     }
 }
 
 impl Entry {
     #[inline]
-    fn put(&mut self, status: Status, octets: &[u8]) {
+    fn put(&mut self, status: Status, bytes: &[u8]) {
         self.status = Some(status);
-        self.octets.clear();
-        self.octets.extend_from_slice(octets);
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
     }
 }
 
@@ -399,7 +399,7 @@ mod tests {
 
     fn found(sessions: &KeptSessions, name: RequestName) -> Result<Vec<u8>, Status> {
         match sessions.query(FIRST, name)? {
-            ReplyQuery::Found(reply) => Ok(reply.octets.to_vec()),
+            ReplyQuery::Found(reply) => Ok(reply.bytes.to_vec()),
             ReplyQuery::Busy(_) => panic!("the session is idle"),
         }
     }
@@ -410,8 +410,8 @@ mod tests {
         let session = sessions.add(record(FIRST), Some(channel(0)));
         for sequence in 1..=3 {
             sessions.begin(session, request(2, sequence));
-            let octets = [sequence as u8];
-            assert!(!sessions.keep(session, StreamId(2), Status::Ok, &octets));
+            let bytes = [sequence as u8];
+            assert!(!sessions.keep(session, StreamId(2), Status::Ok, &bytes));
         }
         sessions.lose(session, Moment(9));
         assert_eq!(found(&sessions, request(2, 3)), Ok(vec![3]));
@@ -463,7 +463,7 @@ mod tests {
         for (record, replies) in sessions.records() {
             let session = again.add(record.clone(), None);
             for reply in replies {
-                again.keep_whole(session, reply.request, reply.status, reply.octets);
+                again.keep_whole(session, reply.request, reply.status, reply.bytes);
             }
         }
         assert_eq!(found(&again, request(5, 8)), Ok(b"result".to_vec()));

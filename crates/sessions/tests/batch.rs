@@ -57,7 +57,7 @@ fn submit(
             buffers,
             checksum: Checksum::default(),
             handle: FileHandle::NULL,
-            octets: None,
+            data: None,
             refused: None,
         })
         .collect();
@@ -129,7 +129,7 @@ fn neighbours_before_a_due_one_are_taken_along_and_runs_keep_their_bounds() {
 }
 
 #[test]
-fn reads_of_the_same_octets_share_a_run() {
+fn reads_of_the_same_bytes_share_a_run() {
     let mut scheduler = scheduler(BatchLimits::default());
     let requests = [read(1, 1, 0, 100), read(2, 1, 50, 100), read(3, 1, 50, 10)];
     submit(&mut scheduler, A, &requests, 0, 0, false).unwrap();

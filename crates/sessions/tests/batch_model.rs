@@ -1,10 +1,10 @@
-//! Random batches against a model that counts single octets.
+//! Random batches against a model that counts single bytes.
 //!
-//! What is checked: every octet of every request is moved at most once, between the right
+//! What is checked: every byte of every request is moved at most once, between the right
 //! place in the file and the right place in memory, and exactly once if the request is
 //! reported whole; every accepted request is reported exactly once, with the status and
-//! count that the octets say; runs keep to their bounds; nothing overtakes an earlier batch
-//! on the same octets; hurried requests go first; completions are held for a reason and
+//! count that the bytes say; runs keep to their bounds; nothing overtakes an earlier batch
+//! on the same bytes; hurried requests go first; completions are held for a reason and
 //! never beyond their time; and in the end nothing is left.
 
 use std::collections::BTreeMap;
@@ -96,11 +96,11 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An octet's place in the file and in memory.
+/// A byte's place in the file and in memory.
 type Place = (u64, u32, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Octet {
+enum Byte {
     Waits,
     Running,
     Moved,
@@ -118,7 +118,7 @@ struct Request {
     file: FileKey,
     kind: IoKind,
     places: Vec<Place>,
-    octets: Vec<Octet>,
+    data: Vec<Byte>,
     failure: Option<(usize, Status)>,
     hurried: bool,
     /// It stood before one that was due or hurried, and keeps the urgency it was lent.
@@ -137,32 +137,32 @@ impl Request {
 
     /// What has not begun will not begin.
     fn drop_rest(&mut self) {
-        for octet in self.octets.iter_mut().filter(|octet| **octet == Octet::Waits) {
-            *octet = Octet::Over;
+        for byte in self.data.iter_mut().filter(|byte| **byte == Byte::Waits) {
+            *byte = Byte::Over;
         }
     }
 
-    fn first(&self, wanted: Octet) -> Option<usize> {
-        self.octets.iter().position(|&octet| octet == wanted)
+    fn first(&self, wanted: Byte) -> Option<usize> {
+        self.data.iter().position(|&byte| byte == wanted)
     }
 
     fn is_undone(&self) -> bool {
-        self.octets.iter().any(|octet| matches!(octet, Octet::Waits | Octet::Running))
+        self.data.iter().any(|byte| matches!(byte, Byte::Waits | Byte::Running))
     }
 
     fn cancel(&mut self, status: Status) {
-        if let Some(at) = self.first(Octet::Waits) {
+        if let Some(at) = self.first(Byte::Waits) {
             self.fail(at, status);
             self.drop_rest();
         }
     }
 
     fn undone(&self) -> impl Iterator<Item = u64> + '_ {
-        let undone = |&(_, octet): &(&Place, &Octet)| !matches!(octet, Octet::Moved | Octet::Over);
-        self.places.iter().zip(&self.octets).filter(undone).map(|(place, _)| place.0)
+        let undone = |&(_, byte): &(&Place, &Byte)| !matches!(byte, Byte::Moved | Byte::Over);
+        self.places.iter().zip(&self.data).filter(undone).map(|(place, _)| place.0)
     }
 
-    /// Whether an earlier request has octets in hand that this one must not overtake.
+    /// Whether an earlier request has bytes in hand that this one must not overtake.
     fn stands_before(&self, later: &Self) -> bool {
         let writes = self.kind == IoKind::Write || later.kind == IoKind::Write;
         self.order < later.order
@@ -307,7 +307,7 @@ impl Model {
                     buffers,
                     checksum: Checksum::default(),
                     handle: FileHandle::NULL,
-                    octets: None,
+                    data: None,
                     refused: want.refused.then_some(Status::BadStateId),
                 }
             })
@@ -367,15 +367,15 @@ impl Model {
         let in_file = request
             .chunks
             .iter()
-            .flat_map(|chunk| (0..u64::from(chunk.length)).map(|octet| chunk.offset + octet));
+            .flat_map(|chunk| (0..u64::from(chunk.length)).map(|byte| chunk.offset + byte));
         let in_memory = request.buffers.iter().flat_map(|buffer| {
-            (0..u64::from(buffer.length)).map(|octet| (buffer.context.0, buffer.target.0 + octet))
+            (0..u64::from(buffer.length)).map(|byte| (buffer.context.0, buffer.target.0 + byte))
         });
         let places: Vec<_> = in_file
             .zip(in_memory)
             .map(|(offset, (context, address))| (offset, context, address))
             .collect();
-        let octet = if request.refused.is_some() { Octet::Over } else { Octet::Waits };
+        let byte = if request.refused.is_some() { Byte::Over } else { Byte::Waits };
         let record = Request {
             session,
             tag: self.next_tag,
@@ -384,7 +384,7 @@ impl Model {
             synchronous,
             file: request.file,
             kind: request.kind,
-            octets: vec![octet; places.len()],
+            data: vec![byte; places.len()],
             places,
             failure: request.refused.map(|status| (0, status)),
             hurried: false,
@@ -452,7 +452,7 @@ impl Model {
             return assert_eq!(outcome, Err(RequestNotFound));
         };
         request.cancel(CANCELLED);
-        let drains = request.first(Octet::Running).is_some();
+        let drains = request.first(Byte::Running).is_some();
         let wanted = if drains { Cancelled::Draining } else { Cancelled::Ended };
         assert_eq!(outcome, Ok(wanted));
         if !request.synchronous {
@@ -477,9 +477,9 @@ impl Model {
             let in_scope = scope.file.is_none_or(|file| file == request.file)
                 && scope.session.is_none_or(|id| id == SessionId(key.0));
             // The scheduler aborts transfers; one of them may touch the range though the
-            // octet itself does not lie in it.
+            // byte itself does not lie in it.
             let touched = (0..request.places.len()).any(|at| {
-                request.octets[at] == Octet::Waits
+                request.data[at] == Byte::Waits
                     && transfer_of(&request.places, at, limits.run_bytes_max)
                         .any(|at| (offset..offset + length).contains(&request.places[at].0))
             });
@@ -518,7 +518,7 @@ impl Model {
         let hurried = self.requests.iter().any(|(key, request)| {
             request.hurried
                 && !request.synchronous
-                && request.first(Octet::Waits).is_some()
+                && request.first(Byte::Waits).is_some()
                 && !self
                     .requests
                     .iter()
@@ -600,13 +600,13 @@ impl Model {
         }
         for (piece, key) in run.pieces().iter().zip(keys) {
             let request = self.requests.get_mut(key).unwrap();
-            for octet in 0..u64::from(piece.buffer.length) {
-                let at = piece.at as usize + octet as usize;
+            for byte in 0..u64::from(piece.buffer.length) {
+                let at = piece.at as usize + byte as usize;
                 let place =
-                    (piece.offset + octet, piece.buffer.context.0, piece.buffer.target.0 + octet);
+                    (piece.offset + byte, piece.buffer.context.0, piece.buffer.target.0 + byte);
                 assert_eq!(request.places[at], place, "between the wrong places");
-                assert_eq!(request.octets[at], Octet::Waits, "moved twice");
-                request.octets[at] = Octet::Running;
+                assert_eq!(request.data[at], Byte::Waits, "moved twice");
+                request.data[at] = Byte::Running;
             }
         }
     }
@@ -619,8 +619,8 @@ impl Model {
         let (mut moved, mut failed_piece) = (u64::from(run.length), None);
         let result = match outcome {
             Outcome::Whole => RunOutcome::Moved(moved),
-            Outcome::Short(octets) => {
-                moved = u64::from(octets) % (moved + 1);
+            Outcome::Short(bytes) => {
+                moved = u64::from(bytes) % (moved + 1);
                 RunOutcome::Moved(moved)
             }
             Outcome::Failed => {
@@ -650,12 +650,12 @@ impl Model {
             let request = self.requests.values_mut().find(mine).expect("whose is it?");
             let view = self.scheduler.request(piece);
             assert_eq!(view.session.is_none(), request.lost);
-            for octet in 0..piece.buffer.length {
-                let at = (piece.at + octet) as usize;
-                assert_eq!(request.octets[at], Octet::Running);
-                let reached = piece.offset + u64::from(octet) < run.offset + moved;
+            for byte in 0..piece.buffer.length {
+                let at = (piece.at + byte) as usize;
+                assert_eq!(request.data[at], Byte::Running);
+                let reached = piece.offset + u64::from(byte) < run.offset + moved;
                 let is_moved = status.is_none() && reached;
-                request.octets[at] = if is_moved { Octet::Moved } else { Octet::Over };
+                request.data[at] = if is_moved { Byte::Moved } else { Byte::Over };
             }
             if let Some(status) = status {
                 request.fail(piece.at as usize, status);
@@ -740,7 +740,7 @@ impl Model {
         self.awaited[session] = has_more && (self.awaited[session] || late);
     }
 
-    /// Holds a completion against the octets, and forgets the request.
+    /// Holds a completion against the bytes, and forgets the request.
     fn check(
         &mut self,
         session: SessionId,
@@ -749,7 +749,7 @@ impl Model {
         let key = (session.0, completion.request.0);
         let request = self.requests.remove(&key).expect("reported once, and to whom it belongs");
         assert!(request.done_at.is_some(), "reported before it was done");
-        let moved = request.octets.iter().take_while(|octet| **octet == Octet::Moved).count();
+        let moved = request.data.iter().take_while(|byte| **byte == Byte::Moved).count();
         let status = request.failure.map_or(Status::Ok, |(_, status)| status);
         assert_eq!((completion.status, completion.length as usize), (status, moved));
         self.reported += 1;
@@ -776,7 +776,7 @@ impl Model {
     }
 }
 
-/// The positions of the transfer that an octet of a request belongs to: as far as file and
+/// The positions of the transfer that a byte of a request belongs to: as far as file and
 /// memory are both in one piece and no multiple of the longest run lies between.
 fn transfer_of(places: &[Place], at: usize, run_bytes: u32) -> impl Iterator<Item = usize> {
     let joined = |left: usize| {
@@ -812,7 +812,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_octet_is_moved_once_and_every_request_reported_once(
+    fn every_byte_is_moved_once_and_every_request_reported_once(
         limits in limits(),
         events in prop::collection::vec(event(), 1..120),
     ) {

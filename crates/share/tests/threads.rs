@@ -102,9 +102,9 @@ fn there_and_back(file: &Held<File>, block: u64, fill: u8) {
         file.write_async(block * BLOCK, slice()?).await?;
         buffer.write(0, &[0; BLOCK as usize]);
         file.read_async(block * BLOCK, slice()?).await?;
-        let mut octets = [0; BLOCK as usize];
-        buffer.read(0, &mut octets);
-        assert_eq!(octets, [fill; BLOCK as usize]);
+        let mut bytes = [0; BLOCK as usize];
+        buffer.read(0, &mut bytes);
+        assert_eq!(bytes, [fill; BLOCK as usize]);
         Ok::<(), ClientError>(())
     };
     // SAFETY: nothing leaves the future.
@@ -139,8 +139,8 @@ fn many_threads(transport: &str) {
     committed.unwrap().unwrap();
     drop(file);
     drop(session);
-    let octets = std::fs::metadata(served.path().join("export/shared")).unwrap().len();
-    assert_eq!(octets, THREADS * ROUNDS * BLOCK);
+    let bytes = std::fs::metadata(served.path().join("export/shared")).unwrap().len();
+    assert_eq!(bytes, THREADS * ROUNDS * BLOCK);
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Simulation {
         ))
     }
 
-    /// Reads back every name, every octet and every record.
+    /// Reads back every name, every byte and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
         // A session from before may have ended without its client's knowledge, which asked
         // nothing since, and what struck it before the calm may be still to come.

@@ -1,7 +1,7 @@
-//! The judge of one file's octets: what each may be, given everything that was asked
+//! The judge of one file's bytes: what each may be, given everything that was asked
 //! and answered so far.
 //!
-//! Invariant: an octet may be what any layer over it says, but for layers that ended
+//! Invariant: a byte may be what any layer over it says, but for layers that ended
 //! before one that is certain began. What a read has seen is a certain layer too.
 
 use crate::operation::OperationNumber;
@@ -28,7 +28,7 @@ struct Layer {
     /// `u64::MAX` while it may still happen.
     end: u64,
     is_certain: bool,
-    /// What arrived may have been damaged on its way: any octet is possible.
+    /// What arrived may have been damaged on its way: any byte is possible.
     is_wild: bool,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct Seen<'a> {
     pub end: u64,
     pub offset: u64,
     pub wanted: u32,
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
     pub is_end: bool,
 }
 
 impl Content {
-    /// Octets, if that is decided.
+    /// Bytes, if that is decided.
     pub(crate) fn size(&self) -> Option<usize> {
         self.change.is_none().then_some(self.base.len())
     }
@@ -113,7 +113,7 @@ impl Content {
         Some(change.before as u64)
     }
 
-    /// The first `length` octets of a write are in the file for certain.
+    /// The first `length` bytes of a write are in the file for certain.
     pub(crate) fn end_write(&mut self, at: u64, number: OperationNumber, length: usize) {
         self.under_way -= 1;
         let mut reached = 0;
@@ -173,13 +173,13 @@ impl Content {
         let Some(change) = self.change.take() else {
             return match size == self.base.len() {
                 true => Ok(()),
-                false => Err(format!("{size} octets where there are {}", self.base.len())),
+                false => Err(format!("{size} bytes where there are {}", self.base.len())),
             };
         };
         let (least, most) = (change.before.min(change.after), change.before.max(change.after));
         let is_between = change.may_stop && (least..=most).contains(&size);
         if size != change.before && size != change.after && !is_between {
-            return Err(format!("{size} octets after {change:?}"));
+            return Err(format!("{size} bytes after {change:?}"));
         }
         self.set_size(size);
         Ok(())
@@ -203,15 +203,15 @@ impl Content {
     /// A read ended.
     pub(crate) fn see(&mut self, seen: &Seen<'_>) -> Result<(), String> {
         let (offset, size) = (index(seen.offset), self.base.len());
-        let reached = offset + seen.octets.len();
+        let reached = offset + seen.bytes.len();
         let is_whole = reached >= size.min(offset + seen.wanted as usize);
-        if seen.octets.len() > seen.wanted as usize || (reached > size && !seen.octets.is_empty()) {
-            return Err(format!("{} octets at {offset} of {size}", seen.octets.len()));
+        if seen.bytes.len() > seen.wanted as usize || (reached > size && !seen.bytes.is_empty()) {
+            return Err(format!("{} bytes at {offset} of {size}", seen.bytes.len()));
         }
-        if seen.is_end && reached < size || !is_whole && seen.octets.is_empty() {
-            let (count, wanted) = (seen.octets.len(), seen.wanted);
+        if seen.is_end && reached < size || !is_whole && seen.bytes.is_empty() {
+            let (count, wanted) = (seen.bytes.len(), seen.wanted);
             return Err(format!(
-                "the end at {offset}+{count} of {size} octets, {wanted} were wanted"
+                "the end at {offset}+{count} of {size} bytes, {wanted} were wanted"
             ));
         }
         self.check(seen)?;
@@ -219,7 +219,7 @@ impl Content {
             self.layers.push(Layer {
                 number: seen.number,
                 offset,
-                data: seen.octets.to_vec(),
+                data: seen.bytes.to_vec(),
                 begin: seen.begin,
                 end: seen.end,
                 is_certain: true,
@@ -231,12 +231,12 @@ impl Content {
 
     fn check(&self, seen: &Seen<'_>) -> Result<(), String> {
         let offset = index(seen.offset);
-        for (start, end) in self.pieces(offset, offset + seen.octets.len()) {
+        for (start, end) in self.pieces(offset, offset + seen.bytes.len()) {
             let candidates = self.candidates(start, end, seen.begin);
             if self.is_wild(start, end, seen.begin) {
                 continue;
             }
-            let got = &seen.octets[start - offset..end - offset];
+            let got = &seen.bytes[start - offset..end - offset];
             if candidates.contains(&got) {
                 continue;
             }
@@ -244,7 +244,7 @@ impl Content {
             if let Some(at) = (0..got.len()).find(is_strange) {
                 let may: Vec<u8> = candidates.iter().map(|candidate| candidate[at]).collect();
                 return Err(format!(
-                    "octet {} is {}, but may only be one of {may:?}; writes over it: {:?}",
+                    "byte {} is {}, but may only be one of {may:?}; writes over it: {:?}",
                     start + at,
                     got[at],
                     self.over(start, end).map(Layer::summary).collect::<Vec<_>>()
@@ -313,7 +313,7 @@ impl Content {
         self.layers.clear();
     }
 
-    /// The octets, if all are certain.
+    /// The bytes, if all are certain.
     pub(crate) fn certain(&self) -> Option<&[u8]> {
         let is_certain = self.layers.is_empty() && self.change.is_none();
         is_certain.then_some(&self.base)
@@ -337,10 +337,10 @@ fn index(offset: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn seen(begin: u64, end: u64, octets: &[u8]) -> Seen<'_> {
-        let wanted = u32::try_from(octets.len()).unwrap();
+    fn seen(begin: u64, end: u64, bytes: &[u8]) -> Seen<'_> {
+        let wanted = u32::try_from(bytes.len()).unwrap();
         let number = OperationNumber(begin);
-        Seen { number, begin, end, offset: 0, wanted, octets, is_end: true }
+        Seen { number, begin, end, offset: 0, wanted, bytes, is_end: true }
     }
 
     fn content() -> Content {

@@ -28,22 +28,22 @@ pub(crate) struct Judge {
     limbo: usize,
     last_number: u64,
     now: u64,
-    /// Octets may be damaged on their way without the transport's notice.
-    octets_flip: bool,
+    /// Bytes may be damaged on their way without the transport's notice.
+    bytes_flip: bool,
 }
 
 #[derive(Debug)]
 struct Begun {
     operation: Operation,
     at: u64,
-    /// Octets of records that were acknowledged then.
+    /// Bytes of records that were acknowledged then.
     reached: u64,
 }
 
 impl Judge {
-    /// A judge of empty directories. `octets_flip` if a write without an answer may have
-    /// left octets that nobody sent.
-    pub(crate) fn new(octets_flip: bool) -> Self {
+    /// A judge of empty directories. `bytes_flip` if a write without an answer may have
+    /// left bytes that nobody sent.
+    pub(crate) fn new(bytes_flip: bool) -> Self {
         Self {
             names: Names::new(),
             contents: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl Judge {
             limbo: 0,
             last_number: 0,
             now: 0,
-            octets_flip,
+            bytes_flip,
         }
     }
 
@@ -77,7 +77,7 @@ impl Judge {
         self.handles[file.0 as usize]
     }
 
-    /// Octets of a file; `None` while that is not decided.
+    /// Bytes of a file; `None` while that is not decided.
     pub(crate) fn size_of(&self, file: FileNumber) -> Option<usize> {
         self.contents.get(&file)?.size()
     }
@@ -87,7 +87,7 @@ impl Judge {
         self.contents.get(&file).is_none_or(Content::is_quiet)
     }
 
-    /// Whether every octet of a file is known.
+    /// Whether every byte of a file is known.
     pub(crate) fn is_certain(&self, file: FileNumber) -> bool {
         self.contents.get(&file).is_some_and(|content| content.certain().is_some())
     }
@@ -97,7 +97,7 @@ impl Judge {
         self.names.certain()
     }
 
-    /// Octets that acknowledged records reach.
+    /// Bytes that acknowledged records reach.
     pub(crate) fn records_reached(&self) -> u64 {
         self.records.reached()
     }
@@ -181,7 +181,7 @@ impl Judge {
                 let content = self.contents.entry(file).or_default();
                 match operation {
                     DataOperation::Write { .. } | DataOperation::Append { .. } => {
-                        content.lose_write(self.now, number, self.octets_flip);
+                        content.lose_write(self.now, number, self.bytes_flip);
                     }
                     DataOperation::SetSize { .. } => content.lose_size(number),
                     DataOperation::Read { .. } | DataOperation::Commit | DataOperation::Size => {
@@ -214,7 +214,7 @@ impl Judge {
                 _ => Err("a record must be appended".into()),
             },
             Operation::Records { length } => match answer {
-                Answer::Octets(octets, _) => self.records.see(octets, *length, begun.reached),
+                Answer::Bytes(bytes, _) => self.records.see(bytes, *length, begun.reached),
                 _ => Err("records must be readable".into()),
             },
             Operation::Close(_) => match answer {
@@ -236,9 +236,9 @@ impl Judge {
         let now = self.now;
         let content = self.contents.entry(file).or_default();
         match (operation, answer) {
-            (DataOperation::Read { offset, length, .. }, Answer::Octets(octets, is_end)) => {
+            (DataOperation::Read { offset, length, .. }, Answer::Bytes(bytes, is_end)) => {
                 let (offset, wanted, is_end) = (*offset, *length, *is_end);
-                let seen = Seen { number, begin, end: now, offset, wanted, octets, is_end };
+                let seen = Seen { number, begin, end: now, offset, wanted, bytes, is_end };
                 let judged = content.see(&seen);
                 content.end_other();
                 judged
@@ -275,7 +275,7 @@ impl Judge {
     }
 }
 
-/// An operation and its answer without the octets of either.
+/// An operation and its answer without the bytes of either.
 pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     let operation = match operation {
         Operation::Data(file, DataOperation::Write { offset, data, stability }) => {
@@ -288,8 +288,8 @@ pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     };
     match answer {
         None => operation,
-        Some(Answer::Octets(octets, is_end)) => {
-            format!("{operation} -> {} octets, end: {is_end}", octets.len())
+        Some(Answer::Bytes(bytes, is_end)) => {
+            format!("{operation} -> {} bytes, end: {is_end}", bytes.len())
         }
         Some(answer) => format!("{operation} -> {answer:?}"),
     }

@@ -2,7 +2,7 @@
 //!
 //! A real server over a real store and real clients meet on `dat`'s simulated network.
 //! A scheduler steps one of them at a time, or the clock; clients keep many operations
-//! under way; connections break, octets flip, messages are late. A small model of a file
+//! under way; connections break, bytes flip, messages are late. A small model of a file
 //! system judges: an answer must be possible in it, and what a broken connection left
 //! open is decided by the next look. At the end everything is read back, everybody
 //! leaves, and the server must have forgotten them.

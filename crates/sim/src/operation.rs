@@ -19,20 +19,20 @@ const ODD: &[u8] = b"f\xff\xee\xbe\x80-";
 
 impl Name {
     /// As the files have it. Every other one is no UTF-8.
-    pub(crate) fn octets(self) -> Vec<u8> {
+    pub(crate) fn bytes(self) -> Vec<u8> {
         let begin = if self.index.is_multiple_of(2) { "file-".as_bytes() } else { ODD };
         [begin, self.index.to_string().as_bytes()].concat()
     }
 
     /// As messages have it.
     pub(crate) fn text(self) -> String {
-        to_wire(&self.octets()).into_owned()
+        to_wire(&self.bytes()).into_owned()
     }
 
     /// The name that a message has as this text.
     pub(crate) fn parse(directory: u8, text: &str) -> Option<Self> {
-        let octets = from_wire(text).ok()?;
-        let rest = octets.strip_prefix(b"file-").or_else(|| octets.strip_prefix(ODD))?;
+        let bytes = from_wire(text).ok()?;
+        let rest = bytes.strip_prefix(b"file-").or_else(|| bytes.strip_prefix(ODD))?;
         let index = std::str::from_utf8(rest).ok()?.parse().ok()?;
         let name = Self { directory, index };
         (name.text() == text).then_some(name)
@@ -90,7 +90,7 @@ impl NameOperation {
     }
 }
 
-/// How the octets of a read or write travel.
+/// How the bytes of a read or write travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// In the message.
@@ -104,14 +104,14 @@ pub(crate) enum Way {
 pub(crate) enum DataOperation {
     /// READ.
     Read {
-        /// Octets from the file's beginning.
+        /// Bytes from the file's beginning.
         offset: u64,
         length: u32,
         way: Way,
     },
     /// WRITE; short ones travel inline by the client's own choice.
     Write {
-        /// Octets from the file's beginning.
+        /// Bytes from the file's beginning.
         offset: u64,
         data: Vec<u8>,
         /// How stable the data must be when the answer comes.
@@ -136,7 +136,7 @@ pub(crate) enum Operation {
     Data(FileNumber, DataOperation),
     /// APPEND of a record to the file that everybody appends to.
     Record {
-        /// Octets of the record, its head included.
+        /// Bytes of the record, its head included.
         length: u32,
         way: Way,
     },
@@ -159,13 +159,13 @@ pub(crate) enum Answer {
     Names(Vec<(Name, FileNumber)>),
     /// So many names.
     Links(u32),
-    /// Octets read, and whether the file ends behind them.
-    Octets(Vec<u8>, bool),
-    /// Octets written.
+    /// Bytes read, and whether the file ends behind them.
+    Bytes(Vec<u8>, bool),
+    /// Bytes written.
     Written(u32),
-    /// Octets from the file's beginning to what was appended.
+    /// Bytes from the file's beginning to what was appended.
     Offset(u64),
-    /// Octets of the file.
+    /// Bytes of the file.
     Size(u64),
 }
 
@@ -174,7 +174,7 @@ pub(crate) enum Answer {
 pub(crate) enum Outcome {
     /// The server has answered.
     Known(Answer),
-    /// The server, or the client, has seen that octets were damaged on their way.
+    /// The server, or the client, has seen that bytes were damaged on their way.
     Damaged,
     /// The connection broke.
     Lost,

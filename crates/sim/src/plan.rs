@@ -30,7 +30,7 @@ pub struct Plan {
     pub checksums: bool,
     /// Whether a client keeps its name when it comes back.
     pub keeps_name: bool,
-    /// Octets that files stay below, about.
+    /// Bytes that files stay below, about.
     pub file_bytes: usize,
     /// Steps out of a thousand that break something on purpose.
     pub trouble_permille: u32,
@@ -112,7 +112,7 @@ impl Plan {
         NetworkConfig { hold_ns_max, connect_ns_max, ..config }
     }
 
-    /// Faults that may strike now. Octets flip unnoticed only where checksums are agreed
+    /// Faults that may strike now. Bytes flip unnoticed only where checksums are agreed
     /// on, which they are not while somebody connects.
     pub(crate) fn faults_now(&self, somebody_connects: bool) -> FaultPlan {
         let mut faults = self.faults.clone();

@@ -14,7 +14,7 @@ use dafs_types::Random;
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     appends: BTreeMap<OperationNumber, Record>,
-    /// Octets that acknowledged records reach.
+    /// Bytes that acknowledged records reach.
     reached: u64,
 }
 
@@ -26,14 +26,14 @@ struct Record {
     is_over: bool,
 }
 
-/// Octets of a record: its operation, its length, then what follows from both.
+/// Bytes of a record: its operation, its length, then what follows from both.
 pub(crate) fn record(number: OperationNumber, length: u32) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(length as usize);
-    octets.extend_from_slice(&number.0.to_le_bytes());
-    octets.extend_from_slice(&u64::from(length).to_le_bytes());
+    let mut bytes = Vec::with_capacity(length as usize);
+    bytes.extend_from_slice(&number.0.to_le_bytes());
+    bytes.extend_from_slice(&u64::from(length).to_le_bytes());
     let seed = Random::new(number.0).next_u64();
-    octets.extend(Random::new(seed).octets(length as usize - HEAD_BYTES));
-    octets
+    bytes.extend(Random::new(seed).bytes(length as usize - HEAD_BYTES));
+    bytes
 }
 
 impl Records {
@@ -57,21 +57,21 @@ impl Records {
         }
     }
 
-    /// Octets that acknowledged records reach.
+    /// Bytes that acknowledged records reach.
     pub(crate) fn reached(&self) -> u64 {
         self.reached
     }
 
-    /// The file's beginning was read; `reached` octets had been acknowledged before.
-    pub(crate) fn see(&self, octets: &[u8], wanted: u32, reached: u64) -> Result<(), String> {
+    /// The file's beginning was read; `reached` bytes had been acknowledged before.
+    pub(crate) fn see(&self, bytes: &[u8], wanted: u32, reached: u64) -> Result<(), String> {
         let least = reached.min(u64::from(wanted));
-        if (octets.len() as u64) < least {
-            return Err(format!("{} octets of records where {least} must be", octets.len()));
+        if (bytes.len() as u64) < least {
+            return Err(format!("{} bytes of records where {least} must be", bytes.len()));
         }
         let mut at = 0;
         let mut found = BTreeMap::new();
-        while octets.len() - at >= HEAD_BYTES {
-            let word = |at: usize| octets[at..at + 8].try_into().map(u64::from_le_bytes);
+        while bytes.len() - at >= HEAD_BYTES {
+            let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes);
             let (Ok(number), Ok(length)) = (word(at), word(at + 8)) else { break };
             let number = OperationNumber(number);
             let known = self.appends.get(&number).filter(|r| u64::from(r.length) == length);
@@ -82,8 +82,8 @@ impl Records {
                 return Err(format!("{number:?} is at {at}, acknowledged as {known:?}"));
             }
             let expected = record(number, known.length);
-            let here = expected.len().min(octets.len() - at);
-            if octets[at..at + here] != expected[..here] {
+            let here = expected.len().min(bytes.len() - at);
+            if bytes[at..at + here] != expected[..here] {
                 return Err(format!("the record of {number:?} at {at} is damaged"));
             }
             if found.insert(number, at).is_some() {
@@ -93,7 +93,7 @@ impl Records {
         }
         let is_missing = |(number, record): &(&OperationNumber, &Record)| {
             record.offset.is_some_and(|offset| {
-                offset + (HEAD_BYTES as u64) <= octets.len() as u64 && !found.contains_key(number)
+                offset + (HEAD_BYTES as u64) <= bytes.len() as u64 && !found.contains_key(number)
             })
         };
         match self.appends.iter().find(is_missing) {
@@ -103,7 +103,7 @@ impl Records {
     }
 }
 
-/// Octets of a record's head, which is the shortest record.
+/// Bytes of a record's head, which is the shortest record.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) enum Raw {
     Found(FileHandle),
     Names(Vec<(Name, FileHandle)>),
     Links(u32),
-    Octets(Vec<u8>, bool),
+    Bytes(Vec<u8>, bool),
     Written(u32),
     Offset(u64),
     Size(u64),
@@ -180,9 +180,9 @@ impl Line<'_> {
         let submitted = self.session.submit_read(file, offset, slice, self.group, number.0);
         submitted.map_err(outcome_of)?;
         Ok(self.transfer(number, move |done| {
-            let mut octets = vec![0; done.length as usize];
-            buffer.read(0, &mut octets);
-            Raw::Octets(octets, done.end_of_file)
+            let mut bytes = vec![0; done.length as usize];
+            buffer.read(0, &mut bytes);
+            Raw::Bytes(bytes, done.end_of_file)
         }))
     }
 
@@ -246,9 +246,9 @@ impl Line<'_> {
         length: usize,
         data: Option<&[u8]>,
     ) -> Result<(dafs_client::Buffer, Slice), Raw> {
-        // Octets that no transfer touches must not look like the file's.
-        let octets = data.map_or_else(|| vec![0xee; length], <[u8]>::to_vec);
-        let buffer = self.client.register(octets.into()).map_err(|error| broken(&error))?;
+        // Bytes that no transfer touches must not look like the file's.
+        let bytes = data.map_or_else(|| vec![0xee; length], <[u8]>::to_vec);
+        let buffer = self.client.register(bytes.into()).map_err(|error| broken(&error))?;
         let slice = buffer.slice(0, length).map_err(|error| broken(&error))?;
         Ok((buffer, slice))
     }
@@ -346,7 +346,7 @@ pub(crate) fn understand(reply: &Reply) -> Raw {
         (Status::Ok, Response::Open(open)) => Raw::Opened(open.file, open.state),
         (Status::Ok, Response::Lookup(found)) => Raw::Found(found.file),
         (Status::Ok, Response::ReadInline(read)) => {
-            Raw::Octets(read.data.octets().unwrap_or(&[]).to_vec(), read.end_of_file)
+            Raw::Bytes(read.data.bytes().unwrap_or(&[]).to_vec(), read.end_of_file)
         }
         (Status::Ok, Response::AppendInline(done) | Response::AppendDirect(done)) => {
             Raw::Offset(done.offset)

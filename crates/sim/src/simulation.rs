@@ -121,13 +121,13 @@ impl Simulation {
         let actors = nodes
             .map(|node| Ok(Actor::new(node, interface(node)?, &plan)))
             .collect::<Result<_, String>>()?;
-        let octets_flip = plan.faults.flip_silent_ppm > 0;
+        let bytes_flip = plan.faults.flip_silent_ppm > 0;
         Ok(Self {
             plan,
             network,
             life,
             actors,
-            judge: Judge::new(octets_flip),
+            judge: Judge::new(bytes_flip),
             directories,
             root,
             random,
@@ -367,8 +367,8 @@ impl Simulation {
             other => format!("{other:?}"),
         };
         self.note(format!("{} ends at client {index}: {line}", number.0));
-        if let Outcome::Known(Answer::Octets(octets, _)) = &outcome {
-            octets.hash(&mut self.trace);
+        if let Outcome::Known(Answer::Bytes(bytes, _)) = &outcome {
+            bytes.hash(&mut self.trace);
         }
         if outcome == Outcome::Damaged && !self.plan.checksums {
             return Err(format!("{operation:?}: damage was seen where nothing checks"));
@@ -400,7 +400,7 @@ impl Simulation {
             Raw::Status(status) => Answer::Status(status),
             Raw::Done => Answer::Done,
             Raw::Links(count) => Answer::Links(count),
-            Raw::Octets(octets, is_end) => Answer::Octets(octets, is_end),
+            Raw::Bytes(bytes, is_end) => Answer::Bytes(bytes, is_end),
             Raw::Written(length) => Answer::Written(length),
             Raw::Offset(offset) => Answer::Offset(offset),
             Raw::Size(size) => Answer::Size(size),

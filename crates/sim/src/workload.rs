@@ -101,16 +101,16 @@ fn choose_data(
         0..35 => Some(choose_read(random, size, length)),
         35..65 if size > 0 => {
             let offset = random.below(size);
-            let data = random.octets(length.min(size - offset));
+            let data = random.bytes(length.min(size - offset));
             Some(DataOperation::Write { offset: offset as u64, data, stability })
         }
         35..80 if is_quiet && size < plan.file_bytes => {
             let offset = (size + random.below(300)).saturating_sub(random.below(600)) as u64;
-            Some(DataOperation::Write { offset, data: random.octets(length), stability })
+            Some(DataOperation::Write { offset, data: random.bytes(length), stability })
         }
         80..86 if is_quiet && size < plan.file_bytes => {
             let way = if length < 4_000 { choose_way(random) } else { Way::Direct };
-            Some(DataOperation::Append { data: random.octets(length), way })
+            Some(DataOperation::Append { data: random.bytes(length), way })
         }
         86..92 if is_quiet => {
             Some(DataOperation::SetSize { size: random.below(size + size / 4 + 2) as u64 })

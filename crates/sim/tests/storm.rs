@@ -123,7 +123,7 @@ fn a_server_that_forgets_a_piece_of_undo_is_caught() {
 
 #[test]
 fn a_server_that_clones_what_is_not_written_is_caught() {
-    // It takes octets that were written shortly before they are locked, and an end that takes
+    // It takes bytes that were written shortly before they are locked, and an end that takes
     // back what follows.
     is_caught_within(Defect::CloneUnwritten, 5_000);
 }

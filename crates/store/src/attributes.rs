@@ -24,11 +24,11 @@ pub struct Attributes {
     pub link_count: u32,
     /// Differs after every change.
     pub change: u64,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// Unique in its file system.
     pub file_id: u64,
-    /// Octets of storage.
+    /// Bytes of storage.
     pub space_used: u64,
     /// Last read; seldom kept exact.
     pub time_access: Timestamp,
@@ -107,7 +107,7 @@ pub struct AttributeChanges {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Octets; truncates or extends with zeros.
+    /// Bytes; truncates or extends with zeros.
     pub size: Option<u64>,
     /// Access time.
     pub time_access: Option<SetTime>,

@@ -56,7 +56,7 @@ pub enum StoreError {
     /// The object has as many links as it can have.
     #[error("too many links")]
     TooManyLinks,
-    /// The name has more than 255 octets.
+    /// The name has more than 255 bytes.
     #[error("name too long")]
     NameTooLong,
     /// The directory has entries.

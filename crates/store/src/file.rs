@@ -20,7 +20,7 @@ pub struct FileKey(pub u64);
 /// nobody has changed the data between; differing ones that somebody may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileVersion {
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// Last change of data.
     pub time_modify: Timestamp,
@@ -51,8 +51,8 @@ pub trait File: Send + Sync {
         None
     }
 
-    /// Reads `length` octets from file offset `offset` to `memory_offset` of `memory`.
-    /// Returns the octets read, fewer only at the end of the file.
+    /// Reads `length` bytes from file offset `offset` to `memory_offset` of `memory`.
+    /// Returns the bytes read, fewer only at the end of the file.
     ///
     /// # Errors
     /// `Io`, or what the file system says.

@@ -11,7 +11,7 @@ use crate::error::{Result, StoreError};
 ///
 /// # Errors
 /// `Invalid` for an empty name, `.`, `..` and names with `/` or NUL; `NameTooLong`
-/// beyond 255 octets.
+/// beyond 255 bytes.
 pub fn check(name: &[u8]) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(StoreError::NameTooLong);

@@ -137,7 +137,7 @@ pub struct Removed {
     /// Whether that was its last name: its blocks in a cache serve nobody then but
     /// those who have it open.
     pub was_last: bool,
-    /// Octets on the medium that the system frees when the last descriptor is closed
+    /// Bytes on the medium that the system frees when the last descriptor is closed
     /// ([`Store::close_removed`]), if that was the last name.
     pub held: u64,
     /// The directory before and after.
@@ -181,7 +181,7 @@ pub struct ListRequest {
     pub verifier: CookieVerifier,
     /// Most entries in the page; a store may give fewer, never more.
     pub entry_count_max: usize,
-    /// Most octets of names in the page.
+    /// Most bytes of names in the page.
     pub name_bytes_max: usize,
     /// Whether handles and attributes are wanted: each costs system calls.
     pub want_objects: bool,
@@ -290,7 +290,7 @@ pub trait Store: Send + Sync {
     /// The handle that this store gives an object now, of one that an earlier version of it gave;
     /// `None` if that is what it is, or none of ours. Both lead to the object; whoever compares
     /// handles, or keeps what belongs to one, goes by the present one. Of a handle that names a
-    /// file system alone (zeros behind its 16 octets), that of the file system.
+    /// file system alone (zeros behind its 16 bytes), that of the file system.
     fn renewed(&self, _handle: &FileHandle) -> Option<FileHandle> {
         None
     }

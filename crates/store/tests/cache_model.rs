@@ -1,4 +1,4 @@
-//! The cache against the simplest model there is: a vector of octets per file.
+//! The cache against the simplest model there is: a vector of bytes per file.
 
 mod change;
 
@@ -661,7 +661,7 @@ fn a_growing_file_passes_its_memory_on_and_keeps_its_beginning() {
         }
     }
     let used = rig.cache.stats().used_bytes as usize;
-    assert!((4 * MIB..=12 * MIB).contains(&used), "{used} octets of 24 MiB are cached");
+    assert!((4 * MIB..=12 * MIB).contains(&used), "{used} bytes of 24 MiB are cached");
     let misses = rig.cache.stats().miss_count;
     rig.check(0, 0, 4 * MIB);
     assert_eq!(rig.cache.stats().miss_count, misses, "a sixteenth of the cache stays");

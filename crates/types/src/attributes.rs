@@ -51,11 +51,11 @@ pub struct FileAttributes {
     pub link_count: Option<u32>,
     /// No. 8: differs after every change.
     pub change: Option<u64>,
-    /// No. 9: octets.
+    /// No. 9: bytes.
     pub size: Option<u64>,
     /// No. 10: unique in its file system.
     pub file_id: Option<u64>,
-    /// No. 11: octets of storage.
+    /// No. 11: bytes of storage.
     pub space_used: Option<u64>,
     /// No. 12: last read.
     pub time_access: Option<Timestamp>,
@@ -95,7 +95,7 @@ pub enum SetTime {
 pub struct SetAttributes {
     /// No. 6: permission bits.
     pub mode: Option<u32>,
-    /// No. 9: truncate or extend to this many octets.
+    /// No. 9: truncate or extend to this many bytes.
     pub size: Option<u64>,
     /// No. 13: access time.
     pub time_access: Option<SetTime>,
@@ -154,25 +154,25 @@ pub struct FileSystemAttributes {
     pub files_total: Option<u64>,
     /// No. 20: largest file.
     pub max_file_size: Option<u64>,
-    /// No. 21: most octets in one read.
+    /// No. 21: most bytes in one read.
     pub max_read: Option<u64>,
-    /// No. 22: most octets in one write.
+    /// No. 22: most bytes in one write.
     pub max_write: Option<u64>,
-    /// No. 23: octets the asker may still fill before the quota refuses more.
+    /// No. 23: bytes the asker may still fill before the quota refuses more.
     pub quota_hard: Option<u64>,
-    /// No. 24: octets the asker may still fill before a warning.
+    /// No. 24: bytes the asker may still fill before a warning.
     pub quota_soft: Option<u64>,
-    /// No. 25: octets the asker's quota counts as used.
+    /// No. 25: bytes the asker's quota counts as used.
     pub quota_used: Option<u64>,
-    /// No. 26: octets a user may still fill.
+    /// No. 26: bytes a user may still fill.
     pub space_available: Option<u64>,
-    /// No. 27: free octets.
+    /// No. 27: free bytes.
     pub space_free: Option<u64>,
-    /// No. 28: all octets.
+    /// No. 28: all bytes.
     pub space_total: Option<u64>,
     /// No. 29: the file system's handle.
     pub fs_handle: Option<FsHandle>,
-    /// No. 32: most octets in one append.
+    /// No. 32: most bytes in one append.
     pub max_append: Option<u64>,
     /// No. 33: transfer size that suits best.
     pub preferred_io_size: Option<u32>,

@@ -12,19 +12,19 @@ pub trait CloneSource: Send + Sync {
     /// [`CloneSource::read_at`] must do.
     fn file(&self) -> Option<&File>;
 
-    /// Octets it has now.
+    /// Bytes it has now.
     ///
     /// # Errors
     /// What the system says.
     fn size(&self) -> io::Result<u64>;
 
-    /// Octets of a block.
+    /// Bytes of a block.
     ///
     /// # Errors
     /// What the system says.
     fn block_bytes(&self) -> io::Result<u64>;
 
-    /// Reads octets from `offset` on; fewer than asked for only at the end.
+    /// Reads bytes from `offset` on; fewer than asked for only at the end.
     ///
     /// # Errors
     /// What the system says.

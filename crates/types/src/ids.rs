@@ -67,19 +67,19 @@ impl SequenceNumber {
     }
 }
 
-/// Opaque 8 octets that change when the party that made them has restarted.
+/// Opaque 8 bytes that change when the party that made them has restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verifier(pub [u8; 8]);
 
-/// Opaque 8 octets that tie readdir cookies to one state of a directory.
+/// Opaque 8 bytes that tie readdir cookies to one state of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CookieVerifier(pub [u8; 8]);
 
-/// Names a file system; the client may only compare it. 16 octets.
+/// Names a file system; the client may only compare it. 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FsHandle(pub [u8; 16]);
 
-/// Names a file: 16 octets of [`FsHandle`], then 48 octets only its server reads.
+/// Names a file: 16 bytes of [`FsHandle`], then 48 bytes only its server reads.
 #[derive(Clone, Copy)]
 pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
 
@@ -108,7 +108,7 @@ impl Hash for FileHandle {
 }
 
 impl FileHandle {
-    /// Octets in a file handle.
+    /// Bytes in a file handle.
     pub const LENGTH: usize = 64;
     /// The handle no server issues.
     pub const NULL: FileHandle = FileHandle([0; Self::LENGTH]);
@@ -130,8 +130,8 @@ impl FileHandle {
         FsHandle(fs)
     }
 
-    /// Of which node of a federation the object was born: the two highest octets of the first
-    /// word, least octet first. 0: the server stands alone.
+    /// Of which node of a federation the object was born: the two highest bytes of the first
+    /// word, least byte first. 0: the server stands alone.
     ///
     /// Handles that servers made before they left room for it have any number there: see
     /// `Store::renewed` of the store.

@@ -16,36 +16,36 @@ pub const RESPONSE_BYTES_MIN: usize = 512;
 pub const CREDITS_MAX: u16 = 256;
 /// Most sessions at once by which one client makes use of a server.
 pub const CLIENT_CHANNELS_MAX: u16 = 8;
-/// Longest file name, in octets (Linux NAME_MAX).
+/// Longest file name, in bytes (Linux NAME_MAX).
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest file name on the wire, in octets: each byte of it may be escaped there ([`names`]).
+/// Longest file name on the wire, in bytes: each byte of it may be escaped there ([`names`]).
 ///
 /// [`names`]: crate::names
 pub const NAME_WIRE_BYTES_MAX: usize = NAME_BYTES_MAX * crate::names::ESCAPE_BYTES;
-/// Longest path in one LOOKUP, in octets (Linux PATH_MAX less the terminator).
+/// Longest path in one LOOKUP, in bytes (Linux PATH_MAX less the terminator).
 pub const PATH_BYTES_MAX: usize = 4095;
 /// Most components in one LOOKUP.
 pub const PATH_COMPONENTS_MAX: usize = 1024;
-/// Longest symbolic link text, in octets.
+/// Longest symbolic link text, in bytes.
 pub const LINK_TEXT_BYTES_MAX: usize = 4095;
-/// Longest client identity or lock owner, in octets.
+/// Longest client identity or lock owner, in bytes.
 pub const OWNER_BYTES_MAX: usize = 1024;
 /// Most entries of an access control list. POSIX lists of that length are rare: xfs keeps
 /// 25 in its older format.
 pub const ACL_ENTRIES_MAX: usize = 128;
-/// Longest name in an access control entry, in octets.
+/// Longest name in an access control entry, in bytes.
 pub const ACL_WHO_BYTES_MAX: usize = 124;
-/// Longest MIME type, in octets (RFC 6838: 127, a slash, 127).
+/// Longest MIME type, in bytes (RFC 6838: 127, a slash, 127).
 pub const MIME_TYPE_BYTES_MAX: usize = 255;
-/// Longest fence identity, in octets.
+/// Longest fence identity, in bytes.
 pub const FENCE_ID_BYTES_MAX: usize = 255;
 /// Most fence identities in one list.
 pub const FENCE_IDS_MAX: usize = 256;
 /// Most buffers in one direct request.
 pub const DIRECT_BUFFERS_MAX: usize = 64;
-/// Most octets one READ or WRITE moves (MAX_READ, MAX_WRITE attributes).
+/// Most bytes one READ or WRITE moves (MAX_READ, MAX_WRITE attributes).
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
-/// Most octets one APPEND takes (draft: at least 65,536).
+/// Most bytes one APPEND takes (draft: at least 65,536).
 pub const APPEND_BYTES_MAX: u32 = 1 << 20;
 /// Largest offset a file may reach (off_t).
 pub const FILE_OFFSET_MAX: u64 = i64::MAX as u64;

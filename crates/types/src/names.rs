@@ -77,10 +77,10 @@ pub fn shown(name: &[u8]) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Octets of an escaped byte on the wire.
+/// Bytes of an escaped byte on the wire.
 pub const ESCAPE_BYTES: usize = 3;
 
-/// All code points from U+EF80 to U+EFFF begin with this octet, and few others.
+/// All code points from U+EF80 to U+EFFF begin with this byte, and few others.
 const LEAD: u8 = 0xee;
 /// An escaped byte is this much more than itself.
 const BASE: u32 = 0xef00;

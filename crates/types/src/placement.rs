@@ -178,7 +178,7 @@ mod tests {
             assert!(others.iter().all(|other| placement_hash(other) == placement_hash(&handle)));
             for place in (0..6).chain(8..18).chain(19..56) {
                 let other = changed(&|bytes| bytes[place] ^= 1 << (place % 8));
-                assert_ne!(placement_hash(&other), placement_hash(&handle), "octet {place}");
+                assert_ne!(placement_hash(&other), placement_hash(&handle), "byte {place}");
             }
         }
     }

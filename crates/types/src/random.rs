@@ -32,14 +32,14 @@ impl Random {
         self.next_u64() % 100 < u64::from(chance)
     }
 
-    /// Octets that differ from draw to draw and from place to place.
-    pub fn octets(&mut self, length: usize) -> Vec<u8> {
-        let mut octets = Vec::with_capacity(length + 8);
-        while octets.len() < length {
-            octets.extend_from_slice(&self.next_u64().to_le_bytes());
+    /// Bytes that differ from draw to draw and from place to place.
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length {
+            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
         }
-        octets.truncate(length);
-        octets
+        bytes.truncate(length);
+        bytes
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
         // From the reference implementation of SplitMix64.
         let expected = [6457827717110365317, 3203168211198807973, 9817491932198370423];
         assert_eq!(drawn, expected);
-        assert_eq!(Random::new(7).octets(9), Random::new(7).octets(11)[..9]);
+        assert_eq!(Random::new(7).bytes(9), Random::new(7).bytes(11)[..9]);
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub fn of(found: &Inspection) -> Value {
         "clients": stats.filer.clients, "opens": stats.filer.opens,
         "cache": {
             "hits": stats.cache.hit_count, "misses": stats.cache.miss_count,
-            "dirty_octets": stats.cache.dirty_bytes, "used_octets": stats.cache.used_bytes,
-            "octets": found.cache_bytes, "files": stats.cache.file_count,
+            "dirty_bytes": stats.cache.dirty_bytes, "used_bytes": stats.cache.used_bytes,
+            "bytes": found.cache_bytes, "files": stats.cache.file_count,
         },
     })
 }
@@ -90,7 +90,7 @@ fn session(session: &SessionInspection) -> Value {
         "transport": session.transport.to_string(),
         "address": session.address.map(|address| address.to_string()),
         "requests": traffic.requests,
-        "read_octets": traffic.read_bytes, "written_octets": traffic.written_bytes,
+        "read_bytes": traffic.read_bytes, "written_bytes": traffic.written_bytes,
         "throttled": is_throttled(credits.limited_by),
         "credits": credits.credits, "credits_target": credits.target,
         "credits_desired": credits.desired, "outstanding": credits.outstanding,
@@ -123,7 +123,7 @@ fn procedure(numbers: &ProcedureNumbers) -> Value {
         .collect();
     json!({
         "procedure": name(numbers.procedure), "requests": numbers.requests,
-        "failures": failures, "octets": numbers.bytes,
+        "failures": failures, "bytes": numbers.bytes,
         "seconds": numbers.times.sum().as_secs_f64(), "buckets": numbers.times.counts(),
     })
 }
@@ -137,7 +137,7 @@ pub fn record(record: &RequestRecord) -> Value {
         "procedure": name(record.procedure), "status": format!("{:?}", record.status),
         "session": record.session.map(|session| format!("{:016x}", session.0)),
         "transport": record.transport.to_string(), "stream": record.stream.0,
-        "sequence": record.sequence.0, "octets": record.bytes,
+        "sequence": record.sequence.0, "bytes": record.bytes,
         "seconds": record.taken.as_secs_f64(),
     })
 }
@@ -146,8 +146,8 @@ fn transport(numbers: &TransportNumbers) -> Value {
     let traffic = numbers.traffic;
     json!({
         "transport": numbers.transport.to_string(), "connections": numbers.connections,
-        "requests": traffic.requests, "read_octets": traffic.read_bytes,
-        "written_octets": traffic.written_bytes,
+        "requests": traffic.requests, "read_bytes": traffic.read_bytes,
+        "written_bytes": traffic.written_bytes,
     })
 }
 
@@ -218,14 +218,14 @@ fn condition(condition: LockCondition) -> &'static str {
     }
 }
 
-/// Text if it is, octets if it is not.
-fn readable(octets: &[u8]) -> String {
-    match std::str::from_utf8(octets) {
+/// Text if it is, bytes if it is not.
+fn readable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
         Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => text.to_owned(),
-        _ => hex(octets),
+        _ => hex(bytes),
     }
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,6 @@
 //! The state of a server by HTTP, for `dafs top` elsewhere.
 //!
-//! Invariant: no more than a bounded number of octets and a bounded time are given to whoever
+//! Invariant: no more than a bounded number of bytes and a bounded time are given to whoever
 //! answers.
 
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub fn status(url: &str) -> Result<Value> {
     let host = host.split('/').next().unwrap_or(host);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let asked = runtime.block_on(async { tokio::time::timeout(PATIENCE, ask(host)).await });
-    let octets = asked.context("no answer in time").flatten();
-    let octets = octets.with_context(|| format!("asking http://{host}/"))?;
-    serde_json::from_slice(&octets).with_context(|| format!("http://{host}/ told no JSON"))
+    let bytes = asked.context("no answer in time").flatten();
+    let bytes = bytes.with_context(|| format!("asking http://{host}/"))?;
+    serde_json::from_slice(&bytes).with_context(|| format!("http://{host}/ told no JSON"))
 }
 
 async fn ask(host: &str) -> Result<Bytes> {

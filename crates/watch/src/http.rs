@@ -1,7 +1,7 @@
 //! The page, the metrics and the state by HTTP, for reading alone.
 //!
 //! Invariants: one thread answers everybody, and a bounded number of connections, requests and
-//! octets at a time; whoever is slow or sends nothing loses its connection. All who ask within a
+//! bytes at a time; whoever is slow or sends nothing loses its connection. All who ask within a
 //! short while get the same copy of the server's state, so that many who watch cost it no more
 //! than one.
 
@@ -189,7 +189,7 @@ impl Watched {
 /// no name that could lead elsewhere first.
 fn is_this_machine(host: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|octet| octet.is_ascii_digit()) => name,
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     let bare = name.trim_start_matches('[').trim_end_matches(']');
@@ -210,8 +210,8 @@ fn fixed(kind: &'static str, text: &'static str) -> Answer {
     body(StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
 }
 
-fn body(status: StatusCode, kind: &'static str, octets: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(octets));
+fn body(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(bytes));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     for (name, value) in [
@@ -232,7 +232,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 64;
-/// Octets of a request that are looked at.
+/// Bytes of a request that are looked at.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
 /// How long a request's header may take to come.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);

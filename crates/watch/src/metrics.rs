@@ -94,7 +94,7 @@ fn requests(families: &mut Families, found: &Inspection) {
         }
     }
     let mut family =
-        families.counter("dafs_request_bytes_total", "Octets of files that requests have moved.");
+        families.counter("dafs_request_bytes_total", "Bytes of files that requests have moved.");
     for (procedure, numbers) in all().filter(|(_, numbers)| numbers.bytes > 0) {
         family.add(&[("procedure", procedure)], numbers.bytes as f64);
     }
@@ -155,7 +155,7 @@ fn transports(families: &mut Families, found: &Inspection) {
         family.add(&[("transport", name)], numbers.traffic.requests as f64);
     }
     let mut family =
-        families.counter("dafs_transport_bytes_total", "Octets of files that were moved.");
+        families.counter("dafs_transport_bytes_total", "Bytes of files that were moved.");
     for (name, numbers) in all() {
         let traffic = numbers.traffic;
         family.add(&[("transport", name), ("direction", "read")], traffic.read_bytes as f64);
@@ -166,9 +166,9 @@ fn transports(families: &mut Families, found: &Inspection) {
 fn cache(families: &mut Families, found: &Inspection) {
     let cache = &found.stats.cache;
     for (name, help, value) in [
-        ("dafs_cache_size_bytes", "Octets of the data cache.", found.cache_bytes),
-        ("dafs_cache_used_bytes", "Octets of it in use.", cache.used_bytes),
-        ("dafs_cache_dirty_bytes", "Octets of it not yet handed to files.", cache.dirty_bytes),
+        ("dafs_cache_size_bytes", "Bytes of the data cache.", found.cache_bytes),
+        ("dafs_cache_used_bytes", "Bytes of it in use.", cache.used_bytes),
+        ("dafs_cache_dirty_bytes", "Bytes of it not yet handed to files.", cache.dirty_bytes),
         ("dafs_cache_files", "Files it knows.", cache.file_count),
     ] {
         families.gauge(name, help).add(&[], value as f64);
@@ -176,12 +176,12 @@ fn cache(families: &mut Families, found: &Inspection) {
     for (name, help, value) in [
         ("dafs_cache_hits_total", "Reads answered from the data cache.", cache.hit_count),
         ("dafs_cache_misses_total", "Reads whose first block was missing.", cache.miss_count),
-        ("dafs_cache_hit_bytes_total", "Octets of hits.", cache.hit_bytes),
-        ("dafs_cache_fill_bytes_total", "Octets read from files.", cache.fill_bytes),
-        ("dafs_cache_write_bytes_total", "Octets taken in by writes.", cache.write_bytes),
-        ("dafs_cache_flush_bytes_total", "Octets written to files.", cache.flush_bytes),
+        ("dafs_cache_hit_bytes_total", "Bytes of hits.", cache.hit_bytes),
+        ("dafs_cache_fill_bytes_total", "Bytes read from files.", cache.fill_bytes),
+        ("dafs_cache_write_bytes_total", "Bytes taken in by writes.", cache.write_bytes),
+        ("dafs_cache_flush_bytes_total", "Bytes written to files.", cache.flush_bytes),
         ("dafs_cache_evictions_total", "Blocks given up for others.", cache.evicted_block_count),
-        ("dafs_cache_lost_bytes_total", "Octets lost to write errors.", cache.lost_bytes),
+        ("dafs_cache_lost_bytes_total", "Bytes lost to write errors.", cache.lost_bytes),
     ] {
         families.counter(name, help).add(&[], value as f64);
     }

@@ -185,7 +185,7 @@ fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> 
             KeyValue::new("dafs.session", session),
             KeyValue::new("dafs.stream", i64::from(record.stream.0)),
             KeyValue::new("dafs.sequence", i64::from(record.sequence.0)),
-            KeyValue::new("dafs.octets", i64::from(record.bytes)),
+            KeyValue::new("dafs.bytes", i64::from(record.bytes)),
             KeyValue::new("dafs.status", format!("{:?}", record.status)),
             KeyValue::new("dafs.transport", record.transport.to_string()),
         ],
@@ -200,14 +200,14 @@ fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> 
     }
 }
 
-/// The trace of a label: `dafs` in ASCII, four zeros, and the label's eight octets, the highest
+/// The trace of a label: `dafs` in ASCII, four zeros, and the label's eight bytes, the highest
 /// first.
 #[must_use]
 pub fn trace_of(analyzer: u64) -> TraceId {
-    let mut octets = [0; 16];
-    octets[..4].copy_from_slice(b"dafs");
-    octets[8..].copy_from_slice(&analyzer.to_be_bytes());
-    TraceId::from_bytes(octets)
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(b"dafs");
+    bytes[8..].copy_from_slice(&analyzer.to_be_bytes());
+    TraceId::from_bytes(bytes)
 }
 
 /// Ids that differ from all others with all but certainty.

@@ -21,8 +21,8 @@ pub enum Order {
     /// By requests a second.
     #[default]
     Requests,
-    /// By octets a second.
-    Octets,
+    /// By bytes a second.
+    Bytes,
     /// By how long they take; sessions by how long they have been silent.
     Time,
     /// By name.
@@ -66,7 +66,7 @@ impl Top {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return false,
             KeyCode::Char('r') => self.order = Order::Requests,
-            KeyCode::Char('o') => self.order = Order::Octets,
+            KeyCode::Char('o') => self.order = Order::Bytes,
             KeyCode::Char('t') => self.order = Order::Time,
             KeyCode::Char('n') => self.order = Order::Name,
             KeyCode::Char('?' | 'h') => self.helps = !self.helps,

@@ -26,7 +26,7 @@ pub(crate) trait Element<'a>: Copy {
     fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError>;
 }
 
-/// A list the caller has, or one still in the octets of a message.
+/// A list the caller has, or one still in the bytes of a message.
 pub struct Array<'a, T>(Source<'a, T>);
 
 enum Source<'a, T> {
@@ -142,7 +142,7 @@ impl<'a, T: Element<'a>> Array<'a, T> {
     }
 }
 
-/// Octets before the first element: the count, and a pad if elements need eight.
+/// Bytes before the first element: the count, and a pad if elements need eight.
 const fn base<'a, T: Element<'a>>() -> usize {
     align_up(4, T::ALIGN)
 }
@@ -190,7 +190,7 @@ impl<'a, T: Element<'a>> Codec<'a, Array<'a, T>> for List {
 pub struct DirectBuffer {
     /// Address in the region.
     pub target: RmrTarget,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
     /// The region.
     pub context: RmrContext,
@@ -223,7 +223,7 @@ impl<'a> Element<'a> for DirectBuffer {
 pub type DirectBuffers<'a> = Array<'a, DirectBuffer>;
 
 impl DirectBuffers<'_> {
-    /// Octets of all buffers together; at most 64 times 4 GiB.
+    /// Bytes of all buffers together; at most 64 times 4 GiB.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.iter().map(|buffer| u64::from(buffer.length)).sum()
@@ -274,11 +274,11 @@ impl<'a> Element<'a> for &'a str {
     const WHAT: &'static str = "fence identities";
 
     fn read<O: Order>(array: Scope<'a, O>, at: usize) -> Result<Self, DecodeError> {
-        let octets = array.octets(at, FENCE_ID_BYTES_MAX, "fence id")?;
-        std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+        let bytes = array.bytes_at(at, FENCE_ID_BYTES_MAX, "fence id")?;
+        std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
     }
     fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError> {
-        array.octets(at, self.as_bytes(), FENCE_ID_BYTES_MAX, "fence id")
+        array.bytes_at(at, self.as_bytes(), FENCE_ID_BYTES_MAX, "fence id")
     }
 }
 
@@ -371,10 +371,10 @@ impl<'a> Iterator for PathNames<'a> {
     }
 }
 
-/// One string of a path name in line, and the octets it takes without padding.
+/// One string of a path name in line, and the bytes it takes without padding.
 fn component<O: Order>(scope: Scope<'_, O>) -> Result<(&str, usize), DecodeError> {
     match scope.counted(NAME_WIRE_BYTES_MAX, "path") {
-        Ok(octets) => Ok((check_name(octets)?, 4 + octets.len())),
+        Ok(bytes) => Ok((check_name(bytes)?, 4 + bytes.len())),
         Err(DecodeError::TooMany { .. }) => Err(DecodeError::NameTooLong),
         Err(error) => Err(error),
     }

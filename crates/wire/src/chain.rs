@@ -3,7 +3,7 @@
 //! Invariant: the handle of a procedure is the one that "the file handle used" means: the
 //! target directory of LINK and RENAME (6.5.17, 6.5.34), in all others the only one.
 //!
-//! Handles and state ids are the same octets in either byte order, so what a member passes on
+//! Handles and state ids are the same bytes in either byte order, so what a member passes on
 //! is put into the next one's message as it is, before that is decoded.
 
 use dafs_types::FileHandle;
@@ -12,7 +12,7 @@ use crate::message::Response;
 use crate::procedure::Procedure;
 
 impl Procedure {
-    /// Octets from the start of the arguments to the file handle that the flag FILE_HANDLE
+    /// Bytes from the start of the arguments to the file handle that the flag FILE_HANDLE
     /// replaces and that the next member may take; `None` for a procedure without one. A
     /// batch names many, and takes and leaves none.
     #[must_use]
@@ -83,7 +83,7 @@ impl Procedure {
         }
     }
 
-    /// Octets from the start of the arguments to the state id that the flag STATE_ID replaces
+    /// Bytes from the start of the arguments to the state id that the flag STATE_ID replaces
     /// and that the next member may take; `None` for a procedure without one. The delegation
     /// that an OPEN may name is not an open's state, and no member's to take.
     #[must_use]

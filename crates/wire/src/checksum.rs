@@ -1,14 +1,14 @@
 //! The optional checksums (draft 3.2.5): one's-complement Fletcher over 16-bit
 //! words, modulus 65,535, first sum starting at 0x0101, second at 0.
 //!
-//! Invariant: the four octets of a checksum do not depend on the session's byte
+//! Invariant: the four bytes of a checksum do not depend on the session's byte
 //! order. Swapping every word multiplies both sums by 256 modulo 65,535, the seed is
 //! its own swap, and storing in the swapped order undoes it; so one routine serves
-//! both and a checksum is opaque octets. A sum reduced to nothing is kept as 65,535,
+//! both and a checksum is opaque bytes. A sum reduced to nothing is kept as 65,535,
 //! never 0, because the draft subtracts only above 65,535; a zero first sum therefore
 //! cannot occur and "no checksum" (all zero) stays distinct.
 
-/// Checksum octets as they stand in a message: S2 then S1.
+/// Checksum bytes as they stand in a message: S2 then S1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checksum(pub [u8; 4]);
 
@@ -16,7 +16,7 @@ impl Checksum {
     /// What the field holds when checksums are off.
     pub const NONE: Self = Self([0; 4]);
 
-    /// The checksum of these octets.
+    /// The checksum of these bytes.
     #[must_use]
     pub fn of(data: &[u8]) -> Self {
         let mut sums = DirectChecksum::new();
@@ -29,23 +29,23 @@ impl Checksum {
 /// data that is moved in pieces, in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumPart {
-    /// First octet, from the start of the data.
+    /// First byte, from the start of the data.
     at: u32,
-    /// Sum of its words, modulo 65,535; of octets in words shared with others, their own part.
+    /// Sum of its words, modulo 65,535; of bytes in words shared with others, their own part.
     plain: u64,
     /// Sum of its words, each times its place.
     placed: u64,
 }
 
 impl ChecksumPart {
-    /// The part of these octets, the first of which is `at` octets into the data.
+    /// The part of these bytes, the first of which is `at` bytes into the data.
     #[must_use]
     pub fn of(at: u32, data: &[u8]) -> Self {
         let (mut plain, mut placed) = (0u64, 0u64);
         let mut from = u64::from(at);
         for part in data.chunks(PART_BYTES) {
-            for (place, &octet) in (from..).zip(part) {
-                let value = u64::from(octet) << (8 * (place % 2));
+            for (place, &byte) in (from..).zip(part) {
+                let value = u64::from(byte) << (8 * (place % 2));
                 plain += value;
                 placed += value * (place / 2);
             }
@@ -57,7 +57,7 @@ impl ChecksumPart {
 }
 
 impl Checksum {
-    /// The checksum of the first `length` octets of data whose parts these are, together
+    /// The checksum of the first `length` bytes of data whose parts these are, together
     /// without gap up to there; what begins behind them does not count. With n words, a word
     /// at place i is n - i times in the second sum.
     #[must_use]
@@ -78,16 +78,16 @@ impl Checksum {
     }
 }
 
-/// Octets before the sum of a part could pass 64 bits: places are below 2^32, values below 2^16.
+/// Bytes before the sum of a part could pass 64 bits: places are below 2^32, values below 2^16.
 const PART_BYTES: usize = 1 << 15;
 
 /// Lanes summed side by side, so that the compiler uses vector registers.
 const LANES: usize = 16;
-/// Octets in one row of lanes.
+/// Bytes in one row of lanes.
 const ROW_BYTES: usize = LANES * 2;
 /// Rows before a lane's weighted sum could pass 32 bits: 256 * 257 / 2 * 65,535 < 2^32.
 const ROWS_MAX: usize = 256;
-/// Octets per block.
+/// Bytes per block.
 const BLOCK_BYTES: usize = ROWS_MAX * ROW_BYTES;
 /// The modulus.
 const MODULUS: u64 = 65_535;
@@ -96,12 +96,12 @@ const SEED: u64 = 0x0101;
 
 const _: () = assert!((ROWS_MAX * (ROWS_MAX + 1) / 2) as u64 * MODULUS < 1 << 32);
 
-/// A checksum over octets that come in pieces (RDMA data, gathered messages).
+/// A checksum over bytes that come in pieces (RDMA data, gathered messages).
 #[derive(Clone, Debug)]
 pub struct DirectChecksum {
     first: u64,
     second: u64,
-    /// The low octet of a word whose high octet has not come yet.
+    /// The low byte of a word whose high byte has not come yet.
     half: Option<u8>,
 }
 
@@ -112,13 +112,13 @@ impl Default for DirectChecksum {
 }
 
 impl DirectChecksum {
-    /// Over no octets yet.
+    /// Over no bytes yet.
     #[must_use]
     pub fn new() -> Self {
         Self { first: SEED, second: 0, half: None }
     }
 
-    /// Takes the next octets.
+    /// Takes the next bytes.
     pub fn update(&mut self, mut data: &[u8]) {
         if let Some(low) = self.half {
             let Some((&high, rest)) = data.split_first() else { return };
@@ -139,7 +139,7 @@ impl DirectChecksum {
         }
     }
 
-    /// The checksum of everything taken; an odd last octet counts as if a zero octet
+    /// The checksum of everything taken; an odd last byte counts as if a zero byte
     /// followed.
     #[must_use]
     pub fn finish(mut self) -> Checksum {
@@ -196,7 +196,7 @@ fn fold(value: u64) -> u16 {
     u16::try_from(reduce(value)).unwrap_or(u16::MAX)
 }
 
-/// Octets of the checksum field in both headers.
+/// Bytes of the checksum field in both headers.
 const FIELD: std::ops::Range<usize> = 24..28;
 
 /// The checksum of a message given in parts; the first part holds at least the whole
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     /// The draft's wording, one word at a time, in a given byte order.
-    fn reference(data: &[u8], word: fn([u8; 2]) -> u16, octets: fn(u16) -> [u8; 2]) -> [u8; 4] {
+    fn reference(data: &[u8], word: fn([u8; 2]) -> u16, bytes: fn(u16) -> [u8; 2]) -> [u8; 4] {
         let (mut first, mut second) = (0x0101u32, 0u32);
         for pair in data.chunks(2) {
             first += u32::from(word([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -250,7 +250,7 @@ mod tests {
                 second -= 65_535;
             }
         }
-        let ([a, b], [c, d]) = (octets(second as u16), octets(first as u16));
+        let ([a, b], [c, d]) = (bytes(second as u16), bytes(first as u16));
         [a, b, c, d]
     }
 

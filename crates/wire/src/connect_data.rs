@@ -1,4 +1,4 @@
-//! The 16 octets a client shows when it opens a connection (draft appendices C and D):
+//! The 16 bytes a client shows when it opens a connection (draft appendices C and D):
 //! over iWARP the private data of the MPA request, over shared memory the private data
 //! of the connection (`docs/spec/transport.md`).
 //!
@@ -14,7 +14,7 @@ use crate::header::REQUEST_MAGIC;
 use crate::order::{ByteOrder, with_order};
 use crate::scope::Scope;
 
-/// Octets of the connect data.
+/// Bytes of the connect data.
 pub const CONNECT_DATA_BYTES: usize = 16;
 
 /// The TCP port servers listen on unless told otherwise. The project's choice: the
@@ -58,21 +58,21 @@ pub struct ConnectData {
 }
 
 impl ConnectData {
-    /// The octets, in this byte order.
+    /// The bytes, in this byte order.
     #[must_use]
     pub fn encode(&self, order: ByteOrder) -> [u8; CONNECT_DATA_BYTES] {
         let words = [REQUEST_MAGIC, self.client_instance, self.client_session, self.channel as u32];
-        let mut octets = [0; CONNECT_DATA_BYTES];
-        for (field, word) in octets.chunks_exact_mut(4).zip(words) {
+        let mut bytes = [0; CONNECT_DATA_BYTES];
+        for (field, word) in bytes.chunks_exact_mut(4).zip(words) {
             field.copy_from_slice(&match order {
                 ByteOrder::Little => word.to_le_bytes(),
                 ByteOrder::Big => word.to_be_bytes(),
             });
         }
-        octets
+        bytes
     }
 
-    /// Reads the first 16 octets of a connection's private data; a transport may pad
+    /// Reads the first 16 bytes of a connection's private data; a transport may pad
     /// behind them.
     ///
     /// # Errors

@@ -6,21 +6,21 @@ use dafs_types::Status;
 /// Why bytes from a peer are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Fewer octets than the header, fixed section, array or string needs.
+    /// Fewer bytes than the header, fixed section, array or string needs.
     #[error("message ends before {what}")]
     Truncated {
         /// What was cut off.
         what: &'static str,
     },
-    /// The first four octets are not the expected magic in the session's order.
+    /// The first four bytes are not the expected magic in the session's order.
     #[error("wrong magic")]
     Magic,
     /// The header's length differs from the length received.
-    #[error("header says {declared} octets, {received} came")]
+    #[error("header says {declared} bytes, {received} came")]
     Length {
-        /// Octets, by the header.
+        /// Bytes, by the header.
         declared: u32,
-        /// Octets received.
+        /// Bytes received.
         received: usize,
     },
     /// Another protocol version.
@@ -56,7 +56,7 @@ pub enum DecodeError {
     /// A name that must be UTF-8 is not.
     #[error("name is not UTF-8")]
     Utf8,
-    /// A name or path without octets or components.
+    /// A name or path without bytes or components.
     #[error("name is empty")]
     Empty,
     /// A name or path beyond the limit.

@@ -49,17 +49,17 @@ macro_rules! kinds {
 pub(crate) use kinds;
 
 kinds! {
-    /// Two octets.
+    /// Two bytes.
     Short: 2, 2, "u16";
-    /// Four octets.
+    /// Four bytes.
     Word: 4, 4, "u32";
-    /// Eight octets.
+    /// Eight bytes.
     Long: 8, 8, "u64";
-    /// Eight octets never swapped.
+    /// Eight bytes never swapped.
     Opaque64: 8, 8, "opaque64";
-    /// Four octets never swapped.
+    /// Four bytes never swapped.
     Opaque32: 4, 4, "opaque32";
-    /// A boolean of one octet.
+    /// A boolean of one byte.
     Flag8: 1, 1, "boolean";
     /// A truth value in a u32.
     Flag32: 4, 4, "u32 boolean";
@@ -346,11 +346,11 @@ impl<'a> Codec<'a, Option<ShareKey>> for Key {
 
 /// A file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21). It is in the form that
 /// [`names::to_wire`] gives it; the limit is that of the name it stands for.
-pub(crate) fn check_name(octets: &[u8]) -> Result<&str, DecodeError> {
-    if octets.is_empty() {
+pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
+    if bytes.is_empty() {
         return Err(DecodeError::Empty);
     }
-    let text = std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)?;
     if is_too_long(text) { Err(DecodeError::NameTooLong) } else { Ok(text) }
 }
 
@@ -361,8 +361,8 @@ pub(crate) fn is_too_long(text: &str) -> bool {
 
 impl<'a> Codec<'a, &'a str> for Name {
     fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<&'a str, DecodeError> {
-        match scope.octets(at, NAME_WIRE_BYTES_MAX, "name") {
-            Ok(octets) => check_name(octets),
+        match scope.bytes_at(at, NAME_WIRE_BYTES_MAX, "name") {
+            Ok(bytes) => check_name(bytes),
             Err(DecodeError::TooMany { .. }) => Err(DecodeError::NameTooLong),
             Err(error) => Err(error),
         }
@@ -374,29 +374,29 @@ impl<'a> Codec<'a, &'a str> for Name {
         if is_too_long(v) {
             return Err(EncodeError::TooMany { what: "name" });
         }
-        w.octets(at, v.as_bytes(), NAME_WIRE_BYTES_MAX, "name")
+        w.bytes_at(at, v.as_bytes(), NAME_WIRE_BYTES_MAX, "name")
     }
 }
 
-/// Implements a codec for counted octets or text in the heap.
+/// Implements a codec for counted bytes or text in the heap.
 macro_rules! heap {
     ($($kind:ident $ty:ty, $max:expr, $what:literal, $read:expr, $write:expr;)*) => {$(
         impl<'a> Codec<'a, $ty> for $kind {
             fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<$ty, DecodeError> {
-                $read(scope.octets(at, $max, $what)?)
+                $read(scope.bytes_at(at, $max, $what)?)
             }
             fn write<O: Order>(
                 value: &$ty,
                 writer: &mut Writer<'_, O>,
                 at: usize,
             ) -> Result<(), EncodeError> {
-                writer.octets(at, $write(value), $max, $what)
+                writer.bytes_at(at, $write(value), $max, $what)
             }
         }
     )*};
 }
 
-fn octets(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+fn bytes(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     Ok(bytes)
 }
 
@@ -405,9 +405,9 @@ fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
 }
 
 heap! {
-    Owner &'a [u8], OWNER_BYTES_MAX, "owner", octets, |v: &&'a [u8]| *v;
-    LinkText &'a [u8], LINK_TEXT_BYTES_MAX, "link text", octets, |v: &&'a [u8]| *v;
-    Token &'a [u8], TOKEN_BYTES_MAX, "token", octets, |v: &&'a [u8]| *v;
+    Owner &'a [u8], OWNER_BYTES_MAX, "owner", bytes, |v: &&'a [u8]| *v;
+    LinkText &'a [u8], LINK_TEXT_BYTES_MAX, "link text", bytes, |v: &&'a [u8]| *v;
+    Token &'a [u8], TOKEN_BYTES_MAX, "token", bytes, |v: &&'a [u8]| *v;
     Principal &'a str, PRINCIPAL_BYTES_MAX, "principal", text, |v: &&'a str| v.as_bytes();
     FenceText &'a str, dafs_types::limits::FENCE_ID_BYTES_MAX, "fence id", text,
         |v: &&'a str| v.as_bytes();

@@ -14,7 +14,7 @@ use crate::order::ByteOrder;
 use crate::procedure::Procedure;
 use crate::readdir::DirectoryEntries;
 
-/// Octets a decoded message may take when it is encoded again. Lists that overlap in the
+/// Bytes a decoded message may take when it is encoded again. Lists that overlap in the
 /// input do not in the output, so a message may need more; it is then let go.
 const BUFFER_BYTES: usize = 1 << 17;
 
@@ -32,7 +32,7 @@ fn with_length(message: &[u8], magic: u32, at: usize) -> (ByteOrder, Vec<u8>) {
     (order, copy)
 }
 
-/// Any octets as a request.
+/// Any bytes as a request.
 pub fn request(data: &[u8]) {
     let _ = decode_request(ByteOrder::Little, data);
     let _ = decode_request(ByteOrder::Big, data);
@@ -47,7 +47,7 @@ pub fn request(data: &[u8]) {
     assert!(is_intact(&message), "a sealed message is intact");
 }
 
-/// The first octet chooses a procedure, the rest is its response.
+/// The first byte chooses a procedure, the rest is its response.
 pub fn response(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     let procedure = Procedure::ALL[choice as usize % Procedure::ALL.len()];
@@ -62,7 +62,7 @@ pub fn response(data: &[u8]) {
     }
 }
 
-/// Any octets as attributes, directory entries and link text.
+/// Any bytes as attributes, directory entries and link text.
 pub fn attributes(data: &[u8]) {
     for order in [ByteOrder::Little, ByteOrder::Big] {
         let mut buffer = [0xa5; ATTRIBUTE_BYTES_MAX];
@@ -92,7 +92,7 @@ pub fn attributes(data: &[u8]) {
     assert_eq!(pieces.finish(), Checksum::of(data), "a checksum depends on its pieces");
 }
 
-/// Any octets as connect data.
+/// Any bytes as connect data.
 pub fn connect_data(data: &[u8]) {
     if let Ok((order, decoded)) = ConnectData::decode(data) {
         assert_eq!(decoded.encode(order)[..], data[..16], "connect data changed");

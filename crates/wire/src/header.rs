@@ -1,4 +1,4 @@
-//! The 40-octet headers that start every message (draft 6.1.2, 6.1.3).
+//! The 40-byte headers that start every message (draft 6.1.2, 6.1.3).
 //!
 //! Invariant: a header that decodes has the right magic for the session's byte order
 //! and the length that was received; nothing else about it is trusted yet.
@@ -85,8 +85,8 @@ pub struct RequestHeader {
     pub stream: StreamId,
     /// Number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// Opaque to the responder, who returns it: the octets as a word in memory order,
-    /// since eight octets moved one by one stall whoever loads them as one.
+    /// Opaque to the responder, who returns it: the bytes as a word in memory order,
+    /// since eight bytes moved one by one stall whoever loads them as one.
     pub analyzer: u64,
     /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
@@ -94,7 +94,7 @@ pub struct RequestHeader {
     pub credentials: CredHandle,
     /// Number of the procedure, perhaps one nobody assigned. Encoding ignores it.
     pub procedure: u32,
-    /// Octets of the message. Encoding ignores it.
+    /// Bytes of the message. Encoding ignores it.
     pub length: u32,
 }
 
@@ -145,7 +145,7 @@ impl RequestHeader {
             sequence: SequenceNumber(scope.u16(14)?),
             analyzer: u64::from_ne_bytes(scope.array(16)?),
             checksum: Checksum(scope.array(24)?),
-            // Opaque: the same octets name the same credentials in either order.
+            // Opaque: the same bytes name the same credentials in either order.
             credentials: CredHandle(u32::from_le_bytes(scope.array(28)?)),
             procedure: scope.u32(32)?,
             length: scope.u32(36)?,
@@ -194,7 +194,7 @@ pub struct ResponseHeader {
     pub checksum: Checksum,
     /// Result. A number nobody assigned is read as `ServerFault`.
     pub status: Status,
-    /// Octets of the message. Encoding ignores it.
+    /// Bytes of the message. Encoding ignores it.
     pub length: u32,
 }
 
@@ -231,13 +231,13 @@ impl ResponseHeader {
 
     /// Changes the credits in an encoded response. Does nothing to less than a header.
     pub fn set_target_credits(order: ByteOrder, target_credits: u16, message: &mut [u8]) {
-        let octets = match order {
+        let bytes = match order {
             ByteOrder::Little => target_credits.to_le_bytes(),
             ByteOrder::Big => target_credits.to_be_bytes(),
         };
-        // Whoever sends it next would wait for two octets that were stored just now.
-        if let Some(field) = message.get_mut(TARGET_CREDITS).filter(|field| **field != octets) {
-            field.copy_from_slice(&octets);
+        // Whoever sends it next would wait for two bytes that were stored just now.
+        if let Some(field) = message.get_mut(TARGET_CREDITS).filter(|field| **field != bytes) {
+            field.copy_from_slice(&bytes);
         }
     }
 

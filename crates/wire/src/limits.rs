@@ -6,7 +6,7 @@ use dafs_types::limits;
 /// Protocol version of every message (the draft gives no number; see
 /// `docs/spec/gaps.md`).
 pub const PROTOCOL_VERSION: u32 = 1;
-/// Octets in a request or response header.
+/// Bytes in a request or response header.
 pub const HEADER_BYTES: usize = 40;
 /// Every message, counted array and join starts on a multiple of this.
 pub const ALIGNMENT: usize = 8;
@@ -23,25 +23,25 @@ pub const AUTH_METHODS_MAX: usize = 16;
 /// Most supplementary groups in one set of credentials (Linux NGROUPS_MAX is
 /// 65,536; a 4 KB message carries under 1,024).
 pub const GROUPS_MAX: usize = 1024;
-/// Longest authentication token, GSS name or object identifier, in octets. What fits the
+/// Longest authentication token, GSS name or object identifier, in bytes. What fits the
 /// message at hand is less: the first message of a connection has 4 KiB. Tickets that carry
-/// many group memberships have 12 KiB, 48,000 octets at most; a client with such a one
+/// many group memberships have 12 KiB, 48,000 bytes at most; a client with such a one
 /// negotiates larger requests first (CLIENT_CONNECT), and authenticates then.
 pub const TOKEN_BYTES_MAX: usize = 60 * 1024;
-/// Longest token in an answer to an authentication, in octets: the first answers of a
+/// Longest token in an answer to an authentication, in bytes: the first answers of a
 /// connection have 4 KiB, and no mechanism's acceptor says more.
 pub const REPLY_TOKEN_BYTES_MAX: usize = 3072;
-/// Longest user name or host-based principal, in octets.
+/// Longest user name or host-based principal, in bytes.
 pub const PRINCIPAL_BYTES_MAX: usize = 1024;
-/// Most directory entries in one answer: each takes 16 octets, 16 of attributes and a name.
+/// Most directory entries in one answer: each takes 16 bytes, 16 of attributes and a name.
 pub const ENTRIES_MAX: usize = limits::TRANSFER_BYTES_MAX as usize / 40;
-/// Longest encoded attribute block without a list or a MIME type, in octets: all fixed
+/// Longest encoded attribute block without a list or a MIME type, in bytes: all fixed
 /// fields and two owners.
 pub const PLAIN_ATTRIBUTE_BYTES_MAX: usize = 512 + 2 * (limits::OWNER_BYTES_MAX + 16);
-/// Longest encoded access control list, in octets: each entry has 16 and its name.
+/// Longest encoded access control list, in bytes: each entry has 16 and its name.
 pub const ACL_BYTES_MAX: usize =
     16 + limits::ACL_ENTRIES_MAX * (16 + (4 + limits::ACL_WHO_BYTES_MAX).next_multiple_of(8));
-/// Longest encoded attribute block of all, in octets.
+/// Longest encoded attribute block of all, in bytes.
 pub const ATTRIBUTE_BYTES_MAX: usize =
     PLAIN_ATTRIBUTE_BYTES_MAX + ACL_BYTES_MAX + limits::MIME_TYPE_BYTES_MAX + 17;
 

@@ -94,15 +94,15 @@ macro_rules! messages {
 
 procedure_table!(messages);
 
-/// Octets of the answer to a READ_DIRECT, or to a WRITE of either form, that succeeded.
+/// Bytes of the answer to a READ_DIRECT, or to a WRITE of either form, that succeeded.
 pub const TRANSFER_ANSWER_BYTES: usize = HEADER_BYTES + <ReadDirectResult as Section>::SIZE;
 
-/// Octets of OPEN's answer without a delegation.
+/// Bytes of OPEN's answer without a delegation.
 pub const OPEN_ANSWER_BYTES: usize = HEADER_BYTES + <OpenResult<'_> as Section>::SIZE;
 
 const _: () = assert!(<WriteResult as Section>::SIZE == <ReadDirectResult as Section>::SIZE);
 
-/// Octets of a body that were encoded, and that the caller sends behind them.
+/// Bytes of a body that were encoded, and that the caller sends behind them.
 struct Written {
     here: usize,
     following: usize,
@@ -150,7 +150,7 @@ impl RequestError {
 ///
 /// # Errors
 /// Anything that is not a request of this version, in this byte order, of exactly
-/// `message.len()` octets; see [`DecodeError`]. The checksum is not looked at: it is
+/// `message.len()` bytes; see [`DecodeError`]. The checksum is not looked at: it is
 /// `is_intact`'s business, and only in sessions that have checksums.
 #[inline]
 pub fn decode_request(
@@ -204,7 +204,7 @@ fn decode_arguments_in<'a, O: Order>(
     Request::read(procedure, Scope::<O>::new(message.get(HEADER_BYTES..).unwrap_or_default()))
 }
 
-/// Encodes a request into the front of `buffer` and returns the octets written.
+/// Encodes a request into the front of `buffer` and returns the bytes written.
 ///
 /// The header's `procedure` and `length` are taken from the request. With
 /// `InlineData::Follows` the length counts data that the caller sends behind.
@@ -347,7 +347,7 @@ fn decode_results_in<'m, O: Order>(
     }
 }
 
-/// Encodes a response into the front of `buffer` and returns the octets written.
+/// Encodes a response into the front of `buffer` and returns the bytes written.
 ///
 /// With `InlineData::Follows` the header's length counts data that the caller sends
 /// behind.
@@ -396,7 +396,7 @@ pub fn parse_link_text(order: ByteOrder, bytes: &[u8]) -> Result<&[u8], DecodeEr
     with_order!(order, O => Scope::<O>::new(bytes).counted(max, "link text"))
 }
 
-/// Writes link text as READLINK_DIRECT places it; returns the octets written.
+/// Writes link text as READLINK_DIRECT places it; returns the bytes written.
 ///
 /// # Errors
 /// The buffer is too short or the text too long.

@@ -5,9 +5,9 @@
 /// The byte order of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// Least significant octet first.
+    /// Least significant byte first.
     Little,
-    /// Most significant octet first.
+    /// Most significant byte first.
     Big,
 }
 
@@ -16,7 +16,7 @@ impl ByteOrder {
     /// conversions then cost nothing.
     pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
-    /// The order whose encoding of `magic` the first four octets are, or `None`.
+    /// The order whose encoding of `magic` the first four bytes are, or `None`.
     #[must_use]
     #[inline]
     pub fn detect(bytes: &[u8], magic: u32) -> Option<Self> {
@@ -85,7 +85,7 @@ pub(crate) trait Order: Copy {
     }
 }
 
-/// Least significant octet first.
+/// Least significant byte first.
 #[derive(Clone, Copy)]
 pub(crate) struct Little;
 
@@ -93,7 +93,7 @@ impl Order for Little {
     const ORDER: ByteOrder = ByteOrder::Little;
 }
 
-/// Most significant octet first.
+/// Most significant byte first.
 #[derive(Clone, Copy)]
 pub(crate) struct Big;
 

@@ -73,13 +73,13 @@ pub enum RightsClass {
 pub enum ReplyBound {
     /// Header and fixed section.
     Fixed,
-    /// That, and so many octets of heap.
+    /// That, and so many bytes of heap.
     Heap(usize),
     /// Whatever the session's response size allows.
     Session,
 }
 
-/// Octets of heap a string or token of `length` octets can take.
+/// Bytes of heap a string or token of `length` bytes can take.
 const fn counted(length: usize) -> usize {
     length + 12
 }
@@ -298,7 +298,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Octets of the fixed section of the arguments.
+            /// Bytes of the fixed section of the arguments.
             #[must_use]
             pub const fn request_fixed_bytes(self) -> usize {
                 match self {
@@ -309,7 +309,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Octets of the fixed section of the results.
+            /// Bytes of the fixed section of the results.
             #[must_use]
             pub const fn response_fixed_bytes(self) -> usize {
                 match self {
@@ -361,12 +361,12 @@ impl Procedure {
         Self::ALL.binary_search(&self).unwrap_or_default()
     }
 
-    /// Most octets of a successful reply, header included.
+    /// Most bytes of a successful reply, header included.
     #[must_use]
     pub const fn reply_bytes_max(self) -> usize {
         match self.reply_bound() {
             ReplyBound::Fixed => HEADER_BYTES + self.response_fixed_bytes(),
-            ReplyBound::Heap(octets) => HEADER_BYTES + self.response_fixed_bytes() + octets,
+            ReplyBound::Heap(bytes) => HEADER_BYTES + self.response_fixed_bytes() + bytes,
             ReplyBound::Session => RESPONSE_BYTES_MAX,
         }
     }

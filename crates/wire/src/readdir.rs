@@ -14,9 +14,9 @@ use crate::limits::{ALIGNMENT, ENTRIES_MAX};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
 
-/// Octets of one entry in the array.
+/// Bytes of one entry in the array.
 const ENTRY: usize = 16;
-/// Octets before the first entry: count and pad.
+/// Bytes before the first entry: count and pad.
 const BASE: usize = ALIGNMENT;
 /// Cookies below this are reserved (draft 6.5.29).
 const COOKIE_MIN: u64 = 3;
@@ -77,9 +77,9 @@ impl<'a> DirectoryEntries<'a> {
         self.count == 0
     }
 
-    /// The octets a direct transfer moves.
+    /// The bytes a direct transfer moves.
     #[must_use]
-    pub fn octets(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
@@ -179,7 +179,7 @@ impl<'b> ReaddirWriter<'b> {
         self.count == 0
     }
 
-    /// Octets a message or transfer with the entries taken so far needs for them.
+    /// Bytes a message or transfer with the entries taken so far needs for them.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         BASE + self.count * ENTRY + (self.bytes.len() - self.top)
@@ -227,7 +227,7 @@ impl<'b> ReaddirWriter<'b> {
         // known. They hold offsets from their own start alone, so they can be moved.
         let room = self.bytes.get_mut(floor..self.top).ok_or(EncodeError::Space)?;
         let block = FileAttributeBlock::encode_file(self.order, self.wanted, attributes, room)?;
-        let length = block.octets().len();
+        let length = block.bytes().len();
         let attributes_at = (self.top - length) / ALIGNMENT * ALIGNMENT;
         let name_at = (attributes_at.checked_sub(4 + name.len()).ok_or(EncodeError::Space)?)
             / ALIGNMENT

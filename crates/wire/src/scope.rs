@@ -1,5 +1,5 @@
 //! Reading and writing one scope: a fixed section, a counted array or a join, from
-//! its first octet to the end of the message (draft 6.1.1.3.2). Invariant: offsets
+//! its first byte to the end of the message (draft 6.1.1.3.2). Invariant: offsets
 //! are relative to the scope, every access is checked, and nothing panics; an access
 //! that a checked length makes impossible to miss compiles to a plain load.
 
@@ -9,7 +9,7 @@ use crate::error::{DecodeError, EncodeError};
 use crate::limits::ALIGNMENT;
 use crate::order::Order;
 
-/// The octets of a scope to read.
+/// The bytes of a scope to read.
 pub(crate) struct Scope<'a, O> {
     bytes: &'a [u8],
     order: PhantomData<O>,
@@ -34,7 +34,7 @@ impl<'a, O: Order> Scope<'a, O> {
         self.bytes
     }
 
-    /// The same scope, known to hold `length` octets.
+    /// The same scope, known to hold `length` bytes.
     #[inline(always)]
     pub fn require(self, length: usize, what: &'static str) -> Result<(), DecodeError> {
         if self.bytes.len() < length {
@@ -90,9 +90,9 @@ impl<'a, O: Order> Scope<'a, O> {
         }
     }
 
-    /// A counted array of octets behind the offset at `at`.
+    /// A counted array of bytes behind the offset at `at`.
     #[inline]
-    pub fn octets(
+    pub fn bytes_at(
         self,
         at: usize,
         length_max: usize,
@@ -101,7 +101,7 @@ impl<'a, O: Order> Scope<'a, O> {
         self.variable(at, what)?.counted(length_max, what)
     }
 
-    /// The octets of a counted array that starts this scope.
+    /// The bytes of a counted array that starts this scope.
     #[inline]
     pub fn counted(self, length_max: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.u32(0)? as usize;
@@ -112,7 +112,7 @@ impl<'a, O: Order> Scope<'a, O> {
     }
 }
 
-/// The octets of a scope to write: fixed part first, heap growing behind it.
+/// The bytes of a scope to write: fixed part first, heap growing behind it.
 pub(crate) struct Writer<'b, O> {
     bytes: &'b mut [u8],
     cursor: usize,
@@ -120,7 +120,7 @@ pub(crate) struct Writer<'b, O> {
 }
 
 impl<'b, O: Order> Writer<'b, O> {
-    /// A scope whose first `fixed` octets are zeroed and to be filled in.
+    /// A scope whose first `fixed` bytes are zeroed and to be filled in.
     #[inline(always)]
     pub fn new(bytes: &'b mut [u8], fixed: usize) -> Result<Self, EncodeError> {
         match bytes.get_mut(..fixed) {
@@ -130,7 +130,7 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(Self { bytes, cursor: fixed, order: PhantomData })
     }
 
-    /// Octets written so far, heap included.
+    /// Bytes written so far, heap included.
     #[inline(always)]
     pub fn length(&self) -> usize {
         self.cursor
@@ -162,7 +162,7 @@ impl<'b, O: Order> Writer<'b, O> {
         self.put(at, O::u64_bytes(value))
     }
 
-    /// Copies octets to `at`, which the caller has allocated.
+    /// Copies bytes to `at`, which the caller has allocated.
     #[inline]
     pub fn put_slice(&mut self, at: usize, value: &[u8]) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..value.len())) {
@@ -174,7 +174,7 @@ impl<'b, O: Order> Writer<'b, O> {
         }
     }
 
-    /// Takes octets behind what is written, on the next multiple of eight; the gap
+    /// Takes bytes behind what is written, on the next multiple of eight; the gap
     /// is zeroed. Returns their offset in this scope.
     #[inline(always)]
     pub fn allocate(&mut self, length: usize) -> Result<usize, EncodeError> {
@@ -188,7 +188,7 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(at)
     }
 
-    /// Zeroes octets the caller has allocated.
+    /// Zeroes bytes the caller has allocated.
     pub fn clear(&mut self, at: usize, length: usize) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..length)) {
             Some(target) => {
@@ -200,7 +200,7 @@ impl<'b, O: Order> Writer<'b, O> {
     }
 
     /// Starts a variable field: notes its offset at `at` and lets `fill` write its
-    /// scope, of which the first `fixed` octets are zeroed.
+    /// scope, of which the first `fixed` bytes are zeroed.
     #[inline(always)]
     pub fn variable(
         &mut self,
@@ -216,9 +216,9 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(())
     }
 
-    /// A counted array of octets with its offset at `at`.
+    /// A counted array of bytes with its offset at `at`.
     #[inline]
-    pub fn octets(
+    pub fn bytes_at(
         &mut self,
         at: usize,
         value: &[u8],
@@ -229,7 +229,7 @@ impl<'b, O: Order> Writer<'b, O> {
         self.put_u32(at, offset_u32(start)?)
     }
 
-    /// A counted array of octets without an offset (path components). Returns where.
+    /// A counted array of bytes without an offset (path components). Returns where.
     #[inline]
     pub fn counted(
         &mut self,

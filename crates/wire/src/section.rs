@@ -2,7 +2,7 @@
 //!
 //! Invariant: a section's size is a multiple of eight (`docs/spec/gaps.md`, "end of a
 //! fixed section") and equals the literal beside its declaration, or it does not
-//! compile; the octets between fields are written as zero and checked to be zero.
+//! compile; the bytes between fields are written as zero and checked to be zero.
 
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::ALIGNMENT;
@@ -16,15 +16,15 @@ pub struct FieldLayout {
     pub name: &'static str,
     /// What it is.
     pub kind: &'static str,
-    /// Octets from the start of the section.
+    /// Bytes from the start of the section.
     pub offset: usize,
-    /// Octets.
+    /// Bytes.
     pub size: usize,
 }
 
 /// Arguments or results of a procedure.
 pub(crate) trait Section<'a>: Sized {
-    /// Octets of the fixed section.
+    /// Bytes of the fixed section.
     const SIZE: usize;
     /// Its fields in order.
     const FIELDS: &'static [FieldLayout];
@@ -32,10 +32,10 @@ pub(crate) trait Section<'a>: Sized {
     /// Reads the section at the start of a scope.
     fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError>;
 
-    /// Fills the section of a scope whose first `SIZE` octets are zero.
+    /// Fills the section of a scope whose first `SIZE` bytes are zero.
     fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError>;
 
-    /// Octets the caller sends behind what was encoded, as part of the same message.
+    /// Bytes the caller sends behind what was encoded, as part of the same message.
     #[inline(always)]
     fn following(&self) -> usize {
         0
@@ -60,7 +60,7 @@ pub(crate) const fn place<const N: usize>(fields: [Unplaced; N]) -> [FieldLayout
     placed
 }
 
-/// Octets of a section with these fields.
+/// Bytes of a section with these fields.
 pub(crate) const fn size_of(fields: &[FieldLayout]) -> usize {
     if fields.is_empty() {
         return 0;

@@ -20,24 +20,24 @@ fn folder(target: &str) -> PathBuf {
 }
 
 fn mutate(seed: &[u8], other: &[u8], numbers: &mut Random) -> Vec<u8> {
-    let mut octets = seed.to_vec();
+    let mut bytes = seed.to_vec();
     for _ in 0..=numbers.below(4) {
-        let at = numbers.below(octets.len());
+        let at = numbers.below(bytes.len());
         match numbers.below(6) {
-            0 => octets.truncate(at),
-            1 if !octets.is_empty() => octets[at] ^= 1 << numbers.below(8),
-            2 if !octets.is_empty() => octets[at] = [0, 1, 8, 0x7f, 0x80, 0xff][numbers.below(6)],
-            3 => octets.insert(at, numbers.below(256) as u8),
-            4 => octets.extend_from_slice(&other[numbers.below(other.len())..]),
+            0 => bytes.truncate(at),
+            1 if !bytes.is_empty() => bytes[at] ^= 1 << numbers.below(8),
+            2 if !bytes.is_empty() => bytes[at] = [0, 1, 8, 0x7f, 0x80, 0xff][numbers.below(6)],
+            3 => bytes.insert(at, numbers.below(256) as u8),
+            4 => bytes.extend_from_slice(&other[numbers.below(other.len())..]),
             _ => {
                 let aligned = at / 4 * 4;
-                if let Some(word) = octets.get_mut(aligned..aligned + 4) {
+                if let Some(word) = bytes.get_mut(aligned..aligned + 4) {
                     word.copy_from_slice(&(numbers.below(300) as u32 * 8).to_le_bytes());
                 }
             }
         }
     }
-    octets
+    bytes
 }
 
 fn run(target: &str, body: fn(&[u8])) {
@@ -89,9 +89,9 @@ fn seeds_can_be_written() {
     let prepared = prepare(&material, order, &mut scratch);
     let header = RequestHeader::new(StreamId(1), SequenceNumber(2));
     let mut buffer = vec![0; 16_384];
-    let write = |target: &str, name: &str, octets: &[u8]| {
+    let write = |target: &str, name: &str, bytes: &[u8]| {
         fs::create_dir_all(folder(target)).expect("a folder");
-        fs::write(folder(target).join(name), octets).expect("a seed");
+        fs::write(folder(target).join(name), bytes).expect("a seed");
     };
     let mut last = None;
     for request in prepared.requests() {
@@ -133,7 +133,7 @@ fn seeds_can_be_written() {
         ..SetAttributes::default()
     };
     let block = FileAttributeBlock::encode_set(order, &list, &mut buffer).expect("room");
-    write("wire_attributes", "ACL", block.octets());
+    write("wire_attributes", "ACL", block.bytes());
     for channel in [ChannelType::Operation, ChannelType::BackControl, ChannelType::RdmaRead] {
         let data = ConnectData { client_instance: 1, client_session: 2, channel };
         for order in [ByteOrder::Little, ByteOrder::Big] {

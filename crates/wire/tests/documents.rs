@@ -14,8 +14,8 @@ const PREAMBLE: &str = "\
 Made from the procedure table by `crates/wire/tests/documents.rs`; do not edit.
 
 A message is a header, the fixed section of its procedure, and a heap. All offsets and
-sizes are in octets. \"offset of\" marks a u32 that counts from the start of the section it
-stands in; what it points to starts on a multiple of eight. Octets no field covers are
+sizes are in bytes. \"offset of\" marks a u32 that counts from the start of the section it
+stands in; what it points to starts on a multiple of eight. Bytes no field covers are
 zero. Decisions behind the layout: [gaps.md](gaps.md).
 
 ## Request header
@@ -52,12 +52,12 @@ zero. Decisions behind the layout: [gaps.md](gaps.md).
 array of u8 or 4-aligned elements   0 count | 4 elements ...
 array of elements aligned on 8      0 count | 4 zero | 8 elements ...
 path name                           0 count | 4 zero | 8 string, each on a multiple of 8 ...
-string                              0 octet count | 4 octets ...
-direct buffer (16)                  0 target address | 8 octets | 12 region handle
-file chunk (16)                     0 offset | 8 octets | 12 cache hint
+string                              0 byte count | 4 bytes ...
+direct buffer (16)                  0 target address | 8 bytes | 12 region handle
+file chunk (16)                     0 offset | 8 bytes | 12 cache hint
 batch request (96)                  0 file handle | 64 request id | 72 state id | 80 direction
                                     84 offset of chunks | 88 offset of buffers | 92 checksum
-completion (24)                     0 request id | 8 status | 12 octets | 16 checksum | 20 zero
+completion (24)                     0 request id | 8 status | 12 bytes | 16 checksum | 20 zero
 directory entry (16)                0 cookie | 8 offset of attributes | 12 offset of name
 authentication method (16)          0 type | 4 offset of oid | 8 qop | 12 service
 fence identities                    0 count | 4 offsets of strings ...
@@ -91,7 +91,7 @@ open creation (24)    0 open type | 4 zero | 8 create mode | 12 zero
 delegation (48)       0 type | 4 zero | 8 state id | 16 recall
                                read 1: 20 ace type, 24 flag, 28 mask, 32 offset of who
                                write 2: 20 limit by (1 size, 2 blocks)
-                                        24 size, or 24 blocks and 28 octets of each
+                                        24 size, or 24 blocks and 28 bytes of each
                                         32 ace type, 36 flag, 40 mask, 44 offset of who
 conflict (40)         0 client id | 8 offset of owner | 12 zero | 16 offset | 24 length
                                         32 lock type | 36 zero
@@ -108,7 +108,7 @@ fn document() -> String {
     text.push_str("\n## File-system attributes\n\n");
     attributes(&mut text, file_system::FS_ATTRIBUTES);
     text.push_str("\n## Procedures\n\n");
-    text.push_str("| number | name | chain | replay | rights | reply, octets |\n");
+    text.push_str("| number | name | chain | replay | rights | reply, bytes |\n");
     text.push_str("|---|---|---|---|---|---|\n");
     for procedure in Procedure::ALL {
         let bound = match procedure.reply_bound() {
@@ -146,10 +146,10 @@ fn attributes(text: &mut String, table: &[AttributeLayout]) {
 
 fn section(text: &mut String, what: &str, fields: &[FieldLayout], size: usize) {
     if fields.is_empty() {
-        writeln!(text, "\n{what}: {HEADER_BYTES} octets, no fixed section.").expect("text");
+        writeln!(text, "\n{what}: {HEADER_BYTES} bytes, no fixed section.").expect("text");
         return;
     }
-    writeln!(text, "\n{what}: {HEADER_BYTES} + {size} octets, then the heap.\n\n```text")
+    writeln!(text, "\n{what}: {HEADER_BYTES} + {size} bytes, then the heap.\n\n```text")
         .expect("text");
     let mut end = 0;
     for field in fields {

@@ -1,4 +1,4 @@
-//! Messages laid out by hand from the draft, octet for octet, so that encoder and decoder
+//! Messages laid out by hand from the draft, byte for byte, so that encoder and decoder
 //! cannot agree on the same mistake.
 
 use dafs_types::{
@@ -9,7 +9,7 @@ use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{Lookup, ReadDirect, ReadDirectResult, ReadDirectoryResult};
 use dafs_wire::*;
 
-/// Octets put one behind the other, in a byte order.
+/// Bytes put one behind the other, in a byte order.
 struct Layout(ByteOrder, Vec<u8>);
 
 impl Layout {
@@ -34,8 +34,8 @@ impl Layout {
         });
         self
     }
-    fn raw(mut self, octets: &[u8]) -> Self {
-        self.1.extend(octets);
+    fn raw(mut self, bytes: &[u8]) -> Self {
+        self.1.extend(bytes);
         self
     }
     fn request(order: ByteOrder, procedure: u32, length: u32) -> Self {

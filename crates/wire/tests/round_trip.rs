@@ -39,10 +39,10 @@ proptest! {
                 prop_assert_eq!(read, expected);
                 let bound = HEADER_BYTES + procedure.request_fixed_bytes();
                 prop_assert!(length >= bound);
-                // One octet less than needed is refused, and nothing beyond is touched.
+                // One byte less than needed is refused, and nothing beyond is touched.
                 let short = encode_request(order, &header, &request, &mut buffer[..length - 1]);
                 prop_assert_eq!(short, Err(EncodeError::Space));
-                prop_assert!(buffer[length..].iter().all(|octet| *octet == 0xa5));
+                prop_assert!(buffer[length..].iter().all(|byte| *byte == 0xa5));
             }
         }
     }
@@ -263,8 +263,8 @@ fn a_full_listing_ends_where_it_must() {
         }
         let expected = writer.byte_count();
         let entries = writer.finish();
-        assert_eq!(entries.octets().len(), expected);
-        let again = DirectoryEntries::parse(ByteOrder::Big, entries.octets()).unwrap();
+        assert_eq!(entries.bytes().len(), expected);
+        let again = DirectoryEntries::parse(ByteOrder::Big, entries.bytes()).unwrap();
         assert_eq!(again.len(), taken);
         for (entry, name) in again.iter().zip(&names) {
             let entry = entry.unwrap();
@@ -289,10 +289,10 @@ fn lists_beyond_their_bounds_are_refused_on_both_sides() {
     for order in ORDERS {
         let longest = FileAttributeBlock::encode_set(order, &set(most.clone()), &mut buffer);
         let longest = longest.unwrap();
-        assert!(longest.octets().len() <= dafs_wire::limits::ACL_BYTES_MAX + 24);
+        assert!(longest.bytes().len() <= dafs_wire::limits::ACL_BYTES_MAX + 24);
         assert_eq!(longest.set().unwrap().acl.as_ref(), Some(&most));
         // One entry more than the limit, in the place where the count stands.
-        let mut bytes = longest.octets().to_vec();
+        let mut bytes = longest.bytes().to_vec();
         let (list, count) = (24, limits::ACL_ENTRIES_MAX as u32 + 1);
         bytes[list..list + 4].copy_from_slice(&match order {
             ByteOrder::Little => count.to_le_bytes(),

@@ -112,9 +112,9 @@ static int finish(int count)
     return 1;
 }
 
-static int send_from(enum ibv_wr_opcode opcode, const void *octets, uint32_t length, uint32_t key)
+static int send_from(enum ibv_wr_opcode opcode, const void *bytes, uint32_t length, uint32_t key)
 {
-    memcpy(outbox, octets, length);
+    memcpy(outbox, bytes, length);
     post(opcode, outbox, length, outbox_region, 0, key);
     return finish(1);
 }
@@ -148,12 +148,12 @@ static void wanted(int is_so, const char *what, uint32_t number)
     exit(1);
 }
 
-static void echo(const char *octets, uint32_t length)
+static void echo(const char *bytes, uint32_t length)
 {
     uint32_t back = 0;
-    wanted(send_from(IBV_WR_SEND, octets, length, 0), "a message is sent", length);
+    wanted(send_from(IBV_WR_SEND, bytes, length, 0), "a message is sent", length);
     char *answer = receive(&back);
-    wanted(answer && back == length && !memcmp(answer, octets, length), "it comes back", length);
+    wanted(answer && back == length && !memcmp(answer, bytes, length), "it comes back", length);
 }
 
 static void write_and_read(uint32_t length)
@@ -197,10 +197,10 @@ static void everything(void)
 {
     static const uint32_t sends[] = {0, 1, 3, 17, 1440, 4096, 65000, slot_bytes};
     static const uint32_t writes[] = {0, 1, 3, 17, 1441, 4096, 65537, main_bytes};
-    static char octets[slot_bytes];
+    static char bytes[slot_bytes];
     for (int at = 0; at < 8; at++) {
-        pattern(octets, sends[at], sends[at]);
-        echo(octets, sends[at]);
+        pattern(bytes, sends[at], sends[at]);
+        echo(bytes, sends[at]);
     }
     for (int at = 0; at < 8; at++)
         write_and_read(writes[at]);

@@ -1,4 +1,4 @@
-//! Sessions that notice nothing: they read while others offend, and every octet is right.
+//! Sessions that notice nothing: they read while others offend, and every byte is right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +87,7 @@ fn read_on(address: &Address, rounds: &AtomicU64, stop: &AtomicBool) {
         at = (at + 4 * CHUNK_BYTES + 1000) % (contents.len() - CHUNK_BYTES);
         bytes.fill(0);
         assert_eq!(file.read_at(&mut bytes, at as u64).unwrap(), CHUNK_BYTES);
-        assert!(bytes == contents[at..at + CHUNK_BYTES], "wrong octets at {at} over {address}");
+        assert!(bytes == contents[at..at + CHUNK_BYTES], "wrong bytes at {at} over {address}");
         rounds.fetch_add(1, Ordering::Release);
         // Two cores: those who offend want their turn.
         std::thread::yield_now();

@@ -192,13 +192,13 @@ fn a_server_that_takes_a_channel_for_another_client_is_not_used_by_it() {
 #[test]
 fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
     // The second channel's.
-    let mut octets = [0; 64];
-    octets[63] = 7;
+    let mut bytes = [0; 64];
+    bytes[63] = 7;
     let of_second =
         |file: &FileHandle| ChannelCount::new(2).unwrap().home_of(file) == ChannelIndex(1);
     let file = (0..=255).find_map(|number| {
-        octets[20] = number;
-        Some(FileHandle(octets)).filter(of_second)
+        bytes[20] = number;
+        Some(FileHandle(bytes)).filter(of_second)
     });
     let file = file.unwrap();
     let script = Script::start(

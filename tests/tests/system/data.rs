@@ -374,5 +374,5 @@ fn ranges_beyond_every_file_are_refused() {
     });
 }
 
-/// Octets of half a file that is read and written in many pieces at once.
+/// Bytes of half a file that is read and written in many pieces at once.
 const HALF: usize = 700_001;

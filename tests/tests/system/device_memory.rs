@@ -3,7 +3,7 @@
 //! transport the words that say what is missing.
 //!
 //! On this side nothing of such memory is mapped for transports, so that a request that carried
-//! its octets could not be sent at all.
+//! its bytes could not be sent at all.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,10 +30,10 @@ const SERVER: u32 = 1;
 const CLIENT: u32 = 2;
 const DEVICE: u32 = 5;
 const OTHER: u32 = 6;
-/// Octets of the memory file before what is registered, and of that.
+/// Bytes of the memory file before what is registered, and of that.
 const OFFSET: usize = 12288;
 const LENGTH: usize = 1 << 20;
-/// Octets of a buffer that one request names: more than travel inside of one.
+/// Bytes of a buffer that one request names: more than travel inside of one.
 const PIECE: usize = 100_000;
 
 /// A network, a directory that a server on it serves, and a client's node with a device.
@@ -104,9 +104,9 @@ impl World {
         std::fs::write(self.directory.path().join("export/file"), content).unwrap();
         let (client, session) = self.connect(&options());
         let file = session.open("/file", &OpenOptions::write()).unwrap();
-        let octets = Octets::new();
-        let memory = octets.register(&session).unwrap();
-        Setup { octets, memory, file, session, client }
+        let bytes = Bytes::new();
+        let memory = bytes.register(&session).unwrap();
+        Setup { bytes, memory, file, session, client }
     }
 
     fn content(&self) -> Vec<u8> {
@@ -130,7 +130,7 @@ impl World {
 }
 
 struct Setup {
-    octets: Octets,
+    bytes: Bytes,
     memory: DeviceMemory,
     file: File,
     session: Session,
@@ -138,9 +138,9 @@ struct Setup {
 }
 
 /// What a device has: only a test looks into it.
-struct Octets(Memory);
+struct Bytes(Memory);
 
-impl Octets {
+impl Bytes {
     fn new() -> Self {
         Self(Memory::shared(OFFSET + LENGTH, Pages::Small).unwrap())
     }
@@ -156,9 +156,9 @@ impl Octets {
     }
 
     fn fill(&self, seed: u64) -> Vec<u8> {
-        let octets = pattern(LENGTH, seed);
-        self.0.write(OFFSET, &octets);
-        octets
+        let bytes = pattern(LENGTH, seed);
+        self.0.write(OFFSET, &bytes);
+        bytes
     }
 }
 
@@ -196,27 +196,27 @@ fn is_out_of_reach(error: &ClientError) -> bool {
 fn device_memory_is_read_into_and_written_from() {
     over_a_device(1, |world| {
         let mut content = pattern(LENGTH, 1);
-        let Setup { octets, memory, file, client, .. } = world.setup(&content);
+        let Setup { bytes, memory, file, client, .. } = world.setup(&content);
         assert_eq!((memory.len(), memory.is_empty()), (LENGTH, false));
         // The small ones would travel inside of requests, were they of a buffer.
         for length in [1, 7, 100, 4096, 65_000, LENGTH - 64] {
-            octets.fill(2);
+            bytes.fill(2);
             let slice = memory.slice(64, length).unwrap();
             assert_eq!((slice.len(), slice.is_empty()), (length, false));
             let read = block_on(&client, file.read_async(0, slice.clone())).unwrap();
             assert_eq!(read.length as usize, length);
-            assert_eq!(octets.read(64, length), content[..length]);
-            assert_eq!(octets.read(0, 64), pattern(LENGTH, 2)[..64]);
-            let mine = octets.fill(3 + length as u64);
+            assert_eq!(bytes.read(64, length), content[..length]);
+            assert_eq!(bytes.read(0, 64), pattern(LENGTH, 2)[..64]);
+            let mine = bytes.fill(3 + length as u64);
             let written = block_on(&client, file.write_async(5, slice)).unwrap();
             assert_eq!(written.length as usize, length);
             file.commit().unwrap();
             content[5..5 + length].copy_from_slice(&mine[64..64 + length]);
-            assert!(world.content()[..LENGTH] == content, "{length} octets");
+            assert!(world.content()[..LENGTH] == content, "{length} bytes");
         }
-        assert_eq!(octets.0.to_vec(0, OFFSET), vec![0; OFFSET], "what was not registered");
+        assert_eq!(bytes.0.to_vec(0, OFFSET), vec![0; OFFSET], "what was not registered");
         file.read_into(3, memory.slice(0, 10).unwrap()).unwrap();
-        assert_eq!(octets.read(0, 10), content[3..13]);
+        assert_eq!(bytes.read(0, 10), content[3..13]);
         file.write_from(0, memory.slice(0, 10).unwrap()).unwrap();
         let beyond = memory.slice(LENGTH - 1, 2);
         assert!(matches!(beyond, Err(ClientError::Range { .. })), "{beyond:?}");
@@ -227,7 +227,7 @@ fn device_memory_is_read_into_and_written_from() {
 fn vectors_of_transfers_end_in_their_completion_group() {
     over_a_device(2, |world| {
         let content = pattern(LENGTH, 1);
-        let Setup { octets, memory, file, session, client } = world.setup(&content);
+        let Setup { bytes, memory, file, session, client } = world.setup(&content);
         let group = client.group();
         // Back to front.
         for piece in 0..256 {
@@ -239,14 +239,14 @@ fn vectors_of_transfers_end_in_their_completion_group() {
         while let Some(completion) = client.next(group) {
             assert_eq!(completion.result.unwrap().length, 4096);
         }
-        for (here, there) in octets.read(0, LENGTH).chunks(4096).zip(content.chunks(4096).rev()) {
+        for (here, there) in bytes.read(0, LENGTH).chunks(4096).zip(content.chunks(4096).rev()) {
             assert!(here == there);
         }
         let slice = memory.slice(0, LENGTH).unwrap();
         session.submit_write(&file, 0, slice, Stability::DataSync, group, 7).unwrap();
         while client.poll(group) == 0 {}
         assert_eq!(client.next(group).unwrap().context, 7);
-        assert!(world.content() == octets.read(0, LENGTH));
+        assert!(world.content() == bytes.read(0, LENGTH));
     });
 }
 
@@ -254,14 +254,14 @@ fn vectors_of_transfers_end_in_their_completion_group() {
 fn lists_are_scattered_and_gathered() {
     over_a_device(3, |world| {
         let content = pattern(LENGTH, 1);
-        let Setup { octets, memory, file, session, client } = world.setup(&content);
+        let Setup { bytes, memory, file, session, client } = world.setup(&content);
         let buffer = client.allocate(1000).unwrap();
         for is_submitted in [false, true] {
             let send = |batch: Batch<'_>| match is_submitted {
                 true => batch.submit().unwrap(),
                 false => batch.start().unwrap(),
             };
-            octets.fill(2);
+            bytes.fill(2);
             let spans: [Span; 3] = [
                 memory.slice(100, 300).unwrap().into(),
                 buffer.slice(0, 1000).unwrap().into(),
@@ -274,10 +274,10 @@ fn lists_are_scattered_and_gathered() {
             let read = [&content[9000..10_500], &content[20..520]].concat();
             let mut middle = vec![0; 1000];
             buffer.read(0, &mut middle);
-            assert_eq!(octets.read(0, 3), content[1..4]);
-            assert_eq!(octets.read(100, 300), read[..300]);
+            assert_eq!(bytes.read(0, 3), content[1..4]);
+            assert_eq!(bytes.read(100, 300), read[..300]);
             assert_eq!(middle, read[300..1300]);
-            assert_eq!(octets.read(50_000, 700), read[1300..]);
+            assert_eq!(bytes.read(50_000, 700), read[1300..]);
             let ranges = [(400_000, 1), (500_000, 1999)];
             let batch = send(session.batch().write_list(&file, &ranges, spans));
             let mut outcome = None;
@@ -295,7 +295,7 @@ fn lists_are_scattered_and_gathered() {
 fn cancelled_transfers_hold_the_memory_until_they_end() {
     over_a_device(4, |world| {
         let content = pattern(LENGTH, 1);
-        let Setup { octets, memory, file, session, client } = world.setup(&content);
+        let Setup { bytes, memory, file, session, client } = world.setup(&content);
         session.listen().unwrap();
         let group = client.group();
         world.hold();
@@ -318,8 +318,8 @@ fn cancelled_transfers_hold_the_memory_until_they_end() {
         assert_eq!(ends[0].result.as_ref().unwrap().length, 1000);
         assert_eq!(ends[1].result, Err(ClientError::Cancelled));
         assert_eq!(batch.wait(), [Ok(1000), Err(ClientError::Cancelled)]);
-        assert_eq!(octets.read(0, 1000), content[..1000]);
-        assert_eq!(octets.read(2000, 1000), content[..1000]);
+        assert_eq!(bytes.read(0, 1000), content[..1000]);
+        assert_eq!(bytes.read(2000, 1000), content[..1000]);
         // The dropped future's transfer has ended when a later one has.
         session.ping().unwrap();
         while world.registrations() != [0, 0] {
@@ -329,7 +329,7 @@ fn cancelled_transfers_hold_the_memory_until_they_end() {
     });
 }
 
-/// How a transfer or a request ended: octets, mostly.
+/// How a transfer or a request ended: bytes, mostly.
 type End = Result<u32, ClientError>;
 type Ends = Vec<End>;
 
@@ -370,9 +370,9 @@ impl<'s> UnderWay<'s> {
         assert_eq!(client.wait(self.group, 3, None), 3);
         let mut ends: Vec<_> = std::iter::from_fn(|| client.next(self.group)).collect();
         ends.sort_by_key(|end| end.context);
-        let mut octets = vec![0; 1000];
-        self.buffer.read(0, &mut octets);
-        assert_eq!(octets, pattern(LENGTH, 1)[..1000]);
+        let mut bytes = vec![0; 1000];
+        self.buffer.read(0, &mut bytes);
+        assert_eq!(bytes, pattern(LENGTH, 1)[..1000]);
         (ends.into_iter().map(|end| end.result.map(|done| done.length)).collect(), batches)
     }
 }
@@ -383,16 +383,16 @@ fn what_is_under_way_goes_on_over_the_device_that_the_session_comes_back_by() {
         over_a_device(seed, |world| {
             let content = pattern(LENGTH, 1);
             let setup = world.setup(&content);
-            let written = setup.octets.fill(2);
+            let written = setup.bytes.fill(2);
             let under_way = UnderWay::start(world, &setup);
             world.go_on_with(Some(device));
             let (ends, batches) = under_way.end();
             assert_eq!(ends, vec![Ok(1000); 3]);
             assert_eq!(batches, [vec![Ok(1000); 3], vec![Ok(1000); 3]]);
-            let octets = &setup.octets;
-            assert_eq!(octets.read(0, 1000), content[..1000]);
-            assert_eq!(octets.read(1000, 2000), content[4000..5000].repeat(2));
-            assert!(octets.read(3000, LENGTH - 3000) == written[3000..]);
+            let bytes = &setup.bytes;
+            assert_eq!(bytes.read(0, 1000), content[..1000]);
+            assert_eq!(bytes.read(1000, 2000), content[4000..5000].repeat(2));
+            assert!(bytes.read(3000, LENGTH - 3000) == written[3000..]);
             setup.file.commit().unwrap();
             assert_eq!(world.content()[100_000..103_000], written[500_000..503_000]);
             let known = if device == DEVICE { [1, 0] } else { [1, 1] };
@@ -407,7 +407,7 @@ fn without_a_device_what_is_under_way_ends_and_says_why() {
         over_a_device(seed, |world| {
             let content = pattern(LENGTH, 1);
             let setup = world.setup(&content);
-            setup.octets.fill(2);
+            setup.bytes.fill(2);
             let under_way = UnderWay::start(world, &setup);
             world.go_on_with(None);
             let (ends, batches) = under_way.end();
@@ -419,18 +419,18 @@ fn without_a_device_what_is_under_way_ends_and_says_why() {
                 assert_eq!(ends[0], Ok(1000));
                 assert!(is_lost(&ends[1]) && is_lost(&ends[2]), "{ends:?}");
             }
-            let Setup { octets, memory, file, session, .. } = &setup;
+            let Setup { bytes, memory, file, session, .. } = &setup;
             let slice = memory.slice(0, 10).unwrap();
             let refused = file.read_into(0, slice.clone()).unwrap_err();
             assert!(is_out_of_reach(&refused), "{refused}");
-            let refused = octets.register(session).unwrap_err();
+            let refused = bytes.register(session).unwrap_err();
             assert!(is_out_of_reach(&refused), "{refused}");
             session.ping().unwrap();
             // With a device it is as before.
             world.network.set_device(CLIENT, Some(OTHER));
             session.ping().unwrap();
             file.read_into(7, slice).unwrap();
-            assert_eq!(octets.read(0, 10), content[7..17]);
+            assert_eq!(bytes.read(0, 10), content[7..17]);
         });
     }
 }
@@ -482,9 +482,9 @@ fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
             for chain in late {
                 chain.run().unwrap();
             }
-            let mut octets = vec![0; 2 * PIECE];
-            buffer.read(0, &mut octets);
-            assert!(octets == content[7..7 + PIECE].repeat(2));
+            let mut bytes = vec![0; 2 * PIECE];
+            buffer.read(0, &mut bytes);
+            assert!(bytes == content[7..7 + PIECE].repeat(2));
             for (name, number) in [("sent", 2), ("late", 3), ("log", 4)] {
                 let stored = world.directory.path().join("export").join(name);
                 assert!(
@@ -528,15 +528,15 @@ fn a_request_that_meets_the_end_of_its_connection_is_told_why_that_ended() {
 #[test]
 fn device_memory_goes_with_its_descriptor_and_its_slices() {
     over_a_device(5, |world| {
-        let Setup { octets, memory, file, session, client } = world.setup(&pattern(9000, 1));
-        let (other, slice) = (octets.register(&session).unwrap(), memory.slice(8, 8).unwrap());
+        let Setup { bytes, memory, file, session, client } = world.setup(&pattern(9000, 1));
+        let (other, slice) = (bytes.register(&session).unwrap(), memory.slice(8, 8).unwrap());
         assert_eq!(world.registrations(), [2, 0]);
         drop((other, memory));
         assert_eq!(world.registrations(), [1, 0], "a slice of it is there");
         file.read_into(0, slice).unwrap();
         assert_eq!(world.registrations(), [0, 0]);
         // Of another client it is nobody's.
-        let memory = octets.register(&session).unwrap();
+        let memory = bytes.register(&session).unwrap();
         let (_stranger, theirs) = world.connect(&options());
         let file = theirs.open("/file", &OpenOptions::read()).unwrap();
         let refused = file.read_into(0, memory.slice(0, 8).unwrap());
@@ -548,14 +548,14 @@ fn device_memory_goes_with_its_descriptor_and_its_slices() {
 #[test]
 fn a_session_with_checksums_refuses_device_memory() {
     over_a_device(6, |world| {
-        let Setup { octets, memory, client, .. } = world.setup(&pattern(9000, 1));
+        let Setup { bytes, memory, client, .. } = world.setup(&pattern(9000, 1));
         let options = SessionOptions { checksums: true, ..options() };
         let session = client.connect_to(&Address::sim(SERVER), &options).unwrap();
         let file = session.open("/file", &OpenOptions::write()).unwrap();
         let slice = || memory.slice(0, 8).unwrap();
         let batch = session.batch().write(&file, 0, slice()).run().unwrap();
         let refused = [
-            octets.register(&session).map(drop).unwrap_err(),
+            bytes.register(&session).map(drop).unwrap_err(),
             file.read_into(0, slice()).map(drop).unwrap_err(),
             file.write_from(0, slice()).map(drop).unwrap_err(),
             batch.into_iter().next().unwrap().map(drop).unwrap_err(),
@@ -585,8 +585,8 @@ fn what_a_device_does_not_take_is_refused_with_its_name() {
 fn other_transports_say_that_they_have_no_device_for_it() {
     over_each(|fixture: &Fixture, transport| {
         let (client, session) = fixture.connect(transport);
-        let octets = Octets::new();
-        let refused = octets.register(&session).unwrap_err();
+        let bytes = Bytes::new();
+        let refused = bytes.register(&session).unwrap_err();
         let text = refused.to_string();
         match transport {
             Transport::Shm | Transport::Tcp => assert!(is_out_of_reach(&refused), "{text}"),

@@ -337,5 +337,5 @@ pub fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
 
 /// Bytes that differ from place to place.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    Random::new(seed).octets(length)
+    Random::new(seed).bytes(length)
 }

@@ -532,7 +532,7 @@ fn a_batch_waits_for_a_search_and_later_ones_of_its_session_wait_behind_it() {
         let done: Vec<_> = done.iter().map(|done| (done.request.0, done.status)).collect();
         assert_eq!(done, [(name, Status::Ok)]);
     }
-    assert_eq!(batcher.octets(0, data.len()), data);
+    assert_eq!(batcher.bytes(0, data.len()), data);
 }
 
 #[test]

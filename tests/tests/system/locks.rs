@@ -75,7 +75,7 @@ impl Holder {
         self.rogue.outcome(&Request::ReadInline(read)).unwrap()
     }
 
-    pub fn write(&mut self, state: StateId, offset: u64, octets: &[u8]) -> Status {
+    pub fn write(&mut self, state: StateId, offset: u64, bytes: &[u8]) -> Status {
         let write = WriteInline {
             file: self.file,
             state,
@@ -83,7 +83,7 @@ impl Holder {
             stability: Stability::Unstable,
             hint: CacheHint(0),
             placement: Placement::Packed,
-            data: InlineData::Here(octets),
+            data: InlineData::Here(bytes),
         };
         self.rogue.outcome(&Request::WriteInline(write)).unwrap()
     }

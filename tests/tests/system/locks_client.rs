@@ -123,8 +123,8 @@ fn locks_are_taken_back_from_a_server_that_was_killed() {
             assert!(is_kept_out(&bob.file, 45), "she shares it");
             assert!(is_kept_out(&ann.file, 45), "he shares it");
             assert!(is_kept_out(&bob.file, 1 << 40));
-            let mut octet = [0];
-            bob.file.read_at(&mut octet, 41).unwrap();
+            let mut byte = [0];
+            bob.file.read_at(&mut byte, 41).unwrap();
         }
         ann.file.unlock(0, END).unwrap();
         assert!(!is_kept_out(&bob.file, 99) && !is_kept_out(&bob.file, 1 << 20));

@@ -101,13 +101,13 @@ fn symbolic_links_are_followed_by_the_client() {
             assert_eq!(&bytes, b"found");
         }
         assert_eq!(session.read_link("/far").unwrap(), b"/a/b/back");
-        session.symlink(b"b\xffd", "/octets").unwrap();
-        assert_eq!(session.read_link("/octets").unwrap(), b"b\xffd");
-        let missing = session.open("/octets", &OpenOptions::read()).map(drop).unwrap_err();
+        session.symlink(b"b\xffd", "/bytes").unwrap();
+        assert_eq!(session.read_link("/bytes").unwrap(), b"b\xffd");
+        let missing = session.open("/bytes", &OpenOptions::read()).map(drop).unwrap_err();
         assert_eq!(missing.status(), Some(Status::NoEnt));
         std::fs::write(fixture.local("").join(OsStr::from_bytes(b"b\xffd")), b"led to").unwrap();
-        assert_eq!(session.metadata("/octets").unwrap().size, 6);
-        session.open("/octets", &OpenOptions::read()).unwrap();
+        assert_eq!(session.metadata("/bytes").unwrap().size, 6);
+        session.open("/bytes", &OpenOptions::read()).unwrap();
         assert!(session.metadata("/loop").is_err());
         assert_eq!(session.metadata("/out").unwrap_err().status(), Some(Status::NoEnt));
     });

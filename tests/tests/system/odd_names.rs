@@ -27,7 +27,7 @@ fn odd_names() -> Vec<OsString> {
     let mut random = Random::new(1);
     for _ in 0..60 {
         let length = 1 + random.below(255);
-        let mut name = random.octets(length);
+        let mut name = random.bytes(length);
         name.iter_mut().filter(|byte| matches!(byte, 0 | b'/')).for_each(|byte| *byte = b'_');
         names.push(name);
     }
@@ -68,9 +68,9 @@ fn any_bytes_are_a_name_for_clients_and_local_processes_alike() {
             let path = Path::new("/theirs").join(name);
             assert_eq!(session.metadata(&path).unwrap().size, name.len() as u64, "{name:?}");
             let file = session.open(&path, &OpenOptions::read()).unwrap();
-            let mut octets = [0; 256];
-            let count = file.read_at(&mut octets, 0).unwrap();
-            assert_eq!(&octets[..count], name.as_bytes());
+            let mut bytes = [0; 256];
+            let count = file.read_at(&mut bytes, 0).unwrap();
+            assert_eq!(&bytes[..count], name.as_bytes());
             session.remove(&path).unwrap();
         }
         assert_eq!(local_names(&theirs), BTreeSet::new());

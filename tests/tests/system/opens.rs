@@ -198,7 +198,7 @@ fn what_is_asked_right_behind_a_close_finds_the_file_closed() {
             let (chain, next) = (chain.run_async(), next.run_async());
             block_on(&client, async {
                 assert_eq!(chain.await.unwrap().len(), 4);
-                let whole = Outcome::Octets { octets: content.clone(), end_of_file: true };
+                let whole = Outcome::Bytes { bytes: content.clone(), end_of_file: true };
                 assert_eq!(next.await.unwrap()[1], whole);
             });
         }

@@ -182,7 +182,7 @@ impl Rogue {
         }
     }
 
-    /// Sends octets as one message, whatever they are.
+    /// Sends bytes as one message, whatever they are.
     pub fn send(&mut self, bytes: &[u8]) {
         let gather = [Gather::Bytes(bytes)];
         let _ = self.interface.post_send(self.endpoint, 99, &gather, SendOptions::default());
@@ -358,7 +358,7 @@ fn connect_data_of(channel: ChannelType) -> Vec<u8> {
         .to_vec()
 }
 
-/// A request as octets.
+/// A request as bytes.
 pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
     encoded_under(&RequestHeader::new(StreamId(stream), SequenceNumber(sequence)), request)
 }

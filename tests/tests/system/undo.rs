@@ -30,8 +30,8 @@ impl Holder {
         self.lock_with(LockType::Abort, NONE, place)
     }
 
-    fn put(&mut self, offset: u64, octets: &[u8]) {
-        assert_eq!(self.write(self.state, offset, octets), Status::Ok);
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        assert_eq!(self.write(self.state, offset, bytes), Status::Ok);
     }
 
     fn cut(&mut self, size: u64) -> Status {
@@ -244,7 +244,7 @@ fn what_cannot_be_had_is_refused() {
     assert_eq!(bob.write(StateId::ANONYMOUS, 0, b"x"), Status::Locked);
 }
 
-/// Ranges, writes, cuts, aborts and unlocks by random numbers, against octets in memory.
+/// Ranges, writes, cuts, aborts and unlocks by random numbers, against bytes in memory.
 #[test]
 fn random_changes_leave_what_a_model_has() {
     for seed in 0..10 {
@@ -260,12 +260,12 @@ fn random_changes_leave_what_a_model_has() {
                 0..=6 => {
                     let offset = random.below(120);
                     let length = random.below(60);
-                    let octets = random.octets(1 + length);
-                    if now.len() < offset + octets.len() {
-                        now.resize(offset + octets.len(), 0);
+                    let bytes = random.bytes(1 + length);
+                    if now.len() < offset + bytes.len() {
+                        now.resize(offset + bytes.len(), 0);
                     }
-                    now[offset..offset + octets.len()].copy_from_slice(&octets);
-                    ann.put(offset as u64, &octets);
+                    now[offset..offset + bytes.len()].copy_from_slice(&bytes);
+                    ann.put(offset as u64, &bytes);
                 }
                 7 => {
                     let size = random.below(140);
@@ -313,7 +313,7 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
             (journal.undo.clone_bytes_min, journal.undo.clone_bytes_max) = (8 << 10, 32 << 10);
         };
         let mut fixture = Fixture::with_journal().journaled_with(on_shelf);
-        let mut kept = random.octets(100_000);
+        let mut kept = random.bytes(100_000);
         std::fs::write(fixture.local("file"), &kept).unwrap();
         let mut ann = holder(&fixture, far(), b"ann");
         // What only the cache has is cloned as well.
@@ -326,10 +326,10 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
                 0..=7 => {
                     let offset = random.below(110_000);
                     let length = 1 + random.below(1500);
-                    let octets = random.octets(length);
+                    let bytes = random.bytes(length);
                     now.resize(now.len().max(offset + length), 0);
-                    now[offset..offset + length].copy_from_slice(&octets);
-                    ann.put(offset as u64, &octets);
+                    now[offset..offset + length].copy_from_slice(&bytes);
+                    ann.put(offset as u64, &bytes);
                 }
                 8 => {
                     let size = random.below(120_000);

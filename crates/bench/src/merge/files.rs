@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Sorted files of records, each with a key of 8 octets in front, the first of which counts most.
+/// Sorted files of records, each with a key of 8 bytes in front, the first of which counts most.
 pub struct Inputs {
     directory: PathBuf,
     pub names: Vec<String>,
@@ -27,7 +27,7 @@ impl Inputs {
         record_bytes: usize,
         total_bytes: u64,
     ) -> Result<Self> {
-        ensure!(record_bytes >= KEY_BYTES, "a record has at least {KEY_BYTES} octets");
+        ensure!(record_bytes >= KEY_BYTES, "a record has at least {KEY_BYTES} bytes");
         let count = total_bytes / (order * record_bytes) as u64;
         let mut inputs = Self {
             directory: directory.to_owned(),
@@ -69,7 +69,7 @@ impl Inputs {
     pub fn check(&self) -> Result<()> {
         let mut file = File::open(self.output()).context("opening the output")?;
         let size = file.metadata()?.len();
-        ensure!(size == self.total_bytes, "{size} octets came of {}", self.total_bytes);
+        ensure!(size == self.total_bytes, "{size} bytes came of {}", self.total_bytes);
         let (mut record, mut last) = (vec![0; self.record_bytes], [0; KEY_BYTES]);
         let mut counts = vec![0; self.names.len()];
         let mut reader = std::io::BufReader::with_capacity(1 << 20, &mut file);
@@ -79,7 +79,7 @@ impl Inputs {
             ensure!(*key >= last[..], "the output is not sorted");
             last.copy_from_slice(key);
             let whose = rest.first().copied().unwrap_or(0);
-            ensure!(rest.iter().all(|octet| *octet == whose), "a record is not as it was");
+            ensure!(rest.iter().all(|byte| *byte == whose), "a record is not as it was");
             *counts.get_mut(usize::from(whose)).context("a record of no file")? += 1;
         }
         let is_even = self.record_bytes == KEY_BYTES || counts.iter().all(|n| *n == counts[0]);

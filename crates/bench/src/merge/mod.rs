@@ -3,7 +3,7 @@
 //! through libnfs, for several merge orders and record sizes.
 //!
 //! Invariant: all of a round run one behind the other with the same blocks, on the same files;
-//! what each has written is checked against the others, octet by octet, in the first round.
+//! what each has written is checked against the others, byte by byte, in the first round.
 
 mod files;
 mod nfs;
@@ -40,13 +40,13 @@ pub struct MergeSettings {
     pub session: SessionOptions,
     /// Whether to compare with nfs-ganesha. Without it, or where there is none, it is left out.
     pub with_nfs: bool,
-    /// Octets of all input files of a merge together.
+    /// Bytes of all input files of a merge together.
     pub input_bytes: u64,
     /// Files merged at once.
     pub orders: Vec<usize>,
-    /// Octets of a record; in the graph, records of a megabyte.
+    /// Bytes of a record; in the graph, records of a megabyte.
     pub record_sizes: Vec<usize>,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: usize,
     /// Blocks of a file, where it is not synchronous.
     pub depth: usize,
@@ -86,11 +86,11 @@ impl MergeSettings {
 /// Merge throughputs, and what makes them comparable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergeReport {
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: usize,
     /// Blocks of a file where it is not synchronous.
     pub depth: usize,
-    /// Octets of the input files of a merge together.
+    /// Bytes of the input files of a merge together.
     pub input_bytes: u64,
     /// Medians.
     pub points: Vec<MergePoint>,
@@ -103,11 +103,11 @@ pub struct MergePoint {
     pub peer: String,
     /// Files merged at once.
     pub order: usize,
-    /// Octets of a record.
+    /// Bytes of a record.
     pub record_bytes: usize,
     /// Records of a megabyte: the graph's axis.
     pub records_per_mb: f64,
-    /// Octets merged in a second, in millions; as many were read and as many written.
+    /// Bytes merged in a second, in millions; as many were read and as many written.
     pub megabytes_per_s: f64,
     /// The slowest round and the fastest.
     pub spread: [f64; 2],
@@ -161,7 +161,7 @@ impl MergeReport {
         for size in &sizes {
             write!(out, " {size:>9}")?;
         }
-        writeln!(out, "   octets of a record")?;
+        writeln!(out, "   bytes of a record")?;
         let mut rows: Vec<(&str, usize)> = Vec::new();
         for point in &self.points {
             let row = (point.peer.as_str(), point.order);

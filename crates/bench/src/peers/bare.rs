@@ -54,9 +54,9 @@ fn write_all(connection: &mut TcpStream, mut pieces: &mut [IoSlice<'_>]) -> std:
 }
 
 fn word(request: &[u8], index: usize) -> usize {
-    let mut octets = [0; 8];
-    octets.copy_from_slice(&request[index * 8..][..8]);
-    usize::try_from(u64::from_le_bytes(octets)).unwrap_or(0)
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&request[index * 8..][..8]);
+    usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(0)
 }
 
 /// Reads in flight together over bare sockets.
@@ -105,7 +105,7 @@ impl Bare {
             anyhow::ensure!(got.bytes > 0, "the process that answers over bare sockets ended");
             IoSliceMut::advance_slices(&mut pieces, got.bytes);
         }
-        Ok(self.blocks.iter().step_by(block).take(DEPTH_MAX).map(|&octet| u64::from(octet)).sum())
+        Ok(self.blocks.iter().step_by(block).take(DEPTH_MAX).map(|&byte| u64::from(byte)).sum())
     }
 }
 

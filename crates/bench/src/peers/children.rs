@@ -55,7 +55,7 @@ pub fn serve(work: &str) -> Result<()> {
     Ok(())
 }
 
-/// A request of 192 octets, whose first eight say how long the answer shall be.
+/// A request of 192 bytes, whose first eight say how long the answer shall be.
 fn echo(mut connection: TcpStream) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let answer = vec![1; BLOCK_BYTES_MAX];
@@ -69,7 +69,7 @@ fn echo(mut connection: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Octets without end.
+/// Bytes without end.
 fn stream(mut connection: TcpStream) -> std::io::Result<()> {
     let block = vec![1; BLOCK_BYTES_MAX];
     loop {
@@ -128,7 +128,7 @@ impl Busy {
     }
 }
 
-/// A blocking echo over loopback: a request of 192 octets, an answer of a block.
+/// A blocking echo over loopback: a request of 192 bytes, an answer of a block.
 pub struct Echo {
     stream: TcpStream,
     buffer: Vec<u8>,

@@ -108,7 +108,7 @@ impl OverNfs {
         let Answer::Moved { count, buffer } = completion.result? else {
             bail!("NFS has answered a read by something else");
         };
-        anyhow::ensure!(count == block, "NFS has read {count} of {block} octets");
+        anyhow::ensure!(count == block, "NFS has read {count} of {block} bytes");
         if let (Some(times), Some(begin)) = (times, self.under_way.remove(&completion.ticket)) {
             times.saturating_record(nanos(begin.elapsed()));
         }

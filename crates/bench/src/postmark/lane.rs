@@ -15,7 +15,7 @@ pub struct Target {
     pub directory: usize,
     /// The file's number, unique in the run; its name.
     pub number: u64,
-    /// Octets.
+    /// Bytes.
     pub size: usize,
 }
 
@@ -41,9 +41,9 @@ pub struct Work {
     pub created: u64,
     /// Files removed, those of the end among them.
     pub removed: u64,
-    /// Octets read and written.
-    pub octets: u64,
-    /// A sum over all steps and the octets that were read.
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// A sum over all steps and the bytes that were read.
     pub checksum: u64,
 }
 
@@ -54,7 +54,7 @@ impl Work {
         self.read += other.read;
         self.created += other.created;
         self.removed += other.removed;
-        self.octets += other.octets;
+        self.bytes += other.bytes;
         self.checksum = self.checksum.wrapping_add(other.checksum);
     }
 }
@@ -172,19 +172,19 @@ impl Lane {
     ///
     /// # Errors
     /// If a read has read something else than was written.
-    pub fn done(&mut self, step: Step, octets: &[u8]) -> Result<()> {
+    pub fn done(&mut self, step: Step, bytes: &[u8]) -> Result<()> {
         let (kind, target) = match step {
             Step::Read(target) => {
-                if octets != self.content(target) {
+                if bytes != self.content(target) {
                     bail!("file {} does not hold what was written to it", target.name());
                 }
                 self.work.read += 1;
-                self.work.octets += target.size as u64;
+                self.work.bytes += target.size as u64;
                 (1, target)
             }
             Step::Create(target) => {
                 self.work.created += 1;
-                self.work.octets += target.size as u64;
+                self.work.bytes += target.size as u64;
                 (2, target)
             }
             Step::Remove(target) => {
@@ -192,7 +192,7 @@ impl Lane {
                 (3, target)
             }
         };
-        let last = octets.last().copied().unwrap_or(0);
+        let last = bytes.last().copied().unwrap_or(0);
         let step = mixed(target.number << 2 | kind) ^ mixed(target.size as u64) ^ u64::from(last);
         self.work.checksum = self.work.checksum.wrapping_add(step);
         Ok(())
@@ -222,7 +222,7 @@ fn mixed(word: u64) -> u64 {
     word ^ word >> 27
 }
 
-/// Octets without order.
+/// Bytes without order.
 fn pattern() -> Vec<u8> {
     let words = (super::SIZE_MAX + PATTERN_SPARE) / 8;
     (1..=words as u64)

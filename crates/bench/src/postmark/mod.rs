@@ -5,7 +5,7 @@
 //!
 //! Invariant: what is done depends on the workload's numbers alone, not on who does it or how
 //! fast: several in flight are so many lanes, each with files of its own and one step after the
-//! other. Every octet that is read is compared with what was written, and a checksum over the
+//! other. Every byte that is read is compared with what was written, and a checksum over the
 //! steps says that two runs have done the same.
 
 mod lane;
@@ -33,9 +33,9 @@ pub struct Workload {
     pub transactions: usize,
     /// Directories that the files are spread over.
     pub directories: usize,
-    /// Octets of the smallest file.
+    /// Bytes of the smallest file.
     pub size_min: usize,
-    /// Octets of the largest file, at most 64 KiB.
+    /// Bytes of the largest file, at most 64 KiB.
     pub size_max: usize,
     /// Steps under way at once: lanes.
     pub in_flight: usize,

@@ -80,7 +80,7 @@ impl Mounted {
             }
             (State::Moving(file), Answer::Moved { count, buffer }, _) => {
                 if count != buffer.len() {
-                    bail!("NFS wrote {count} of {} octets", buffer.len());
+                    bail!("NFS wrote {count} of {} bytes", buffer.len());
                 }
                 if self.stable {
                     (Request::Sync(file), State::Syncing(file))

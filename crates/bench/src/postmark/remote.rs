@@ -33,13 +33,13 @@ impl Served {
     }
 
     async fn lane(&self, lane: &mut Lane, buffer: &Buffer) -> Result<()> {
-        let mut octets = vec![0; SIZE_MAX + 1];
+        let mut bytes = vec![0; SIZE_MAX + 1];
         while let Some(step) = lane.next_step() {
             match step {
                 Step::Read(target) => {
                     let count = self.read(target, buffer).await?;
-                    buffer.read(0, &mut octets[..count]);
-                    lane.done(step, &octets[..count])?;
+                    buffer.read(0, &mut bytes[..count]);
+                    lane.done(step, &bytes[..count])?;
                 }
                 Step::Create(target) => {
                     self.create(target, lane.content(target), buffer).await?;
@@ -56,7 +56,7 @@ impl Served {
         Ok(())
     }
 
-    /// Opens, reads one octet more than there should be, closes.
+    /// Opens, reads one byte more than there should be, closes.
     async fn read(&self, target: Target, buffer: &Buffer) -> Result<usize> {
         let slice = buffer.slice(0, target.size + 1)?;
         let chain = self.session.chain().at(self.directories[target.directory]);
@@ -68,23 +68,23 @@ impl Served {
     }
 
     /// Opens, writes, closes.
-    async fn create(&self, target: Target, octets: &[u8], buffer: &Buffer) -> Result<()> {
+    async fn create(&self, target: Target, bytes: &[u8], buffer: &Buffer) -> Result<()> {
         let options =
             OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
         let chain = self.session.chain().at(self.directories[target.directory]);
         let chain = chain.open(target.name(), &options);
-        let chain = if octets.len() <= chain.inline_bytes_max() {
-            chain.write_inline(0, octets)
+        let chain = if bytes.len() <= chain.inline_bytes_max() {
+            chain.write_inline(0, bytes)
         } else {
-            buffer.write(0, octets);
-            chain.write_from(0, buffer.slice(0, octets.len())?)
+            buffer.write(0, bytes);
+            chain.write_from(0, buffer.slice(0, bytes.len())?)
         };
         let chain = if self.stable { chain.commit() } else { chain };
         let done = chain.close().run_async().await;
         let done = done.with_context(|| format!("making file {}", target.name()))?;
         let moved = done.iter().find_map(Outcome::transferred).context("nothing was written")?;
-        if moved.length as usize != octets.len() {
-            bail!("the server wrote {} of {} octets", moved.length, octets.len());
+        if moved.length as usize != bytes.len() {
+            bail!("the server wrote {} of {} bytes", moved.length, bytes.len());
         }
         Ok(())
     }

@@ -101,7 +101,7 @@ impl Link {
             let handle = |path: String| Ok::<_, anyhow::Error>(session.metadata(path)?.handle);
             let own =
                 (0..LANES).map(|lane| handle(format!("/{}", directory_of(plan.number, lane))));
-            let bytes_max = Work::ALL.iter().map(|work| work.octets() * work.depth()).max();
+            let bytes_max = Work::ALL.iter().map(|work| work.bytes() * work.depth()).max();
             Ok(Self {
                 hot: open(format!("/{HOT}"))?,
                 many: (0..plan.files)
@@ -123,7 +123,7 @@ impl Link {
 
     /// Reads blocks, so many at once, until a moment, each slot at least one; returns how many.
     fn read(&mut self, work: Work, end: Instant) -> Result<u64> {
-        let (octets, depth) = (work.octets(), work.depth());
+        let (bytes, depth) = (work.bytes(), work.depth());
         let mut free: Vec<usize> = (0..depth).collect();
         let mut expected = vec![0; depth];
         let (mut operations, mut submitted) = (0, 0);
@@ -138,9 +138,9 @@ impl Link {
                         (&self.many[index], Some(index), MANY_BYTES)
                     }
                 };
-                let offset = (self.random.below(length / octets) * octets) as u64;
+                let offset = (self.random.below(length / bytes) * bytes) as u64;
                 expected[slot] = mark(index, offset);
-                let slice = self.buffer.slice(slot * octets, octets)?;
+                let slice = self.buffer.slice(slot * bytes, bytes)?;
                 self.session.submit_read(file, offset, slice, self.group, slot as u64)?;
                 submitted += 1;
             }
@@ -153,8 +153,8 @@ impl Link {
             while let Some(done) = self.client.next(self.group) {
                 let slot = usize::try_from(done.context)?;
                 let mut first = [0; 8];
-                self.buffer.read(slot * octets, &mut first);
-                if done.result?.length as usize != octets
+                self.buffer.read(slot * bytes, &mut first);
+                if done.result?.length as usize != bytes
                     || u64::from_le_bytes(first) != expected[slot]
                 {
                     bail!("a block is not what the file has there; this is a fault of DAFS");

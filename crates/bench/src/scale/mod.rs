@@ -100,9 +100,9 @@ impl Work {
         }
     }
 
-    /// Octets of a block; 0 where no octets are read.
+    /// Bytes of a block; 0 where no bytes are read.
     #[must_use]
-    pub fn octets(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
             Self::SmallOfOne | Self::SmallOfMany => 4096,
             Self::LargeOfOne | Self::LargeOfMany => 1 << 20,
@@ -248,9 +248,9 @@ impl Report {
 
 /// The file that all clients read, at the top of what is served.
 pub const HOT: &str = "hot";
-/// Octets of it.
+/// Bytes of it.
 pub const HOT_BYTES: usize = 16 << 20;
-/// Octets of each of the many files.
+/// Bytes of each of the many files.
 pub const MANY_BYTES: usize = 1 << 20;
 /// Files that one client makes and removes at once.
 pub const LANES: usize = 8;
@@ -269,7 +269,7 @@ pub fn directory_of(client: usize, lane: usize) -> String {
     format!("names-{client:03}-{lane}")
 }
 
-/// The first eight octets of the block at `offset` of the hot file, or of one of the many.
+/// The first eight bytes of the block at `offset` of the hot file, or of one of the many.
 #[must_use]
 pub fn mark(index: Option<usize>, offset: u64) -> u64 {
     let file = index.map_or(u64::MAX, |index| index as u64 + 1);

@@ -28,7 +28,7 @@ pub struct Served {
     pub url: String,
     address: Address,
     place: tempfile::TempDir,
-    /// Octets of a store in memory, in place of a directory.
+    /// Bytes of a store in memory, in place of a directory.
     memory: Option<u64>,
     running: Option<(Stopper, JoinHandle<Result<ServerStats, LedgerError>>)>,
 }
@@ -38,9 +38,9 @@ impl Served {
         Self::with(transport, None)
     }
 
-    /// One that has room for so many octets.
-    pub fn of_memory(transport: Transport, octets: u64) -> Self {
-        Self::with(transport, Some(octets))
+    /// One that has room for so many bytes.
+    pub fn of_memory(transport: Transport, bytes: u64) -> Self {
+        Self::with(transport, Some(bytes))
     }
 
     fn with(transport: Transport, memory: Option<u64>) -> Self {

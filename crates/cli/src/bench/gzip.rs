@@ -1,7 +1,7 @@
 //! `dafs bench gzip`: compression of files that are here, on a server of ours, and on nfs-ganesha,
 //! by one process, and by two of which each has half. After section 5.2 of the DAFS paper.
 //!
-//! Invariant: everybody compresses the same octets at the same level, in rounds that take turns;
+//! Invariant: everybody compresses the same bytes at the same level, in rounds that take turns;
 //! every result is decompressed by GNU gzip and compared.
 
 use std::fs::{File, OpenOptions};
@@ -77,7 +77,7 @@ pub struct Report {
     /// Processor seconds that GNU gzip takes as itself for the same, to nowhere.
     pub gnu_alone: f64,
     pub rows: Vec<Row>,
-    /// Octets of the results.
+    /// Bytes of the results.
     pub compressed: u64,
     /// Ratio, its bound, whether it is the least or the most, and what of.
     #[serde(skip_deserializing)]
@@ -394,9 +394,9 @@ fn gnu_cpu(arguments: &Arguments, local: &Path) -> Result<Duration> {
 pub fn in_memory(level: &str, paths: &[String]) -> Result<()> {
     let level = level.trim_start_matches('-').parse().context("a level")?;
     for path in paths {
-        let octets = std::fs::read(path).with_context(|| path.clone())?;
+        let bytes = std::fs::read(path).with_context(|| path.clone())?;
         let before = dafs_bench::thread_cpu();
-        crate::gzip::compress_in_memory(&octets, level)?;
+        crate::gzip::compress_in_memory(&bytes, level)?;
         let spent = dafs_bench::thread_cpu() - before;
         tell_whole(&format!("{path}{}\n", tell_compressing(spent)));
     }
@@ -449,7 +449,7 @@ fn goals(report: &Report) -> Vec<(f64, f64, &'static str, String)> {
 
 fn print(report: &Report) {
     let Report { megabytes, level, gnu_alone, compressed, .. } = report;
-    println!("gzip -{level} of two files of {megabytes} MiB, seconds; results {compressed} octets");
+    println!("gzip -{level} of two files of {megabytes} MiB, seconds; results {compressed} bytes");
     println!("GNU gzip's own part, to nowhere: {gnu_alone:.3}");
     println!(
         "{:22} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9}",
@@ -469,7 +469,7 @@ fn print(report: &Report) {
     }
 }
 
-/// Text-like octets, a little below a third of which gzip leaves.
+/// Text-like bytes, a little below a third of which gzip leaves.
 fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let (mut state, mut left) = (seed.wrapping_mul(0x9e37_79b9).wrapping_add(1), length);

@@ -109,6 +109,6 @@ fn moved(completion: Completion) -> Result<(Ticket, usize, Vec<u8>)> {
     }
 }
 
-/// Blocks under way, and octets of each.
+/// Blocks under way, and bytes of each.
 const BLOCKS: usize = 4;
 const BLOCK_BYTES: usize = 256 << 10;

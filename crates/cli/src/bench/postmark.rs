@@ -272,7 +272,7 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
 fn print(report: &Report) {
     let Workload { files, transactions, size_min, size_max, .. } = report.workload;
     println!(
-        "Postmark on {}: {files} files of {size_min} to {size_max} octets, {transactions} \
+        "Postmark on {}: {files} files of {size_min} to {size_max} bytes, {transactions} \
          transactions, each a read and a creation or removal; checksum {:016x}",
         report.medium, report.checksum
     );

@@ -1,7 +1,7 @@
 //! `dafs cp`: trees between here and servers, or between servers.
 //!
 //! `walk` lists what is there, `run` makes the copies and compares them, `side` is one
-//! end of a copy, `mover` moves the octets; `tasks` keeps many files on their way at once,
+//! end of a copy, `mover` moves the bytes; `tasks` keeps many files on their way at once,
 //! on the caller's own thread.
 
 mod mover;
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// directories that were there as well.
     #[arg(short, long)]
     preserve: bool,
-    /// Read both sides again afterwards and compare every octet.
+    /// Read both sides again afterwards and compare every byte.
     #[arg(long)]
     verify: bool,
     /// Bring every file to stable storage on the target server.
@@ -189,7 +189,7 @@ fn report(source: &Side, target: &Side, outcome: &Outcome) {
         })
         .collect();
     let mut line = format!(
-        "{}, {} octets in {seconds:.2} s, {:.0} MB/s over {}",
+        "{}, {} bytes in {seconds:.2} s, {:.0} MB/s over {}",
         counted(outcome.files, "file"),
         outcome.bytes,
         outcome.bytes as f64 / seconds / 1e6,

@@ -1,4 +1,4 @@
-//! The octets of many files on their way at once, through a few registered buffers.
+//! The bytes of many files on their way at once, through a few registered buffers.
 //!
 //! A block goes from the socket or the server's cache into its buffer and from there to
 //! the file, without another copy.
@@ -95,7 +95,7 @@ impl Mover {
         Ok(Some(Begun { lent, taken }))
     }
 
-    /// Copies all there is to read, whatever the size that was told before: `length` octets of it
+    /// Copies all there is to read, whatever the size that was told before: `length` bytes of it
     /// several blocks at once, the rest one by one. `begun` is what [`Mover::begin`] has read.
     /// Returns how many.
     pub async fn copy(
@@ -160,10 +160,10 @@ impl Mover {
         Ok(Begun { lent, taken })
     }
 
-    /// Whether both files hold the same `length` octets, and no more.
+    /// Whether both files hold the same `length` bytes, and no more.
     pub async fn compare(&self, left: &Open, right: &Open, length: u64) -> Result<bool> {
         let (moved, is_same) = (Cell::new(0), Cell::new(true));
-        // One octet more than there should be: neither may have it.
+        // One byte more than there should be: neither may have it.
         self.for_blocks(length + 1, async |offset, length| {
             let lent = self.lend().await?;
             let counts = [Cell::new(0), Cell::new(0)];
@@ -322,7 +322,7 @@ impl Lent<'_> {
         self.small.unwrap_or(0)
     }
 
-    /// Reads into one half of the buffer. Fewer octets than `length` only at the end of the file,
+    /// Reads into one half of the buffer. Fewer bytes than `length` only at the end of the file,
     /// or from a stream; while that gives nothing, both sides are kept in touch.
     async fn read(
         &self,
@@ -339,9 +339,9 @@ impl Lent<'_> {
                 return Ok(Taken { count, is_end: count < length });
             }
             Open::Stream(file) => {
-                let mut octets = vec![0; length];
-                let count = read_next(file, &mut octets, || from.greet().and(to.greet()))?;
-                self.buffer.write(start, &octets[..count]);
+                let mut bytes = vec![0; length];
+                let count = read_next(file, &mut bytes, || from.greet().and(to.greet()))?;
+                self.buffer.write(start, &bytes[..count]);
                 return Ok(Taken { count, is_end: count == 0 });
             }
             Open::Remote(file) => file,
@@ -357,7 +357,7 @@ impl Lent<'_> {
         Ok(taken)
     }
 
-    /// Writes the first half out, `length` octets of it.
+    /// Writes the first half out, `length` bytes of it.
     async fn write(&self, to: &Open, offset: u64, length: usize) -> Result<()> {
         let file = match to {
             Open::Local(file) => {
@@ -369,9 +369,9 @@ impl Lent<'_> {
                 )?);
             }
             Open::Stream(file) => {
-                let mut octets = vec![0; length];
-                self.buffer.read(self.start(), &mut octets);
-                return (&*file).write_all(&octets).map_err(|error| match error.kind() {
+                let mut bytes = vec![0; length];
+                self.buffer.read(self.start(), &mut bytes);
+                return (&*file).write_all(&bytes).map_err(|error| match error.kind() {
                     // No success, as it is where nobody reads what a command prints.
                     ErrorKind::BrokenPipe => anyhow!("whoever read it has gone"),
                     _ => error.into(),
@@ -404,14 +404,14 @@ impl Lent<'_> {
     }
 }
 
-/// Blocks under way at once, and octets of each.
+/// Blocks under way at once, and bytes of each.
 const BUFFERS: usize = 32;
 pub const BLOCK_BYTES: usize = 512 << 10;
-/// Octets of a small buffer. There is one for each file on its way.
+/// Bytes of a small buffer. There is one for each file on its way.
 const SMALL_BYTES: usize = 32 << 10;
 /// Blocks of one file under way at once.
 const BLOCKS_PER_FILE_MAX: u64 = 8;
-/// Octets compared in one step: two of them fit the first cache.
+/// Bytes compared in one step: two of them fit the first cache.
 const COMPARE_BYTES: usize = 8 << 10;
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl Open {
         }
     }
 
-    /// How many octets it says it has.
+    /// How many bytes it says it has.
     pub async fn size(&self) -> Result<u64> {
         match self {
             Self::Local(file) | Self::Stream(file) => Ok(file.metadata()?.len()),
@@ -182,10 +182,10 @@ pub fn is_output(client: &Client, file: &File) -> Result<bool> {
         && Identity::of_local(&output.metadata()?).is_same(&Identity::of_remote(&found)))
 }
 
-/// The next octets of a stream; none at its end. `idle` is called now and then meanwhile.
+/// The next bytes of a stream; none at its end. `idle` is called now and then meanwhile.
 pub fn read_next(
     mut from: &LocalFile,
-    octets: &mut [u8],
+    bytes: &mut [u8],
     mut idle: impl FnMut() -> Result<()>,
 ) -> Result<usize> {
     let patience = IDLE.try_into()?;
@@ -199,7 +199,7 @@ pub fn read_next(
             }
             done => done?,
         };
-        match from.read(octets) {
+        match from.read(bytes) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => idle()?,
             read => return Ok(read?),
         }

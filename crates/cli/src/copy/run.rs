@@ -29,7 +29,7 @@ pub struct Run<'r> {
     copies: RefCell<Vec<Copied>>,
     /// Directories that were there before.
     found: RefCell<HashSet<usize>>,
-    /// Octets that each had in the end.
+    /// Bytes that each had in the end.
     sizes: RefCell<Vec<u64>>,
     bar: &'r ProgressBar,
     outcome: RefCell<Outcome>,
@@ -178,7 +178,7 @@ impl<'r> Run<'r> {
         let moved = self.mover.copy(begun, &from, &to, item.size).await?;
         // Some files of the kernel's say a size that they do not have; they go on saying it.
         if moved < item.size && from.size().await? < item.size {
-            bail!("it had {} octets when it was listed, and {moved} now", item.size);
+            bail!("it had {} bytes when it was listed, and {moved} now", item.size);
         }
         self.sizes.borrow_mut()[index] = moved;
         let mode = if is_new || extras.preserve { mode_of_new(extras) } else { Mode::Kept };

@@ -148,7 +148,7 @@ impl Side {
             }
             Side::Remote(session, path) => {
                 let mut names: Vec<&[u8]> = Vec::new();
-                for name in path.as_bytes().split(|octet| *octet == b'/') {
+                for name in path.as_bytes().split(|byte| *byte == b'/') {
                     match name {
                         b"" | b"." => {}
                         b".." => drop(names.pop()),
@@ -517,7 +517,7 @@ fn is_directory_at(path: &Path, is_top: bool) -> bool {
 }
 
 fn is_root(path: &OsStr) -> bool {
-    path.as_bytes().iter().all(|octet| *octet == b'/')
+    path.as_bytes().iter().all(|byte| *byte == b'/')
 }
 
 /// What a file is made with: writable for its owner until it is complete.

@@ -47,7 +47,7 @@ pub struct Tree {
 }
 
 impl Item {
-    /// What the copy gets besides its octets.
+    /// What the copy gets besides its bytes.
     pub fn attributes(&self) -> SetAttributes {
         SetAttributes {
             mode: Some(self.mode),

@@ -43,7 +43,7 @@ pub fn look(findings: &mut Findings) {
 fn look_at(findings: &mut Findings, device: &Device) {
     let (name, protocol) = (&device.name, device.protocol());
     for port in &device.ports {
-        let mtu = port.mtu.map_or("?".to_owned(), |octets| octets.to_string());
+        let mtu = port.mtu.map_or("?".to_owned(), |bytes| bytes.to_string());
         let what = format!("rdma: {name} port {} ({protocol}): {}", port.number, port.state);
         if port.is_active() {
             findings.good(&format!("{what}, MTU {mtu}"));
@@ -71,5 +71,5 @@ fn join(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Fewer octets hold no more than a few buffers.
+/// Fewer bytes hold no more than a few buffers.
 const LOCK_BYTES_MIN: u64 = 64 << 20;

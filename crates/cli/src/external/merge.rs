@@ -17,7 +17,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{} merged in {passes} passes", counted(job.streams.len() as u64, "file"))
         }
     };
-    job.report(merged.records, merged.octets, &how);
+    job.report(merged.records, merged.bytes, &how);
     Ok(())
 }
 

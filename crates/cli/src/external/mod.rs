@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::ignored::is_ignored;
 use crate::place::{Access, Place};
-use crate::serve::octets;
+use crate::serve::bytes;
 use format::FormatArguments;
 use places::{Places, Spot};
 use spool::{spool, unsized_input};
@@ -51,7 +51,7 @@ pub struct Arguments {
     /// The most memory the process may use, buffers included (K, M, G).
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: String,
-    /// Octets of the blocks that are moved (K, M). They are smaller where the memory asks for it.
+    /// Bytes of the blocks that are moved (K, M). They are smaller where the memory asks for it.
     #[arg(long, value_name = "SIZE", default_value = "256K")]
     block: String,
     /// Blocks of each file in use and under way: 2 is double buffered.
@@ -148,7 +148,7 @@ impl Job {
             Format::Lines(_) => "lines",
         };
         eprintln!(
-            "{records} {noun}, {bytes} octets in {seconds:.2} s, {:.0} MB/s, {how}; \
+            "{records} {noun}, {bytes} bytes in {seconds:.2} s, {:.0} MB/s, {how}; \
              {} MiB of memory at most",
             bytes as f64 / seconds / 1e6,
             peak_resident_bytes().div_ceil(1 << 20),
@@ -160,9 +160,9 @@ impl Job {
 type Temporary<'t> = dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> + 't;
 
 fn size(option: &str, text: &str) -> Result<usize> {
-    let size = usize::try_from(octets(text).context(option.to_owned())?)?;
+    let size = usize::try_from(bytes(text).context(option.to_owned())?)?;
     if size == 0 {
-        bail!("{option} is at least an octet");
+        bail!("{option} is at least a byte");
     }
     Ok(size)
 }
@@ -180,8 +180,8 @@ fn watch(bar: &ProgressBar) -> Result<Watch> {
         return Ok(watch);
     }
     let (bar, gathered) = (bar.clone(), Cell::new(0));
-    Ok(watch.telling(move |octets| {
-        gathered.set(gathered.get() + octets);
+    Ok(watch.telling(move |bytes| {
+        gathered.set(gathered.get() + bytes);
         bar.set_position(gathered.get());
     }))
 }

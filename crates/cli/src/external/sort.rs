@@ -10,7 +10,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let job = Job::prepare(arguments)?;
     let input = job.input_bytes();
     // What does not fit in memory is read again to be merged.
-    let is_large = input > job.options.budget.octets() as u64;
+    let is_large = input > job.options.budget.bytes() as u64;
     job.bar.set_length(if is_large { 2 * input } else { input });
     let sorted = job.run(|temporary, output| {
         sort(&job.streams, &job.format, temporary, output, &job.options)
@@ -22,6 +22,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{runs} sorted runs merged in {passes}")
         }
     };
-    job.report(sorted.records, sorted.octets, &how);
+    job.report(sorted.records, sorted.bytes, &how);
     Ok(())
 }

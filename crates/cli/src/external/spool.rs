@@ -59,17 +59,17 @@ pub fn spool(
     watch: &Watch,
 ) -> Result<Rc<dyn BlockFile>> {
     let mut channel = file.clone().channel();
-    let mut octets = vec![0; BLOCK_BYTES];
+    let mut bytes = vec![0; BLOCK_BYTES];
     let mut block = channel.allocate(BLOCK_BYTES)?;
     let mut offset = 0;
     loop {
-        let count = read_next(input, &mut octets, || Ok(watch.check()?))
+        let count = read_next(input, &mut bytes, || Ok(watch.check()?))
             .with_context(|| format!("reading {name}"))?;
         watch.check()?;
         if count == 0 {
             return Ok(Rc::new(Spooled { name: name.to_owned(), file }));
         }
-        block.memory().write(0, &octets[..count]);
+        block.memory().write(0, &bytes[..count]);
         channel.submit_write(block, offset, count)?;
         offset += count as u64;
         block = channel.wait()?.context("a write has no end")?.block;

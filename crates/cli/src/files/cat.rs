@@ -36,6 +36,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Blocks under way at once, and octets of each.
+/// Blocks under way at once, and bytes of each.
 const BLOCKS: usize = 8;
 const BLOCK_BYTES: usize = 256 << 10;

@@ -14,7 +14,7 @@ use crate::place::{Access, open};
 pub struct Arguments {
     /// Any path in the file system.
     url: OsString,
-    /// As JSON, in octets.
+    /// As JSON, in bytes.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn make_with_parents(session: &Session, path: &OsStr) -> Result<()> {
     let mut way = OsString::from("/");
-    let names = path.as_bytes().split(|octet| *octet == b'/');
+    let names = path.as_bytes().split(|byte| *byte == b'/');
     for name in names.filter(|name| !matches!(*name, b"" | b".")) {
         way = below(&way, OsStr::from_bytes(name));
         if name == b".." {

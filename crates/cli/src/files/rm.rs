@@ -63,7 +63,7 @@ struct Removal<'r> {
 impl Removal<'_> {
     fn operand(&self, path: &OsStr, url: &OsStr, arguments: &Arguments) -> Result<()> {
         let url = shown_path(url);
-        let mut names = path.as_bytes().split(|octet| *octet == b'/');
+        let mut names = path.as_bytes().split(|byte| *byte == b'/');
         if names.all(|name| matches!(name, b"" | b"." | b"..")) {
             bail!("{url} is the root of the server, which stays; name what is in it");
         }

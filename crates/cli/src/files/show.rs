@@ -36,7 +36,7 @@ pub fn permissions(mode: u32) -> String {
 pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
     value[key] = json!(shown_path(OsStr::from_bytes(name)));
     if std::str::from_utf8(name).is_err() {
-        let hex: String = name.iter().map(|octet| format!("{octet:02x}")).collect();
+        let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         value[format!("{key}_hex")] = json!(hex);
     }
 }

@@ -26,7 +26,7 @@ pub struct WriteBehind<'f> {
 struct Slot {
     buffer: Buffer,
     offset: u64,
-    /// Octets in it, and of those what the server has taken.
+    /// Bytes in it, and of those what the server has taken.
     length: usize,
     done: usize,
 }
@@ -142,6 +142,6 @@ impl Drop for WriteBehind<'_> {
     }
 }
 
-/// Blocks under way at once, and octets of each.
+/// Blocks under way at once, and bytes of each.
 const BLOCKS: usize = 4;
 const BLOCK_BYTES: usize = 1 << 20;

@@ -39,9 +39,9 @@ pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write, passes: bool) -
                 break;
             }
             Part::Other if input.peek()?.is_empty() => {
-                bail!("octet 0: the file is empty; a gzip file never is")
+                bail!("byte 0: the file is empty; a gzip file never is")
             }
-            Part::Other => bail!("octet 0: this is no gzip file"),
+            Part::Other => bail!("byte 0: this is no gzip file"),
         }
         members += 1;
     }
@@ -66,13 +66,13 @@ fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part>
         // Tapes fill their last block with zeros. Between members there are none.
         [0, ..] if !is_first => Ok(if ends_with_zeros(input)? { Part::End } else { Part::Other }),
         [0x1f, 0x8b, method, ..] if method != DEFLATE => {
-            bail!("octet {begin}: a member of method {method}, which is not supported")
+            bail!("byte {begin}: a member of method {method}, which is not supported")
         }
         [0x1f, 0x8b, _, flags] if flags & RESERVED_FLAGS != 0 => {
-            bail!("octet {begin}: a member with flags {flags:#x}, which are not supported")
+            bail!("byte {begin}: a member with flags {flags:#x}, which are not supported")
         }
         [0x1f, 0x8b, ..] => Ok(Part::Member),
-        // Cut off within these two octets.
+        // Cut off within these two bytes.
         [0x1f] => Ok(Part::Member),
         _ => Ok(Part::Other),
     }
@@ -82,11 +82,11 @@ fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part>
 fn ends_with_zeros<R: BufRead>(input: &mut Counted<R>) -> Result<bool> {
     loop {
         let offset = input.count;
-        let there = input.fill_buf().with_context(|| format!("reading at octet {offset}"))?;
+        let there = input.fill_buf().with_context(|| format!("reading at byte {offset}"))?;
         if there.is_empty() {
             return Ok(true);
         }
-        if there.iter().any(|octet| *octet != 0) {
+        if there.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
         let zeros = there.len();
@@ -96,7 +96,7 @@ fn ends_with_zeros<R: BufRead>(input: &mut Counted<R>) -> Result<bool> {
 
 /// What begins like a member has no header.
 #[derive(Debug, thiserror::Error)]
-#[error("octet {begin}: the header of a gzip file is wrong")]
+#[error("byte {begin}: the header of a gzip file is wrong")]
 struct NoMember {
     begin: u64,
 }
@@ -127,37 +127,37 @@ fn member<R: BufRead>(
 /// Says what is wrong, and where.
 fn trouble(error: io::Error, has_header: bool, begin: u64, end: u64) -> anyhow::Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => anyhow!(
-            "octet {end}: the file is cut off within the member that begins at octet {begin}"
-        ),
+        io::ErrorKind::UnexpectedEof => {
+            anyhow!("byte {end}: the file is cut off within the member that begins at byte {begin}")
+        }
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if !has_header => {
             NoMember { begin }.into()
         }
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => anyhow::Error::new(error)
             .context(format!(
-                "octet {end} or before, in the member that begins at octet {begin}: corrupt"
+                "byte {end} or before, in the member that begins at byte {begin}: corrupt"
             )),
-        _ => anyhow::Error::new(error).context(format!("reading at octet {end}")),
+        _ => anyhow::Error::new(error).context(format!("reading at byte {end}")),
     }
 }
 
 /// A reader that knows where it is, and can look ahead.
 struct Counted<R> {
     inner: R,
-    /// Octets that were looked at and not taken.
+    /// Bytes that were looked at and not taken.
     held: Vec<u8>,
     count: u64,
 }
 
 impl<R: BufRead> Counted<R> {
-    /// The next octets, not taken: as many as tell what they begin. Fewer only at the end.
+    /// The next bytes, not taken: as many as tell what they begin. Fewer only at the end.
     fn peek(&mut self) -> Result<&[u8]> {
         while self.held.len() < HEAD_BYTES {
             let offset = self.count + self.held.len() as u64;
             let there = self.inner.fill_buf();
             let there = match there {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                there => there.with_context(|| format!("reading at octet {offset}"))?,
+                there => there.with_context(|| format!("reading at byte {offset}"))?,
             };
             let taken = there.len().min(HEAD_BYTES - self.held.len());
             if taken == 0 {
@@ -196,7 +196,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 /// The only method of compression there is, and flags that have no meaning yet (RFC 1952 2.3.1).
 const DEFLATE: u8 = 8;
 const RESERVED_FLAGS: u8 = 0xe0;
-/// What tells a member: two octets of magic, the method, the flags.
+/// What tells a member: two bytes of magic, the method, the flags.
 const HEAD_BYTES: usize = 4;
 const CHUNK_BYTES: usize = 128 << 10;
 
@@ -251,7 +251,7 @@ mod tests {
         let whole = packed(&plain);
         for end in 0..whole.len() {
             let error = unpacked(&whole[..end]).unwrap_err().to_string();
-            assert!(error.starts_with("octet "), "cut at {end}: {error}");
+            assert!(error.starts_with("byte "), "cut at {end}: {error}");
         }
         // The header's time, flags for speed and system say nothing of the content.
         let silent = 4..10;
@@ -260,9 +260,9 @@ mod tests {
             turned[index] ^= 0x10;
             match unpacked(&turned) {
                 Err(error) => {
-                    assert!(format!("{error:#}").contains("octet "), "octet {index}: {error:#}");
+                    assert!(format!("{error:#}").contains("byte "), "byte {index}: {error:#}");
                 }
-                Ok((back, _)) => assert_eq!(back, plain, "octet {index} was turned unseen"),
+                Ok((back, _)) => assert_eq!(back, plain, "byte {index} was turned unseen"),
             }
         }
     }

@@ -49,21 +49,21 @@ impl Header {
     }
 
     /// The header alone, as it begins a member.
-    pub fn octets(&self, level: u32) -> Vec<u8> {
+    pub fn bytes(&self, level: u32) -> Vec<u8> {
         let hint = match level {
             9 => 2,
             1 => 4,
             _ => 0,
         };
         let flags = if self.name.is_some() { HAS_NAME } else { 0 };
-        let mut octets = vec![0x1f, 0x8b, 8, flags];
-        octets.extend(self.modified.to_le_bytes());
-        octets.extend([hint, UNIX]);
+        let mut bytes = vec![0x1f, 0x8b, 8, flags];
+        bytes.extend(self.modified.to_le_bytes());
+        bytes.extend([hint, UNIX]);
         if let Some(name) = &self.name {
-            octets.extend(name);
-            octets.push(0);
+            bytes.extend(name);
+            bytes.push(0);
         }
-        octets
+        bytes
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
                     assert!(packed.len() <= length / 2 + 64, "{length} became {}", packed.len());
                     let mut back = Vec::new();
                     let decoded = decompress(&mut &packed[..], &mut back, false).unwrap();
-                    assert!(back == plain, "{length} octets, {workers} workers, level {level}");
+                    assert!(back == plain, "{length} bytes, {workers} workers, level {level}");
                     assert_eq!(decoded.garbage_at, None);
                 }
             }

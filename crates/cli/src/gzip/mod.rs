@@ -403,7 +403,7 @@ impl<'a> Run<'a> {
         output.finish(source.attributes, arguments.force, syncs)?;
         if let Some(offset) = garbage {
             let file = shown_path(file);
-            self.warn(&format!("{file}: what follows octet {offset} is not compressed; left out"));
+            self.warn(&format!("{file}: what follows byte {offset} is not compressed; left out"));
         }
         Ok(encoded)
     }
@@ -416,9 +416,9 @@ fn is_missing(error: &anyhow::Error) -> bool {
 }
 
 /// Compresses to nowhere, as one worker does: for measurements.
-pub fn compress_in_memory(octets: &[u8], level: u32) -> Result<()> {
+pub fn compress_in_memory(bytes: &[u8], level: u32) -> Result<()> {
     let header = encode::Header::default();
-    encode::compress(&mut &*octets, &mut std::io::sink(), &header, level, 1).map(drop)
+    encode::compress(&mut &*bytes, &mut std::io::sink(), &header, level, 1).map(drop)
 }
 
 /// Says a line at once: others may speak there too.
@@ -438,7 +438,7 @@ pub fn compressing_told(line: &str) -> Option<Duration> {
     told.split(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }
 
-/// Octets in and out.
+/// Bytes in and out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lengths {
     /// Read.
@@ -463,7 +463,7 @@ fn saved_share(compressed: u64, plain: u64) -> f64 {
 /// A compressed file's name without its suffix.
 fn decompressed_name(name: &OsStr) -> Option<OsString> {
     let name = name.as_bytes();
-    let base = name.rsplit(|octet| *octet == b'/').next().unwrap_or(name);
+    let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
     let plain = SUFFIXES.map(|suffix| (suffix, ""));
     for (suffix, instead) in plain.into_iter().chain([(".tgz", ".tar"), (".taz", ".tar")]) {
         if base.len() > suffix.len() && base.ends_with(suffix.as_bytes()) {

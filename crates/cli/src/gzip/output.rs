@@ -198,7 +198,7 @@ fn check(name: &dyn std::fmt::Display, is_file: bool, force: bool) -> Result<()>
     Ok(())
 }
 
-/// Octets that nobody else has had.
+/// Bytes that nobody else has had.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -1,7 +1,7 @@
 //! Compression of one member by several threads.
 //!
 //! Invariant: blocks are compressed by themselves, each with the end of the one before as its
-//! dictionary, and come out in their order; each but the last ends at an octet's border, so that
+//! dictionary, and come out in their order; each but the last ends at a byte's border, so that
 //! what they become is one stream. Only so many are under way.
 
 use std::collections::VecDeque;
@@ -27,13 +27,13 @@ struct Job {
 
 /// A block that was compressed.
 struct Packed {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     checksum: Hasher,
     /// Processor time of it.
     spent: Duration,
 }
 
-/// Reads, hands out, and writes in order. Returns the octets read, and the processor time of
+/// Reads, hands out, and writes in order. Returns the bytes read, and the processor time of
 /// compressing them.
 pub fn in_blocks(
     reader: &mut dyn Read,
@@ -50,7 +50,7 @@ pub fn in_blocks(
         }
         // Dropped at the end, however it comes: then the workers end.
         let jobs = jobs;
-        writer.write_all(&header.octets(level))?;
+        writer.write_all(&header.bytes(level))?;
         let mut state = Order::default();
         let mut before = Arc::new(Vec::new());
         let mut block = read_block(reader)?;
@@ -96,7 +96,7 @@ impl Order {
         let packed = first.recv().context("a compressing thread has ended")??;
         self.checksum.combine(&packed.checksum);
         self.spent += packed.spent;
-        Ok(writer.write_all(&packed.octets)?)
+        Ok(writer.write_all(&packed.bytes)?)
     }
 }
 
@@ -120,20 +120,20 @@ fn pack(compress: &mut Compress, block: &[u8], before: &[u8], is_last: bool) -> 
         compress.set_dictionary(dictionary)?;
     }
     let flush = if is_last { FlushCompress::Finish } else { FlushCompress::Sync };
-    let mut octets = Vec::with_capacity(block.len() + block.len() / 8 + SLACK_BYTES);
+    let mut bytes = Vec::with_capacity(block.len() + block.len() / 8 + SLACK_BYTES);
     loop {
         let consumed = usize::try_from(compress.total_in())?;
-        let status = compress.compress_vec(&block[consumed..], &mut octets, flush)?;
-        let has_room = octets.len() < octets.capacity();
+        let status = compress.compress_vec(&block[consumed..], &mut bytes, flush)?;
+        let has_room = bytes.len() < bytes.capacity();
         match status {
             Status::StreamEnd => break,
             _ if has_room && !is_last && compress.total_in() == block.len() as u64 => break,
-            _ => octets.reserve(SLACK_BYTES),
+            _ => bytes.reserve(SLACK_BYTES),
         }
     }
     let mut checksum = Hasher::new();
     checksum.update(block);
-    Ok(Packed { octets, checksum, spent: thread_cpu() - begun })
+    Ok(Packed { bytes, checksum, spent: thread_cpu() - begun })
 }
 
 /// A whole block, or what is left.
@@ -143,7 +143,7 @@ fn read_block(reader: &mut dyn Read) -> Result<Vec<u8>> {
     Ok(block)
 }
 
-/// Octets compressed by themselves: large enough that the cuts cost little.
+/// Bytes compressed by themselves: large enough that the cuts cost little.
 const BLOCK_BYTES: usize = 128 << 10;
 /// How far deflate looks back.
 const DICTIONARY_BYTES: usize = 32 << 10;

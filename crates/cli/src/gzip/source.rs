@@ -82,7 +82,7 @@ impl Source {
         })
     }
 
-    /// Hands its octets to `body`, until somebody interrupts.
+    /// Hands its bytes to `body`, until somebody interrupts.
     pub fn read<T>(
         &self,
         interrupted: &AtomicBool,
@@ -151,7 +151,7 @@ const IS_NO_FILE: &str = "is no regular file; left as it is";
 pub const IS_LINK: &str = "is a symbolic link; give --force to take what it leads to";
 pub const IS_STICKY: &str = "has the sticky bit; give --force to take it";
 
-/// Something that gives its octets when somebody writes them, which may be never.
+/// Something that gives its bytes when somebody writes them, which may be never.
 struct Waiting<'r> {
     file: &'r LocalFile,
     interrupted: &'r AtomicBool,
@@ -187,6 +187,6 @@ fn go_on(interrupted: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks read ahead, and octets of each.
+/// Blocks read ahead, and bytes of each.
 const BLOCKS: usize = 4;
 const BLOCK_BYTES: usize = 1 << 20;

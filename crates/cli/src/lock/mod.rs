@@ -38,11 +38,11 @@ pub struct Arguments {
     /// Let others have shared locks, too.
     #[arg(long, conflicts_with_all = ["autorecover", "write"])]
     shared: bool,
-    /// First octet locked.
-    #[arg(long, value_name = "OCTETS", default_value_t = 0)]
+    /// First byte locked.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
     offset: u64,
-    /// Octets locked. Default: all to the end of the file, wherever that comes to be.
-    #[arg(long, value_name = "OCTETS")]
+    /// Bytes locked. Default: all to the end of the file, wherever that comes to be.
+    #[arg(long, value_name = "BYTES")]
     length: Option<u64>,
     /// If this process dies, the lock breaks: nobody gets it before somebody has looked after
     /// what it protects (--repair).
@@ -169,7 +169,7 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
     if arguments.nonblock || arguments.repair {
         return match file.try_lock(kind, offset, length, options).map_err(explain)? {
             Some(holder) => bail!(
-                "{}: somebody else has locked octets {} and on; `dafs locks` on its host tells who",
+                "{}: somebody else has locked bytes {} and on; `dafs locks` on its host tells who",
                 shown_path(&arguments.url),
                 holder.offset
             ),

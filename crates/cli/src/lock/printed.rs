@@ -21,7 +21,7 @@ impl Printed {
     pub fn take(from: &LocalFile, idle: impl Fn() -> Result<()>) -> Result<Self> {
         let mut spool = tempfile::spooled_tempfile(MEMORY_BYTES_MAX);
         let keeping = || format!("keeping what the command prints in {}", place());
-        for_each_block(from, idle, |octets| spool.write_all(octets).with_context(keeping))?;
+        for_each_block(from, idle, |bytes| spool.write_all(bytes).with_context(keeping))?;
         Ok(Self(spool))
     }
 
@@ -29,14 +29,14 @@ impl Printed {
     pub fn replace(mut self, file: &File) -> Result<()> {
         let again = || format!("reading again what the command has printed, from {}", place());
         self.0.rewind().with_context(again)?;
-        let mut octets = vec![0; BLOCK_BYTES];
+        let mut bytes = vec![0; BLOCK_BYTES];
         let mut at = 0;
         loop {
-            let got = self.0.read(&mut octets).with_context(again)?;
+            let got = self.0.read(&mut bytes).with_context(again)?;
             if got == 0 {
                 return end_at(file, at);
             }
-            file.write_at(&octets[..got], at)?;
+            file.write_at(&bytes[..got], at)?;
             at += got as u64;
         }
     }
@@ -46,9 +46,9 @@ impl Printed {
 /// behind it: for a lock that takes it back if the command fails.
 pub fn write_through(from: &LocalFile, file: &File, idle: impl Fn() -> Result<()>) -> Result<()> {
     let mut at = 0;
-    for_each_block(from, idle, |octets| {
-        file.write_at(octets, at)?;
-        at += octets.len() as u64;
+    for_each_block(from, idle, |bytes| {
+        file.write_at(bytes, at)?;
+        at += bytes.len() as u64;
         Ok(())
     })?;
     end_at(file, at)
@@ -59,13 +59,13 @@ fn for_each_block(
     idle: impl Fn() -> Result<()>,
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut octets = vec![0; BLOCK_BYTES];
+    let mut bytes = vec![0; BLOCK_BYTES];
     loop {
-        let got = read_next(from, &mut octets, &idle).context("reading what the command prints")?;
+        let got = read_next(from, &mut bytes, &idle).context("reading what the command prints")?;
         if got == 0 {
             return Ok(());
         }
-        take(&octets[..got])?;
+        take(&bytes[..got])?;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What must be there in the end.
 //!
-//! Invariant: every octet and every name of the served directory is accounted for.
+//! Invariant: every byte and every name of the served directory is accounted for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
         let size = file.metadata()?.size;
         let mut content = vec![0; usize::try_from(size).context("a file larger than memory")?];
         let got = file.read_at(&mut content, 0)?;
-        expect(got == content.len(), || format!("{path} ends at {got} of {size} octets"))?;
+        expect(got == content.len(), || format!("{path} ends at {got} of {size} bytes"))?;
         file.close()?;
         Ok(content)
     };
@@ -74,9 +74,9 @@ fn all(
 /// Each client's records are there once each, in the order they were appended.
 fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
-    for (index, octets) in log.chunks(RECORD_BYTES).enumerate() {
-        let Some((client, number)) = parse_record(octets) else {
-            return expect(false, || format!("{LOG}: record {index} is torn: {octets:?}"));
+    for (index, bytes) in log.chunks(RECORD_BYTES).enumerate() {
+        let Some((client, number)) = parse_record(bytes) else {
+            return expect(false, || format!("{LOG}: record {index} is torn: {bytes:?}"));
         };
         let expected = next.entry(client).or_default();
         expect(number == *expected, || {
@@ -98,5 +98,5 @@ fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
 
 fn differs(path: &str, found: &[u8], expected: &[u8]) -> String {
     let at = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
-    format!("{path} has {} octets, must have {}, and differs at {at}", found.len(), expected.len())
+    format!("{path} has {} bytes, must have {}, and differs at {at}", found.len(), expected.len())
 }

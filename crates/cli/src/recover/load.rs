@@ -190,13 +190,13 @@ impl Worker<'_> {
     fn append(&mut self) -> Result<()> {
         let (name, file, length) = self.some_file()?;
         let count = 1 + self.random.below(APPEND_BYTES_MAX);
-        let octets = self.random.octets(count);
-        let at = file.append(&octets)?;
+        let bytes = self.random.bytes(count);
+        let at = file.append(&bytes)?;
         expect(at == length as u64, || {
-            format!("{}: appended at {at}, and it had {length} octets", file.path())
+            format!("{}: appended at {at}, and it had {length} bytes", file.path())
         })?;
         file.close()?;
-        self.outcome.model.write(&name, length, &octets);
+        self.outcome.model.write(&name, length, &bytes);
         Ok(())
     }
 
@@ -212,10 +212,10 @@ impl Worker<'_> {
     fn overwrite(&mut self) -> Result<()> {
         let (name, file, length) = self.some_file()?;
         let (at, count) = (self.random.below(length + 1), 1 + self.random.below(WRITE_BYTES_MAX));
-        let octets = self.random.octets(count);
-        commit(&file, &octets, at as u64)?;
+        let bytes = self.random.bytes(count);
+        commit(&file, &bytes, at as u64)?;
         file.close()?;
-        self.outcome.model.write(&name, at, &octets);
+        self.outcome.model.write(&name, at, &bytes);
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Worker<'_> {
         file.lock(LockKind::Exclusive, 0, u64::MAX, options, None)?;
         let mut number = [0; 8];
         let got = file.read_at(&mut number, 0)?;
-        expect(got == 8, || format!("{COUNTER} has {got} octets"))?;
+        expect(got == 8, || format!("{COUNTER} has {got} bytes"))?;
         commit(&file, &(u64::from_le_bytes(number) + 1).to_le_bytes(), 0)?;
         file.unlock(0, u64::MAX)?;
         file.close()?;
@@ -275,7 +275,7 @@ impl Worker<'_> {
         file.lock(LockKind::Exclusive, 0, u64::MAX, options, None)?;
         let mut content = vec![0; UNDONE_BYTES + 1];
         let got = file.read_at(&mut content, 0)?;
-        expect(got == UNDONE_BYTES && content.iter().all(|octet| *octet == 0), || {
+        expect(got == UNDONE_BYTES && content.iter().all(|byte| *byte == 0), || {
             format!("{UNDONE}: what was changed under a lock was not taken back")
         })?;
         let (at, count) = (self.random.below(UNDONE_BYTES), 1 + self.random.below(WRITE_BYTES_MAX));
@@ -291,9 +291,9 @@ impl Worker<'_> {
 }
 
 /// Writes until what was written lasts: a server that dies loses what it was not asked to keep.
-fn commit(file: &File, octets: &[u8], at: u64) -> Result<()> {
+fn commit(file: &File, bytes: &[u8], at: u64) -> Result<()> {
     loop {
-        file.write_at(octets, at)?;
+        file.write_at(bytes, at)?;
         match file.commit() {
             Err(ClientError::DataLost { .. }) => {}
             committed => return Ok(committed?),

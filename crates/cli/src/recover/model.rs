@@ -26,12 +26,12 @@ impl Model {
         self.files.keys().nth(index).cloned()
     }
 
-    pub fn write(&mut self, name: &str, offset: usize, octets: &[u8]) {
+    pub fn write(&mut self, name: &str, offset: usize, bytes: &[u8]) {
         let Some(content) = self.files.get_mut(name) else { return };
-        if content.len() < offset + octets.len() {
-            content.resize(offset + octets.len(), 0);
+        if content.len() < offset + bytes.len() {
+            content.resize(offset + bytes.len(), 0);
         }
-        content[offset..offset + octets.len()].copy_from_slice(octets);
+        content[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 }
 
@@ -44,8 +44,8 @@ pub fn record(client: u32, number: u64) -> [u8; RECORD_BYTES] {
 }
 
 /// Whose a record is, and which one; `None` for what no client has appended.
-pub fn parse_record(octets: &[u8]) -> Option<(u32, u64)> {
-    let text = std::str::from_utf8(octets).ok()?.strip_suffix('\n')?;
+pub fn parse_record(bytes: &[u8]) -> Option<(u32, u64)> {
+    let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
     let mut words = text.split_whitespace();
     let parsed = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     words.next().is_none().then_some(parsed)

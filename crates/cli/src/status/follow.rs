@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.json {
         println!(
             "{:<13} {:<18} {:<18} {:<10} {:<16} {:<5} {:>9} {:>11}",
-            "at", "analyzer", "procedure", "status", "session", "by", "octets", "µs"
+            "at", "analyzer", "procedure", "status", "session", "by", "bytes", "µs"
         );
     }
     let mut shown = 0;
@@ -106,7 +106,7 @@ fn row(found: &Value) -> String {
         text(found, "status"),
         text(found, "session"),
         text(found, "transport"),
-        number(found, "octets"),
+        number(found, "bytes"),
         found["seconds"].as_f64().unwrap_or(0.0) * 1e6,
     )
 }
@@ -193,7 +193,7 @@ static FOLLOWERS: AtomicUsize = AtomicUsize::new(0);
 const FOLLOWERS_MAX: usize = 8;
 /// Records that may wait for one of them.
 const RECORDS_MAX: usize = 16 * 1024;
-/// Octets written at a time.
+/// Bytes written at a time.
 const BURST_BYTES_MAX: usize = 1 << 20;
 /// Between looks for records.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -10,7 +10,7 @@ pub fn run(target: &Target) -> Result<()> {
 }
 
 fn print_table(found: &Value) {
-    println!("{:<10} {:<6} {:<14} {:<24} {:>25}  file", "mode", "kept", "is", "client", "octets");
+    println!("{:<10} {:<6} {:<14} {:<24} {:>25}  file", "mode", "kept", "is", "client", "bytes");
     for lock in found["locks"].as_array().into_iter().flatten() {
         println!(
             "{:<10} {:<6} {:<14} {:<24} {:>25}  {}",

@@ -155,15 +155,15 @@ pub fn ask(socket: Option<&Path>) -> Result<Value> {
     let mut told = || -> std::io::Result<Vec<u8>> {
         stream.shutdown(Shutdown::Write)?;
         stream.set_read_timeout(Some(PATIENCE * 2))?;
-        let mut octets = Vec::new();
-        stream.read_to_end(&mut octets)?;
-        Ok(octets)
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        Ok(bytes)
     };
-    let octets = told().with_context(|| asking(&path))?;
-    if octets.is_empty() {
+    let bytes = told().with_context(|| asking(&path))?;
+    if bytes.is_empty() {
         bail!("the server at {} does not answer: it is ending, or stuck", path.display());
     }
-    serde_json::from_slice(&octets).context("the server's state is no JSON")
+    serde_json::from_slice(&bytes).context("the server's state is no JSON")
 }
 
 /// A path, or the URL that `dafs serve` prints.
@@ -189,7 +189,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
-/// Octets of what is asked for.
+/// Bytes of what is asked for.
 const LINE_BYTES_MAX: u64 = 4096;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -305,7 +305,7 @@ fn a_write_that_comes_back_short_on_a_full_disk_is_told_by_fsync_and_close() {
             let there = std::fs::metadata(host.exported("big")).unwrap().len();
             assert_eq!(there, taken as u64, "fsync: {syncs}; nothing was told");
             let content = std::fs::read(host.exported("big")).unwrap();
-            assert!(content.iter().all(|octet| *octet == 7), "fsync: {syncs}; nothing was told");
+            assert!(content.iter().all(|byte| *byte == 7), "fsync: {syncs}; nothing was told");
         }
         drop(file);
         std::fs::remove_file(host.at("big")).unwrap();
@@ -337,7 +337,7 @@ fn what_is_written_once_a_full_disk_has_room_again_is_there_or_told() {
         assert!(refused.is_none_or(|errno| errno == 28), "{refused:?}");
         if refused.is_none() && !is_told_of_full_disk(&file, syncs) {
             let content = std::fs::read(host.exported("big")).unwrap();
-            assert!(content == data, "fsync: {syncs}; nothing was told, and octets are missing");
+            assert!(content == data, "fsync: {syncs}; nothing was told, and bytes are missing");
         }
         drop(file);
         std::fs::remove_file(host.at("big")).unwrap();
@@ -475,12 +475,12 @@ fn a_fenced_host_has_input_output_errors() {
 fn a_copy_between_a_mount_and_what_it_shows_is_refused() {
     let Some(host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
     let (mounted, served) = (host.at("file"), host.exported("file"));
-    std::fs::write(&served, "octets").unwrap();
+    std::fs::write(&served, "bytes").unwrap();
     for (source, target) in [(&mounted, &served), (&served, &mounted)] {
         let output = dafs().arg("cp").args([source, target]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("are the same file"), "{said}");
-        assert_eq!(std::fs::read(&served).unwrap(), b"octets");
+        assert_eq!(std::fs::read(&served).unwrap(), b"bytes");
     }
 }

@@ -216,11 +216,11 @@ pub fn run(directory: &Path, command: &str) -> String {
 #[expect(clippy::unbuffered_bytes, reason = "what follows is for the next")]
 fn next_line(child: &mut Child) -> String {
     let output = child.stdout.as_mut().unwrap();
-    let octets = output.bytes().map(Result::unwrap);
+    let bytes = output.bytes().map(Result::unwrap);
     let mut line = Vec::new();
-    for octet in octets {
-        line.push(octet);
-        if octet == b'\n' {
+    for byte in bytes {
+        line.push(byte);
+        if byte == b'\n' {
             break;
         }
     }

@@ -90,9 +90,9 @@ fn device_nodes_work_where_they_may() {
     let device = |name: &str| host.at(name).metadata().unwrap().rdev();
     assert_eq!((device("null"), device("far")), (null, far));
     assert_eq!(host.exported("far").metadata().unwrap().rdev(), far);
-    let mut octets = Vec::new();
-    File::open(host.at("null")).unwrap().read_to_end(&mut octets).unwrap();
-    assert!(octets.is_empty());
+    let mut bytes = Vec::new();
+    File::open(host.at("null")).unwrap().read_to_end(&mut bytes).unwrap();
+    assert!(bytes.is_empty());
     let refused = File::open(guarded.join("null")).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
     assert!(host.at("pipe").metadata().unwrap().rdev() == 0);
@@ -104,8 +104,8 @@ fn room_is_that_of_the_served_file_system() {
     let Some(host) = Host::mounted("") else { return };
     let mounted = rustix::fs::statvfs(host.at("")).unwrap();
     let served = rustix::fs::statvfs(host.exported("")).unwrap();
-    let octets = |of: &rustix::fs::StatVfs| of.f_blocks * of.f_frsize;
-    assert_eq!(octets(&mounted), octets(&served));
+    let bytes = |of: &rustix::fs::StatVfs| of.f_blocks * of.f_frsize;
+    assert_eq!(bytes(&mounted), bytes(&served));
     assert_eq!((mounted.f_files, mounted.f_namemax), (served.f_files, served.f_namemax));
     assert!(mounted.f_bavail > 0 && mounted.f_bavail <= mounted.f_bfree);
 }

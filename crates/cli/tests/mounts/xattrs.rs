@@ -33,7 +33,7 @@ fn attributes_of_users_are_set_told_and_removed() {
     assert_eq!(getxattr_query(&file, "user.b"), Ok(5));
     let mut list = [0; 64];
     let length = listxattr(&file, &mut list[..]).unwrap();
-    let mut names: Vec<_> = list[..length].split(|octet| *octet == 0).collect();
+    let mut names: Vec<_> = list[..length].split(|byte| *byte == 0).collect();
     names.sort_unstable();
     assert_eq!(names, [&b""[..], b"user.a", b"user.b", b"user.empty"]);
     assert_eq!(listxattr_query(&file), Ok(length));

@@ -75,7 +75,7 @@ impl Place {
         self.start(directories);
     }
 
-    /// Serves memory of so many octets instead of the directory.
+    /// Serves memory of so many bytes instead of the directory.
     pub fn serve_memory(&mut self, size: &str) {
         self.start(&["--memory".as_ref(), size.as_ref()]);
     }

@@ -80,10 +80,10 @@ impl Browser {
         }
         self.commands.write_all(format!("{command}\0").as_bytes()).unwrap();
         loop {
-            let mut octets = Vec::new();
-            self.answers.read_until(0, &mut octets).unwrap();
-            assert_eq!(octets.pop(), Some(0), "the browser has ended");
-            let message: Value = serde_json::from_slice(&octets).unwrap();
+            let mut bytes = Vec::new();
+            self.answers.read_until(0, &mut bytes).unwrap();
+            assert_eq!(bytes.pop(), Some(0), "the browser has ended");
+            let message: Value = serde_json::from_slice(&bytes).unwrap();
             if message["id"] == self.last {
                 assert!(message["error"].is_null(), "{method}: {message}");
                 return message["result"].clone();

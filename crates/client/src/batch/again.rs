@@ -2,7 +2,7 @@
 //!
 //! Invariant: a submitted batch is asked for anew only over a back-control channel of the session
 //! that has come back, when nothing of the old one runs any more; and only those of its requests
-//! whose ends were not told. That they may have been carried out does no harm: the same octets
+//! whose ends were not told. That they may have been carried out does no harm: the same bytes
 //! go to the same places.
 //!
 //! Synchronous batches need none of this: they are requests that wait for their answers

@@ -67,7 +67,7 @@ impl Core {
                 let what = format!("request {place} of a batch");
                 Err(ClientError::Status { what, status: completion.status })
             } else if completion.length > asked.length() {
-                Err(self.batch_protocol_error(key, "more octets than were asked for"))
+                Err(self.batch_protocol_error(key, "more bytes than were asked for"))
             } else if has_checksums
                 && asked.direction == TransferDirection::Read
                 && completion.length > 0

@@ -56,7 +56,7 @@ impl Session {
 }
 
 impl Batch<'_> {
-    /// Adds a read of the slice's length at `offset`. Fewer octets than that are no error.
+    /// Adds a read of the slice's length at `offset`. Fewer bytes than that are no error.
     pub fn read(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
         let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
@@ -119,7 +119,7 @@ impl Batch<'_> {
     }
 
     /// Has everything done and waits for it. Gives how each request ended, in their order: the
-    /// octets moved from its start up to the first that was not, or why it failed.
+    /// bytes moved from its start up to the first that was not, or why it failed.
     ///
     /// # Errors
     /// If nothing was asked for: [`ClientError::Foreign`] for a file of another session or a

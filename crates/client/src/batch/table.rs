@@ -67,8 +67,8 @@ impl BatchState {
     /// Whether what is left takes longer than it pays to spin for.
     pub fn lasts(&self) -> bool {
         let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
-        let octets: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
-        self.left as u64 * REQUEST_NS + octets / OCTETS_PER_NS >= LASTING_NS
+        let bytes: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
+        self.left as u64 * REQUEST_NS + bytes / BYTES_PER_NS >= LASTING_NS
     }
 
     fn end(&mut self, place: usize, result: Result<u32>) {
@@ -212,10 +212,10 @@ impl BatchTable {
     }
 }
 
-/// What a server takes at least for a request of a batch, and for its octets.
+/// What a server takes at least for a request of a batch, and for its bytes.
 const REQUEST_NS: u64 = 500;
 
-const OCTETS_PER_NS: u64 = 10;
+const BYTES_PER_NS: u64 = 10;
 
 /// A wait of this length costs less asleep.
 const LASTING_NS: u64 = 16_000;
@@ -250,13 +250,13 @@ pub(super) fn place_of(name: RequestId) -> (BatchKey, usize) {
 }
 
 impl Asked {
-    /// Octets it takes in a message.
+    /// Bytes it takes in a message.
     pub(super) fn wire_bytes(&self) -> usize {
         let lists = self.chunks.len() + self.slices.len();
         WIRE_REQUEST_BYTES + 2 * LIST_HEAD_BYTES + lists * LIST_ELEMENT_BYTES
     }
 
-    /// Octets it moves.
+    /// Bytes it moves.
     pub fn length(&self) -> u32 {
         self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
     }
@@ -276,7 +276,7 @@ impl Asked {
         direct.collect()
     }
 
-    /// The checksum of its first `length` octets as they are in memory.
+    /// The checksum of its first `length` bytes as they are in memory.
     pub fn checksum(&self, length: u32) -> Checksum {
         let (mut sums, mut left) = (DirectChecksum::new(), length);
         for slice in &self.slices {

@@ -90,7 +90,7 @@ impl ChainWork {
 
     /// The object that a GETATTR names.
     fn object_named(&self, number: usize) -> FileHandle {
-        let message = &self.octets[self.members[number].message.clone()];
+        let message = &self.bytes[self.members[number].message.clone()];
         match decode_request(ByteOrder::NATIVE, message) {
             Ok((_, Request::GetAttrInline(GetAttributes { file, .. }))) => file,
             Ok(_) | Err(_) => FileHandle::NULL,

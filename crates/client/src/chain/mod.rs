@@ -255,7 +255,7 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Reads up to `length` octets, which come with the answer: no more than fit one.
+    /// Reads up to `length` bytes, which come with the answer: no more than fit one.
     pub fn read_inline(self, offset: u64, length: u32) -> Self {
         let (file, state, hint) = (self.object(), self.open_state(), CacheHint::default());
         let request = Request::ReadInline(ReadInline { file, state, offset, length, hint });
@@ -271,8 +271,8 @@ impl<'s> Chain<'s> {
         if writes_inline && length as usize <= self.inline_bytes_max() {
             return match self.check_slice(&slice) {
                 Ok(()) => {
-                    let octets = slice.buffer.memory.to_vec(slice.offset, length as usize);
-                    self.write_inline(offset, &octets)
+                    let bytes = slice.buffer.memory.to_vec(slice.offset, length as usize);
+                    self.write_inline(offset, &bytes)
                 }
                 Err(error) => self.refuse_with(Procedure::WriteInline, error),
             };
@@ -291,8 +291,8 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Writes octets that travel inside the request, unstable: no more than fit one.
-    pub fn write_inline(self, offset: u64, octets: &[u8]) -> Self {
+    /// Writes bytes that travel inside the request, unstable: no more than fit one.
+    pub fn write_inline(self, offset: u64, bytes: &[u8]) -> Self {
         let request = Request::WriteInline(WriteInline {
             file: self.object(),
             state: self.open_state(),
@@ -300,20 +300,20 @@ impl<'s> Chain<'s> {
             stability: Stability::Unstable,
             hint: CacheHint::default(),
             placement: Placement::Packed,
-            data: InlineData::Here(octets),
+            data: InlineData::Here(bytes),
         });
-        self.push_with(&request, None, None, u32::try_from(octets.len()).unwrap_or(u32::MAX))
+        self.push_with(&request, None, None, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends octets that travel inside the request, all or nothing, as data that lasts.
-    pub fn append(self, octets: &[u8]) -> Self {
+    /// Appends bytes that travel inside the request, all or nothing, as data that lasts.
+    pub fn append(self, bytes: &[u8]) -> Self {
         let request = Request::AppendInline(AppendInline {
             file: self.object(),
             state: self.open_state(),
             stability: Stability::DataSync,
             hint: CacheHint::default(),
             placement: Placement::Packed,
-            data: InlineData::Here(octets),
+            data: InlineData::Here(bytes),
         });
         self.push(&request, None)
     }
@@ -415,7 +415,7 @@ impl<'s> Chain<'s> {
 
     // ---- locks ----------------------------------------------------------------------
 
-    /// Locks a range of the open file; `u64::MAX` octets are all to its end.
+    /// Locks a range of the open file; `u64::MAX` bytes are all to its end.
     pub fn lock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
         let (file, state) = (self.object(), self.open_state());
         let options = LockOptions::default();

@@ -29,16 +29,16 @@ pub enum Outcome {
         /// Its open: [`Session::opened`](crate::Session::opened) makes a file of it.
         state: StateId,
     },
-    /// Octets were moved, or made to last.
+    /// Bytes were moved, or made to last.
     Moved(Transferred),
-    /// Octets that came with the answer.
-    Octets {
-        /// The octets.
-        octets: Vec<u8>,
+    /// Bytes that came with the answer.
+    Bytes {
+        /// The bytes.
+        bytes: Vec<u8>,
         /// The file ends behind them.
         end_of_file: bool,
     },
-    /// Octets were appended.
+    /// Bytes were appended.
     Appended {
         /// Where they are.
         offset: u64,
@@ -62,7 +62,7 @@ impl Outcome {
             Self::Metadata(metadata) => Some(metadata.handle),
             Self::Done
             | Self::Moved(_)
-            | Self::Octets { .. }
+            | Self::Bytes { .. }
             | Self::Appended { .. }
             | Self::Access(_)
             | Self::LinkText(_) => None,
@@ -77,7 +77,7 @@ impl Outcome {
             Self::Done
             | Self::Found(_)
             | Self::Opened { .. }
-            | Self::Octets { .. }
+            | Self::Bytes { .. }
             | Self::Appended { .. }
             | Self::Metadata(_)
             | Self::Access(_)
@@ -113,9 +113,9 @@ impl From<ChainFailure> for ClientError {
 pub(crate) struct Asked {
     /// What messages call it, in the chain's names.
     pub what: Option<Range<usize>>,
-    /// Where octets were to go.
+    /// Where bytes were to go.
     pub slice: Option<Slice>,
-    /// Octets asked for.
+    /// Bytes asked for.
     pub length: u32,
 }
 
@@ -143,11 +143,11 @@ impl Asked {
                 Outcome::Moved(Transferred { length, end_of_file, verifier })
             }
             Response::ReadInline(read) => {
-                let InlineData::Here(octets) = read.data else {
+                let InlineData::Here(bytes) = read.data else {
                     return Err("data that is not in it");
                 };
-                self.bounded(u32::try_from(octets.len()).unwrap_or(u32::MAX))?;
-                Outcome::Octets { octets: octets.to_vec(), end_of_file: read.end_of_file }
+                self.bounded(u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
+                Outcome::Bytes { bytes: bytes.to_vec(), end_of_file: read.end_of_file }
             }
             Response::WriteInline(write) | Response::WriteDirect(write) => {
                 let length = self.bounded(write.length)?;
@@ -175,7 +175,7 @@ impl Asked {
 
     /// No more than was asked for.
     fn bounded(&self, length: u32) -> std::result::Result<u32, &'static str> {
-        if length <= self.length { Ok(length) } else { Err("more octets than were asked for") }
+        if length <= self.length { Ok(length) } else { Err("more bytes than were asked for") }
     }
 
     fn checksum(&self, length: u32) -> Checksum {

@@ -74,7 +74,7 @@ impl<'s> Chain<'s> {
         self.object()
     }
 
-    /// Octets that fit a request behind WRITE_INLINE's arguments.
+    /// Bytes that fit a request behind WRITE_INLINE's arguments.
     #[must_use]
     pub fn inline_bytes_max(&self) -> usize {
         self.draft().request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
@@ -166,9 +166,9 @@ impl ChainWork {
         self.draft.note_left_behind(procedure);
     }
 
-    /// Puts a request behind those that are there. Gives where its octets are.
+    /// Puts a request behind those that are there. Gives where its bytes are.
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
-        let Self { octets, filled, draft, .. } = self;
+        let Self { bytes, filled, draft, .. } = self;
         let start = *filled;
         // As in [`Session::answer_to`]: what closes a file is the client's own.
         let is_own = matches!(request, Request::Close(_));
@@ -180,10 +180,10 @@ impl ChainWork {
         let mut encoded = Err(EncodeError::Space);
         // Few requests are long, and room for the longest would be made for each.
         for room in [USUAL_BYTES.min(draft.request_bytes_max), draft.request_bytes_max] {
-            if octets.len() < start + room {
-                octets.resize(start + room, 0);
+            if bytes.len() < start + room {
+                bytes.resize(start + room, 0);
             }
-            let room = &mut octets[start..start + room];
+            let room = &mut bytes[start..start + room];
             encoded = encode_request(ByteOrder::NATIVE, &header, request, room);
             if encoded != Err(EncodeError::Space) {
                 break;
@@ -255,7 +255,7 @@ impl<'p> Names<'p> {
     }
 }
 
-/// Octets that most requests fit in.
+/// Bytes that most requests fit in.
 const USUAL_BYTES: usize = 512;
 
 /// Header and arguments of WRITE_INLINE.
@@ -297,7 +297,7 @@ mod tests {
                 end = member.message.end;
                 assert!(member.message.len() <= bytes_max, "seed {seed}");
                 let decoded =
-                    decode_request(ByteOrder::NATIVE, &work.octets[member.message.clone()]);
+                    decode_request(ByteOrder::NATIVE, &work.bytes[member.message.clone()]);
                 assert!(decoded.is_ok(), "seed {seed}: {:?}", decoded.err());
             }
             assert_eq!(work.filled, end, "seed {seed}");

@@ -70,7 +70,7 @@ impl Core {
             };
             let is_last = chain.stamp(number, stream, sequence, &stamping);
             session.under_way.credits.hold(if is_last { Holder::Anybody } else { Holder::Members });
-            let message = &chain.octets[chain.members[number].message.clone()];
+            let message = &chain.bytes[chain.members[number].message.clone()];
             let posted = self.transport.post_renamed(session, message);
             // A connection that is lost over this takes the chain up.
             drop(chain);

@@ -83,7 +83,7 @@ impl Session {
 
     /// Reads the beginning of a file into a registered buffer, as much as the slice holds: one
     /// round trip, unless the path leads over symbolic links or the server moves less than it
-    /// was asked for. Fewer octets than the slice has only at the end of the file.
+    /// was asked for. Fewer bytes than the slice has only at the end of the file.
     ///
     /// # Errors
     /// As the server says, with the path.
@@ -108,19 +108,19 @@ impl Session {
         }
     }
 
-    /// Makes a file of these octets, or gives one that is there this content: one round trip,
+    /// Makes a file of these bytes, or gives one that is there this content: one round trip,
     /// unless the path leads over symbolic links. It is closed, so that local processes on the
     /// server see it; it lasts as any unstable write does.
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub fn create_file(&self, path: impl AsRef<OsStr>, octets: &[u8], mode: u32) -> Result<()> {
+    pub fn create_file(&self, path: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<()> {
         let path = path.as_ref();
         let access = ShareAccess::Write;
         let options = OpenOptions { access, truncate: true, mode, ..OpenOptions::write() };
         let mut chain = self.chain().open(path, &options);
         let mut offset = 0;
-        for piece in octets.chunks(limits::TRANSFER_BYTES_MAX as usize) {
+        for piece in bytes.chunks(limits::TRANSFER_BYTES_MAX as usize) {
             chain = if piece.len() <= chain.inline_bytes_max() {
                 chain.write_inline(offset, piece)
             } else {
@@ -133,13 +133,13 @@ impl Session {
         let outcomes = self.settle(path, chain.close().run())?;
         let is_whole = outcomes.is_some_and(|outcomes| {
             let moved = outcomes.iter().filter_map(Outcome::transferred);
-            moved.map(|moved| u64::from(moved.length)).sum::<u64>() == octets.len() as u64
+            moved.map(|moved| u64::from(moved.length)).sum::<u64>() == bytes.len() as u64
         });
         if is_whole {
             return Ok(());
         }
         let file = self.open(path, &options)?;
-        file.write_at(octets, 0)?;
+        file.write_at(bytes, 0)?;
         file.close()
     }
 

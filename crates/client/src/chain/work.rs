@@ -28,8 +28,8 @@ pub(crate) struct ChainWork {
     /// Until it is put together: what is known of the next member.
     pub draft: Draft,
     /// The messages of all members, one behind the other, and room behind them.
-    pub octets: Vec<u8>,
-    /// Octets of the messages.
+    pub bytes: Vec<u8>,
+    /// Bytes of the messages.
     pub filled: usize,
     pub members: Vec<ChainMember>,
     /// The answers that have come, one behind the other.
@@ -140,8 +140,8 @@ impl ChainWork {
 
     /// Makes it one without members. False if it has grown too large to be kept.
     pub fn clear(&mut self) -> bool {
-        let Self { octets, members, answers, names, .. } = self;
-        if octets.capacity() + answers.capacity() + names.capacity() > SPARE_BYTES_MAX
+        let Self { bytes, members, answers, names, .. } = self;
+        if bytes.capacity() + answers.capacity() + names.capacity() > SPARE_BYTES_MAX
             || members.capacity() > SPARE_MEMBERS_MAX
         {
             return false;
@@ -167,9 +167,9 @@ impl ChainWork {
             return false;
         }
         member.status = status;
-        member.answer = Some(answer.map(|octets| {
+        member.answer = Some(answer.map(|bytes| {
             let start = self.answers.len();
-            self.answers.extend_from_slice(octets);
+            self.answers.extend_from_slice(bytes);
             start..self.answers.len()
         }));
         self.missing -= 1;
@@ -259,7 +259,7 @@ impl ChainWork {
     ) -> bool {
         let member = &self.members[number];
         let is_last = !member.flags.contains(ChainFlags::FORWARD);
-        let message = &mut self.octets[member.message.clone()];
+        let message = &mut self.bytes[member.message.clone()];
         if let Some(opens) = session.opens {
             opens.restate(message);
         }

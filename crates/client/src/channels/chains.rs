@@ -71,7 +71,7 @@ impl ChainWork {
     }
 
     fn opens_harmlessly(&self) -> bool {
-        let message = &self.octets[self.members[0].message.clone()];
+        let message = &self.bytes[self.members[0].message.clone()];
         let Ok((_, Request::Open(open))) = decode_request(ByteOrder::NATIVE, message) else {
             return false;
         };

@@ -50,7 +50,7 @@ impl Prover {
     pub fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), Unproved> {
         let credential = self.tickets.find().map_err(Unproved::here)?;
         let initiator = Initiator::new(credential, &self.service).map_err(|e| self.failed(&e))?;
-        let step = initiator.bound_to(&binding.octets()).step(None);
+        let step = initiator.bound_to(&binding.bytes()).step(None);
         match step.map_err(|error| self.failed(&error))? {
             Step::Continue { party, token } => Ok((party, token)),
             // The first step has something to say.
@@ -103,12 +103,12 @@ impl Prover {
 
 impl Binding {
     /// What both sides hash.
-    fn octets(self) -> Vec<u8> {
-        let mut octets = b"dafs1".to_vec();
-        octets.extend_from_slice(&self.session.0.to_le_bytes());
-        octets.extend_from_slice(&self.client.0.to_le_bytes());
-        octets.push(self.channel);
-        octets
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = b"dafs1".to_vec();
+        bytes.extend_from_slice(&self.session.0.to_le_bytes());
+        bytes.extend_from_slice(&self.client.0.to_le_bytes());
+        bytes.push(self.channel);
+        bytes
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn token_request(
 ) -> Result<AuthRequest<'_>, Unproved> {
     if token.len() + TOKEN_ROOM > room as usize {
         return Err(Unproved::here(format!(
-            "the ticket makes a token of {} octets, and the server takes requests of {room} \
+            "the ticket makes a token of {} bytes, and the server takes requests of {room} \
              (max-token of [kerberos] says so); users with fewer groups have smaller tickets",
             token.len()
         )));
@@ -169,7 +169,7 @@ fn refusal(status: Status, major: u32) -> &'static str {
 /// GSS_S_UNAUTHORIZED.
 const UNAUTHORIZED: u32 = 15 << 16;
 
-/// Octets of a request besides its token: header, fixed section, count.
+/// Bytes of a request besides its token: header, fixed section, count.
 pub(crate) const TOKEN_ROOM: usize = 128;
 
 /// Channels as a binding has them.

@@ -196,7 +196,7 @@ impl ChainWork {
     }
 
     /// A server that has restarted may have lost what it had not committed. The chain is not
-    /// over, so the octets are here still.
+    /// over, so the bytes are here still.
     fn write_anew(&mut self) {
         let lasts = |member: &ChainMember| {
             matches!(member.procedure, Procedure::Commit | Procedure::Close)
@@ -237,7 +237,7 @@ impl ChainWork {
     /// name, which is gone.
     fn open_harmlessly(&mut self, number: usize) -> bool {
         let place = self.members[number].message.clone();
-        let message = self.octets[place.clone()].to_vec();
+        let message = self.bytes[place.clone()].to_vec();
         let Ok((header, Request::Open(open))) = decode_request(ByteOrder::NATIVE, &message) else {
             return false;
         };
@@ -246,13 +246,13 @@ impl ChainWork {
         }
         let open = Request::Open(Open { creation: OpenCreation::NoCreate, ..open });
         // No longer than it was.
-        match encode_request(ByteOrder::NATIVE, &header, &open, &mut self.octets[place.clone()]) {
+        match encode_request(ByteOrder::NATIVE, &header, &open, &mut self.bytes[place.clone()]) {
             Ok(length) => {
                 self.members[number].message.end = place.start + length;
                 true
             }
             Err(_) => {
-                self.octets[place].copy_from_slice(&message);
+                self.bytes[place].copy_from_slice(&message);
                 false
             }
         }
@@ -264,7 +264,7 @@ impl ChainWork {
         let (mut file, mut state): (Option<FileHandle>, Option<StateId>) = (None, None);
         for number in 0..self.members.len() {
             let member = &mut self.members[number];
-            let message = &mut self.octets[member.message.clone()];
+            let message = &mut self.bytes[member.message.clone()];
             member.flags = without(member.planned, ChainFlags::FORWARD.with(ChainFlags::BACK));
             let at = member.procedure.chained_handle_at();
             if let Some(place) = place_of::<64>(message, at) {
@@ -333,7 +333,7 @@ impl ChainWork {
             member.is_noted = true;
             let (message, status) = (member.message.clone(), member.status);
             if let (Some(answer), Some(status)) = (self.answer(number), status) {
-                opens.note_answer(&self.octets[message], answer, status);
+                opens.note_answer(&self.bytes[message], answer, status);
             }
         }
     }

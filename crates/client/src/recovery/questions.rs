@@ -47,7 +47,7 @@ impl Core {
         self.ask_within(key, bytes_max, acting, question, request)
     }
 
-    /// As [`Core::ask_for`], by a request of so many octets at most.
+    /// As [`Core::ask_for`], by a request of so many bytes at most.
     fn ask_within(
         &mut self,
         key: SessionKey,

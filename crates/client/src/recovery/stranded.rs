@@ -66,7 +66,7 @@ impl Stranded {
         match self.message() {
             Some(message) => decode_request(ByteOrder::NATIVE, &message)
                 .is_ok_and(|(_, request)| is_repeatable(&request)),
-            // The same octets to the same place, or from it.
+            // The same bytes to the same place, or from it.
             None => true,
         }
     }
@@ -87,7 +87,7 @@ impl Stranded {
             Work::Member(member) => {
                 let chain = member.chain.borrow();
                 let place = chain.members.get(member.number)?.message.clone();
-                Some(Cow::Owned(chain.octets[place].to_vec()))
+                Some(Cow::Owned(chain.bytes[place].to_vec()))
             }
             Work::Transfer(_) | Work::Chain(_) => None,
         }

@@ -30,7 +30,7 @@ pub struct Link {
 
 /// A message.
 pub struct Message {
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// The region of ours that it has invalidated.
     pub invalidated: Option<Stag>,
 }
@@ -99,9 +99,9 @@ impl Link {
         Ok(Buffer { memory, region })
     }
 
-    pub fn send(&mut self, octets: &[u8], invalidate: Option<Stag>) -> Result<(), Failure> {
+    pub fn send(&mut self, bytes: &[u8], invalidate: Option<Stag>) -> Result<(), Failure> {
         let options = SendOptions { signal: Signal::Always, invalidate };
-        let gather = [Gather::Bytes(octets)];
+        let gather = [Gather::Bytes(bytes)];
         let posted = self.interface.post_send(self.endpoint, 0, &gather, options);
         self.finish(posted, Operation::Send, 1)
     }
@@ -127,9 +127,9 @@ impl Link {
         }
         let Some(completion) = self.arrived.pop_front() else { return Err("no message".into()) };
         let at = completion.context as usize * SLOT_BYTES as usize;
-        let octets = self.inbox.to_vec(at, completion.length as usize);
+        let bytes = self.inbox.to_vec(at, completion.length as usize);
         self.post_slot(completion.context)?;
-        Ok(Message { octets, invalidated: completion.invalidated })
+        Ok(Message { bytes, invalidated: completion.invalidated })
     }
 
     /// Waits until the other side ends the connection; why.

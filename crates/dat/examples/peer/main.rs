@@ -7,7 +7,7 @@
 //!
 //! Roles: `rping-server`, `rping-client`, `target`, `driver`, `perftest-server`,
 //! `perftest-client`. Words: `crc`, `plain` (MPA revision 1), `ready=none|write|read|send`,
-//! `depth=READS`, `count=ROUNDS`, `size=OCTETS`, `scene=NAME` (see `script.rs`; of perftest
+//! `depth=READS`, `count=ROUNDS`, `size=BYTES`, `scene=NAME` (see `script.rs`; of perftest
 //! `send`, `write` or `read`), `must=LAYER/TYPE/CODE` (the Terminate that ends it).
 
 mod link;

@@ -85,7 +85,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
     } else if reports.get(..2) != Some(&[options.size.into(), options.count.into()]) {
         return Err(format!("it reports {reports:?}").into());
     }
-    this.expect_octets()?;
+    this.expect_bytes()?;
     println!("{} iterations served", options.count);
     Ok(())
 }
@@ -127,7 +127,7 @@ pub fn drive(options: &Options) -> Result<(), Failure> {
         }
     }
     this.meet()?;
-    this.expect_octets()?;
+    this.expect_bytes()?;
     println!("{} iterations", options.count);
     for endpoint in [data, control] {
         this.interface.disconnect(endpoint);
@@ -169,15 +169,15 @@ impl<'o> Perftest<'o> {
         })
     }
 
-    /// Makes octets that are not zero: for the peer.
+    /// Makes bytes that are not zero: for the peer.
     fn fill(&self) {
         self.main.memory.write(0, &vec![0x5a; self.options.size as usize]);
     }
 
-    /// Fails if this side's memory is as empty as it began: the peer's octets are of all kinds.
-    fn expect_octets(&self) -> Result<(), Failure> {
-        let octets = self.main.memory.to_vec(0, self.options.size as usize);
-        let is_empty = octets.iter().all(|octet| *octet == 0);
+    /// Fails if this side's memory is as empty as it began: the peer's bytes are of all kinds.
+    fn expect_bytes(&self) -> Result<(), Failure> {
+        let bytes = self.main.memory.to_vec(0, self.options.size as usize);
+        let is_empty = bytes.iter().all(|byte| *byte == 0);
         if is_empty { Err("nothing came".into()) } else { Ok(()) }
     }
 
@@ -216,11 +216,11 @@ impl<'o> Perftest<'o> {
             Kind::Send => &self.credit.region,
             Kind::Write | Kind::Read => &self.main.region,
         };
-        let mut octets = [0; PLACE_BYTES];
-        octets[4..8].copy_from_slice(&1u32.to_be_bytes());
-        octets[16..20].copy_from_slice(&region.stag.0.to_be_bytes());
-        octets[24..32].copy_from_slice(&region.address.to_be_bytes());
-        octets
+        let mut bytes = [0; PLACE_BYTES];
+        bytes[4..8].copy_from_slice(&1u32.to_be_bytes());
+        bytes[16..20].copy_from_slice(&region.stag.0.to_be_bytes());
+        bytes[24..32].copy_from_slice(&region.address.to_be_bytes());
+        bytes
     }
 
     // ---- the second -------------------------------------------------------------
@@ -279,8 +279,8 @@ impl<'o> Perftest<'o> {
     }
 
     fn credited(&self) -> u32 {
-        let octets = self.credit.memory.to_vec(0, 4);
-        octets.try_into().map_or(0, u32::from_ne_bytes)
+        let bytes = self.credit.memory.to_vec(0, 4);
+        bytes.try_into().map_or(0, u32::from_ne_bytes)
     }
 
     fn expect_received(&mut self) -> Result<(), Failure> {
@@ -398,19 +398,19 @@ impl<'o> Perftest<'o> {
 }
 
 /// Where a peer's memory is.
-fn place(octets: &[u8]) -> Result<RemoteSegment, Failure> {
-    if octets.len() != PLACE_BYTES {
-        return Err(format!("{} octets instead of a place", octets.len()).into());
+fn place(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
+    if bytes.len() != PLACE_BYTES {
+        return Err(format!("{} bytes instead of a place", bytes.len()).into());
     }
-    let stag = Stag(u32::from_be_bytes(octets[16..20].try_into()?));
-    let address = u64::from_be_bytes(octets[24..32].try_into()?);
+    let stag = Stag(u32::from_be_bytes(bytes[16..20].try_into()?));
+    let address = u64::from_be_bytes(bytes[24..32].try_into()?);
     Ok(RemoteSegment { stag, address, length: 0 })
 }
 
-/// Octets of `struct pingpong_dest`.
+/// Bytes of `struct pingpong_dest`.
 const PLACE_BYTES: usize = 56;
 const SLOTS: usize = 8;
-/// Small transfers go round in so many octets.
+/// Small transfers go round in so many bytes.
 const CYCLE_BYTES: usize = 4096;
 /// Receives that a sender counts on: perftest's `--rx-depth`.
 const RECEIVES: u32 = 512;

@@ -11,16 +11,16 @@ use super::{Failure, Options};
 type Info = [u8; 16];
 
 fn info(region: &Region, length: u32) -> Info {
-    let mut octets = [0; 16];
-    octets[..8].copy_from_slice(&region.address.to_be_bytes());
-    octets[8..12].copy_from_slice(&region.stag.0.to_be_bytes());
-    octets[12..].copy_from_slice(&length.to_be_bytes());
-    octets
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&region.address.to_be_bytes());
+    bytes[8..12].copy_from_slice(&region.stag.0.to_be_bytes());
+    bytes[12..].copy_from_slice(&length.to_be_bytes());
+    bytes
 }
 
 /// The memory that a message tells of.
-pub fn told(octets: &[u8]) -> Result<RemoteSegment, Failure> {
-    let info: Info = octets.try_into().map_err(|_| format!("{} octets", octets.len()))?;
+pub fn told(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
+    let info: Info = bytes.try_into().map_err(|_| format!("{} bytes", bytes.len()))?;
     let [a, b, c, d, e, f, g, h, s0, s1, s2, s3, l0, l1, l2, l3] = info;
     Ok(RemoteSegment {
         stag: Stag(u32::from_be_bytes([s0, s1, s2, s3])),
@@ -40,12 +40,12 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
             Err(_) if link.broken.is_some() && rounds == options.count => break,
             Err(failure) => return Err(format!("after {rounds} rounds: {failure}").into()),
         };
-        let source = told(&message.octets)?;
+        let source = told(&message.bytes)?;
         link.read(&[(buffer.region.local(0, source.length), source)])?;
-        link.send(&message.octets, None)?;
-        let sink = told(&link.receive()?.octets)?;
+        link.send(&message.bytes, None)?;
+        let sink = told(&link.receive()?.bytes)?;
         link.write(buffer.region.local(0, sink.length), sink)?;
-        link.send(&message.octets, None)?;
+        link.send(&message.bytes, None)?;
         rounds += 1;
     }
     println!("{rounds} rounds served");

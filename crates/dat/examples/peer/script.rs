@@ -10,7 +10,7 @@ use super::link::{Buffer, Link, SLOT_BYTES};
 use super::rping::told;
 use super::{Failure, Options};
 
-/// Octets of the buffers.
+/// Bytes of the buffers.
 const MAIN_BYTES: u32 = 1 << 20;
 const SPARE_BYTES: u32 = 4096;
 const INFO_BYTES: usize = 16;
@@ -41,7 +41,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
         if let Some(stag) = message.invalidated {
             println!("invalidated: {}", stag == spare.region.stag);
         }
-        let answer = if std::mem::take(&mut is_first) { &infos } else { &message.octets };
+        let answer = if std::mem::take(&mut is_first) { &infos } else { &message.bytes };
         link.send(answer, None)?;
     }
     println!("ended: {}", link.end());
@@ -52,7 +52,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
 pub fn drive(options: &Options) -> Result<(), Failure> {
     let mut link = Link::connect(options)?;
     link.send(b"hello", None)?;
-    let infos = link.receive()?.octets;
+    let infos = link.receive()?.bytes;
     let (main, spare) = infos.split_at_checked(INFO_BYTES).ok_or("not two buffers")?;
     let local = link.buffer(MAIN_BYTES as usize, Rights::LOCAL)?;
     let mut drive = Drive { main: told(main)?, spare: told(spare)?, link, local };
@@ -91,32 +91,32 @@ impl Drive {
     }
 
     /// A message that must come back as it is.
-    fn echo(&mut self, octets: &[u8]) -> Result<(), Failure> {
-        self.link.send(octets, None)?;
+    fn echo(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.link.send(bytes, None)?;
         let back = self.link.receive()?;
-        if back.octets != octets {
-            return Err(format!("a message of {} octets came back changed", octets.len()).into());
+        if back.bytes != bytes {
+            return Err(format!("a message of {} bytes came back changed", bytes.len()).into());
         }
         Ok(())
     }
 
     fn write_and_read(&mut self, length: usize) -> Result<(), Failure> {
-        let octets = pattern(length, length + 1);
-        self.local.memory.write(0, &octets);
+        let bytes = pattern(length, length + 1);
+        self.local.memory.write(0, &bytes);
         self.link.write(self.local_part(0, length as u32), part(self.main, 0, length as u32))?;
         self.local.memory.zero(0, MAIN_BYTES as usize);
         let read = (self.local_part(0, length as u32), part(self.main, 0, length as u32));
         self.link.read(&[read])?;
-        if self.local.memory.to_vec(0, length) != octets {
-            return Err(format!("{length} octets were written and others read").into());
+        if self.local.memory.to_vec(0, length) != bytes {
+            return Err(format!("{length} bytes were written and others read").into());
         }
         Ok(())
     }
 
     /// More reads than may be open, all posted at once, in pieces from the end to the front.
     fn many_reads(&mut self) -> Result<(), Failure> {
-        let octets = pattern(MAIN_BYTES as usize, 7);
-        self.local.memory.write(0, &octets);
+        let bytes = pattern(MAIN_BYTES as usize, 7);
+        self.local.memory.write(0, &bytes);
         let whole = self.local_part(0, MAIN_BYTES);
         self.link.write(whole, self.main)?;
         self.local.memory.zero(0, MAIN_BYTES as usize);
@@ -128,8 +128,8 @@ impl Drive {
             .collect();
         self.link.read(&reads)?;
         let count = (length * READS) as usize;
-        if self.local.memory.to_vec(0, count) != octets[..count] {
-            return Err("many reads at once brought other octets".into());
+        if self.local.memory.to_vec(0, count) != bytes[..count] {
+            return Err("many reads at once brought other bytes".into());
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ fn part(of: RemoteSegment, offset: u32, length: u32) -> RemoteSegment {
     RemoteSegment { stag: of.stag, address: of.address + u64::from(offset), length }
 }
 
-/// Octets that no shift leaves alike.
+/// Bytes that no shift leaves alike.
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| ((at * 31 + at / 251 + seed) % 253) as u8).collect()
 }

@@ -21,7 +21,7 @@ pub struct InterfaceConfig {
     pub endpoints_max: usize,
     /// Longest time a connect or an accept may take.
     pub connect_timeout: Duration,
-    /// Most octets that all connections together hold that do not stand yet: halves of messages
+    /// Most bytes that all connections together hold that do not stand yet: halves of messages
     /// by which TLS begins, and answers that peers do not take. Beyond them the connections of
     /// whoever has most are ended.
     pub unfinished_bytes_max: usize,
@@ -64,7 +64,7 @@ impl InterfaceConfig {
 /// Limits of one endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// Longest message, sent or received, in octets.
+    /// Longest message, sent or received, in bytes.
     pub message_bytes_max: u32,
     /// Most posted receives.
     pub receives_max: u32,

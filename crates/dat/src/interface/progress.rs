@@ -425,7 +425,7 @@ impl<E> Interface<E> {
     }
 
     /// Sleeps until a descriptor is ready. Where the answers that are missing have begun
-    /// to come, the first octets of the rest are not worth waking for.
+    /// to come, the first bytes of the rest are not worth waking for.
     fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
@@ -444,7 +444,7 @@ impl<E> Interface<E> {
         self.with(endpoint, |connection, context| connection.gathered(context));
     }
 
-    /// Whoever looks at descriptors for anything else is to hear of every octet again.
+    /// Whoever looks at descriptors for anything else is to hear of every byte again.
     fn end_gathering(&mut self) {
         let Some(endpoint) = self.gathering.take() else { return };
         if let Some((connection, _)) = self.lend(endpoint) {

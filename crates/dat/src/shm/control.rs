@@ -47,7 +47,7 @@ pub enum Packet {
 /// The initiator's description of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Octets of frames in each direction.
+    /// Bytes of frames in each direction.
     pub capacity: u32,
     /// Address of a word in the initiator, to try `process_vm_readv` on.
     pub probe_address: u64,
@@ -70,7 +70,7 @@ pub struct ExposedRegion {
 /// What the kernel may write into.
 ///
 /// # Safety
-/// Any octets are a value.
+/// Any bytes are a value.
 unsafe trait SocketOption {}
 // SAFETY: a number.
 unsafe impl SocketOption for u32 {}
@@ -215,8 +215,8 @@ impl ControlSocket {
     fn option<T: SocketOption>(&self, name: i32, values: &mut [T]) -> io::Result<usize> {
         let socket = self.fd()?.as_raw_fd();
         let mut length = libc::socklen_t::try_from(size_of_val(values)).unwrap_or(0);
-        // SAFETY: the kernel writes at most `length` octets, which are `values`' own, and
-        // any octets are values of a `SocketOption`.
+        // SAFETY: the kernel writes at most `length` bytes, which are `values`' own, and
+        // any bytes are values of a `SocketOption`.
         let result = unsafe {
             let place = values.as_mut_ptr().cast();
             libc::getsockopt(socket, libc::SOL_SOCKET, name, place, &raw mut length)
@@ -413,10 +413,10 @@ const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
 /// The kind of the packet that a descriptor comes with.
 const HAND_OVER: u8 = 7;
-/// Octets that the peer has not read, beyond which it is sent no descriptor: while they are on
+/// Bytes that the peer has not read, beyond which it is sent no descriptor: while they are on
 /// the way they are this process's. A small packet counts as about 800.
 const UNREAD_BYTES_MAX: i32 = 16 << 10;
-/// Most octets of why a connection ended.
+/// Most bytes of why a connection ended.
 const TEXT_BYTES_MAX: usize = 200;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
@@ -512,8 +512,8 @@ pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
 }
 
 /// The peer's own words, as they may be shown on a terminal.
-fn printable(octets: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&octets[..octets.len().min(TEXT_BYTES_MAX)]);
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES_MAX)]);
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
 }

@@ -12,8 +12,8 @@
 /// The last short message that takes more than one line.
 #[derive(Debug)]
 pub struct Last {
-    octets: [u8; SHORT_BYTES_MAX],
-    /// Octets; 0 while there is none.
+    bytes: [u8; SHORT_BYTES_MAX],
+    /// Bytes; 0 while there is none.
     length: usize,
 }
 
@@ -23,7 +23,7 @@ pub struct BadDelta;
 
 impl Last {
     pub const fn new() -> Self {
-        Self { octets: [0; SHORT_BYTES_MAX], length: 0 }
+        Self { bytes: [0; SHORT_BYTES_MAX], length: 0 }
     }
 
     /// The next message cannot be a difference.
@@ -32,18 +32,18 @@ impl Last {
         self.length = 0;
     }
 
-    /// Remembers a message of more than one line and at most [`SHORT_BYTES_MAX`] octets
+    /// Remembers a message of more than one line and at most [`SHORT_BYTES_MAX`] bytes
     /// that comes by in full, which `fill` puts into place.
     #[inline]
     pub fn refill(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> &[u8] {
         self.length = if length.is_multiple_of(8) { length } else { 0 };
-        let octets = &mut self.octets[..length];
-        fill(octets);
-        octets
+        let bytes = &mut self.bytes[..length];
+        fill(bytes);
+        bytes
     }
 
     /// Remembers a message, and says how it differs from the one before if that is
-    /// shorter than the message: first which words of eight octets change, as bits, then
+    /// shorter than the message: first which words of eight bytes change, as bits, then
     /// what they become.
     #[inline]
     pub fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
@@ -52,20 +52,20 @@ impl Last {
         }
         let mut changes = u64::MAX;
         if message.len() == self.length {
-            let pairs = self.octets[..self.length].chunks_exact(8).zip(message.chunks_exact(8));
+            let pairs = self.bytes[..self.length].chunks_exact(8).zip(message.chunks_exact(8));
             changes = pairs.enumerate().fold(0, |changes, (index, (old, new))| {
                 changes | u64::from(word_of(old) != word_of(new)) << index
             });
         }
         if changes.count_ones() as usize > CHANGES_MAX {
-            self.refill(message.len(), |octets| octets.copy_from_slice(message));
+            self.refill(message.len(), |bytes| bytes.copy_from_slice(message));
             return None;
         }
         let mut line = [0; LINE_WORDS];
         line[0] = changes;
         for (word, at) in line[1..].iter_mut().zip(places(changes)) {
             *word = word_of(&message[at..at + 8]);
-            self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+            self.bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         }
         Some(line)
     }
@@ -83,9 +83,9 @@ impl Last {
             return Err(BadDelta);
         }
         for (word, at) in line[1..].iter().zip(places(changes)) {
-            self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+            self.bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         }
-        Ok(&self.octets[..length])
+        Ok(&self.bytes[..length])
     }
 }
 
@@ -100,15 +100,15 @@ fn places(mut changes: u64) -> impl Iterator<Item = usize> {
 }
 
 #[inline]
-fn word_of(octets: &[u8]) -> u64 {
+fn word_of(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
-    word.copy_from_slice(octets);
+    word.copy_from_slice(bytes);
     u64::from_ne_bytes(word)
 }
 
 /// Longest message that is remembered.
 pub const SHORT_BYTES_MAX: usize = 512;
-/// Octets of a cache line behind a frame's header.
+/// Bytes of a cache line behind a frame's header.
 pub const LINE_BODY_BYTES: usize = 56;
 /// The same in words.
 pub const LINE_WORDS: usize = LINE_BODY_BYTES / 8;
@@ -144,7 +144,7 @@ mod tests {
                     assert_eq!(receiver.apply(&line, message.len()), Ok(&message[..]));
                 }
                 None if message.len() > LINE_BODY_BYTES => {
-                    receiver.refill(message.len(), |octets| octets.copy_from_slice(&message));
+                    receiver.refill(message.len(), |bytes| bytes.copy_from_slice(&message));
                 }
                 None => {}
             }
@@ -161,7 +161,7 @@ mod tests {
             line
         };
         assert_eq!(last.apply(&line(1), 160), Err(BadDelta));
-        last.refill(160, |octets| octets.fill(0));
+        last.refill(160, |bytes| bytes.fill(0));
         assert_eq!(last.apply(&line(1), 168), Err(BadDelta));
         assert_eq!(last.apply(&line(1 << 20), 160), Err(BadDelta));
         assert_eq!(last.apply(&line(0xff), 160), Err(BadDelta));

@@ -8,23 +8,23 @@ use super::lane::Layout;
 use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
 use crate::connection::Alarm;
 
-/// The first octet chooses: a control packet, a ring's frames, or a ring's words.
+/// The first byte chooses: a control packet, a ring's frames, or a ring's words.
 pub fn control(data: &[u8]) {
-    let Some((&[mode, count], octets)) = data.split_first_chunk() else { return };
+    let Some((&[mode, count], bytes)) = data.split_first_chunk() else { return };
     match mode % 3 {
-        0 => packet(octets, usize::from(count % 4)),
-        1 => frames(octets, usize::from(count)),
-        _ => words(octets),
+        0 => packet(bytes, usize::from(count % 4)),
+        1 => frames(bytes, usize::from(count)),
+        _ => words(bytes),
     }
 }
 
 /// A packet means the same however often it is read, and what we would say is read back.
-fn packet(octets: &[u8], descriptor_count: usize) {
+fn packet(bytes: &[u8], descriptor_count: usize) {
     let fds = |count: usize| -> Vec<PeerFile> {
         let null = || std::fs::File::open("/dev/null").map(|null| PeerFile::new(null.into()));
         (0..count).filter_map(|_| null().ok()).collect()
     };
-    let again = match control::parse(octets, fds(descriptor_count)) {
+    let again = match control::parse(bytes, fds(descriptor_count)) {
         None => return,
         Some(Packet::Hello(hello, _)) => control::hello(&hello),
         Some(Packet::Accept { reaches_process, private_data, .. }) => {
@@ -42,12 +42,12 @@ fn packet(octets: &[u8], descriptor_count: usize) {
 
 /// Frames as a peer may have put them: nothing leads outside the ring, and there is an
 /// end to them.
-fn frames(octets: &[u8], head_laps: usize) {
+fn frames(bytes: &[u8], head_laps: usize) {
     let memory = ring();
     let [forth, _] = Layout::pair(CAPACITY);
     let mut consumer = Consumer::new(memory.clone(), forth);
     let start = Layout::total_bytes(0);
-    memory.write(start, &octets[..octets.len().min(CAPACITY)]);
+    memory.write(start, &bytes[..bytes.len().min(CAPACITY)]);
     for _ in 0..FRAMES_MAX {
         let Ok(Some((header, at))) = consumer.peek() else { break };
         let length = header.length as usize;
@@ -64,12 +64,12 @@ fn frames(octets: &[u8], head_laps: usize) {
 }
 
 /// The words of the other end lie: what we put stays inside our half of the ring.
-fn words(octets: &[u8]) {
+fn words(bytes: &[u8]) {
     let memory = ring();
     let [_, back] = Layout::pair(CAPACITY);
     let mut producer = Producer::new(memory.clone(), back);
     let start = Layout::total_bytes(0) + CAPACITY;
-    for step in octets.chunks_exact(11) {
+    for step in bytes.chunks_exact(11) {
         let (&[place, low, high], word) = step.split_first_chunk().unwrap_or((&[0; 3], &[]));
         let at = CONTROL_BYTES + usize::from(place) % (CONTROL_BYTES / 8) * 8;
         memory.write(at, word);
@@ -89,7 +89,7 @@ fn words(octets: &[u8]) {
     }
     // Whatever was said, the other half is untouched.
     let other = memory.to_vec(Layout::total_bytes(0), CAPACITY);
-    assert!(other.iter().all(|octet| *octet == 0));
+    assert!(other.iter().all(|byte| *byte == 0));
 }
 
 fn ring() -> Memory {

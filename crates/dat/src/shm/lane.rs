@@ -1,6 +1,6 @@
 //! One direction of the shared memory: its words and the lines of its frames.
 //!
-//! Invariant: a position counts octets since the connection began and is cut to the
+//! Invariant: a position counts bytes since the connection began and is cut to the
 //! ring's size here, so that none leads outside; frames start on lines. The pointers
 //! stay good as long as the lane, which keeps the mapping.
 
@@ -11,14 +11,14 @@ use dafs_memory::Memory;
 
 use super::delta::LINE_WORDS;
 
-/// Where one direction's words and octets lie in the shared memory.
+/// Where one direction's words and bytes lie in the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Offset of this direction's control words.
     control: usize,
     /// Offset of this direction's frames.
     data: usize,
-    /// Octets of frames, a power of two.
+    /// Bytes of frames, a power of two.
     capacity: usize,
 }
 
@@ -32,7 +32,7 @@ impl Layout {
         })
     }
 
-    /// Octets of shared memory for both directions.
+    /// Bytes of shared memory for both directions.
     pub fn total_bytes(capacity: usize) -> usize {
         2 * CONTROL_BYTES + 2 * capacity
     }
@@ -42,7 +42,7 @@ impl Layout {
         capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
     }
 
-    /// The capacity that suits messages of up to `message_bytes` octets.
+    /// The capacity that suits messages of up to `message_bytes` bytes.
     pub fn capacity_for(message_bytes: u32) -> usize {
         let wanted = (message_bytes as usize).saturating_mul(4).saturating_add(4 * LINE);
         wanted.next_power_of_two().clamp(CAPACITY_DEFAULT, CAPACITY_MAX)
@@ -79,7 +79,7 @@ impl Lane {
         Self { _mapping: memory, control, frames, data, capacity: capacity as u64 }
     }
 
-    /// Octets of frames.
+    /// Bytes of frames.
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.capacity
@@ -91,7 +91,7 @@ impl Lane {
         position & (self.capacity - 1)
     }
 
-    /// Offset in the shared memory of the octet behind a frame's header.
+    /// Offset in the shared memory of the byte behind a frame's header.
     #[inline]
     pub fn body(&self, position: u64) -> usize {
         self.data + self.place(position) as usize + HEADER_BYTES
@@ -105,7 +105,7 @@ impl Lane {
         unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
     }
 
-    /// Octets consumed; written by the consumer.
+    /// Bytes consumed; written by the consumer.
     #[inline]
     pub fn head(&self) -> &AtomicU64 {
         self.word::<0>()
@@ -143,28 +143,28 @@ impl Lane {
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(384).cast()) }
     }
 
-    /// Copies octets into the bodies of frames at a position: behind its header, up to
+    /// Copies bytes into the bodies of frames at a position: behind its header, up to
     /// the ring's end at most.
     #[inline]
-    pub fn write(&self, position: u64, skip: usize, octets: &[u8]) {
+    pub fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
         let at = self.place(position) as usize + HEADER_BYTES + skip;
-        assert!(at + octets.len() <= self.capacity as usize, "a frame beyond the ring's end");
+        assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
         // SAFETY: inside the frames, just checked; no reference to them is ever made.
         unsafe {
             let to = self.frames.as_ptr().add(at);
-            std::ptr::copy_nonoverlapping(octets.as_ptr(), to, octets.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 
-    /// Copies octets from behind the header at a position.
+    /// Copies bytes from behind the header at a position.
     #[inline]
-    pub fn read(&self, position: u64, octets: &mut [u8]) {
+    pub fn read(&self, position: u64, bytes: &mut [u8]) {
         let at = self.place(position) as usize + HEADER_BYTES;
-        assert!(at + octets.len() <= self.capacity as usize, "a frame beyond the ring's end");
+        assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
         // SAFETY: as in `write`.
         unsafe {
             let from = self.frames.as_ptr().add(at);
-            std::ptr::copy_nonoverlapping(from, octets.as_mut_ptr(), octets.len());
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
         }
     }
 
@@ -226,7 +226,7 @@ impl Lane {
     }
 }
 
-/// Octets of a frame header.
+/// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 8;
 /// Frames start on multiples of this: a cache line.
 pub const LINE: usize = 64;

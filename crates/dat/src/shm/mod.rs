@@ -288,7 +288,7 @@ impl Connection {
         let violation = |text: String| BreakReason::PeerViolation(text);
         let capacity = hello.capacity as usize;
         if !Layout::is_valid_capacity(capacity) {
-            return Err(violation(format!("ring of {capacity} octets")));
+            return Err(violation(format!("ring of {capacity} bytes")));
         }
         let length = Layout::total_bytes(capacity);
         let (memory, claim) = self.peer_regions.map_ring(ring, length).map_err(violation)?;

@@ -45,14 +45,14 @@ struct Mapping {
 #[derive(Debug)]
 pub struct Claim {
     user: Option<u32>,
-    octets: usize,
+    bytes: usize,
 }
 
 /// What peers have mapped here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mapped {
     mappings: usize,
-    octets: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -65,59 +65,59 @@ struct Ledger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
     Mappings,
-    Octets,
+    Bytes,
 }
 
 static LEDGER: Mutex<Ledger> = Mutex::new(Ledger::new());
 
 impl Claim {
-    fn new(user: Option<u32>, octets: usize, most: Mapped) -> Result<Self, Full> {
-        // Of those who are trusted the octets do not count.
-        let octets = if is_trusted(user) { 0 } else { octets };
-        lock().take(user, octets, most)?;
-        Ok(Self { user, octets })
+    fn new(user: Option<u32>, bytes: usize, most: Mapped) -> Result<Self, Full> {
+        // Of those who are trusted the bytes do not count.
+        let bytes = if is_trusted(user) { 0 } else { bytes };
+        lock().take(user, bytes, most)?;
+        Ok(Self { user, bytes })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        lock().give_back(self.user, self.octets);
+        lock().give_back(self.user, self.bytes);
     }
 }
 
 impl Ledger {
     const fn new() -> Self {
-        Self { all: Mapped { mappings: 0, octets: 0 }, of_users: BTreeMap::new() }
+        Self { all: Mapped { mappings: 0, bytes: 0 }, of_users: BTreeMap::new() }
     }
 
     /// Finds a place. Users whom this process has nothing to fear from share one limit. Each of
     /// the others has no more than what is left for all: one alone half, the next half of the rest.
     /// So those who have much leave something for whoever comes next.
-    fn take(&mut self, user: Option<u32>, octets: usize, most: Mapped) -> Result<(), Full> {
+    fn take(&mut self, user: Option<u32>, bytes: usize, most: Mapped) -> Result<(), Full> {
         let lost = dafs_memory::lost_mappings();
-        let Mapped { mappings, octets: mapped } = self.all;
+        let Mapped { mappings, bytes: mapped } = self.all;
         // What is left behind this one.
         let mappings_left = most.mappings.checked_sub(mappings + lost + 1).ok_or(Full::Mappings)?;
-        let octets_left = most.octets.saturating_sub(mapped).checked_sub(octets);
-        let octets_left = octets_left.ok_or(Full::Octets)?;
+        let bytes_left = most.bytes.saturating_sub(mapped).checked_sub(bytes);
+        let bytes_left = bytes_left.ok_or(Full::Bytes)?;
         let here = self.of_users.get(&user).copied().unwrap_or_default();
         if !is_trusted(user) {
             if here.mappings > mappings_left {
                 return Err(Full::Mappings);
             }
-            if here.octets.saturating_add(octets) > octets_left {
-                return Err(Full::Octets);
+            if here.bytes.saturating_add(bytes) > bytes_left {
+                return Err(Full::Bytes);
             }
         }
-        self.all.add(octets);
-        self.of_users.entry(user).or_default().add(octets);
+        self.all.add(bytes);
+        self.of_users.entry(user).or_default().add(bytes);
         Ok(())
     }
 
-    fn give_back(&mut self, user: Option<u32>, octets: usize) {
-        self.all.remove(octets);
+    fn give_back(&mut self, user: Option<u32>, bytes: usize) {
+        self.all.remove(bytes);
         if let Some(here) = self.of_users.get_mut(&user) {
-            here.remove(octets);
+            here.remove(bytes);
             if here.mappings == 0 {
                 self.of_users.remove(&user);
             }
@@ -128,17 +128,17 @@ impl Ledger {
 impl Mapped {
     /// What of a limit regions may take: some is left for the rings of connections to come.
     fn of_regions(self) -> Self {
-        Self { mappings: self.mappings / 8 * 7, octets: self.octets / 8 * 7 }
+        Self { mappings: self.mappings / 8 * 7, bytes: self.bytes / 8 * 7 }
     }
 
-    fn add(&mut self, octets: usize) {
+    fn add(&mut self, bytes: usize) {
         self.mappings += 1;
-        self.octets += octets;
+        self.bytes += bytes;
     }
 
-    fn remove(&mut self, octets: usize) {
+    fn remove(&mut self, bytes: usize) {
         self.mappings = self.mappings.saturating_sub(1);
-        self.octets = self.octets.saturating_sub(octets);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
@@ -193,7 +193,7 @@ impl PeerRegions {
     pub fn map_ring(&self, file: PeerFile, length: usize) -> Result<(Memory, Claim), String> {
         let claim = Claim::new(self.user, length, limits()).map_err(|full| match full {
             Full::Mappings => too_many_mappings(),
-            Full::Octets => "more memory of peers is mapped than their share allows".into(),
+            Full::Bytes => "more memory of peers is mapped than their share allows".into(),
         })?;
         Ok((import(file, length, true)?, claim))
     }
@@ -239,7 +239,7 @@ impl PeerRegions {
                         let memory = import(file, length, announced.remote_write)?;
                         Some(Mapping { memory, _claim: claim })
                     }
-                    Err(Full::Octets) => None,
+                    Err(Full::Bytes) => None,
                     Err(Full::Mappings) => return Err(too_many_mappings()),
                 }
             }
@@ -282,7 +282,7 @@ impl PeerRegions {
             || offset > announced.length
             || length > announced.length - offset
         {
-            return Err(format!("{length} octets at {:#x} leave the region", remote.address));
+            return Err(format!("{length} bytes at {:#x} leave the region", remote.address));
         }
         if !(if write { announced.remote_write } else { announced.remote_read }) {
             return Err(format!("STag {:#x} lacks the right", remote.stag.0));
@@ -370,7 +370,7 @@ const MAPPINGS_MAX: usize = 32 << 10;
 
 /// What all peers together may have mapped.
 fn limits() -> Mapped {
-    Mapped { mappings: MAPPINGS_MAX, octets: *OCTETS_MAX.get_or_init(octets_max) }
+    Mapped { mappings: MAPPINGS_MAX, bytes: *BYTES_MAX.get_or_init(bytes_max) }
 }
 
 /// Finds out how much memory peers may have mapped. It reads files, so a listener does it first.
@@ -378,11 +378,11 @@ pub fn learn_limits() {
     limits();
 }
 
-static OCTETS_MAX: OnceLock<usize> = OnceLock::new();
+static BYTES_MAX: OnceLock<usize> = OnceLock::new();
 
 /// Half of the memory that this process may use: that of the machine, or of its control group,
 /// which is charged for every page that our copies make.
-fn octets_max() -> usize {
+fn bytes_max() -> usize {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn users_who_have_much_leave_memory_for_whoever_comes_next() {
-        let most = Mapped { mappings: 1000, octets: 64 * PAGE };
+        let most = Mapped { mappings: 1000, bytes: 64 * PAGE };
         let mut ledger = Ledger::new();
         let mut sizes = Vec::new();
         for user in 80_010..80_014 {
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn no_user_has_more_than_half_of_all_mappings_and_all_together_have_a_limit() {
-        let most = Mapped { mappings: 4, octets: 100 * PAGE };
+        let most = Mapped { mappings: 4, bytes: 100 * PAGE };
         let mut ledger = Ledger::new();
         let mut take = |user| ledger.take(Some(user), PAGE, most);
         assert_eq!([take(80_001), take(80_001)], [Ok(()); 2]);
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_a_users_share_is_reached_through_the_ring() {
-        let most = Mapped { mappings: 1000, octets: 8 * PAGE };
+        let most = Mapped { mappings: 1000, bytes: 8 * PAGE };
         let mut regions = PeerRegions::new(Some(80_005));
         let memory = Memory::shared(4 * PAGE, Pages::Small).unwrap();
         for (stag, pages) in [(1, 3), (2, 2), (3, 1)] {
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_mapped_takes_no_share() {
-        let most = Mapped { mappings: 1000, octets: 8 * PAGE };
+        let most = Mapped { mappings: 1000, bytes: 8 * PAGE };
         let mut regions = PeerRegions::new(Some(80_006));
         let memory = Memory::shared(PAGE, Pages::Small).unwrap();
         for _ in 0..10 {

@@ -171,7 +171,7 @@ impl Producer {
         self.put_frame(header, |_, _| {});
     }
 
-    /// Puts a message of at most [`SHORT_BYTES_MAX`] octets into the ring and makes it
+    /// Puts a message of at most [`SHORT_BYTES_MAX`] bytes into the ring and makes it
     /// visible, as a difference from the one before where that is shorter. False if there
     /// is no room. `word` names a region to invalidate, or is zero.
     #[inline]
@@ -203,7 +203,7 @@ impl Producer {
         self.own_ahead(size);
     }
 
-    /// Makes `size` octets from the tail visible as one frame. The place of the next
+    /// Makes `size` bytes from the tail visible as one frame. The place of the next
     /// header is clear.
     #[inline]
     fn show(&mut self, header: FrameHeader, size: u64) {
@@ -251,7 +251,7 @@ impl Producer {
     }
 
     /// Asks for the lines behind the next header now, while there is time: the consumer
-    /// does not look at them before they carry a frame. All but the last `size` octets of
+    /// does not look at them before they carry a frame. All but the last `size` bytes of
     /// them were asked for before.
     #[inline]
     fn own_ahead(&self, size: u64) {
@@ -401,7 +401,7 @@ impl Consumer {
             self.lane.read(self.head, &mut self.line);
             return Ok(&self.line[..length]);
         }
-        Ok(self.last.refill(length, |octets| self.lane.read(self.head, octets)))
+        Ok(self.last.refill(length, |bytes| self.lane.read(self.head, bytes)))
     }
 
     /// The frame last peeked at has been copied out.
@@ -482,7 +482,7 @@ fn lap_of(position: u64, capacity: u64) -> u64 {
     ((position >> capacity.trailing_zeros()) + 1) & 0xff
 }
 
-/// Octets that a frame with a body of `length` octets takes.
+/// Bytes that a frame with a body of `length` bytes takes.
 #[inline]
 fn frame_bytes(length: u32) -> u64 {
     (u64::from(length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64)

@@ -24,7 +24,7 @@ use crate::{Domain, Stag};
 #[derive(Debug)]
 pub struct Receive {
     pub cookie: u64,
-    /// Octets in all segments.
+    /// Bytes in all segments.
     pub room: u64,
     pub first: LocalSegment,
     pub rest: Box<[LocalSegment]>,
@@ -46,7 +46,7 @@ pub struct Work {
     remote: RemoteSegment,
     /// A transfer's first segment.
     first: LocalSegment,
-    /// Octets already put into the ring (staged writes).
+    /// Bytes already put into the ring (staged writes).
     done: u32,
     /// Pieces of it in the queue of pieces: all of a send, the others of a transfer.
     pieces: u32,
@@ -617,7 +617,7 @@ impl Connection {
     }
 }
 
-/// Copies octets `skip..skip + count` of the segments into shared memory.
+/// Copies bytes `skip..skip + count` of the segments into shared memory.
 fn copy_window<'p>(
     context: &Context<'_>,
     segments: impl Iterator<Item = &'p LocalSegment>,
@@ -686,6 +686,6 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
 /// about as much as is copied while it wakes up.
 const EARLY_BYTES: usize = 64 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
-/// Octets of payload in one frame of a staged transfer: small enough that several
+/// Bytes of payload in one frame of a staged transfer: small enough that several
 /// fit the smallest ring.
 const STAGED_BYTES_MAX: u32 = 4000;

@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    /// Moves octets between pieces of one side and memory of the other. False if nothing was
+    /// Moves bytes between pieces of one side and memory of the other. False if nothing was
     /// moved.
     pub(crate) fn move_at_once(
         &mut self,

@@ -3,7 +3,7 @@
 //! Invariant: a device calls no region as another device does, or as this side does. It gives the
 //! name of a dmabuf once, and knows it as long as the region is registered. Only what comes over a
 //! connection that goes through a device finds what the device knows: on this side the region of
-//! a dmabuf has no octets.
+//! a dmabuf has no bytes.
 //!
 //! A dmabuf is stood for by a memory file that is sealed against shrinking; the device maps it.
 

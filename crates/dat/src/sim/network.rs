@@ -44,7 +44,7 @@ pub struct TraceEntry {
     pub connection: u64,
     /// The side it arrived at: 0 the initiator, 1 the acceptor.
     pub to: usize,
-    /// Octets; for an acknowledgement the work's number.
+    /// Bytes; for an acknowledgement the work's number.
     pub length: u64,
 }
 

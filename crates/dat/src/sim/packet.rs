@@ -15,7 +15,7 @@ pub(crate) struct Piece {
     pub(crate) length: usize,
 }
 
-/// Octets of all pieces.
+/// Bytes of all pieces.
 pub(crate) fn length_of(pieces: &[Piece]) -> u64 {
     pieces.iter().map(|piece| piece.length as u64).sum()
 }

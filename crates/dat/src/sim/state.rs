@@ -414,8 +414,8 @@ impl State {
         for word in [at_ns, what.len() as u64, link, to as u64, length] {
             self.mix(word);
         }
-        for octet in what.bytes() {
-            self.mix(u64::from(octet));
+        for byte in what.bytes() {
+            self.mix(u64::from(byte));
         }
         if self.trace.len() == TRACE_MAX {
             self.trace.pop_front();

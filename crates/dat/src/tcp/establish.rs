@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dafs_iwarp::connect::{Established, Initiator, InitiatorOutcome, Request, Responder, Role};
 use dafs_iwarp::fpdu::MULPDU_MAX;
-use dafs_iwarp::transmit::TERMINATE_FPDU_OCTETS_MAX;
+use dafs_iwarp::transmit::TERMINATE_FPDU_BYTES_MAX;
 use dafs_iwarp::{Receiver, Transmitter, Violation, mulpdu_for_segment_size};
 use rustix::net::sockopt;
 
@@ -93,25 +93,25 @@ impl Connection {
             self.phase = Phase::Called(initiator);
             return self.push_start(context);
         }
-        // A fresh socket takes a few hundred octets.
+        // A fresh socket takes a few hundred bytes.
         self.send_whole(initiator.request())?;
         self.phase = Phase::Called(initiator);
         self.watch(context, Interest::Read)
     }
 
-    /// Octets for the start-up machine. Returns how many it used. Out of the way of all the
-    /// octets that come later.
+    /// Bytes for the start-up machine. Returns how many it used. Out of the way of all the
+    /// bytes that come later.
     #[cold]
     #[inline(never)]
     pub(super) fn on_startup(
         &mut self,
         context: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<usize, BreakReason> {
         let is_plain = self.layer.is_plain();
         match &mut self.phase {
             Phase::Called(initiator) => {
-                let progress = match initiator.on_octets(octets) {
+                let progress = match initiator.on_bytes(bytes) {
                     Ok(progress) => progress,
                     Err(violation) => {
                         let last_word = initiator.terminate_fpdu();
@@ -147,9 +147,9 @@ impl Connection {
                 Ok(progress.consumed)
             }
             Phase::Answering { listener, responder, turns_away } => {
-                let progress = match responder.on_octets(octets) {
+                let progress = match responder.on_bytes(bytes) {
                     Ok(progress) => progress,
-                    Err(_) if is_plain && octets.first() == Some(&HANDSHAKE_RECORD) => {
+                    Err(_) if is_plain && bytes.first() == Some(&HANDSHAKE_RECORD) => {
                         return Err(self.say_no_tls());
                     }
                     Err(violation) => {
@@ -167,9 +167,9 @@ impl Connection {
             // An initiator must not go on before the reply: RFC 5044 7.1.
             Phase::Pending(_) => {
                 self.vanish();
-                Ok(octets.len())
+                Ok(bytes.len())
             }
-            _ => Ok(octets.len()),
+            _ => Ok(bytes.len()),
         }
     }
 
@@ -259,12 +259,12 @@ impl Connection {
     /// records are being read, the end alone says it.
     fn say_no_terms(
         &mut self,
-        last_word: Option<([u8; TERMINATE_FPDU_OCTETS_MAX], usize)>,
+        last_word: Option<([u8; TERMINATE_FPDU_BYTES_MAX], usize)>,
         violation: Violation,
     ) -> BreakReason {
-        if let Some((octets, length)) = last_word {
+        if let Some((bytes, length)) = last_word {
             // A peer that is gone needs no reason.
-            let _ = self.send_whole(&octets[..length]);
+            let _ = self.send_whole(&bytes[..length]);
         }
         BreakReason::PeerViolation(violation.to_string())
     }
@@ -296,7 +296,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The connection's effective segment size, in octets.
+    /// The connection's effective segment size, in bytes.
     fn segment_size(&self) -> u32 {
         let Some(socket) = &self.socket else { return SEGMENT_BYTES_DEFAULT };
         let mut size: libc::c_int = 0;
@@ -357,7 +357,7 @@ const TLS_ONLY: &[u8] = b"this listener takes TLS connections only";
 const NO_TLS_REPLY: &[u8; 18] = b"MPA ID Rep Frame\x20\x01";
 const NO_TLS: &[u8] = b"this listener does not speak TLS";
 /// What fits a request beside the enhanced data.
-const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_OCTETS_MAX;
+const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_BYTES_MAX;
 
 #[cfg(test)]
 mod tests {

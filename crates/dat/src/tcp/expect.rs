@@ -1,7 +1,7 @@
 //! What the peer is likely to write next, as the application said.
 //!
 //! Invariant: a group stays here only while its answer is certainly outstanding, for a
-//! stale group would let octets land in memory that the application has taken back.
+//! stale group would let bytes land in memory that the application has taken back.
 //! A message ends a group only if it follows that group's writes, all of them and no
 //! others, and is as long as foretold. Any other message may have answered any group:
 //! then all of them are forgotten, and merely counted as `unknown`. Nothing is foretold
@@ -24,7 +24,7 @@ pub(super) struct Expectations {
     groups: VecDeque<Group>,
     /// Requests whose answers are outstanding and not described in `groups`.
     unknown: u32,
-    /// Octets of the longest message that ends a group.
+    /// Bytes of the longest message that ends a group.
     answer_max: u32,
     /// Since the last message the peer has written for the first group.
     is_active: bool,
@@ -35,7 +35,7 @@ pub(super) struct Expectations {
 /// The writes and the message that answer one request, or one in the midst of others.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Octets of the message that comes first; 0 if none does, or it has come.
+    /// Bytes of the message that comes first; 0 if none does, or it has come.
     pub before: u32,
     writes: [RemoteSegment; WRITES_MAX],
     count: usize,
@@ -72,8 +72,8 @@ impl Group {
         first.into_iter().chain(others)
     }
 
-    /// Octets of the writes and the message that have not come.
-    pub fn octets_left(&self) -> usize {
+    /// Bytes of the writes and the message that have not come.
+    pub fn bytes_left(&self) -> usize {
         let writes: usize = self.rest().map(|write| write.length as usize).sum();
         self.before as usize + writes + self.message_length as usize
     }
@@ -82,7 +82,7 @@ impl Group {
         self.present == self.count
     }
 
-    /// Whether the octets continue this group; if so, they are counted.
+    /// Whether the bytes continue this group; if so, they are counted.
     fn takes(&mut self, stag: Stag, address: u64, length: u32) -> bool {
         let Some(write) = self.writes[..self.count].get(self.present) else { return false };
         let fits = write.stag == stag
@@ -286,7 +286,7 @@ mod tests {
     fn a_message_before_the_writes_ends_nothing_and_those_behind_are_awaited() {
         let mut expectations = chain(1, 192);
         let left = |expectations: &Expectations| {
-            expectations.likely().next().map(Group::octets_left).unwrap_or_default()
+            expectations.likely().next().map(Group::bytes_left).unwrap_or_default()
         };
         assert_eq!(left(&expectations), 192 + 100 + 56);
         expectations.on_message(192);

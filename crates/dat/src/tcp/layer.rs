@@ -1,12 +1,12 @@
 //! What lies between the stream and the socket: nothing, or TLS.
 //!
-//! A listening side that has TLS and allows both sees by the first octet which of them a
+//! A listening side that has TLS and allows both sees by the first byte which of them a
 //! peer speaks. Where both sides speak differently, each tells the other in its own words:
 //! MPA rejections that carry a mark.
 //!
 //! Invariants: a connection that has begun to speak TLS sends and takes nothing else; once a
 //! turn of reading is over, no whole record lies about that epoll would not tell of; no
-//! octet of the stream goes out in the midst of such a turn.
+//! byte of the stream goes out in the midst of such a turn.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use crate::{BreakReason, TlsFailure, TlsServer};
 /// See the module.
 pub(super) enum Layer {
     Plain,
-    /// The first octet has not come.
+    /// The first byte has not come.
     Undecided(TlsServer),
     Tls(Box<Records>),
     /// TLS, and the records are being read.
@@ -33,9 +33,9 @@ pub(super) enum Layer {
 
 /// What the connections of a thread share for the length of one call.
 struct Buffers {
-    /// Octets of the socket, records that are not whole first.
+    /// Bytes of the socket, records that are not whole first.
     intake: Vec<u8>,
-    /// Octets of the stream on their way into records.
+    /// Bytes of the stream on their way into records.
     plain: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Layer {
         matches!(self, Self::Lent)
     }
 
-    /// Octets that came without completing a record.
+    /// Bytes that came without completing a record.
     pub fn held(&self) -> usize {
         match self {
             Self::Tls(records) => records.held(),
@@ -67,7 +67,7 @@ impl Layer {
         }
     }
 
-    /// Octets of records that the peer does not take.
+    /// Bytes of records that the peer does not take.
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tls(records) => records.unsent(),
@@ -112,7 +112,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// The first octet of the peer's, left where it is.
+    /// The first byte of the peer's, left where it is.
     fn peek(&mut self) -> Result<Option<u8>, BreakReason> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let mut first = [0];
@@ -191,17 +191,17 @@ impl Connection {
         Ok(total > 0)
     }
 
-    /// Takes in all records that are whole. How many octets they were.
+    /// Takes in all records that are whole. How many bytes they were.
     fn take_records(
         &mut self,
         context: &mut Context<'_>,
         records: &mut Records,
-        octets: &mut [u8],
+        bytes: &mut [u8],
     ) -> (usize, Result<(), BreakReason>) {
         let mut used = 0;
         loop {
             let deliver = &mut |plain: &[u8]| self.on_plain(context, plain);
-            let (count, stepped) = records.step(&mut octets[used..], deliver);
+            let (count, stepped) = records.step(&mut bytes[used..], deliver);
             used += count;
             let stepped = stepped.and_then(|step| self.start_up(context, records).map(|()| step));
             match stepped {
@@ -212,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Octets of the stream, straight to where they belong. Those of the start wait until the
+    /// Bytes of the stream, straight to where they belong. Those of the start wait until the
     /// step is over, when it is known who speaks.
     fn on_plain(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<(), BreakReason> {
         self.inbound.flows = true;
@@ -239,23 +239,23 @@ impl Connection {
         while !self.inbound.kept.is_empty() && joined < plain.len() {
             let before = self.inbound.kept.len();
             let end = plain.len().min(joined + step);
-            let mut octets = std::mem::take(&mut self.inbound.kept);
-            octets.extend_from_slice(&plain[joined..end]);
-            let used = self.take(context, &octets, &Pending::NONE)?;
+            let mut bytes = std::mem::take(&mut self.inbound.kept);
+            bytes.extend_from_slice(&plain[joined..end]);
+            let used = self.take(context, &bytes, &Pending::NONE)?;
             if used >= before {
                 joined += used - before;
-                octets.clear();
+                bytes.clear();
             } else {
                 joined = end;
-                octets.drain(..used);
+                bytes.drain(..used);
                 step *= 2;
             }
-            self.inbound.kept = octets;
+            self.inbound.kept = bytes;
         }
         Ok(joined)
     }
 
-    /// Takes in octets of the start.
+    /// Takes in bytes of the start.
     fn start_up(
         &mut self,
         context: &mut Context<'_>,
@@ -267,9 +267,9 @@ impl Connection {
         if self.certificate.is_none() {
             self.certificate = records.identity().map(Arc::new);
         }
-        let octets = std::mem::take(&mut self.inbound.kept);
-        let used = self.take(context, &octets, &Pending::NONE)?;
-        self.keep(&octets[used..]);
+        let bytes = std::mem::take(&mut self.inbound.kept);
+        let used = self.take(context, &bytes, &Pending::NONE)?;
+        self.keep(&bytes[used..]);
         Ok(())
     }
 
@@ -297,14 +297,14 @@ impl Connection {
     }
 
     /// Sends a frame of the start, or of the end, which must go whole.
-    pub(super) fn send_whole(&mut self, octets: &[u8]) -> Result<(), BreakReason> {
+    pub(super) fn send_whole(&mut self, bytes: &[u8]) -> Result<(), BreakReason> {
         let Some(socket) = &self.socket else { return Err(BreakReason::Peer) };
         match &mut self.layer {
-            Layer::Tls(records) => records.say(socket, octets).map(|_| ()),
+            Layer::Tls(records) => records.say(socket, bytes).map(|_| ()),
             Layer::Plain => {
                 let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-                match rustix::net::send(socket, octets, flags) {
-                    Ok(sent) if sent == octets.len() => Ok(()),
+                match rustix::net::send(socket, bytes, flags) {
+                    Ok(sent) if sent == bytes.len() => Ok(()),
                     Ok(_) => Err(BreakReason::System("the socket took half a frame".into())),
                     Err(error) => Err(io_reason(error)),
                 }
@@ -379,7 +379,7 @@ pub(super) fn drain(socket: &OwnedFd) {
     }
 }
 
-/// Octets of the socket in one call, behind a record that is half there.
+/// Bytes of the socket in one call, behind a record that is half there.
 const INTAKE_BYTES: usize = HELD_BYTES_MAX + (128 << 10);
 /// A header and a trailer fit into half of it.
 const JOINED_BYTES_MIN: usize = 64;

@@ -7,7 +7,7 @@
 //!   which form;
 //! - `transmit`: posted work becomes frames; `outgoing`: frames go out, everything
 //!   posted in one system call, payload straight from registered memory;
-//! - `receive`: octets come in and are judged; `place`: where payload belongs;
+//! - `receive`: bytes come in and are judged; `place`: where payload belongs;
 //! - `plan`: one receive call laid out for many frames, payload straight into place;
 //!   `expect`: which frames are likely;
 //! - `layer`, `records`: TLS between the stream and the socket, where it is asked for.
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     /// What epoll was last asked for.
     interest: Interest,
     is_watched: bool,
-    /// Octets that must be there before epoll speaks of them.
+    /// Bytes that must be there before epoll speaks of them.
     low_water: usize,
 }
 
@@ -177,14 +177,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets how many octets must be there before epoll speaks of them, if that is not so.
+    /// Sets how many bytes must be there before epoll speaks of them, if that is not so.
     /// False if the socket will not have it.
-    fn set_low_water(&mut self, octets: usize) -> bool {
-        if self.low_water == octets {
+    fn set_low_water(&mut self, bytes: usize) -> bool {
+        if self.low_water == bytes {
             return true;
         }
         let Some(socket) = &self.socket else { return false };
-        let value = octets as libc::c_int;
+        let value = bytes as libc::c_int;
         // SAFETY: the kernel reads one integer, whose size it is told.
         let result = unsafe {
             libc::setsockopt(
@@ -196,7 +196,7 @@ impl Connection {
             )
         };
         if result == 0 {
-            self.low_water = octets;
+            self.low_water = bytes;
         }
         result == 0
     }
@@ -316,11 +316,11 @@ impl crate::connection::Connection for Connection {
     }
 
     fn gather(&mut self, threshold: usize) -> bool {
-        let due = self.octets_due(threshold).saturating_sub(self.layer.held());
-        let octets = due.min(GATHERED_BYTES_MAX);
+        let due = self.bytes_due(threshold).saturating_sub(self.layer.held());
+        let bytes = due.min(GATHERED_BYTES_MAX);
         // Once for what has come, so that a peer who stops is waited for in peace.
-        let is_worth_it = octets >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
-        is_worth_it && self.set_low_water(octets)
+        let is_worth_it = bytes >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
+        is_worth_it && self.set_low_water(bytes)
     }
 
     fn gathered(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use dafs_iwarp::ReadyToReceiveSet;
-use dafs_iwarp::connect::{ConnectConfig, PRIVATE_DATA_OUT_OCTETS_MAX};
+use dafs_iwarp::connect::{ConnectConfig, PRIVATE_DATA_OUT_BYTES_MAX};
 
 use crate::EndpointConfig;
 
@@ -22,8 +22,8 @@ pub struct MpaOptions {
     /// that accepts may send first. None of them: it must wait for a message of ours.
     pub ready_to_receive: ReadyToReceiveSet,
     /// This side, connecting, says behind its private data that it takes frames that are longer
-    /// than a segment of TCP, up to 64,768 octets. This provider, accepting, says so too, and both
-    /// send such; neither's user sees the eight octets. Another acceptor gets them as private
+    /// than a segment of TCP, up to 64,768 bytes. This provider, accepting, says so too, and both
+    /// send such; neither's user sees the eight bytes. Another acceptor gets them as private
     /// data, and frames that fit a segment, as hardware wants them.
     pub long_frames: bool,
 }
@@ -59,7 +59,7 @@ pub(super) fn accepting(config: &EndpointConfig, is_tls: bool) -> ConnectConfig 
 
 /// Private data with the sign behind it, if that is wanted and fits.
 pub(super) fn signed(private_data: &[u8], is_wanted: bool) -> Cow<'_, [u8]> {
-    let fits = private_data.len() + SIGN.len() <= PRIVATE_DATA_OUT_OCTETS_MAX;
+    let fits = private_data.len() + SIGN.len() <= PRIVATE_DATA_OUT_BYTES_MAX;
     if is_wanted && fits { [private_data, SIGN].concat().into() } else { private_data.into() }
 }
 

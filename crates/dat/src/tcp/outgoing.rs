@@ -1,15 +1,15 @@
 //! What is framed and not yet with the socket, and what awaits its completion.
 //!
-//! Invariants: chunks name the octets of the stream in order and without gap, whole
+//! Invariants: chunks name the bytes of the stream in order and without gap, whole
 //! frames only; payload stays where it is, its memory kept by the chunk, until the
-//! socket has it; a completion is reported when all octets of the work, and of
+//! socket has it; a completion is reported when all bytes of the work, and of
 //! everything before it, are with the socket.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use dafs_iwarp::transmit::READ_REQUEST_FPDU_OCTETS;
+use dafs_iwarp::transmit::READ_REQUEST_FPDU_BYTES;
 use dafs_iwarp::{ReadyToReceive, Receiver, Transmitter};
 use dafs_memory::Memory;
 
@@ -24,13 +24,13 @@ use crate::{BreakReason, CompletionStatus, Operation, Signal};
 #[derive(Default)]
 pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// Headers, trailers and octets taken over; chunks name ranges of it.
+    /// Headers, trailers and bytes taken over; chunks name ranges of it.
     scratch: Vec<u8>,
-    /// Octets of it that chunks name or have named; the rest comes last in the stream.
+    /// Bytes of it that chunks name or have named; the rest comes last in the stream.
     named: usize,
-    /// Octets of the first chunk that the socket has.
+    /// Bytes of the first chunk that the socket has.
     sent: usize,
-    /// Octets framed and octets sent, since the beginning.
+    /// Bytes framed and bytes sent, since the beginning.
     framed_total: u64,
     sent_total: u64,
     /// Framed work in posting order, until it is reported.
@@ -44,7 +44,7 @@ pub(super) struct Outgoing {
     pub answers: VecDeque<Answer>,
 }
 
-/// A run of octets on its way.
+/// A run of bytes on its way.
 enum Chunk {
     Scratch { start: usize, length: usize },
     Memory { memory: Memory, offset: usize, length: usize },
@@ -61,7 +61,7 @@ struct Entry {
 
 /// When work is complete.
 enum Due {
-    /// When so many octets are with the socket.
+    /// When so many bytes are with the socket.
     Sent(u64),
     /// When so many reads are answered.
     Answered(u64),
@@ -79,10 +79,9 @@ impl Outgoing {
             self.reads.push_back(SegmentList::new(&[]));
             self.requested_total += 1;
         }
-        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
-        let length =
-            transmitter.ready_to_receive(receiver, &mut octets).map_err(|e| refused(&e))?;
-        self.put(&octets[..length]);
+        let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
+        let length = transmitter.ready_to_receive(receiver, &mut bytes).map_err(|e| refused(&e))?;
+        self.put(&bytes[..length]);
         Ok(())
     }
 
@@ -104,24 +103,24 @@ impl Outgoing {
         self.ledger.len()
     }
 
-    /// Octets to be sent, copied.
+    /// Bytes to be sent, copied.
     #[inline]
-    pub fn put(&mut self, octets: &[u8]) {
-        self.scratch.extend_from_slice(octets);
-        self.framed_total += octets.len() as u64;
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.scratch.extend_from_slice(bytes);
+        self.framed_total += bytes.len() as u64;
     }
 
-    /// The first `count` of few octets: all are copied, since a copy of known length takes
+    /// The first `count` of few bytes: all are copied, since a copy of known length takes
     /// a few instructions, and what is too much is given up.
     #[inline]
-    pub fn put_first<const N: usize>(&mut self, octets: &[u8; N], count: usize) {
+    pub fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
         let start = self.scratch.len();
-        self.scratch.extend_from_slice(octets);
+        self.scratch.extend_from_slice(bytes);
         self.scratch.truncate(start + count);
         self.framed_total += count as u64;
     }
 
-    /// Room for octets to be sent.
+    /// Room for bytes to be sent.
     #[inline]
     pub fn room(&mut self, count: usize) -> &mut [u8] {
         let start = self.scratch.len();
@@ -140,12 +139,12 @@ impl Outgoing {
         }
     }
 
-    /// The last `count` octets put.
+    /// The last `count` bytes put.
     pub fn last(&self, count: usize) -> &[u8] {
         &self.scratch[self.scratch.len() - count..]
     }
 
-    /// Octets to be sent from where they are.
+    /// Bytes to be sent from where they are.
     #[inline]
     pub fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
         self.name_scratch();
@@ -331,7 +330,7 @@ impl Outgoing {
 
 /// Entries of one sendmsg; the kernel's limit.
 const IOVECS: usize = 1024;
-/// Framing stops at so many chunks or octets of scratch, until the socket has taken
+/// Framing stops at so many chunks or bytes of scratch, until the socket has taken
 /// some: what is posted beyond waits as posted.
 const CHUNKS_MAX: usize = 2 * IOVECS;
 const SCRATCH_BYTES_MAX: usize = 256 << 10;

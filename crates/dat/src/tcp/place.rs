@@ -34,9 +34,9 @@ pub(super) struct Directory<'a> {
 pub(super) struct Place {
     target: PlaceOf,
     length: u32,
-    /// Octets already placed.
+    /// Bytes already placed.
     done: u32,
-    /// Octets of pad and CRC that follow.
+    /// Bytes of pad and CRC that follow.
     pub trailer_length: usize,
 }
 
@@ -95,7 +95,7 @@ impl Place {
         Ok(Self { target, length, done: 0, trailer_length })
     }
 
-    /// Whether octets may go to their place without the machine's seeing them, as far
+    /// Whether bytes may go to their place without the machine's seeing them, as far
     /// as the place is concerned.
     #[inline]
     pub fn is_memory(&self) -> bool {
@@ -107,12 +107,12 @@ impl Place {
         matches!(self.target, PlaceOf::Receive { .. })
     }
 
-    /// Octets of the frame's payload.
+    /// Bytes of the frame's payload.
     pub fn length(&self) -> u64 {
         u64::from(self.length)
     }
 
-    /// The run that begins `ahead` octets after those already placed.
+    /// The run that begins `ahead` bytes after those already placed.
     #[inline]
     pub fn run<'a>(
         &self,
@@ -137,23 +137,23 @@ impl Place {
         }
     }
 
-    /// Copies octets to their place.
+    /// Copies bytes to their place.
     pub fn put(
         &mut self,
         directory: &Directory<'_>,
-        mut octets: &[u8],
+        mut bytes: &[u8],
     ) -> Result<(), PlacementError> {
-        while !octets.is_empty() {
+        while !bytes.is_empty() {
             let run = self.run(directory, 0)?;
-            let count = octets.len().min(run.length);
-            run.memory.write(run.offset, &octets[..count]);
-            octets = &octets[count..];
+            let count = bytes.len().min(run.length);
+            run.memory.write(run.offset, &bytes[..count]);
+            bytes = &bytes[count..];
             self.advance(count);
         }
         Ok(())
     }
 
-    /// Counts octets that went to their place.
+    /// Counts bytes that went to their place.
     #[inline]
     pub fn advance(&mut self, count: usize) {
         // A frame's payload is counted in 16 bits on the wire.
@@ -170,7 +170,7 @@ impl<'a> Directory<'a> {
         Ok(Run { key: LocalKey(stag.0), memory, offset, length: length as usize })
     }
 
-    /// The run at `offset` of a scatter list, at most `length` octets.
+    /// The run at `offset` of a scatter list, at most `length` bytes.
     #[inline]
     pub fn local(
         &self,

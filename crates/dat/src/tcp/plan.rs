@@ -2,7 +2,7 @@
 //! buffer, payload straight to where it is likely to belong.
 //!
 //! Invariant: a plan is a guess about the layout of the stream and nothing more. Each
-//! gap (octets that bypass the staging buffer) lies in memory that the peer may write
+//! gap (bytes that bypass the staging buffer) lies in memory that the peer may write
 //! at the moment of the call, or that waits for its answer, and overlaps no other;
 //! whether the guess was right
 //! is judged afterwards from the headers, frame by frame, and what was misplaced is
@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use dafs_iwarp::fpdu::{
-    TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
+    TAGGED_DDP_BYTES, TAGGED_HEADER_BYTES, UNTAGGED_DDP_BYTES, UNTAGGED_HEADER_BYTES,
     trailer_length,
 };
 use dafs_iwarp::receive::{WriteHeader, write_header};
@@ -24,16 +24,16 @@ use super::receive::TURN_BYTES_MAX;
 use super::segments::SegmentList;
 use crate::{LocalKey, RemoteSegment};
 
-/// Octets that go past the staging buffer.
+/// Bytes that go past the staging buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    /// Octets of the staging buffer that come before it in the stream.
+    /// Bytes of the staging buffer that come before it in the stream.
     pub at: usize,
     /// The region, the place in its memory, and the length.
     pub key: LocalKey,
     pub offset: usize,
     pub length: usize,
-    /// If the gap is the payload of a whole RDMA write: the frame's header, and the octets
+    /// If the gap is the payload of a whole RDMA write: the frame's header, and the bytes
     /// of its trailer.
     pub write: Option<WriteHeader>,
     pub trailer_length: usize,
@@ -46,7 +46,7 @@ pub(super) struct Knowledge<'a> {
     /// The place of the frame that is half there.
     pub place: Option<&'a Place>,
     pub expectations: &'a Expectations,
-    /// Octets of the oldest open read that have come, this frame's included.
+    /// Bytes of the oldest open read that have come, this frame's included.
     pub read_done: u32,
     pub habits: &'a Habits,
 }
@@ -58,7 +58,7 @@ pub(super) struct Habits {
     pub payload_max: u32,
     /// Gaps worth laying out: what has arrived at once lately, and more.
     pub reach: usize,
-    /// Octets of its last message, and how many before it were as long.
+    /// Bytes of its last message, and how many before it were as long.
     message_length: u32,
     alike: u32,
 }
@@ -69,7 +69,7 @@ pub(super) struct Plan {
     pub gaps: Vec<Gap>,
     /// The kernel's form of it.
     pub vector: Vec<libc::iovec>,
-    /// Octets asked for.
+    /// Bytes asked for.
     pub wanted: usize,
     /// Addresses that all gaps lie between.
     pub span: Range<usize>,
@@ -79,9 +79,9 @@ pub(super) struct Plan {
 struct Layout<'b> {
     plan: &'b mut Plan,
     staging: &'b mut [u8],
-    /// Octets of staging that the stream has filled up to here, or will have.
+    /// Bytes of staging that the stream has filled up to here, or will have.
     at: usize,
-    /// Octets of staging already held by, or named in, the vector.
+    /// Bytes of staging already held by, or named in, the vector.
     named: usize,
     /// Gaps that may still be added.
     gaps_left: usize,
@@ -117,7 +117,7 @@ impl Habits {
 }
 
 impl Plan {
-    /// Lays one receive out behind the `kept` octets that `staging` begins with.
+    /// Lays one receive out behind the `kept` bytes that `staging` begins with.
     pub fn lay_out(&mut self, knowledge: Option<&Knowledge<'_>>, staging: &mut [u8], kept: usize) {
         self.gaps.clear();
         self.vector.clear();
@@ -130,7 +130,7 @@ impl Plan {
                 match layout.guess(knowledge) {
                     Ok(room) => room,
                     Err(Full) if layout.plan.gaps.is_empty() => ROOM_UNTOLD,
-                    // The next octets are the trailer and header that come before a gap.
+                    // The next bytes are the trailer and header that come before a gap.
                     Err(Full) => 0,
                 }
             }
@@ -150,15 +150,15 @@ impl Layout<'_> {
         let mut room = ROOM_UNTOLD;
         let is_within = match knowledge.receiver.next_step() {
             Step::Header { .. } => false,
-            Step::Trailer { octets } => {
-                self.at = octets;
+            Step::Trailer { bytes } => {
+                self.at = bytes;
                 true
             }
-            Step::Payload { octets } => {
+            Step::Payload { bytes } => {
                 let Some(place) = knowledge.place.filter(|place| place.is_memory()) else {
                     return Ok(ROOM_UNTOLD);
                 };
-                self.runs(octets, |ahead| place.run(directory, ahead).ok())?;
+                self.runs(bytes, |ahead| place.run(directory, ahead).ok())?;
                 self.stage(place.trailer_length)?;
                 room = room_before(place.length());
                 true
@@ -198,9 +198,9 @@ impl Layout<'_> {
     fn messages(&mut self, knowledge: &Knowledge<'_>, skip: usize) -> Result<(), Full> {
         let Some(length) = knowledge.habits.next_message() else { return Ok(()) };
         let directory = &knowledge.directory;
-        let ulpdu = u16::try_from(UNTAGGED_DDP_OCTETS as u32 + length).map_err(|_| Full)?;
+        let ulpdu = u16::try_from(UNTAGGED_DDP_BYTES as u32 + length).map_err(|_| Full)?;
         for receive in directory.receives.iter().skip(skip) {
-            self.stage(UNTAGGED_HEADER_OCTETS)?;
+            self.stage(UNTAGGED_HEADER_BYTES)?;
             let scatter = receive.scatter.as_slice();
             self.runs(length, |ahead| directory.local(scatter, ahead, length - ahead).ok())?;
             self.stage(trailer_length(ulpdu))?;
@@ -215,7 +215,7 @@ impl Layout<'_> {
             let count = (write.length - done).min(knowledge.habits.payload_max);
             let address = write.address.wrapping_add(u64::from(done));
             let run = knowledge.directory.remote(write.stag, address, count).map_err(|_| Full)?;
-            self.stage(TAGGED_HEADER_OCTETS)?;
+            self.stage(TAGGED_HEADER_BYTES)?;
             let trailer_length = tagged_trailer(count);
             let is_whole = count == write.length;
             let (stag, offset) = (Stag(write.stag.0), TaggedOffset(address));
@@ -229,8 +229,8 @@ impl Layout<'_> {
 
     /// A message in one frame; longer ones are not worth a guess.
     fn message(&mut self, length: u32) -> Result<(), Full> {
-        let ulpdu = u16::try_from(UNTAGGED_DDP_OCTETS as u32 + length).map_err(|_| Full)?;
-        self.stage(UNTAGGED_HEADER_OCTETS + length as usize + trailer_length(ulpdu))
+        let ulpdu = u16::try_from(UNTAGGED_DDP_BYTES as u32 + length).map_err(|_| Full)?;
+        self.stage(UNTAGGED_HEADER_BYTES + length as usize + trailer_length(ulpdu))
     }
 
     /// The rest of an answer that has begun. One that has not may be a refusal, and
@@ -244,7 +244,7 @@ impl Layout<'_> {
         let length = u32::try_from(scatter.length()).map_err(|_| Full)?;
         while done < length {
             let count = (length - done).min(knowledge.habits.payload_max);
-            self.stage(TAGGED_HEADER_OCTETS)?;
+            self.stage(TAGGED_HEADER_BYTES)?;
             self.runs(count, |ahead| {
                 directory.local(scatter.as_slice(), done + ahead, count - ahead).ok()
             })?;
@@ -254,7 +254,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Octets that go through the staging buffer.
+    /// Bytes that go through the staging buffer.
     fn stage(&mut self, count: usize) -> Result<(), Full> {
         if self.at + count > STAGED_MAX {
             return Err(Full);
@@ -263,7 +263,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// `length` octets that go straight to the runs that `run` finds for what is ahead.
+    /// `length` bytes that go straight to the runs that `run` finds for what is ahead.
     fn runs<'r>(&mut self, length: u32, run: impl Fn(u32) -> Option<Run<'r>>) -> Result<(), Full> {
         let mut ahead = 0;
         while ahead < length {
@@ -295,7 +295,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Gaps must not overlap: where one call puts octets twice, the first are lost, and if
+    /// Gaps must not overlap: where one call puts bytes twice, the first are lost, and if
     /// the guess was wrong they were the stream's. What is foretold may overlap, though,
     /// and so may what comes instead of it.
     fn claim(&mut self, range: Range<usize>) -> Result<(), Full> {
@@ -317,7 +317,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Puts the staged octets up to here into the vector.
+    /// Puts the staged bytes up to here into the vector.
     fn name_staged(&mut self) {
         let piece = &mut self.staging[self.named..self.at];
         if !piece.is_empty() {
@@ -348,13 +348,13 @@ pub(super) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Octets of pad and CRC behind a tagged frame with that payload.
+/// Bytes of pad and CRC behind a tagged frame with that payload.
 fn tagged_trailer(payload_length: u32) -> usize {
     // A frame's payload is below 64 KiB by the MULPDU.
-    trailer_length(TAGGED_DDP_OCTETS as u16 + payload_length as u16)
+    trailer_length(TAGGED_DDP_BYTES as u16 + payload_length as u16)
 }
 
-/// Octets of the staging buffer: a whole frame kept and another behind it.
+/// Bytes of the staging buffer: a whole frame kept and another behind it.
 pub(super) const STAGING_BYTES: usize = 132 << 10;
 /// Of these, what a plan may use.
 const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNTOLD;
@@ -367,7 +367,7 @@ const LONG_BYTES_MIN: u64 = 16 << 10;
 /// that is not better copied.
 const ALIKE_MIN: u32 = 4;
 const MESSAGE_GAP_MIN: u32 = 2 << 10;
-/// Gaps of one plan: with the staged octets between them they fit one call's vector.
+/// Gaps of one plan: with the staged bytes between them they fit one call's vector.
 const GAPS_MAX: usize = 256;
 const REACH_MIN: usize = 16;
 /// The kernel takes at most this many pieces.

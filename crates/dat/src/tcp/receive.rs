@@ -1,6 +1,6 @@
 //! Receiving: small things through a staging buffer, payload straight into place.
 //!
-//! Invariants: octets are judged in stream order, and none is put over others that are
+//! Invariants: bytes are judged in stream order, and none is put over others that are
 //! not judged yet; payload is delivered only where the
 //! machine and the region table allow; what is left in the staging buffer after a turn
 //! is part of one frame's header or trailer (with CRC, of one frame) and is kept with
@@ -30,9 +30,9 @@ pub(super) struct Inbound {
     place: Option<Place>,
     pub expectations: Expectations,
     pub habits: Habits,
-    /// Octets of the oldest open read that have come, the present frame included.
+    /// Bytes of the oldest open read that have come, the present frame included.
     read_done: u32,
-    /// Octets behind what has come last whose place has been asked for.
+    /// Bytes behind what has come last whose place has been asked for.
     pub warm: u32,
     /// Something has come since a sleep last waited for much at once.
     pub flows: bool,
@@ -42,7 +42,7 @@ pub(super) struct Inbound {
 struct Buffers {
     staging: Vec<u8>,
     plan: Plan,
-    /// Octets that were misplaced, in stream order.
+    /// Bytes that were misplaced, in stream order.
     aside: Vec<u8>,
 }
 
@@ -128,7 +128,7 @@ impl Connection {
         })
     }
 
-    /// One system call and what follows from it. The number of octets it brought.
+    /// One system call and what follows from it. The number of bytes it brought.
     fn read_once(
         &mut self,
         context: &mut Context<'_>,
@@ -141,26 +141,26 @@ impl Connection {
             Some(0) => self.on_end().map(|()| 0),
             Some(received) => {
                 self.inbound.flows = true;
-                let octets = u32::try_from(received).unwrap_or(u32::MAX);
-                self.inbound.warm = self.inbound.warm.saturating_sub(octets);
+                let bytes = u32::try_from(received).unwrap_or(u32::MAX);
+                self.inbound.warm = self.inbound.warm.saturating_sub(bytes);
                 self.judge(context, buffers, kept, received)?;
                 Ok(received)
             }
         }
     }
 
-    /// Octets that the next `threshold` messages bring, as far as they are foretold: some
+    /// Bytes that the next `threshold` messages bring, as far as they are foretold: some
     /// less, for headers are not counted.
-    pub(super) fn octets_due(&self, threshold: usize) -> usize {
+    pub(super) fn bytes_due(&self, threshold: usize) -> usize {
         let Some(stream) = &self.stream else { return 0 };
         let present = match stream.receiver.next_step() {
-            Step::Payload { octets } => octets as usize,
+            Step::Payload { bytes } => bytes as usize,
             _ => 0,
         };
         let read = self.outgoing.reads.front().filter(|_| self.inbound.read_done > 0);
         let read = read.map_or(0, |read| read.length() as usize - self.inbound.read_done as usize);
         let groups = self.inbound.expectations.likely().take(threshold);
-        present + read + groups.map(Group::octets_left).sum::<usize>()
+        present + read + groups.map(Group::bytes_left).sum::<usize>()
     }
 
     /// The peer has closed.
@@ -217,7 +217,7 @@ impl Connection {
     }
 
     /// Judges what one call has brought, in stream order: the guess held as long as the
-    /// headers, read one by one, place each gap's octets where they already are.
+    /// headers, read one by one, place each gap's bytes where they already are.
     fn judge(
         &mut self,
         context: &mut Context<'_>,
@@ -271,9 +271,9 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn keep(&mut self, octets: &[u8]) {
+    pub(super) fn keep(&mut self, bytes: &[u8]) {
         self.inbound.kept.clear();
-        self.inbound.kept.extend_from_slice(octets);
+        self.inbound.kept.extend_from_slice(bytes);
     }
 
     /// A foretold RDMA write has come whole. False if it must be looked at more closely.
@@ -292,17 +292,17 @@ impl Connection {
     }
 
     /// Takes in a plain message that is whole and fits one run of memory, if one comes
-    /// next. The octets used.
+    /// next. The bytes used.
     #[inline]
     fn take_message(
         &mut self,
         context: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
         pending: &Pending<'_>,
     ) -> Result<Option<usize>, BreakReason> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let (Some(payload), Some(receive)) =
-            (stream.receiver.whole_send(octets), self.receives.front())
+            (stream.receiver.whole_send(bytes), self.receives.front())
         else {
             return Ok(None);
         };
@@ -317,19 +317,19 @@ impl Connection {
             return Ok(None);
         }
         run.memory.write(run.offset, payload);
-        let used = stream.receiver.on_whole_send(octets);
+        let used = stream.receiver.on_whole_send(bytes);
         stream.transmitter.on_peer_spoke();
         self.on_received(context, length, None)?;
         Ok(Some(used))
     }
 
-    /// Whether the next octets of the stream belong exactly where the gap lies.
+    /// Whether the next bytes of the stream belong exactly where the gap lies.
     fn is_in_place(&self, context: &Context<'_>, gap: &Gap) -> bool {
         let (Some(stream), Some(place)) = (&self.stream, &self.inbound.place) else {
             return false;
         };
-        let Step::Payload { octets } = stream.receiver.next_step() else { return false };
-        octets as usize >= gap.length
+        let Step::Payload { bytes } = stream.receiver.next_step() else { return false };
+        bytes as usize >= gap.length
             && place.is_memory()
             && place.run(&self.directory(context), 0).is_ok_and(|run| {
                 (run.key, run.offset) == (gap.key, gap.offset) && run.length >= gap.length
@@ -340,32 +340,32 @@ impl Connection {
         directory(context, &self.receives, &self.outgoing.reads)
     }
 
-    fn on_placed(&mut self, octets: usize) -> Result<(), BreakReason> {
+    fn on_placed(&mut self, bytes: usize) -> Result<(), BreakReason> {
         if let (Some(place), Some(stream)) = (&mut self.inbound.place, &mut self.stream) {
-            place.advance(octets);
-            let count = u32::try_from(octets).unwrap_or(u32::MAX);
+            place.advance(bytes);
+            let count = u32::try_from(bytes).unwrap_or(u32::MAX);
             stream.receiver.on_placed(count).map_err(|refusal| refused(&refusal))?;
         }
         Ok(())
     }
 
-    /// Takes octets in, as far as they go, and not so far that they would be put over
+    /// Takes bytes in, as far as they go, and not so far that they would be put over
     /// those of the stream that lie in gaps yet. Returns how many were used.
     pub(super) fn take(
         &mut self,
         context: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
         pending: &Pending<'_>,
     ) -> Result<usize, BreakReason> {
         let mut used = 0;
-        while self.stream.is_none() && used < octets.len() {
+        while self.stream.is_none() && used < bytes.len() {
             if self.socket.is_none() {
-                return Ok(octets.len());
+                return Ok(bytes.len());
             }
-            used += self.on_startup(context, &octets[used..])?;
+            used += self.on_startup(context, &bytes[used..])?;
         }
         loop {
-            let rest = &octets[used..];
+            let rest = &bytes[used..];
             let Some(stream) = &mut self.stream else { return Ok(used) };
             match stream.receiver.next_step() {
                 Step::Header { .. } if stream.receiver.crc_in_use() => {
@@ -387,7 +387,7 @@ impl Connection {
                     used += usize::from(placement.header_length);
                     self.find_place(context, &placement)?;
                 }
-                Step::Payload { octets: left } => {
+                Step::Payload { bytes: left } => {
                     if rest.is_empty() {
                         return Ok(used);
                     }
@@ -398,7 +398,7 @@ impl Connection {
                     self.put(context, &rest[..count])?;
                     used += count;
                 }
-                Step::Trailer { octets: length } => {
+                Step::Trailer { bytes: length } => {
                     if rest.len() < length {
                         return Ok(used);
                     }
@@ -407,7 +407,7 @@ impl Connection {
                     used += length;
                     self.on_happening(context, happening)?;
                 }
-                Step::Closed => return Ok(octets.len()),
+                Step::Closed => return Ok(bytes.len()),
             }
         }
     }
@@ -417,10 +417,10 @@ impl Connection {
     fn take_checked(
         &mut self,
         context: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<Option<usize>, BreakReason> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
-        let Some(frame) = stream.receiver.on_fpdu(octets).map_err(|v| violated(&v))? else {
+        let Some(frame) = stream.receiver.on_fpdu(bytes).map_err(|v| violated(&v))? else {
             return Ok(None);
         };
         self.find_place(context, &frame.placement)?;
@@ -473,20 +473,20 @@ impl Connection {
         is_it
     }
 
-    /// Payload octets that came through the staging buffer.
-    fn put(&mut self, context: &Context<'_>, octets: &[u8]) -> Result<(), BreakReason> {
+    /// Payload bytes that came through the staging buffer.
+    fn put(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<(), BreakReason> {
         if !self.inbound.place.as_ref().is_some_and(Place::is_memory) {
             let Some(stream) = &mut self.stream else { return Ok(()) };
-            return stream.receiver.on_payload(octets).map_err(|refusal| refused(&refusal));
+            return stream.receiver.on_payload(bytes).map_err(|refusal| refused(&refusal));
         }
-        self.place(context, octets)?;
+        self.place(context, bytes)?;
         let Some(stream) = &mut self.stream else { return Ok(()) };
-        stream.receiver.on_payload(octets).map_err(|refusal| refused(&refusal))
+        stream.receiver.on_payload(bytes).map_err(|refusal| refused(&refusal))
     }
 
-    fn place(&mut self, context: &Context<'_>, octets: &[u8]) -> Result<(), BreakReason> {
+    fn place(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<(), BreakReason> {
         let Some(mut place) = self.inbound.place else { return Ok(()) };
-        let put = place.put(&self.directory(context), octets);
+        let put = place.put(&self.directory(context), bytes);
         self.inbound.place = Some(place);
         put.map_err(|error| self.refuse_placement(error))
     }
@@ -594,7 +594,7 @@ impl Connection {
     }
 }
 
-/// Gaps whose octets have come and have not been judged.
+/// Gaps whose bytes have come and have not been judged.
 pub(super) struct Pending<'p> {
     gaps: &'p [Gap],
     /// Addresses that they lie between.
@@ -604,7 +604,7 @@ pub(super) struct Pending<'p> {
 impl Pending<'_> {
     pub(super) const NONE: Pending<'static> = Pending { gaps: &[], span: 0..0 };
 
-    /// Whether the next octets of the present frame go where such octets lie. So it is
+    /// Whether the next bytes of the present frame go where such bytes lie. So it is
     /// when a frame is longer than was thought, and goes on where the next one was to be.
     #[inline]
     fn lies_under(&self, context: &Context<'_>, connection: &Connection, count: usize) -> bool {
@@ -641,16 +641,16 @@ impl Pending<'_> {
 
 /// What a call has brought beyond the point where its plan proved wrong.
 struct Misplaced<'p> {
-    /// The first of these holds the next octets after `staging[start..filled]`.
+    /// The first of these holds the next bytes after `staging[start..filled]`.
     gaps: &'p [Gap],
     start: usize,
     filled: usize,
-    /// Octets behind `filled` in the stream.
+    /// Bytes behind `filled` in the stream.
     left: usize,
 }
 
 impl Misplaced<'_> {
-    /// Collects the octets in stream order. All are copied out before any is placed,
+    /// Collects the bytes in stream order. All are copied out before any is placed,
     /// for they may lie where others belong.
     fn gather(
         &self,
@@ -694,7 +694,7 @@ const READS_PER_TURN: usize = 8;
 /// A turn that has brought so much ends: the application asks for more while the peer, who
 /// would else run dry, still sends.
 pub(super) const TURN_BYTES_MAX: usize = 512 << 10;
-/// Octets fetched at once while nothing comes: some microseconds' worth.
+/// Bytes fetched at once while nothing comes: some microseconds' worth.
 const WARM_BYTES: u32 = 16 << 10;
 /// More than this would push other things out of the processor's caches.
 const WARM_BYTES_MAX: u32 = 256 << 10;

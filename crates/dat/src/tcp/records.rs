@@ -1,8 +1,8 @@
-//! TLS records of one connection: octets of the socket in, octets of the stream out, and
+//! TLS records of one connection: bytes of the socket in, bytes of the stream out, and
 //! back.
 //!
-//! Invariants: an octet of the stream is handed on only out of a record that the library
-//! has opened, in order; records go to the socket in the order made, each octet once; what
+//! Invariants: a byte of the stream is handed on only out of a record that the library
+//! has opened, in order; records go to the socket in the order made, each byte once; what
 //! is held of the peer's is less than [`HELD_BYTES_MAX`] and has no whole record in it, unless
 //! the connection is about to end. The library keeps places in what it was shown, so it is
 //! always shown just that, with what it has discarded taken off.
@@ -25,9 +25,9 @@ use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 /// See the module.
 pub(super) struct Records {
     side: Side,
-    /// Octets of the peer's that make no whole record yet.
+    /// Bytes of the peer's that make no whole record yet.
     held: Vec<u8>,
-    /// Octets of records that the socket has not taken, behind the first `sent`.
+    /// Bytes of records that the socket has not taken, behind the first `sent`.
     unsent: Vec<u8>,
     sent: usize,
     /// What this side says as soon as it may.
@@ -51,18 +51,18 @@ enum Side {
 pub(super) enum Step {
     /// There may be more in what is there.
     Again,
-    /// More octets are needed.
+    /// More bytes are needed.
     Blocked,
 }
 
 /// Why a step failed.
 enum Trouble {
     Library(rustls::Error),
-    /// What the octets of the stream led to.
+    /// What the bytes of the stream led to.
     Stream(BreakReason),
 }
 
-/// What is done with octets of the stream.
+/// What is done with bytes of the stream.
 type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
 
 thread_local! {
@@ -112,7 +112,7 @@ impl Records {
 
     // ---- in -------------------------------------------------------------------
 
-    /// Octets that are held of the peer's.
+    /// Bytes that are held of the peer's.
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -126,31 +126,31 @@ impl Records {
     }
 
     /// Keeps what makes no whole record, or what an end has left over.
-    pub fn hold(&mut self, octets: &[u8]) {
+    pub fn hold(&mut self, bytes: &[u8]) {
         self.held.clear();
-        self.held.extend_from_slice(octets);
+        self.held.extend_from_slice(bytes);
     }
 
-    /// Goes one step on with the octets that are there. How many of them are done with, and
+    /// Goes one step on with the bytes that are there. How many of them are done with, and
     /// what it came to.
     pub fn step(
         &mut self,
-        octets: &mut [u8],
+        bytes: &mut [u8],
         deliver: Deliver<'_>,
     ) -> (usize, Result<Step, BreakReason>) {
         if self.is_over || self.has_ended {
             // What comes behind the end is nobody's.
-            return (octets.len(), Ok(Step::Blocked));
+            return (bytes.len(), Ok(Step::Blocked));
         }
-        if let Some(failure) = self.on_first(octets) {
+        if let Some(failure) = self.on_first(bytes) {
             self.is_over = true;
-            return (octets.len(), Err(failure.into()));
+            return (bytes.len(), Err(failure.into()));
         }
-        let (discard, stepped) = self.step_library(octets, deliver);
+        let (discard, stepped) = self.step_library(bytes, deliver);
         let stepped = stepped.map_err(|trouble| match trouble {
             Trouble::Stream(reason) => reason,
             Trouble::Library(error) => {
-                self.gather_alerts(&mut octets[discard..]);
+                self.gather_alerts(&mut bytes[discard..]);
                 self.is_over = true;
                 failure_of(error).into()
             }
@@ -159,8 +159,8 @@ impl Records {
     }
 
     /// Before the first record the connecting side looks whether it is one at all.
-    fn on_first(&mut self, octets: &[u8]) -> Option<TlsFailure> {
-        let first = *octets.first()?;
+    fn on_first(&mut self, bytes: &[u8]) -> Option<TlsFailure> {
+        let first = *bytes.first()?;
         let is_first = !std::mem::replace(&mut self.has_heard, true);
         let is_odd = is_first && !RECORD_TYPES.contains(&first);
         (is_odd && matches!(self.side, Side::Client(_))).then_some(TlsFailure::NotSpoken)
@@ -185,25 +185,25 @@ impl Records {
 
     fn step_library(
         &mut self,
-        octets: &mut [u8],
+        bytes: &mut [u8],
         deliver: Deliver<'_>,
     ) -> (usize, Result<Step, Trouble>) {
         let Self { side, unsent, first_word, has_ended, .. } = self;
         let mut turn = Turn { unsent, first_word, has_ended, deliver };
         match side {
-            Side::Client(connection) => turn.settle(connection.process_tls_records(octets)),
-            Side::Server(connection) => turn.settle(connection.process_tls_records(octets)),
+            Side::Client(connection) => turn.settle(connection.process_tls_records(bytes)),
+            Side::Server(connection) => turn.settle(connection.process_tls_records(bytes)),
         }
     }
 
     /// The library has refused what came: what it tells the peer of that. It is not to look
-    /// at those octets again, and does not while it has something to say.
-    fn gather_alerts(&mut self, octets: &mut [u8]) {
+    /// at those bytes again, and does not while it has something to say.
+    fn gather_alerts(&mut self, bytes: &mut [u8]) {
         for _ in 0..ALERTS_MAX {
             if !self.common().wants_write() {
                 return;
             }
-            let _ = self.step_library(octets, &mut |_| Ok(()));
+            let _ = self.step_library(bytes, &mut |_| Ok(()));
         }
     }
 
@@ -216,7 +216,7 @@ impl Records {
 
     // ---- out ------------------------------------------------------------------
 
-    /// Octets that the socket has not taken.
+    /// Bytes that the socket has not taken.
     pub fn unsent(&self) -> usize {
         self.unsent.len() - self.sent
     }
@@ -242,7 +242,7 @@ impl Records {
         Ok(false)
     }
 
-    /// Makes records of octets of the stream, at most [`PLAIN_BYTES_MAX`], and offers them to
+    /// Makes records of bytes of the stream, at most [`PLAIN_BYTES_MAX`], and offers them to
     /// the socket. True if it takes no more.
     pub fn say(&mut self, socket: &OwnedFd, plain: &[u8]) -> Result<bool, BreakReason> {
         SEALED.with_borrow_mut(|sealed| {
@@ -272,7 +272,7 @@ impl Records {
         })
     }
 
-    /// Lets `write` make records once the library is ready for it. Octets of the peer's that
+    /// Lets `write` make records once the library is ready for it. Bytes of the peer's that
     /// are half there stay where they are.
     fn write_traffic(
         &mut self,
@@ -431,9 +431,9 @@ fn encode<D>(data: &mut EncodeTlsData<'_, D>, unsent: &mut Vec<u8>) -> bool {
 }
 
 /// Sends what the socket takes now; 0 if it takes nothing.
-fn send(socket: &OwnedFd, octets: &[u8]) -> Result<usize, BreakReason> {
+fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, BreakReason> {
     loop {
-        match rustix::net::send(socket, octets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(count) => return Ok(count),
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => return Ok(0),
@@ -454,13 +454,13 @@ pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>
     }
 }
 
-/// The first octet of a handshake record: so a TLS connection begins, and no other of ours.
+/// The first byte of a handshake record: so a TLS connection begins, and no other of ours.
 pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
 /// Change of cipher, alert, handshake, data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 0x14..=0x17;
-/// Octets of the stream sealed at once: four records.
+/// Bytes of the stream sealed at once: four records.
 pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
-/// Octets they become at most, with a change of keys before them.
+/// Bytes they become at most, with a change of keys before them.
 const SEALED_BYTES: usize = PLAIN_BYTES_MAX + 2048;
 /// The longest handshake message that a peer may have half sent, certificates and all; a
 /// record has at most a quarter of it.

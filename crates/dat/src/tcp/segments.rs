@@ -31,7 +31,7 @@ impl SegmentList {
         }
     }
 
-    /// Octets of all segments together.
+    /// Bytes of all segments together.
     pub fn length(&self) -> u64 {
         self.as_slice().iter().map(|segment| u64::from(segment.length)).sum()
     }

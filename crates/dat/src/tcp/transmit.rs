@@ -4,8 +4,8 @@
 //! must wait; a message is framed whole before the next begins; what waits is held by
 //! name, so that a backlog of any size costs no more than its list.
 
-use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX, TRAILER_WITHOUT_CRC};
-use dafs_iwarp::transmit::{READ_REQUEST_FPDU_OCTETS, TERMINATE_FPDU_OCTETS_MAX};
+use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WITHOUT_CRC};
+use dafs_iwarp::transmit::{READ_REQUEST_FPDU_BYTES, TERMINATE_FPDU_BYTES_MAX};
 use dafs_iwarp::{
     MessageSequence, Outbound, PlacementError, ReadRequest, Segment, Segments, Stag as WireStag,
     TaggedOffset,
@@ -46,16 +46,16 @@ pub(super) enum Kind {
 #[derive(Debug)]
 enum Stored {
     Segments(SegmentList),
-    /// Of a send; `octets` holds what was taken over, in order.
+    /// Of a send; `bytes` holds what was taken over, in order.
     Mixed {
         pieces: Vec<StoredPiece>,
-        octets: Vec<u8>,
+        data: Vec<u8>,
     },
 }
 
 #[derive(Debug)]
 enum StoredPiece {
-    Octets { start: usize, length: usize },
+    Bytes { start: usize, length: usize },
     Segment(LocalSegment),
 }
 
@@ -130,18 +130,18 @@ impl Work {
         let payload = match pieces {
             Pieces::Segments(segments) => Stored::Segments(SegmentList::new(segments)),
             Pieces::Gather(_) | Pieces::Mixed(..) => {
-                let (mut stored, mut octets) = (Vec::new(), Vec::new());
+                let (mut stored, mut data) = (Vec::new(), Vec::new());
                 for piece in (0..).map_while(|index| pieces.get(index)) {
                     stored.push(match piece {
                         Gather::Bytes(bytes) => {
-                            let start = octets.len();
-                            octets.extend_from_slice(bytes);
-                            StoredPiece::Octets { start, length: bytes.len() }
+                            let start = data.len();
+                            data.extend_from_slice(bytes);
+                            StoredPiece::Bytes { start, length: bytes.len() }
                         }
                         Gather::Segment(segment) => StoredPiece::Segment(segment),
                     });
                 }
-                Stored::Mixed { pieces: stored, octets }
+                Stored::Mixed { pieces: stored, data }
             }
         };
         Self { cookie, kind, length, payload }
@@ -150,7 +150,7 @@ impl Work {
     fn pieces(&self) -> Pieces<'_> {
         match &self.payload {
             Stored::Segments(segments) => Pieces::Segments(segments.as_slice()),
-            Stored::Mixed { pieces, octets } => Pieces::Mixed(pieces, octets),
+            Stored::Mixed { pieces, data } => Pieces::Mixed(pieces, data),
         }
     }
 }
@@ -161,22 +161,22 @@ impl<'a> Pieces<'a> {
         match *self {
             Pieces::Gather(pieces) => pieces.get(index).copied(),
             Pieces::Segments(segments) => segments.get(index).copied().map(Gather::Segment),
-            Pieces::Mixed(pieces, octets) => pieces.get(index).map(|piece| match piece {
-                StoredPiece::Octets { start, length } => {
-                    Gather::Bytes(&octets[*start..*start + *length])
+            Pieces::Mixed(pieces, bytes) => pieces.get(index).map(|piece| match piece {
+                StoredPiece::Bytes { start, length } => {
+                    Gather::Bytes(&bytes[*start..*start + *length])
                 }
                 StoredPiece::Segment(segment) => Gather::Segment(*segment),
             }),
         }
     }
 
-    /// Octets of all pieces, whose segments are checked.
+    /// Bytes of all pieces, whose segments are checked.
     #[inline(always)]
     fn measure(&self, context: &Context<'_>) -> Result<u64, PostError> {
         let mut length = 0;
         for piece in (0..).map_while(|index| self.get(index)) {
             length += match piece {
-                Gather::Bytes(octets) => octets.len() as u64,
+                Gather::Bytes(bytes) => bytes.len() as u64,
                 Gather::Segment(segment) => {
                     context.regions.local(context.domain, &segment)?;
                     u64::from(segment.length)
@@ -274,7 +274,7 @@ impl Connection {
             && let Ok(mut segments) = stream.transmitter.begin(message, length)
         {
             let crc = stream.transmitter.crc_in_use();
-            let mut header = [0; HEADER_OCTETS_MAX];
+            let mut header = [0; HEADER_BYTES_MAX];
             let mut is_whole = true;
             while let Some(segment) = segments.next_segment(&mut header) {
                 let frame = Frame { segment: &segment, header: &header, crc };
@@ -411,7 +411,7 @@ impl Connection {
         underway: &mut Underway,
     ) -> Result<bool, PlacementError> {
         let crc = self.stream.as_ref().is_some_and(|s| s.transmitter.crc_in_use());
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         loop {
             if underway.segments.is_exhausted() {
                 return Ok(true);
@@ -457,12 +457,12 @@ impl Connection {
         };
         // Only between frames can another frame stand.
         let is_between = self.write_out().is_ok() && self.outgoing.is_empty();
-        let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
+        let mut bytes = [0; TERMINATE_FPDU_BYTES_MAX];
         if is_between
             && let Some(stream) = &mut self.stream
-            && let Ok(length) = stream.transmitter.terminate(&terminate, &mut octets)
+            && let Ok(length) = stream.transmitter.terminate(&terminate, &mut bytes)
         {
-            let _ = self.send_whole(&octets[..length]);
+            let _ = self.send_whole(&bytes[..length]);
             if let (Some(socket), true) = (&self.socket, self.layer.is_plain()) {
                 let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
                 drain(socket);
@@ -493,9 +493,9 @@ fn request_read(
         source_offset: TaggedOffset(remote.address),
     };
     let read = stream.receiver.open_read(request).map_err(|e| refused(&e))?;
-    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
-    let length = stream.transmitter.read_request(&read, &mut octets).map_err(|e| refused(&e))?;
-    outgoing.put(&octets[..length]);
+    let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
+    let length = stream.transmitter.read_request(&read, &mut bytes).map_err(|e| refused(&e))?;
+    outgoing.put(&bytes[..length]);
     Ok(true)
 }
 
@@ -508,7 +508,7 @@ fn fail(context: &mut Context<'_>, work: &Work, reason: BreakReason) -> BreakRea
 /// One frame to be made.
 struct Frame<'a> {
     segment: &'a Segment,
-    header: &'a [u8; HEADER_OCTETS_MAX],
+    header: &'a [u8; HEADER_BYTES_MAX],
     crc: bool,
 }
 
@@ -528,7 +528,7 @@ impl Frame<'_> {
                 break;
             }
             let here = match piece {
-                Gather::Bytes(octets) => octets.len(),
+                Gather::Bytes(bytes) => bytes.len(),
                 Gather::Segment(segment) => segment.length as usize,
             };
             if skip >= here {
@@ -537,7 +537,7 @@ impl Frame<'_> {
             }
             let count = (here - skip).min(left);
             match piece {
-                Gather::Bytes(octets) => outgoing.put(&octets[skip..skip + count]),
+                Gather::Bytes(bytes) => outgoing.put(&bytes[skip..skip + count]),
                 Gather::Segment(segment) => {
                     let found = context.regions.local(context.domain, &segment);
                     let (memory, at) = found.map_err(|_| PlacementError::InvalidStag)?;
@@ -583,7 +583,7 @@ impl Frame<'_> {
     fn finish_checked(&self, outgoing: &mut Outgoing) {
         let mut checksum = self.segment.checksum(self.header);
         checksum.update(outgoing.last(self.segment.length as usize));
-        let mut trailer = [0; TRAILER_OCTETS_MAX];
+        let mut trailer = [0; TRAILER_BYTES_MAX];
         let length = self.segment.finish(checksum, &mut trailer);
         outgoing.put_first(&trailer, length);
     }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn any_octets_are_a_certificate_or_none() {
+    fn any_bytes_are_a_certificate_or_none() {
         assert_eq!(CertificateIdentity::of(b""), None);
         assert_eq!(CertificateIdentity::of(&[0x30; 300]), None);
         let certificate = CertificateParams::new(vec!["a".into()]).unwrap();

@@ -4,7 +4,7 @@
 //! The records themselves are the tcp provider's.
 //!
 //! Invariant: no version but 1.3 is ever spoken, no session is resumed and no data is early:
-//! each connection proves anew who its two ends are, before an octet of it is believed.
+//! each connection proves anew who its two ends are, before a byte of it is believed.
 
 mod files;
 mod identity;

@@ -331,8 +331,8 @@ impl crate::connection::Connection for Connection {
 
 /// A text of C in a field of fixed size.
 fn text(field: &[std::ffi::c_char]) -> String {
-    let octets: Vec<u8> = field.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0).collect();
-    String::from_utf8_lossy(&octets).into_owned()
+    let bytes: Vec<u8> = field.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn system(error: std::io::Error) -> BreakReason {

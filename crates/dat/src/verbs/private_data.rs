@@ -1,13 +1,13 @@
 //! The applications' own words while a connection is made.
 //!
 //! InfiniBand's connection manager has fields of fixed size for them, which come filled up with
-//! zeros: the last two octets of a field say how long the words are. Over iWARP words have their
+//! zeros: the last two bytes of a field say how long the words are. Over iWARP words have their
 //! length, and travel as they are.
 //!
-//! Invariant: what was packed is unpacked to the same octets; what was not packed by us comes
+//! Invariant: what was packed is unpacked to the same bytes; what was not packed by us comes
 //! out as it is.
 
-/// Octets of the application's that every device takes along with a connection request. More go
+/// Bytes of the application's that every device takes along with a connection request. More go
 /// along with the answer.
 pub const REQUEST_BYTES_MAX: usize = REQUEST_FIELD - TRAILER_BYTES;
 /// Which words.
@@ -19,7 +19,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// Octets of the field.
+    /// Bytes of the field.
     const fn field(self) -> usize {
         match self {
             Word::Request => REQUEST_FIELD,
@@ -52,7 +52,7 @@ pub fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
     (field.into(), false)
 }
 
-/// Octets that InfiniBand's connection manager leaves to users of IP addresses.
+/// Bytes that InfiniBand's connection manager leaves to users of IP addresses.
 const REQUEST_FIELD: usize = 56;
 const REPLY_FIELD: usize = 196;
 const REJECTION_FIELD: usize = 148;

@@ -107,7 +107,7 @@ fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<Device
     let mut attributes: raw::DeviceAttributes = unsafe { std::mem::zeroed() };
     // SAFETY: the context is open; the attributes live for the call.
     checked(unsafe { (library.verbs.ibv_query_device)(context.as_ptr(), &raw mut attributes) })?;
-    // SAFETY: an open context has its device, whose name ends with a zero octet.
+    // SAFETY: an open context has its device, whose name ends with a zero byte.
     let (name, transport) = unsafe {
         let device = context.as_ref().device.as_ref().ok_or(io::ErrorKind::NotFound)?;
         (super::text(&device.name), device.transport_type)
@@ -394,6 +394,6 @@ pub fn access_of(rights: Rights) -> c_int {
     read | write
 }
 
-/// RDMA reads at once that both sides can agree upon: an octet tells it, whose largest value
+/// RDMA reads at once that both sides can agree upon: a byte tells it, whose largest value
 /// means another thing.
 const READS_MAX: c_int = 254;

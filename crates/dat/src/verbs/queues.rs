@@ -27,7 +27,7 @@ pub struct Queues {
     pub receive_depth: usize,
     /// Pieces of memory in one of them.
     pub sge_max: usize,
-    /// Octets that go along with a request.
+    /// Bytes that go along with a request.
     pub inline_bytes_max: u32,
     batch: Box<Batch>,
     pub protection: Arc<ProtectionDomain>,
@@ -234,7 +234,7 @@ impl Drop for Queues {
     }
 }
 
-/// Makes the queue pair, with as many octets inside requests as the device allows. How many.
+/// Makes the queue pair, with as many bytes inside requests as the device allows. How many.
 fn create(
     link: &Link,
     protection: &ProtectionDomain,
@@ -339,7 +339,7 @@ pub const SGE_MAX: usize = 6;
 pub const BATCH: usize = 16;
 /// Requests that the device is given at once; more wait here.
 const SEND_DEPTH_MAX: u32 = 512;
-/// Octets inside requests, tried in this order.
+/// Bytes inside requests, tried in this order.
 const INLINE_BYTES: [u32; 4] = [256, 128, 64, 0];
 /// Wake-ups that are acknowledged together: it takes a lock.
 const UNACKNOWLEDGED_MAX: u32 = 64;

@@ -111,7 +111,7 @@ impl Connection {
             // Longer messages do not come.
             let length = length.min(u64::from(self.config.message_bytes_max)) as usize;
             let protection = &queues.protection;
-            // One octet where nothing may arrive: some devices want a piece in any case.
+            // One byte where nothing may arrive: some devices want a piece in any case.
             let staged = self.staging.take(protection, length.max(1)).map_err(unregistered)?;
             sges[0] = self.staging.sge(staged, 0, length as u32);
             count = 1;

@@ -1,4 +1,4 @@
-//! Registered memory for octets that are taken over at the post, and for messages that come in
+//! Registered memory for bytes that are taken over at the post, and for messages that come in
 //! more pieces than the device takes.
 //!
 //! Invariant: a range is in use from [`Staging::take`] until [`Staging::give_back`]; a chunk is
@@ -36,7 +36,7 @@ pub struct Staged {
 }
 
 impl Staging {
-    /// A range of so many octets.
+    /// A range of so many bytes.
     pub fn take(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -97,5 +97,5 @@ impl Chunk {
     }
 }
 
-/// Octets registered at once.
+/// Bytes registered at once.
 const CHUNK_BYTES: usize = 128 << 10;

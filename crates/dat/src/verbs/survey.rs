@@ -19,7 +19,7 @@ pub struct RdmaSurvey {
     pub without_provider: Vec<String>,
     /// Whether connections can be made (`/dev/infiniband/rdma_cm`).
     pub has_connection_manager: bool,
-    /// Octets that this process may lock in memory, if that is limited.
+    /// Bytes that this process may lock in memory, if that is limited.
     pub lock_bytes_max: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ pub struct Port {
     pub state: String,
     /// Whether it is on an Ethernet.
     pub is_ethernet: bool,
-    /// Octets of a packet's payload.
+    /// Bytes of a packet's payload.
     pub mtu: Option<u32>,
     /// What it is called by.
     pub gids: Vec<Gid>,
@@ -109,7 +109,7 @@ impl RdmaSurvey {
     }
 }
 
-/// Octets that this process may lock in memory, `None` without a limit: memory registered with
+/// Bytes that this process may lock in memory, `None` without a limit: memory registered with
 /// a device is locked.
 fn lock_bytes_max() -> Option<u64> {
     let is_privileged = rustix::process::geteuid().is_root();

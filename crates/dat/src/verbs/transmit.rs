@@ -43,7 +43,7 @@ pub struct Task {
     request: Request,
     pub cookie: u64,
     pub operation: Operation,
-    /// Octets of the whole work.
+    /// Bytes of the whole work.
     length: u32,
     signal: Signal,
     /// Work in more pieces than a request takes has several tasks; the last speaks for all.
@@ -209,7 +209,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Octets of a message whose pieces are good.
+    /// Bytes of a message whose pieces are good.
     fn measure(&self, context: &Context<'_>, gather: &[Gather<'_>]) -> Result<u32, PostError> {
         let mut total = 0u64;
         for piece in gather {
@@ -250,7 +250,7 @@ impl Connection {
         let protection = &queues.protection;
         let staged = match if copies_all { total } else { plain } {
             0 => None,
-            octets => Some(self.staging.take(protection, octets).map_err(unregistered)?),
+            bytes => Some(self.staging.take(protection, bytes).map_err(unregistered)?),
         };
         let mut filling = Filling { pieces: Pieces::default(), staged, done: 0, begun: 0 };
         for piece in gather {
@@ -347,18 +347,18 @@ impl Connection {
             return Ok(());
         }
         loop {
-            let (mut pieces, mut octets) = (Pieces::default(), 0u32);
+            let (mut pieces, mut bytes) = (Pieces::default(), 0u32);
             while usize::from(pieces.count) < sge_max
                 && let Some(segment) = rest.next()
             {
                 let domain = context.domain;
                 pieces.push(context.regions.device_piece(&protection, domain, segment)?);
-                octets += segment.length;
+                bytes += segment.length;
             }
             let is_write = operation == Operation::RdmaWrite;
-            let flags = if is_write { self.inline_flag(octets) } else { 0 };
+            let flags = if is_write { self.inline_flag(bytes) } else { 0 };
             self.outbound.add(work, request(code, flags, remote, address, &pieces), None, None);
-            address = address.wrapping_add(u64::from(octets));
+            address = address.wrapping_add(u64::from(bytes));
             if rest.peek().is_none() {
                 return Ok(());
             }
@@ -498,7 +498,7 @@ impl Connection {
 struct Filling {
     pieces: Pieces,
     staged: Option<Staged>,
-    /// Octets copied, and of these, those that have their piece.
+    /// Bytes copied, and of these, those that have their piece.
     done: usize,
     begun: usize,
 }
@@ -523,7 +523,7 @@ impl Filling {
 }
 
 /// The parts in which a segment is read over iWARP. The kernel's software iWARP sends some of
-/// the wrong octets where an answer of up to 24 octets spans two pages of its memory (6.1 to
+/// the wrong bytes where an answer of up to 24 bytes spans two pages of its memory (6.1 to
 /// 6.12, `siw_try_1seg`): what is so short is read page by page.
 fn parts_of(segment: &LocalSegment, address: u64) -> impl Iterator<Item = LocalSegment> {
     let left = dafs_memory::PAGE_BYTES as u64 - address % dafs_memory::PAGE_BYTES as u64;
@@ -538,7 +538,7 @@ fn parts_of(segment: &LocalSegment, address: u64) -> impl Iterator<Item = LocalS
     parts.into_iter().filter(|part| part.length > 0)
 }
 
-/// Octets that some device may treat as short.
+/// Bytes that some device may treat as short.
 const SHORT_BYTES: u32 = 64;
 
 fn request(

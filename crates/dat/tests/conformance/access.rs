@@ -20,8 +20,8 @@ fn attempts(missing: Rights) -> Vec<Attempt> {
     vec![
         ("without the right", missing, |_, b| b.region.remote(0, 64)),
         ("local only", Rights::LOCAL, |_, b| b.region.remote(0, 64)),
-        ("one octet before", Rights::REMOTE, |_, b| b.region.remote(u64::MAX, 64)),
-        ("one octet after", Rights::REMOTE, |_, b| b.region.remote(LENGTH as u64 - 63, 64)),
+        ("one byte before", Rights::REMOTE, |_, b| b.region.remote(u64::MAX, 64)),
+        ("one byte after", Rights::REMOTE, |_, b| b.region.remote(LENGTH as u64 - 63, 64)),
         ("just beyond", Rights::REMOTE, |_, b| b.region.remote(LENGTH as u64, 64)),
         ("far beyond", Rights::REMOTE, |_, b| b.region.remote(1 << 40, 64)),
         ("address zero", Rights::REMOTE, |_, b| RemoteSegment {
@@ -44,7 +44,7 @@ fn attempts(missing: Rights) -> Vec<Attempt> {
             address: b.region.address,
             length: 64,
         }),
-        ("another key octet", Rights::REMOTE, |_, b| RemoteSegment {
+        ("another key byte", Rights::REMOTE, |_, b| RemoteSegment {
             stag: Stag(b.region.stag.0 ^ 0x80),
             address: b.region.address,
             length: 64,

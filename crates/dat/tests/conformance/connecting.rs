@@ -24,14 +24,14 @@ pub fn private_data_travels_both_ways(fixture: &dyn Fixture) {
         pair.connect(&config, &pattern(1, there));
         pair.until("a request", |pair| pair.acceptor.pending().is_some());
         let (pending, data) = pair.acceptor.pending().unwrap();
-        assert_eq!(*data, *pattern(1, there), "{there} octets of private data");
+        assert_eq!(*data, *pattern(1, there), "{there} bytes of private data");
         let said = pattern(2, back);
         let endpoint = pair.acceptor.interface.accept(pending, DOMAIN, &config, &said);
         pair.acceptor.set_endpoint(endpoint);
         pair.until("both established", |pair| {
             pair.initiator.is_established() && pair.acceptor.is_established()
         });
-        assert_eq!(answer(&pair), Some(said), "{back} octets of private data");
+        assert_eq!(answer(&pair), Some(said), "{back} bytes of private data");
         let empty = pair.acceptor.events.iter().any(|event| {
             matches!(event, Event::Established { private_data, .. } if private_data.is_empty())
         });

@@ -43,13 +43,13 @@ fn register(pair: &mut Pair, memory: &Memory) -> Result<Region, DmabufError> {
     pair.initiator.interface.register_dmabuf(endpoint, range, Rights::REMOTE)
 }
 
-/// What the acceptor is told of the first octets.
+/// What the acceptor is told of the first bytes.
 fn named(pair: &mut Pair, region: &Region, length: u32) -> RemoteSegment {
     let endpoint = pair.initiator.endpoint();
     pair.initiator.interface.remote(endpoint, region, 0, length)
 }
 
-/// The acceptor writes 100 octets, and reads as many.
+/// The acceptor writes 100 bytes, and reads as many.
 fn write_and_read(pair: &mut Pair, memory: &Memory, remote: RemoteSegment) {
     let source = pair.acceptor.filled(&pattern(3, 100), Rights::LOCAL);
     let target = pair.acceptor.buffer(100, Rights::LOCAL);
@@ -64,7 +64,7 @@ fn write_and_read(pair: &mut Pair, memory: &Memory, remote: RemoteSegment) {
 }
 
 #[test]
-fn a_device_moves_the_octets_of_a_dmabuf() {
+fn a_device_moves_the_bytes_of_a_dmabuf() {
     let mut pair = pair_on(Some(DEVICE));
     let memory = memory();
     let region = register(&mut pair, &memory).unwrap();
@@ -81,7 +81,7 @@ fn a_device_moves_the_octets_of_a_dmabuf() {
 }
 
 #[test]
-fn no_octet_of_a_dmabuf_is_this_sides_to_send() {
+fn no_byte_of_a_dmabuf_is_this_sides_to_send() {
     let mut pair = pair_on(Some(DEVICE));
     let memory = memory();
     let region = register(&mut pair, &memory).unwrap();

@@ -35,7 +35,7 @@ pub struct World {
     pub dribbles: Option<u64>,
     /// The simulated network, if this is one.
     pub network: Option<Network>,
-    /// Octets of private data that go along.
+    /// Bytes of private data that go along.
     pub private_bytes_max: usize,
     scratch: Option<PathBuf>,
 }

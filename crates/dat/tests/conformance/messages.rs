@@ -176,7 +176,7 @@ pub fn messages_gather_and_scatter_odd_pieces(fixture: &dyn Fixture) {
     pair.acceptor.receive(3, &cut(&target, &ones));
     let gather: Vec<_> = cut(&source, &ones).into_iter().map(Gather::Segment).collect();
     pair.initiator.gather(4, &gather, SendOptions::default());
-    pair.until("single octets", |pair| pair.acceptor.completion(3).is_some());
+    pair.until("single bytes", |pair| pair.acceptor.completion(3).is_some());
     assert_eq!(target.bytes(), bytes[..60]);
 }
 

@@ -100,7 +100,7 @@ impl Side {
     }
 
     /// What a region of the other side is called. A name that differs from a region's own in
-    /// the last octet differs as much from what it is called.
+    /// the last byte differs as much from what it is called.
     fn peer_name(&self, stag: Stag) -> Stag {
         let names = self.peer_names.borrow();
         let alike = |own: &&u32| **own == stag.0;
@@ -455,7 +455,7 @@ impl Pair {
         self.acceptor.assert_ended("acceptor");
     }
 
-    /// A message of one octet from the acceptor has arrived: what it wrote before is
+    /// A message of one byte from the acceptor has arrived: what it wrote before is
     /// placed.
     pub fn fence(&mut self, context: u64) {
         let buffer = self.initiator.buffer(1, Rights::LOCAL);
@@ -485,9 +485,9 @@ fn tail(events: &[Event]) -> &[Event] {
     &events[events.len().saturating_sub(8)..]
 }
 
-/// Octets that depend on a seed and on their place.
+/// Bytes that depend on a seed and on their place.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    Random::new(seed).octets(length)
+    Random::new(seed).bytes(length)
 }
 
 /// The protection domain of all tests, unless they are about domains.

@@ -1,7 +1,7 @@
-//! A proxy that hands octets on as no network would be so unkind to do: in dribbles of
-//! few octets, and then in heaps of what has piled up.
+//! A proxy that hands bytes on as no network would be so unkind to do: in dribbles of
+//! few bytes, and then in heaps of what has piled up.
 //!
-//! Invariant: every octet that came in goes out, once and in order, and so does the end.
+//! Invariant: every byte that came in goes out, once and in order, and so does the end.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -89,7 +89,7 @@ struct Read {
 
 impl Model {
     fn new(side: &mut Side, dice: &mut Random) -> Self {
-        let image = dice.octets(CELLS * CELL_BYTES);
+        let image = dice.bytes(CELLS * CELL_BYTES);
         let memory = memories(image.len())[dice.below(4)].clone();
         memory.write(0, &image);
         Self {
@@ -197,7 +197,7 @@ impl Run {
         }
         let context = self.context();
         let length = self.dice.below(MESSAGE_BYTES_MAX + 1);
-        let bytes = self.dice.octets(length);
+        let bytes = self.dice.bytes(length);
         let (at, segments) = self.models[here].take(&mut self.dice, length);
         self.models[here].scratch.memory.write(at as usize, &bytes);
         let plain = self.dice.below(3) == 0;
@@ -228,7 +228,7 @@ impl Run {
         let context = self.context();
         let offset = self.dice.below(CELL_BYTES);
         let length = self.dice.below(CELL_BYTES - offset + 1);
-        let bytes = self.dice.octets(length);
+        let bytes = self.dice.bytes(length);
         let (at, segments) = self.models[here].take(&mut self.dice, length);
         self.models[here].scratch.memory.write(at as usize, &bytes);
         let start = cell * CELL_BYTES + offset;

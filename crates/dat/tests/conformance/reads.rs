@@ -20,7 +20,7 @@ pub fn a_read_of_any_size(fixture: &dyn Fixture) {
         let completion = pair.acceptor.completion(context).unwrap();
         assert_eq!(completion.status, CompletionStatus::Success);
         assert_eq!(completion.length as usize, length);
-        assert_eq!(target.bytes()[1..], bytes, "{length} octets");
+        assert_eq!(target.bytes()[1..], bytes, "{length} bytes");
         assert_eq!(pair.initiator.events.len(), silence, "the source hears nothing");
     }
     pair.assert_alive(1000);
@@ -108,7 +108,7 @@ pub fn every_kind_of_memory_can_be_read(fixture: &dyn Fixture) {
                 let target = pair.acceptor.register(target, Rights::LOCAL);
                 pair.acceptor.read(context, &[target.whole()], source.all_remote());
                 pair.until("the read", |pair| pair.acceptor.completion(context).is_some());
-                assert!(target.bytes() == bytes, "{length} octets, combination {context}");
+                assert!(target.bytes() == bytes, "{length} bytes, combination {context}");
                 pair.initiator.interface.deregister(source.region.key);
             }
         }

@@ -13,8 +13,8 @@ use crate::fixture::{Fixture, Shm, Sim, Tcp, Tls, World};
 use crate::pair::DOMAIN;
 
 const HANG: Duration = Duration::from_secs(20);
-/// Octets of each message.
-const OCTETS: u32 = 8;
+/// Bytes of each message.
+const BYTES: u32 = 8;
 
 /// An interface that accepts whoever comes, and answers each message with the same.
 struct Server {
@@ -31,15 +31,15 @@ impl Server {
     fn new(config: &InterfaceConfig, owner: u8) -> Self {
         let mut interface =
             Interface::new(InterfaceConfig { owner, ..config.clone() }).expect("an interface");
-        let memory = Memory::anonymous(SLOTS * OCTETS as usize, Pages::Small).unwrap();
+        let memory = Memory::anonymous(SLOTS * BYTES as usize, Pages::Small).unwrap();
         let region = interface.register(&memory, DOMAIN, Rights::LOCAL).unwrap();
         let slots = region.local(0, memory.length() as u32);
         Self { interface, memory, slots, asked: Vec::new(), standing: Vec::new(), ended: 0 }
     }
 
     fn slot(&self, endpoint: EndpointId) -> LocalSegment {
-        let offset = endpoint.index() as u64 * u64::from(OCTETS);
-        LocalSegment { offset, length: OCTETS, ..self.slots }
+        let offset = endpoint.index() as u64 * u64::from(BYTES);
+        LocalSegment { offset, length: BYTES, ..self.slots }
     }
 
     /// Does what the events ask for.
@@ -76,9 +76,9 @@ impl Server {
 
     fn answer(&mut self, endpoint: EndpointId) {
         let at = self.slot(endpoint).offset as usize;
-        let octets = self.memory.to_vec(at, OCTETS as usize);
+        let bytes = self.memory.to_vec(at, BYTES as usize);
         self.receive(endpoint);
-        let gather = [Gather::Bytes(&octets)];
+        let gather = [Gather::Bytes(&bytes)];
         let _ = self.interface.post_send(endpoint, 2, &gather, SendOptions::default());
     }
 }
@@ -163,10 +163,10 @@ impl Scene {
 
     /// Each of these connections carries a message and its answer.
     fn converse(&mut self, endpoints: &[EndpointId]) {
-        let memory = Memory::anonymous(endpoints.len() * OCTETS as usize, Pages::Small).unwrap();
+        let memory = Memory::anonymous(endpoints.len() * BYTES as usize, Pages::Small).unwrap();
         let region = self.client.register(&memory, DOMAIN, Rights::LOCAL).unwrap();
         for (number, endpoint) in endpoints.iter().enumerate() {
-            let slot = region.local(number as u64 * u64::from(OCTETS), OCTETS);
+            let slot = region.local(number as u64 * u64::from(BYTES), BYTES);
             self.client.post_receive(*endpoint, number as u64, &[slot]).unwrap();
             let said = (number as u64 + 1).to_be_bytes();
             let gather = [Gather::Bytes(&said)];
@@ -181,7 +181,7 @@ impl Scene {
             scene.heard.iter().filter(is_answer).count() == endpoints.len()
         });
         for number in 0..endpoints.len() {
-            let answer = memory.to_vec(number * OCTETS as usize, OCTETS as usize);
+            let answer = memory.to_vec(number * BYTES as usize, BYTES as usize);
             assert_eq!(answer, (number as u64 + 1).to_be_bytes());
         }
     }

@@ -20,7 +20,7 @@ pub fn a_write_is_placed_before_the_next_message(fixture: &dyn Fixture) {
         let local = source.region.local(0, length as u32);
         pair.acceptor.write(context, &[local], target.region.remote(0, length as u32));
         pair.fence(1000 + context);
-        assert_eq!(target.bytes()[..length], bytes, "{length} octets");
+        assert_eq!(target.bytes()[..length], bytes, "{length} bytes");
         pair.until("the write's completion", |pair| pair.acceptor.completion(context).is_some());
         let completion = pair.acceptor.completion(context).unwrap();
         assert_eq!(completion.status, CompletionStatus::Success);
@@ -108,7 +108,7 @@ pub fn every_kind_of_memory_can_be_written(fixture: &dyn Fixture) {
                 let target = pair.initiator.register(target.clone(), Rights::REMOTE);
                 pair.acceptor.write(context, &[source.whole()], target.all_remote());
                 pair.fence(1000 + context);
-                assert!(target.bytes() == bytes, "{length} octets, combination {context}");
+                assert!(target.bytes() == bytes, "{length} bytes, combination {context}");
                 pair.initiator.interface.deregister(target.region.key);
             }
         }

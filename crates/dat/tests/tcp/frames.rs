@@ -18,7 +18,7 @@ use crate::peer::{HANG, write};
 /// What one side says to the other, besides.
 const WORDS: &[u8] = b"words of the user's";
 const SIGN: &[u8] = b"DAFSlong";
-/// A segment of the peer's, in octets.
+/// A segment of the peer's, in bytes.
 static SEGMENT: i32 = 1400;
 const MESSAGE: usize = 30_000;
 /// Peer-to-peer, ready by a Write, 4 reads each way.
@@ -64,13 +64,13 @@ fn private_data(socket: &mut TcpStream) -> Vec<u8> {
     data
 }
 
-/// So many octets, while the interface goes on.
+/// So many bytes, while the interface goes on.
 fn read(interface: &mut Interface, socket: &mut TcpStream, length: usize) -> Vec<u8> {
     let begun = Instant::now();
-    let (mut octets, mut have) = (vec![0; length], 0);
+    let (mut bytes, mut have) = (vec![0; length], 0);
     socket.set_nonblocking(true).unwrap();
     while have < length {
-        match socket.read(&mut octets[have..]) {
+        match socket.read(&mut bytes[have..]) {
             Ok(0) => panic!("the connection has ended"),
             Ok(more) => have += more,
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
@@ -78,10 +78,10 @@ fn read(interface: &mut Interface, socket: &mut TcpStream, length: usize) -> Vec
         interface.poll();
         assert!(begun.elapsed() < HANG, "nothing comes any more");
     }
-    octets
+    bytes
 }
 
-/// The greatest frame of a message that the interface sends now, in octets.
+/// The greatest frame of a message that the interface sends now, in bytes.
 fn longest_frame(interface: &mut Interface, endpoint: EndpointId, socket: &mut TcpStream) -> usize {
     let message = [7; MESSAGE];
     interface.post_send(endpoint, 0, &[Gather::Bytes(&message)], Default::default()).unwrap();

@@ -1,5 +1,5 @@
 //! A receiver that was told what to expect, and a peer that does otherwise: in another
-//! order, in other sizes, to other places. Every octet lands where its header says.
+//! order, in other sizes, to other places. Every byte lands where its header says.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ impl Scene {
         let begun = receiver.interface.connect(&address, Domain(0), &config, b"");
         receiver.begin(begun.unwrap());
         let mut dice = Random::new(seed);
-        let source = dice.octets(REGION_BYTES);
+        let source = dice.bytes(REGION_BYTES);
         sender.memory.write(0, &source);
         let (image, expected) = (vec![0; REGION_BYTES], Vec::new());
         let mut scene = Self { receiver, sender, config, image, expected, dice, liar };
@@ -144,7 +144,7 @@ impl Scene {
     }
 
     fn send(&mut self, length: u32) {
-        let bytes = self.dice.octets(length as usize);
+        let bytes = self.dice.bytes(length as usize);
         let (endpoint, options) = (self.sender.endpoint.unwrap(), SendOptions::default());
         let gather = [Gather::Bytes(&bytes)];
         self.sender.interface.post_send(endpoint, 3, &gather, options).unwrap();
@@ -165,7 +165,7 @@ impl Scene {
         for (cell, (is, must)) in memory.chunks(size).zip(self.image.chunks(size)).enumerate() {
             // A guess may have gone where a liar said that something would come.
             let may_differ = self.liar && cell % 2 == 0;
-            assert!(is == must || may_differ, "octets are astray in cell {cell}: {replay}");
+            assert!(is == must || may_differ, "bytes are astray in cell {cell}: {replay}");
         }
     }
 }
@@ -250,10 +250,10 @@ fn round(scene: &mut Scene) {
 }
 
 #[test]
-fn octets_land_where_their_headers_say() {
+fn bytes_land_where_their_headers_say() {
     let only = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse::<u64>().ok());
     for seed in only.map_or(0..40, |seed| seed..seed + 1) {
-        let replay = format!("{SEED_VARIABLE}={seed} cargo test -p dafs-dat --test tcp octets");
+        let replay = format!("{SEED_VARIABLE}={seed} cargo test -p dafs-dat --test tcp bytes");
         for (crc, liar) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut scene = Scene::new(crc, liar, seed);
             for _ in 0..30 {

@@ -65,7 +65,7 @@ impl Scene {
         self.interface.post_receive(self.endpoint, 0, &[segment]).unwrap();
     }
 
-    /// Posts a receive and foretells a write of `length` octets at `offset` of the memory,
+    /// Posts a receive and foretells a write of `length` bytes at `offset` of the memory,
     /// and a message of [`ANSWER`] behind it.
     pub fn expect(&mut self, offset: usize, length: u32) {
         self.receive();
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     /// The frames of a write of `bytes` at `offset` of the memory, each with at most
-    /// `size` octets of payload.
+    /// `size` bytes of payload.
     pub fn write(&self, offset: usize, bytes: &[u8], size: usize) -> Vec<u8> {
         let mut stream = Vec::new();
         for (index, payload) in bytes.chunks(size).enumerate() {

@@ -1,4 +1,4 @@
-//! MPA start-up (RFC 5044 7.1, RFC 6581), octet by octet against a real listener.
+//! MPA start-up (RFC 5044 7.1, RFC 6581), byte by byte against a real listener.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,9 +34,9 @@ impl Scene {
         }
     }
 
-    /// The request that these octets are, which must be one; its private data.
-    fn requested(&mut self, octets: &[u8]) -> (PendingId, Vec<u8>) {
-        self.socket.write_all(octets).unwrap();
+    /// The request that these bytes are, which must be one; its private data.
+    fn requested(&mut self, bytes: &[u8]) -> (PendingId, Vec<u8>) {
+        self.socket.write_all(bytes).unwrap();
         match self.event() {
             Event::ConnectionRequest { pending, private_data, .. } => {
                 (pending, private_data.into())
@@ -46,9 +46,9 @@ impl Scene {
     }
 
     /// What is answered when the request is accepted.
-    fn accepted(octets: &[u8], config: &EndpointConfig, said: &[u8]) -> Vec<u8> {
+    fn accepted(bytes: &[u8], config: &EndpointConfig, said: &[u8]) -> Vec<u8> {
         let mut scene = Self::new(HANG);
-        let (pending, _) = scene.requested(octets);
+        let (pending, _) = scene.requested(bytes);
         scene.interface.accept(pending, Domain(0), config, said);
         assert!(matches!(scene.event(), Event::Established { .. }));
         scene.reply()
@@ -87,9 +87,9 @@ fn deep(read_depth: u16) -> EndpointConfig {
 #[test]
 fn a_plain_request_has_a_plain_reply() {
     for revision in [0, 1] {
-        let octets = request(&[0, revision, 0, 5, b'h', b'e', b'l', b'l', b'o']);
-        assert_eq!(Scene::new(HANG).requested(&octets).1, b"hello");
-        let said = Scene::accepted(&octets, &deep(8), b"hi");
+        let bytes = request(&[0, revision, 0, 5, b'h', b'e', b'l', b'l', b'o']);
+        assert_eq!(Scene::new(HANG).requested(&bytes).1, b"hello");
+        let said = Scene::accepted(&bytes, &deep(8), b"hi");
         assert_eq!(said, reply(&[0, revision, 0, 2, b'h', b'i']));
     }
 }
@@ -120,9 +120,9 @@ fn depths(reply: &[u8]) -> [u16; 2] {
 #[test]
 fn a_wish_for_checksums_of_either_side_decides() {
     for (asked, wanted) in [(false, false), (false, true), (true, false), (true, true)] {
-        let octets = request(&[if asked { 0x50 } else { 0x10 }, 2, 0, 4, 0, 4, 0, 4]);
+        let bytes = request(&[if asked { 0x50 } else { 0x10 }, 2, 0, 4, 0, 4, 0, 4]);
         let config = EndpointConfig { crc: wanted, ..EndpointConfig::default() };
-        let said = Scene::accepted(&octets, &config, b"");
+        let said = Scene::accepted(&bytes, &config, b"");
         assert_eq!(said[16] & 0x40 != 0, asked || wanted, "{asked} {wanted}");
     }
 }
@@ -130,8 +130,8 @@ fn a_wish_for_checksums_of_either_side_decides() {
 #[test]
 fn peer_to_peer_is_echoed_with_a_way_to_be_ready() {
     // A, and both RTR bits for Write and Read.
-    let octets = request(&[0x10, 2, 0, 4, 0x80, 4, 0xc0, 4]);
-    let said = Scene::accepted(&octets, &deep(4), b"");
+    let bytes = request(&[0x10, 2, 0, 4, 0x80, 4, 0xc0, 4]);
+    let said = Scene::accepted(&bytes, &deep(4), b"");
     assert_eq!(said[20] & 0x80, 0x80, "peer-to-peer");
     assert_eq!(said[22] & 0xc0, 0xc0, "ready by a Write or a Read");
 }
@@ -151,7 +151,7 @@ fn a_rejection_says_so() {
 fn what_is_no_request_is_closed() {
     let mut long = request(&[0x10, 2, 2, 1]);
     long.resize(20 + 513, 0);
-    for octets in [
+    for bytes in [
         reply(&[0x10, 2, 0, 4, 0, 4, 0, 4]),
         request(&[0x10, 3, 0, 4, 0, 4, 0, 4]),
         request(&[0x10, 2, 0, 3, 0, 4, 0]),
@@ -159,7 +159,7 @@ fn what_is_no_request_is_closed() {
         long,
     ] {
         let mut scene = Scene::new(HANG);
-        scene.socket.write_all(&octets).unwrap();
+        scene.socket.write_all(&bytes).unwrap();
         let event = scene.event();
         let Event::Broken { endpoint, reason } = event else { panic!("{event:?}") };
         assert!(matches!(reason, BreakReason::PeerViolation(_)), "{reason:?}");
@@ -170,13 +170,13 @@ fn what_is_no_request_is_closed() {
 }
 
 #[test]
-fn a_request_may_come_octet_by_octet() {
-    let octets = request(&[0x10, 2, 0, 6, 0, 4, 0, 4, b'o', b'k']);
+fn a_request_may_come_byte_by_byte() {
+    let bytes = request(&[0x10, 2, 0, 6, 0, 4, 0, 4, b'o', b'k']);
     let mut scene = Scene::new(HANG);
     scene.socket.set_nodelay(true).unwrap();
-    let (last, first) = octets.split_last().unwrap();
-    for octet in first {
-        scene.socket.write_all(&[*octet]).unwrap();
+    let (last, first) = bytes.split_last().unwrap();
+    for byte in first {
+        scene.socket.write_all(&[*byte]).unwrap();
         assert_eq!(scene.interface.poll(), 0);
     }
     assert_eq!(scene.requested(&[*last]).1, b"ok");

@@ -357,10 +357,10 @@ impl ByHand {
         (by_hand, endpoint)
     }
 
-    /// Says octets of the stream, each in a record of its own if asked.
-    fn say(&mut self, octets: &[u8], dribbles: bool) {
-        for octets in octets.chunks(if dribbles { 1 } else { octets.len() }) {
-            self.connection.writer().write_all(octets).unwrap();
+    /// Says bytes of the stream, each in a record of its own if asked.
+    fn say(&mut self, bytes: &[u8], dribbles: bool) {
+        for bytes in bytes.chunks(if dribbles { 1 } else { bytes.len() }) {
+            self.connection.writer().write_all(bytes).unwrap();
             self.turn().unwrap();
         }
     }
@@ -435,7 +435,7 @@ impl Scene {
 }
 
 #[test]
-fn a_message_may_come_octet_by_octet_in_records_of_their_own() {
+fn a_message_may_come_byte_by_byte_in_records_of_their_own() {
     let authority = Authority::new();
     let mut scene = Scene::new(Some(optional(&authority, true)));
     let (mut by_hand, endpoint) = ByHand::accepted(&mut scene, &authority);
@@ -497,19 +497,19 @@ fn garbage_ends_it() {
     let authority = Authority::new();
     let mut dice = Random::new(1);
     let hello = |rest: &[u8]| [&[0x16, 3, 1], rest].concat();
-    for octets in [
+    for bytes in [
         hello(&[0, 4, 1, 0, 0, 0]),
         hello(&[0xff, 0xff, 1, 2, 3]),
         hello(&[0, 0]),
-        [hello(&[0, 200]), dice.octets(200)].concat(),
+        [hello(&[0, 200]), dice.bytes(200)].concat(),
         // A hello that is never whole, in records that are.
         [hello(&[0x40, 0, 1, 0xff, 0xff, 0xff]), vec![0; 0x4000 - 4]].concat().repeat(8),
-        dice.octets(1000),
+        dice.bytes(1000),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
     ] {
         let mut scene = Scene::new(Some(authority.server(true)));
         let mut socket = scene.socket();
-        socket.write_all(&octets).unwrap();
+        socket.write_all(&bytes).unwrap();
         let reason = scene.shut();
         let is_blamed = matches!(
             reason,
@@ -530,26 +530,26 @@ fn what_is_changed_anywhere_leads_to_no_request() {
         let mut scene = Scene::with_timeout(Some(server.clone()), time);
         let mut by_hand = ByHand::begin(&scene, &authority, &[&rustls::version::TLS13]);
         by_hand.connection.writer().write_all(&mpa_request()).unwrap();
-        // Behind so many octets of the client's one is another.
+        // Behind so many bytes of the client's one is another.
         let mut place = dice.below(700);
         let mut is_ignored = false;
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < HANG, "seed {seed}: nothing happens any more");
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             while by_hand.connection.wants_write() {
-                by_hand.connection.write_tls(&mut octets).unwrap();
+                by_hand.connection.write_tls(&mut bytes).unwrap();
             }
-            if place < octets.len() {
+            if place < bytes.len() {
                 // The version in a record's header is to be ignored (RFC 8446 5.1).
                 let within = |start: &usize| (1..3).contains(&(place - (*start).min(place)));
-                is_ignored = records(&octets).iter().any(within);
-                octets[place] ^= 1 << dice.below(8);
+                is_ignored = records(&bytes).iter().any(within);
+                bytes[place] ^= 1 << dice.below(8);
                 place = usize::MAX;
             } else if place != usize::MAX {
-                place -= octets.len();
+                place -= bytes.len();
             }
-            let _ = by_hand.socket.write_all(&octets);
+            let _ = by_hand.socket.write_all(&bytes);
             scene.turn();
             let requested = scene.events.iter().any(|event| request_of(event).is_some());
             assert!(!requested || place != usize::MAX || is_ignored, "seed {seed}: believed");
@@ -567,10 +567,10 @@ fn what_is_changed_anywhere_leads_to_no_request() {
 }
 
 /// Where the records of a stream begin.
-fn records(octets: &[u8]) -> Vec<usize> {
+fn records(bytes: &[u8]) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut at = 0;
-    while let Some([_, _, _, high, low]) = octets.get(at..at + 5) {
+    while let Some([_, _, _, high, low]) = bytes.get(at..at + 5) {
         starts.push(at);
         at += 5 + usize::from(u16::from_be_bytes([*high, *low]));
     }
@@ -603,16 +603,16 @@ fn a_slow_handshake_hinders_nobody() {
     let mut hello = Vec::new();
     slow.connection.write_tls(&mut hello).unwrap();
     let half = hello.len() / 2;
-    for octet in &hello[..half] {
-        slow.socket.write_all(&[*octet]).unwrap();
+    for byte in &hello[..half] {
+        slow.socket.write_all(&[*byte]).unwrap();
         scene.turn();
     }
     // Another comes and is served meanwhile.
     scene.joined(Some(authority.target()));
     scene.events.clear();
     // And the slow one is, when it gets on.
-    for octet in &hello[half..] {
-        slow.socket.write_all(&[*octet]).unwrap();
+    for byte in &hello[half..] {
+        slow.socket.write_all(&[*byte]).unwrap();
         scene.turn();
     }
     slow.connection.writer().write_all(&mpa_request()).unwrap();
@@ -677,7 +677,7 @@ fn ended(scene: &Scene) -> usize {
     scene.events.iter().filter_map(reason_of).count()
 }
 
-/// A server of another make, which says everything in records of few octets and hands out
+/// A server of another make, which says everything in records of few bytes and hands out
 /// tickets that nobody asked for.
 fn small_talker(authority: &Authority) -> rustls::ServerConnection {
     let (certificate, key) = authority.issue("talker", &["localhost"], |_| {});
@@ -696,9 +696,9 @@ fn small_talker(authority: &Authority) -> rustls::ServerConnection {
     rustls::ServerConnection::new(Arc::new(config)).unwrap()
 }
 
-/// Talks octet by octet to a client that says something whenever it may, and hangs up after
-/// so many octets. How many there were.
-fn talk(authority: &Authority, target: &TlsTarget, octets_max: usize, accepts: bool) -> usize {
+/// Talks byte by byte to a client that says something whenever it may, and hangs up after
+/// so many bytes. How many there were.
+fn talk(authority: &Authority, target: &TlsTarget, bytes_max: usize, accepts: bool) -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Interface::new(InterfaceConfig::default()).unwrap();
     let config = EndpointConfig { tls: Some(target.clone()), ..EndpointConfig::default() };
@@ -713,7 +713,7 @@ fn talk(authority: &Authority, target: &TlsTarget, octets_max: usize, accepts: b
     let (mut said, mut has_replied, mut heard) = (0, false, Vec::new());
     let begun = Instant::now();
     loop {
-        assert!(begun.elapsed() < HANG, "after {said} octets nothing happens any more");
+        assert!(begun.elapsed() < HANG, "after {said} bytes nothing happens any more");
         client.poll();
         let quiet = SendOptions { signal: Signal::OnError, invalidate: None };
         let _ = client.post_send(endpoint, 1, &[Gather::Bytes(b"x")], quiet);
@@ -731,20 +731,20 @@ fn talk(authority: &Authority, target: &TlsTarget, octets_max: usize, accepts: b
             has_replied = true;
             server.writer().write_all(&reply).unwrap();
         }
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while server.wants_write() {
-            server.write_tls(&mut octets).unwrap();
+            server.write_tls(&mut bytes).unwrap();
         }
-        for octet in &octets {
-            if said == octets_max {
+        for byte in &bytes {
+            if said == bytes_max {
                 client.disconnect(endpoint);
                 return said;
             }
-            let _ = socket.write_all(&[*octet]);
+            let _ = socket.write_all(&[*byte]);
             said += 1;
             client.poll();
         }
-        if has_replied && octets.is_empty() && heard.len() > 100 {
+        if has_replied && bytes.is_empty() && heard.len() > 100 {
             client.disconnect(endpoint);
             return said;
         }
@@ -756,9 +756,9 @@ fn pieces_of_the_others_messages_may_lie_about_while_this_side_speaks() {
     let authority = Authority::new();
     let target = target_of(&authority.file(), None, "localhost");
     for accepts in [true, false] {
-        let octets = talk(&authority, &target, usize::MAX, accepts);
-        assert!(octets > 1000, "{octets}");
-        for cut in (0..octets).step_by(61) {
+        let bytes = talk(&authority, &target, usize::MAX, accepts);
+        assert!(bytes > 1000, "{bytes}");
+        for cut in (0..bytes).step_by(61) {
             talk(&authority, &target, cut, accepts);
         }
     }
@@ -801,7 +801,7 @@ fn sixteen_mebibytes_go_both_ways_at_once() {
     let mut dice = Random::new(7);
     let (ours, ours_region) = local(&mut scene.client, 2 * LENGTH);
     let (theirs, theirs_region) = local(&mut scene.server, 2 * LENGTH);
-    let bytes = [dice.octets(LENGTH), dice.octets(LENGTH)];
+    let bytes = [dice.bytes(LENGTH), dice.bytes(LENGTH)];
     ours.write(0, &bytes[0]);
     theirs.write(0, &bytes[1]);
     let (at, length) = (LENGTH as u64, LENGTH as u32);
@@ -830,7 +830,7 @@ fn many_small_writes_and_messages_keep_their_order() {
     let (ours, ours_region) = local(&mut scene.client, COUNT as usize * 8);
     let (theirs, theirs_region) = local(&mut scene.server, COUNT as usize * 8);
     let (inbox, inbox_region) = local(&mut scene.server, COUNT as usize * 8);
-    let bytes = Random::new(9).octets(COUNT as usize * 8);
+    let bytes = Random::new(9).bytes(COUNT as usize * 8);
     ours.write(0, &bytes);
     let quiet = SendOptions { signal: Signal::OnError, invalidate: None };
     for first in (0..COUNT).step_by(100) {
@@ -862,7 +862,7 @@ fn who_does_not_read_holds_up_nobody_and_gets_all_later() {
     scene.told.clear();
     let (theirs, theirs_region) = local(&mut scene.server, LENGTH);
     let (ours, ours_region) = local(&mut scene.client, LENGTH);
-    let bytes = Random::new(11).octets(LENGTH);
+    let bytes = Random::new(11).bytes(LENGTH);
     theirs.write(0, &bytes);
     // An acceptor speaks when it has heard something.
     scene.server.post_receive(here, 1, &[theirs_region.local(0, 0)]).unwrap();
@@ -881,7 +881,7 @@ fn who_does_not_read_holds_up_nobody_and_gets_all_later() {
     assert!(ours.to_vec(0, LENGTH) == bytes);
 }
 
-/// Handshakes with one octet changed.
+/// Handshakes with one byte changed.
 const CHANGES: u64 = 150;
 
 // ---- configuration --------------------------------------------------------------

@@ -20,7 +20,7 @@ pub struct MemoryEngine(Rc<RefCell<BTreeMap<String, Rc<MemoryFile>>>>);
 
 struct MemoryFile {
     name: String,
-    octets: RefCell<Vec<u8>>,
+    bytes: RefCell<Vec<u8>>,
 }
 
 struct MemoryOutput {
@@ -40,16 +40,16 @@ impl MemoryEngine {
         Self::default()
     }
 
-    /// Makes a file of these octets, in place of one of the same name.
-    pub fn put(&self, name: &str, octets: Vec<u8>) {
-        let file = MemoryFile { name: name.to_owned(), octets: RefCell::new(octets) };
+    /// Makes a file of these bytes, in place of one of the same name.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) {
+        let file = MemoryFile { name: name.to_owned(), bytes: RefCell::new(bytes) };
         self.0.borrow_mut().insert(name.to_owned(), Rc::new(file));
     }
 
-    /// The octets of a file; `None` if it is not there.
+    /// The bytes of a file; `None` if it is not there.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
-        Some(self.0.borrow().get(name)?.octets.borrow().clone())
+        Some(self.0.borrow().get(name)?.bytes.borrow().clone())
     }
 }
 
@@ -67,12 +67,12 @@ impl Engine for MemoryEngine {
 
     fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
         let name = format!("a temporary file in {}", shown_path(directory));
-        Ok(Rc::new(MemoryFile { name, octets: RefCell::default() }))
+        Ok(Rc::new(MemoryFile { name, bytes: RefCell::default() }))
     }
 
     fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
         let file =
-            Rc::new(MemoryFile { name: shown_path(path).into_owned(), octets: RefCell::default() });
+            Rc::new(MemoryFile { name: shown_path(path).into_owned(), bytes: RefCell::default() });
         Ok(Box::new(MemoryOutput { engine: self.clone(), file }))
     }
 }
@@ -95,7 +95,7 @@ impl BlockFile for MemoryFile {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(self.octets.borrow().len() as u64)
+        Ok(self.bytes.borrow().len() as u64)
     }
 
     fn channel(self: Rc<Self>) -> Box<dyn Channel> {
@@ -110,25 +110,25 @@ impl Channel for MemoryChannel {
     }
 
     fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
-        let octets = self.file.octets.borrow();
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(octets.len());
-        let length = length.min(octets.len() - start);
-        block.memory().write(0, &octets[start..start + length]);
-        drop(octets);
+        let bytes = self.file.bytes.borrow();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let length = length.min(bytes.len() - start);
+        block.memory().write(0, &bytes[start..start + length]);
+        drop(bytes);
         self.done.push_back(Moved { block, length });
         Ok(())
     }
 
     fn submit_write(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
-        let mut octets = self.file.octets.borrow_mut();
+        let mut bytes = self.file.bytes.borrow_mut();
         let start = usize::try_from(offset).map_err(|error| {
             Error::engine(format!("writing {} at {offset}", self.file.name), error)
         })?;
-        if octets.len() < start + length {
-            octets.resize(start + length, 0);
+        if bytes.len() < start + length {
+            bytes.resize(start + length, 0);
         }
-        block.memory().read(0, &mut octets[start..start + length]);
-        drop(octets);
+        block.memory().read(0, &mut bytes[start..start + length]);
+        drop(bytes);
         self.done.push_back(Moved { block, length });
         Ok(())
     }

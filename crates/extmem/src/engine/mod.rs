@@ -58,7 +58,7 @@ pub trait BlockFile {
     /// Its path, for messages.
     fn name(&self) -> &str;
 
-    /// Octets it has now.
+    /// Bytes it has now.
     ///
     /// # Errors
     /// If the engine does not say.
@@ -76,14 +76,14 @@ pub trait Channel {
     /// If there is none.
     fn allocate(&mut self, length: usize) -> Result<Block>;
 
-    /// Submits a read of `length` octets at `offset` of the file, to the block's beginning. Only at
+    /// Submits a read of `length` bytes at `offset` of the file, to the block's beginning. Only at
     /// the end of the file fewer are moved.
     ///
     /// # Errors
     /// If it cannot be submitted.
     fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()>;
 
-    /// Submits a write of the block's first `length` octets at `offset` of the file.
+    /// Submits a write of the block's first `length` bytes at `offset` of the file.
     ///
     /// # Errors
     /// If it cannot be submitted.
@@ -104,7 +104,7 @@ pub trait Channel {
 pub struct Moved {
     /// The block.
     pub block: Block,
-    /// Octets that were moved.
+    /// Bytes that were moved.
     pub length: usize,
 }
 
@@ -128,7 +128,7 @@ impl Block {
         Self { memory: buffer.memory().clone(), buffer: Some(buffer) }
     }
 
-    /// Its octets.
+    /// Its bytes.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory

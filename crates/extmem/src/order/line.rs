@@ -1,4 +1,4 @@
-//! Lines of text, compared octet by octet as `sort` does with `LC_ALL=C`, whole or by keys.
+//! Lines of text, compared byte by byte as `sort` does with `LC_ALL=C`, whole or by keys.
 //!
 //! Invariant: what is asked for in the words of `sort` has its meaning there; what of it is not
 //! supported is refused.
@@ -14,7 +14,7 @@ pub struct LineOrder {
     keys: Vec<TextKey>,
     /// What parts the fields of a line; without it they begin where a blank follows none.
     pub separator: Option<u8>,
-    /// The octet that ends a line.
+    /// The byte that ends a line.
     pub terminator: u8,
     is_reverse: bool,
     /// Lines whose keys are equal keep the order they came in; otherwise they are ordered as a
@@ -22,7 +22,7 @@ pub struct LineOrder {
     pub is_stable: bool,
 }
 
-/// A part of lines by which they are ordered: `FIELD[.OCTET][bnr][,FIELD[.OCTET][bnr]]`, counted
+/// A part of lines by which they are ordered: `FIELD[.BYTE][bnr][,FIELD[.BYTE][bnr]]`, counted
 /// from 1, as `sort -k` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextKey {
@@ -36,8 +36,8 @@ pub struct TextKey {
 struct Position {
     /// Fields in front of it.
     field: usize,
-    /// Octets of its field in front of it; for an end those up to it, and 0 for the whole field.
-    octet: usize,
+    /// Bytes of its field in front of it; for an end those up to it, and 0 for the whole field.
+    byte: usize,
     /// Whether blanks at the field's beginning are skipped.
     skips_blanks: bool,
 }
@@ -137,11 +137,11 @@ impl Position {
         if self.skips_blanks {
             at = blanks_end(line, at);
         }
-        at.saturating_add(self.octet).min(line.len())
+        at.saturating_add(self.byte).min(line.len())
     }
 
     fn of_end(&self, line: &[u8], separator: Option<u8>) -> usize {
-        let is_whole = self.octet == 0;
+        let is_whole = self.byte == 0;
         let mut at = 0;
         for left in (0..self.field + usize::from(is_whole)).rev() {
             at = field_end(line, at, separator);
@@ -156,24 +156,24 @@ impl Position {
         if self.skips_blanks {
             at = blanks_end(line, at);
         }
-        at.saturating_add(self.octet).min(line.len())
+        at.saturating_add(self.byte).min(line.len())
     }
 }
 
 /// Where a field ends that begins at `at`, blanks in front of it included.
 fn field_end(line: &[u8], at: usize, separator: Option<u8>) -> usize {
     let from = if separator.is_some() { at } else { blanks_end(line, at) };
-    let ends = |octet: &u8| separator.map_or_else(|| is_blank(*octet), |end| *octet == end);
+    let ends = |byte: &u8| separator.map_or_else(|| is_blank(*byte), |end| *byte == end);
     line[from..].iter().position(ends).map_or(line.len(), |length| from + length)
 }
 
 fn blanks_end(line: &[u8], at: usize) -> usize {
-    line[at..].iter().position(|octet| !is_blank(*octet)).map_or(line.len(), |count| at + count)
+    line[at..].iter().position(|byte| !is_blank(*byte)).map_or(line.len(), |count| at + count)
 }
 
-/// Whether an octet parts fields. Lines that do not end with a newline may have some.
-pub fn is_blank(octet: u8) -> bool {
-    matches!(octet, b' ' | b'\t' | b'\n')
+/// Whether a byte parts fields. Lines that do not end with a newline may have some.
+pub fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n')
 }
 
 fn read_options(letters: &str, whole: &str) -> Result<(Options, bool), SpecificationError> {
@@ -222,23 +222,23 @@ fn read_position(
     let wrong = |what: &str| SpecificationError { text: whole.to_owned(), what: what.to_owned() };
     let letters = part.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(part.len());
     let (place, letters) = part.split_at(letters);
-    let (field, octet) = match place.split_once('.') {
-        Some((field, octet)) => (field, Some(octet)),
+    let (field, byte) = match place.split_once('.') {
+        Some((field, byte)) => (field, Some(byte)),
         None => (place, None),
     };
-    let form = "write FIELD[.OCTET][bnr][,FIELD[.OCTET][bnr]], such as 2,2n";
+    let form = "write FIELD[.BYTE][bnr][,FIELD[.BYTE][bnr]], such as 2,2n";
     let field: usize = field.parse().map_err(|_| wrong(form))?;
-    let octet: Option<usize> = octet.map(str::parse).transpose().map_err(|_| wrong(form))?;
+    let byte: Option<usize> = byte.map(str::parse).transpose().map_err(|_| wrong(form))?;
     if field == 0 {
         return Err(wrong("fields are counted from 1"));
     }
-    let octet = match (octet, is_start) {
-        (Some(0), true) => return Err(wrong("octets of a field are counted from 1")),
-        (Some(octet), true) => octet - 1,
-        (octet, _) => octet.unwrap_or(0),
+    let byte = match (byte, is_start) {
+        (Some(0), true) => return Err(wrong("bytes of a field are counted from 1")),
+        (Some(byte), true) => byte - 1,
+        (byte, _) => byte.unwrap_or(0),
     };
     let (options, skips_blanks) = read_options(letters, whole)?;
-    Ok((Position { field: field - 1, octet, skips_blanks }, options))
+    Ok((Position { field: field - 1, byte, skips_blanks }, options))
 }
 
 #[cfg(test)]

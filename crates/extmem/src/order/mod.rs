@@ -33,11 +33,11 @@ pub struct SpecificationError {
     pub(crate) what: String,
 }
 
-/// The first eight octets as a number that is ordered as they are.
-fn leading(octets: &[u8]) -> u64 {
+/// The first eight bytes as a number that is ordered as they are.
+fn leading(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
-    let count = octets.len().min(8);
-    first[..count].copy_from_slice(&octets[..count]);
+    let count = bytes.len().min(8);
+    first[..count].copy_from_slice(&bytes[..count]);
     u64::from_be_bytes(first)
 }
 

@@ -19,7 +19,7 @@ struct Number<'t> {
 
 impl<'t> Number<'t> {
     fn read(text: &'t [u8]) -> Self {
-        let first = text.iter().position(|octet| !is_blank(*octet)).unwrap_or(text.len());
+        let first = text.iter().position(|byte| !is_blank(*byte)).unwrap_or(text.len());
         let text = &text[first..];
         let (is_negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -41,7 +41,7 @@ impl<'t> Number<'t> {
 }
 
 fn digits(text: &[u8]) -> (&[u8], &[u8]) {
-    text.split_at(text.iter().position(|octet| !octet.is_ascii_digit()).unwrap_or(text.len()))
+    text.split_at(text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 /// The order of two texts as numbers.

@@ -19,34 +19,34 @@ pub struct RecordLayout {
 /// The key of a record: `OFFSET:LENGTH[:u|i|b|f][:le|be][:r]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordKey {
-    /// Octets in front of it.
+    /// Bytes in front of it.
     pub offset: usize,
-    /// Its octets.
+    /// Its bytes.
     pub length: usize,
     /// What they say.
     pub kind: KeyKind,
-    /// Whether the octet that counts least comes first.
+    /// Whether the byte that counts least comes first.
     pub is_little_endian: bool,
     /// Whether the greatest comes first.
     pub is_reverse: bool,
 }
 
-/// What the octets of a key say.
+/// What the bytes of a key say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// An unsigned number, of up to 8 octets.
+    /// An unsigned number, of up to 8 bytes.
     Unsigned,
-    /// A number in two's complement, of up to 8 octets.
+    /// A number in two's complement, of up to 8 bytes.
     Signed,
-    /// Octets, the first of which counts most.
-    Octets,
-    /// A number in floating point, of 4 or 8 octets, in the total order of IEEE 754: -0 before 0,
+    /// Bytes, the first of which counts most.
+    Bytes,
+    /// A number in floating point, of 4 or 8 bytes, in the total order of IEEE 754: -0 before 0,
     /// and what is no number outside all numbers.
     Float,
 }
 
 impl RecordLayout {
-    /// Records of so many octets with this key.
+    /// Records of so many bytes with this key.
     ///
     /// # Errors
     /// If the key reaches beyond the record, or has a length its kind does not come in.
@@ -54,12 +54,12 @@ impl RecordLayout {
         let wrong = |what: String| SpecificationError { text: key.to_string(), what };
         let end = key.offset.checked_add(key.length);
         if record_bytes == 0 || end.is_none_or(|end| end > record_bytes) {
-            return Err(wrong(format!("it does not lie within a record of {record_bytes} octets")));
+            return Err(wrong(format!("it does not lie within a record of {record_bytes} bytes")));
         }
         let (is_fit, lengths) = match key.kind {
-            KeyKind::Octets => (key.length > 0, "at least 1 octet"),
-            KeyKind::Unsigned | KeyKind::Signed => ((1..=8).contains(&key.length), "1 to 8 octets"),
-            KeyKind::Float => (matches!(key.length, 4 | 8), "4 or 8 octets"),
+            KeyKind::Bytes => (key.length > 0, "at least 1 byte"),
+            KeyKind::Unsigned | KeyKind::Signed => ((1..=8).contains(&key.length), "1 to 8 bytes"),
+            KeyKind::Float => (matches!(key.length, 4 | 8), "4 or 8 bytes"),
         };
         if !is_fit {
             return Err(wrong(format!("a key of this kind has {lengths}")));
@@ -67,7 +67,7 @@ impl RecordLayout {
         Ok(Self { record_bytes, key })
     }
 
-    /// Octets of a record.
+    /// Bytes of a record.
     #[must_use]
     pub fn record_bytes(&self) -> usize {
         self.record_bytes
@@ -85,12 +85,12 @@ impl RecordLayout {
         self.key.length <= 8
     }
 
-    /// The place in the order by a key's first octets, eight or all.
+    /// The place in the order by a key's first bytes, eight or all.
     #[must_use]
     #[inline]
     pub fn prefix_of_key(&self, key: &[u8]) -> u64 {
         let value = match self.key.kind {
-            KeyKind::Octets => leading(key),
+            KeyKind::Bytes => leading(key),
             KeyKind::Unsigned => self.number(key),
             KeyKind::Signed => {
                 let sign = 1 << (8 * self.key.length - 1);
@@ -109,30 +109,30 @@ impl RecordLayout {
     #[must_use]
     pub fn compare_keys(&self, left: &[u8], right: &[u8]) -> Ordering {
         match self.key.kind {
-            KeyKind::Octets => turned(left.cmp(right), self.key.is_reverse),
+            KeyKind::Bytes => turned(left.cmp(right), self.key.is_reverse),
             KeyKind::Unsigned | KeyKind::Signed | KeyKind::Float => {
                 self.prefix_of_key(left).cmp(&self.prefix_of_key(right))
             }
         }
     }
 
-    /// The order of two pieces from the same place in two keys whose octets in front are equal.
+    /// The order of two pieces from the same place in two keys whose bytes in front are equal.
     #[must_use]
     pub(crate) fn compare_pieces(&self, left: &[u8], right: &[u8]) -> Ordering {
         turned(left.cmp(right), self.key.is_reverse)
     }
 
-    /// The key's first octets as they are, as a number of at most 8.
+    /// The key's first bytes as they are, as a number of at most 8.
     #[inline]
     fn number(&self, key: &[u8]) -> u64 {
         let count = self.key.length;
-        let mut octets = [0; 8];
+        let mut bytes = [0; 8];
         if self.key.is_little_endian {
-            octets[..count].copy_from_slice(&key[..count]);
-            u64::from_le_bytes(octets)
+            bytes[..count].copy_from_slice(&key[..count]);
+            u64::from_le_bytes(bytes)
         } else {
-            octets[8 - count..].copy_from_slice(&key[..count]);
-            u64::from_be_bytes(octets)
+            bytes[8 - count..].copy_from_slice(&key[..count]);
+            u64::from_be_bytes(bytes)
         }
     }
 }
@@ -171,7 +171,7 @@ impl FromStr for RecordKey {
         let mut key = Self {
             offset,
             length,
-            kind: KeyKind::Octets,
+            kind: KeyKind::Bytes,
             is_little_endian: cfg!(target_endian = "little"),
             is_reverse: false,
         };
@@ -179,7 +179,7 @@ impl FromStr for RecordKey {
             match part {
                 "u" => key.kind = KeyKind::Unsigned,
                 "i" => key.kind = KeyKind::Signed,
-                "b" => key.kind = KeyKind::Octets,
+                "b" => key.kind = KeyKind::Bytes,
                 "f" => key.kind = KeyKind::Float,
                 "le" => key.is_little_endian = true,
                 "be" => key.is_little_endian = false,
@@ -210,8 +210,7 @@ mod tests {
             let error = text.parse::<RecordKey>().unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
-        for (key, what) in
-            [("4:8", "within a record of 8"), ("0:5:f", "4 or 8"), ("0:0", "1 octet")]
+        for (key, what) in [("4:8", "within a record of 8"), ("0:5:f", "4 or 8"), ("0:0", "1 byte")]
         {
             let error = RecordLayout::new(8, key.parse().unwrap()).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
@@ -236,10 +235,10 @@ mod tests {
 
     #[test]
     fn a_prefix_agrees_with_the_whole() {
-        let octets = layout(12, "1:10:b:r");
+        let bytes = layout(12, "1:10:b:r");
         let (low, high) = (b"xabcdefghij_", b"xabcdefghik_");
-        assert_eq!(octets.prefix(low), octets.prefix(high));
-        assert_eq!(octets.compare(low, high), Ordering::Greater);
-        assert!(octets.prefix(b"_a__________") > octets.prefix(b"_b__________"));
+        assert_eq!(bytes.prefix(low), bytes.prefix(high));
+        assert_eq!(bytes.compare(low, high), Ordering::Greater);
+        assert!(bytes.prefix(b"_a__________") > bytes.prefix(b"_b__________"));
     }
 }

@@ -19,8 +19,8 @@ use run::Former;
 pub struct Sorted {
     /// Records that were written.
     pub records: u64,
-    /// Octets that were written.
-    pub octets: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
     /// Sorted runs that there were.
     pub runs: usize,
     /// What merging them took; nothing if there was one run.
@@ -42,10 +42,10 @@ pub fn sort(
     let former = Former::new(format, options)?;
     let formed = former.form(streams, temporary, &output)?;
     if formed.is_whole {
-        let (records, octets) = (formed.records, formed.octets);
-        return Ok(Sorted { records, octets, runs: 1, ..Sorted::default() });
+        let (records, bytes) = (formed.records, formed.bytes);
+        return Ok(Sorted { records, bytes, runs: 1, ..Sorted::default() });
     }
     let merged = merge(&formed.runs, format, temporary, output, options)?;
-    let (records, octets) = (merged.records, merged.octets);
-    Ok(Sorted { records, octets, runs: formed.runs.len(), merged })
+    let (records, bytes) = (merged.records, merged.bytes);
+    Ok(Sorted { records, bytes, runs: formed.runs.len(), merged })
 }

@@ -28,7 +28,7 @@ pub struct Formed {
     /// There was one run at most, which was written to the output.
     pub is_whole: bool,
     pub records: u64,
-    pub octets: u64,
+    pub bytes: u64,
 }
 
 /// Where runs go.
@@ -41,7 +41,7 @@ struct Sink<'s> {
 
 impl<'f> Former<'f> {
     pub fn new(format: &'f Format, options: &'f MergeOptions) -> Result<Self> {
-        let limit = options.budget.octets();
+        let limit = options.budget.bytes();
         let mut flow = options.flow.checked();
         let windows = match format {
             Format::Records(layout) => {
@@ -84,8 +84,8 @@ impl<'f> Former<'f> {
         if sink.runs.is_empty() {
             let mut writer = Writer::new(output.clone(), 0, self.flow);
             let records = self.write(&mut writer)?;
-            let octets = writer.finish()?;
-            return Ok(Formed { runs: Vec::new(), is_whole: true, records, octets });
+            let bytes = writer.finish()?;
+            return Ok(Formed { runs: Vec::new(), is_whole: true, records, bytes });
         }
         if !self.arena.is_empty() {
             self.spill(&mut sink)?;
@@ -93,7 +93,7 @@ impl<'f> Former<'f> {
         if let Some((_, writer)) = sink.open.take() {
             writer.finish()?;
         }
-        Ok(Formed { runs: sink.runs, is_whole: false, records: 0, octets: 0 })
+        Ok(Formed { runs: sink.runs, is_whole: false, records: 0, bytes: 0 })
     }
 
     fn take_records(
@@ -119,7 +119,7 @@ impl<'f> Former<'f> {
                 at += count * record_bytes;
                 for index in 0..count {
                     let place = start + index * record_bytes;
-                    let prefix = layout.prefix(self.arena.octets_at(place, record_bytes));
+                    let prefix = layout.prefix(self.arena.bytes_at(place, record_bytes));
                     self.arena.note(prefix, place, record_bytes);
                 }
             }
@@ -150,7 +150,7 @@ impl<'f> Former<'f> {
     /// Writes what there is, so that a record of this size fits.
     fn make_room(&mut self, record_bytes: usize, sink: &mut Sink<'_>) -> Result<()> {
         if self.arena.is_empty() {
-            let (needed, limit) = (record_bytes as u64, self.arena.octets() as u64);
+            let (needed, limit) = (record_bytes as u64, self.arena.bytes() as u64);
             return Err(Error::Memory { what: "one record", needed, limit });
         }
         self.spill(sink)

@@ -84,9 +84,9 @@ pub struct DelegationFacts {
     pub others_open: bool,
     /// Whether another client has it open to write.
     pub others_write: bool,
-    /// Octets of the file.
+    /// Bytes of the file.
     pub size: u64,
-    /// Octets free in its file system.
+    /// Bytes free in its file system.
     pub space: u64,
 }
 

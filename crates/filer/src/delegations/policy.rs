@@ -36,10 +36,10 @@ pub struct DelegationPolicy {
     pub quiet_files_max: u32,
     /// How long the delegations of a client that restarts wait for it; zero drops them.
     pub recovery: Duration,
-    /// Most octets a file may grow by under a write delegation.
-    pub growth_octets_max: u64,
-    /// Octets of a block, to promise growth in blocks; 0 promises a size.
-    pub growth_block_octets: u32,
+    /// Most bytes a file may grow by under a write delegation.
+    pub growth_bytes_max: u64,
+    /// Bytes of a block, to promise growth in blocks; 0 promises a size.
+    pub growth_block_bytes: u32,
 }
 
 impl Default for DelegationPolicy {
@@ -55,8 +55,8 @@ impl Default for DelegationPolicy {
             quiet: Duration::from_secs(30),
             quiet_files_max: 16 * 1024,
             recovery: Duration::ZERO,
-            growth_octets_max: 1 << 30,
-            growth_block_octets: 0,
+            growth_bytes_max: 1 << 30,
+            growth_block_bytes: 0,
         }
     }
 }
@@ -136,8 +136,8 @@ impl Promises {
     /// writing over what there is.
     pub fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
         let promised = self.0.get(&fs.0).copied().unwrap_or(0);
-        let growth = policy.growth_octets_max.min(space.saturating_sub(promised));
-        let growth = match u64::from(policy.growth_block_octets) {
+        let growth = policy.growth_bytes_max.min(space.saturating_sub(promised));
+        let growth = match u64::from(policy.growth_block_bytes) {
             0 => growth,
             block => (growth / block).min(u64::from(u32::MAX)) * block,
         };
@@ -157,7 +157,7 @@ impl Promises {
         }
     }
 
-    /// Octets promised in all file systems.
+    /// Bytes promised in all file systems.
     pub fn total(&self) -> u64 {
         self.0.values().fold(0, |sum, promised| sum.saturating_add(*promised))
     }
@@ -165,7 +165,7 @@ impl Promises {
 
 /// A promise as OPEN shows it.
 pub(super) fn limit_of(policy: &DelegationPolicy, size: u64, growth: u64) -> SpaceLimit {
-    match policy.growth_block_octets {
+    match policy.growth_block_bytes {
         0 => SpaceLimit::Size(size.saturating_add(growth)),
         block_bytes => {
             let count = growth / u64::from(block_bytes);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn promises_never_exceed_what_is_free() {
-        let policy = DelegationPolicy { growth_octets_max: 100, ..DelegationPolicy::default() };
+        let policy = DelegationPolicy { growth_bytes_max: 100, ..DelegationPolicy::default() };
         let mut promises = Promises::default();
         let made = [(); 3].map(|()| promises.make(&policy, FS, 250));
         assert_eq!(made, [100, 100, 50]);
@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(limit_of(&policy, 10, 5), SpaceLimit::Size(15));
         assert_eq!(limit_of(&policy, u64::MAX, 5), SpaceLimit::Size(u64::MAX));
         let policy = DelegationPolicy {
-            growth_block_octets: 8,
-            growth_octets_max: 30,
+            growth_block_bytes: 8,
+            growth_bytes_max: 30,
             ..DelegationPolicy::default()
         };
         let growth = Promises::default().make(&policy, FS, 1000);

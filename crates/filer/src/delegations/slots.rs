@@ -34,7 +34,7 @@ pub(super) struct Delegation {
     pub phase: DelegationPhase,
     pub granted: Moment,
     pub limit: Option<SpaceLimit>,
-    /// Octets of growth promised to it.
+    /// Bytes of growth promised to it.
     pub growth: u64,
     /// Told, or to be told, to the holder with the recall.
     pub truncate: bool,

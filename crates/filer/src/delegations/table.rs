@@ -42,7 +42,7 @@ pub struct DelegationCounters {
     pub files: u32,
     /// Gauge: requests that wait.
     pub waiting: u32,
-    /// Gauge: octets of growth promised.
+    /// Gauge: bytes of growth promised.
     pub promised: u64,
     /// Read delegations granted, claimed ones included.
     pub granted_read: u64,

@@ -40,8 +40,8 @@ pub struct FenceLimits {
     pub lists_max: u32,
     /// Most identities in one list.
     pub ids_per_list_max: u32,
-    /// Most octets of all identities in all lists together.
-    pub octets_max: u32,
+    /// Most bytes of all identities in all lists together.
+    pub bytes_max: u32,
     /// Most changes under way at once.
     pub changes_max: u32,
 }
@@ -51,7 +51,7 @@ impl Default for FenceLimits {
         Self {
             lists_max: 4096,
             ids_per_list_max: limits::FENCE_IDS_MAX as u32,
-            octets_max: 4 << 20,
+            bytes_max: 4 << 20,
             changes_max: 16,
         }
     }
@@ -66,7 +66,7 @@ impl FenceLimits {
         let ranges = [
             ("fences.lists_max", self.lists_max, 1 << 20),
             ("fences.ids_per_list_max", self.ids_per_list_max, limits::FENCE_IDS_MAX as u32),
-            ("fences.octets_max", self.octets_max, 1 << 30),
+            ("fences.bytes_max", self.bytes_max, 1 << 30),
             // `leave` looks through the changes under way.
             ("fences.changes_max", self.changes_max, 256),
         ];
@@ -111,8 +111,8 @@ impl FenceList {
         self.is_open() || self.0.binary_search(fence_id).is_ok()
     }
 
-    /// Octets of all identities.
-    pub fn octets(&self) -> usize {
+    /// Bytes of all identities.
+    pub fn bytes(&self) -> usize {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }
 

@@ -81,7 +81,7 @@ impl FencedObject {
     }
 
     /// What GET_FENCING_LIST means, whose handle is "file or fshandle" without a flag
-    /// (draft 6.4.1): the file system if behind its 16 octets there are only zeros, which
+    /// (draft 6.4.1): the file system if behind its 16 bytes there are only zeros, which
     /// no file has, or else the file.
     #[must_use]
     pub fn asked_for(handle: &FileHandle) -> Self {
@@ -101,8 +101,8 @@ impl FencedObject {
         }
     }
 
-    /// 64 octets or 16, so that no file is equal to a file system.
-    fn octets(&self) -> &[u8] {
+    /// 64 bytes or 16, so that no file is equal to a file system.
+    fn bytes(&self) -> &[u8] {
         match self {
             Self::File(file) => &file.0,
             Self::FileSystem(fs) => &fs.0,
@@ -112,7 +112,7 @@ impl FencedObject {
 
 impl Ord for FencedObject {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.octets().cmp(other.octets())
+        self.bytes().cmp(other.bytes())
     }
 }
 

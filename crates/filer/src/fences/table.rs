@@ -1,7 +1,7 @@
 //! All fencing lists and the changes under way.
 //!
 //! Invariant: an object is in the table exactly while it has a list or a change under
-//! way; `octets` is the sum over both. `changing` names the objects with a change, and
+//! way; `bytes` is the sum over both. `changing` names the objects with a change, and
 //! `draining` counts those of them that wait for operations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ pub struct FenceTable {
     objects: BTreeMap<FencedObject, Fence>,
     changing: Vec<FencedObject>,
     draining: u32,
-    octets: usize,
+    bytes: usize,
     actions: VecDeque<FenceAction>,
     next_store: u64,
     counters: FenceCounters,
@@ -33,8 +33,8 @@ pub struct FenceTable {
 pub struct FenceCounters {
     /// Gauge: objects with a list or a change under way.
     pub objects: u32,
-    /// Gauge: octets of identities, in lists and in changes under way.
-    pub octets: u64,
+    /// Gauge: bytes of identities, in lists and in changes under way.
+    pub bytes: u64,
     /// Gauge: changes under way.
     pub changing: u32,
     /// Gauge: those of them that wait for operations; while there are none, `leave` does
@@ -97,7 +97,7 @@ impl FenceTable {
             objects: BTreeMap::new(),
             changing: Vec::new(),
             draining: 0,
-            octets: 0,
+            bytes: 0,
             actions: VecDeque::new(),
             next_store: 0,
             counters: FenceCounters::default(),
@@ -121,7 +121,7 @@ impl FenceTable {
                 return Err(FenceRestoreError::Twice(object));
             }
             self.check_room(&object, &list).map_err(|_| FenceRestoreError::TooMany(object))?;
-            self.octets += list.octets();
+            self.bytes += list.bytes();
             self.objects.insert(object, Fence { list, change: None });
         }
         Ok(())
@@ -251,7 +251,7 @@ impl FenceTable {
         let waits = waits_for.len();
         self.draining += u32::from(waits != 0);
         self.counters.drained += waits as u64;
-        self.octets += next.octets();
+        self.bytes += next.bytes();
         self.changing.push(object);
         // Also if the list is the one before: what a failed change left behind on stable
         // storage is not for certain.
@@ -291,7 +291,7 @@ impl FenceTable {
         let objects = self.objects.len() + usize::from(!self.objects.contains_key(object));
         let fits = objects <= self.limits.lists_max as usize
             && list.ids().len() <= self.limits.ids_per_list_max as usize
-            && self.octets + list.octets() <= self.limits.octets_max as usize;
+            && self.bytes + list.bytes() <= self.limits.bytes_max as usize;
         // A fence can be lifted however full the table is.
         if fits || list.is_open() { Ok(()) } else { Err(Fault::Limit) }
     }
@@ -333,7 +333,7 @@ impl FenceTable {
             self.withdraw(object, Fault::Stale);
         }
         let fence = self.objects.remove(&object).unwrap_or_default();
-        self.octets -= fence.list.octets();
+        self.bytes -= fence.list.bytes();
         // Also if only a change was under way: its record may be stable already.
         self.store(object, &[]);
     }
@@ -357,7 +357,7 @@ impl FenceTable {
     pub fn counters(&self) -> FenceCounters {
         FenceCounters {
             objects: self.objects.len() as u32,
-            octets: self.octets as u64,
+            bytes: self.bytes as u64,
             changing: self.changing.len() as u32,
             draining: self.draining,
             ..self.counters
@@ -385,7 +385,7 @@ impl FenceTable {
         }
         if let Some(change) = self.end_change(object) {
             let fence = self.objects.entry(object).or_default();
-            self.octets -= fence.list.octets();
+            self.bytes -= fence.list.bytes();
             fence.list = change.next;
             self.counters.completed += 1;
             self.actions.push_back(FenceAction::Completed { request: change.request });
@@ -396,7 +396,7 @@ impl FenceTable {
     /// Ends a change without effect. The object's entry may be left empty.
     fn withdraw(&mut self, object: FencedObject, fault: Fault) {
         if let Some(change) = self.end_change(object) {
-            self.octets -= change.next.octets();
+            self.bytes -= change.next.bytes();
             self.draining -= u32::from(!change.waits_for.is_empty());
             self.counters.failed += 1;
             self.actions.push_back(FenceAction::Failed { request: change.request, fault });

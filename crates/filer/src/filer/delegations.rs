@@ -24,9 +24,9 @@ pub struct DelegationWish {
     pub access: ShareAccess,
     /// Whether the client can be called back.
     pub can_recall: bool,
-    /// Octets of the file.
+    /// Bytes of the file.
     pub size: u64,
-    /// Octets free in its file system.
+    /// Bytes free in its file system.
     pub space: u64,
 }
 

@@ -113,7 +113,7 @@ impl Filer {
             name: name.into(),
             verifier,
             principal: principal.clone(),
-            principal_octets: principal.octets(),
+            principal_bytes: principal.bytes(),
             holder,
             sessions: 1,
             opens: ClientOpens::default(),
@@ -242,7 +242,7 @@ impl Filer {
         self.clients.get(client).map(|client| ClientView {
             id: client.id,
             name: &client.name,
-            principal: &client.principal_octets,
+            principal: &client.principal_bytes,
             opens: client.opens.count,
         })
     }

@@ -199,7 +199,7 @@ impl Client {
         LockClient {
             id: self.id,
             name: &self.name,
-            principal: &self.principal_octets,
+            principal: &self.principal_bytes,
             verifier: self.verifier,
         }
     }
@@ -216,9 +216,9 @@ impl Principal {
         }
     }
 
-    /// As octets, for comparing: equal octets mean equal principals.
+    /// As bytes, for comparing: equal bytes mean equal principals.
     #[must_use]
-    pub fn octets(&self) -> Box<[u8]> {
+    pub fn bytes(&self) -> Box<[u8]> {
         match self {
             Self::Anonymous => b"anonymous".as_slice().into(),
             Self::LocalUser(uid) => format!("uid:{uid}").into_bytes().into(),

@@ -27,7 +27,7 @@ pub enum LockAction {
     /// Make the removal of this record stable. For an auto-recovery lock that is the
     /// moment at which its changes are final.
     RemoveRecord(LockId),
-    /// From now on, before an octet of the range is written for the first time, make
+    /// From now on, before a byte of the range is written for the first time, make
     /// stable what it was. Undo that no record covers is void at a restart.
     KeepUndo {
         /// The file.

@@ -1,6 +1,6 @@
-//! An interval tree: the holds of one file by the octets they cover.
+//! An interval tree: the holds of one file by the bytes they cover.
 //!
-//! Invariant: a treap over (first octet, hold), each node of which knows the last octet
+//! Invariant: a treap over (first byte, hold), each node of which knows the last byte
 //! of its subtree. Its shape depends on the keys alone, since a node's priority is a
 //! mixing of its key: the same calls build the same tree, and nobody who chooses offsets
 //! can choose its depth without inverting the mixing.
@@ -27,7 +27,7 @@ struct Node {
     range: ByteRange,
     value: HoldKey,
     priority: u64,
-    /// Largest last octet of the subtree.
+    /// Largest last byte of the subtree.
     reach: u64,
     left: u32,
     right: u32,
@@ -40,7 +40,7 @@ impl Default for IntervalTree {
 }
 
 impl IntervalTree {
-    /// Adds a range; no two may have both first octet and value in common.
+    /// Adds a range; no two may have both first byte and value in common.
     pub fn insert(&mut self, range: ByteRange, value: HoldKey) {
         let node = Node {
             range,
@@ -70,7 +70,7 @@ impl IntervalTree {
         self.root = self.remove_below(self.root, (range.first(), value));
     }
 
-    /// Shows the values of all ranges that overlap `range`, by first octet, until told
+    /// Shows the values of all ranges that overlap `range`, by first byte, until told
     /// to stop.
     pub fn search<B>(
         &self,

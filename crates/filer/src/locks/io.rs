@@ -16,7 +16,7 @@ use super::table::LockTable;
 use crate::{FileKey, IoKind};
 
 impl LockTable {
-    /// Whether a read or write of `count` octets may go on under a state id that is good for
+    /// Whether a read or write of `count` bytes may go on under a state id that is good for
     /// this client and file (draft 4.4.1.3, 6.5.28). Nearly free while nobody has a lock;
     /// otherwise it takes logarithmic time.
     ///
@@ -105,7 +105,7 @@ impl LockTable {
     }
 }
 
-/// The octets of a read or write; none if it has none.
+/// The bytes of a read or write; none if it has none.
 fn io_range(offset: u64, count: u64) -> Option<ByteRange> {
     let last = offset.saturating_add(count.checked_sub(1)?);
     ByteRange::from_ends(offset, last)

@@ -28,7 +28,7 @@ use crate::FileKey;
 pub(super) struct FileLocks {
     pub shared: IntervalTree,
     pub exclusive: IntervalTree,
-    /// Each owner's own pieces, by first octet.
+    /// Each owner's own pieces, by first byte.
     pub own: BTreeMap<OwnerKey, BTreeMap<u64, HoldKey>>,
     /// Waiters, the first first.
     pub queue: Vec<WaiterKey>,
@@ -75,7 +75,7 @@ impl Piece {
 }
 
 impl LockTable {
-    /// The owner's own pieces that overlap a range, by first octet.
+    /// The owner's own pieces that overlap a range, by first byte.
     pub(super) fn pieces(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> Vec<HoldKey> {
         let Some(own) = self.files.get(&file).and_then(|locks| locks.own.get(&owner)) else {
             return Vec::new();
@@ -119,8 +119,8 @@ impl LockTable {
         let (records_before, undo_before) = self.promised(file, owner, around);
         change(self);
         let (records, undo) = self.promised(file, owner, around);
-        // What gains octets is written before what loses them: a crash in between leaves
-        // some octets in two records of one owner, and none in too few.
+        // What gains bytes is written before what loses them: a crash in between leaves
+        // some bytes in two records of one owner, and none in too few.
         let grows = |record: &&LockRecord| {
             let old = records_before.iter().find(|old| old.id == record.id);
             old.is_none_or(|old| remainders(record.range, old.range) > 0)

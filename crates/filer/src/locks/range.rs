@@ -1,9 +1,9 @@
-//! Ranges of octets (draft 6.5.18).
+//! Ranges of bytes (draft 6.5.18).
 //!
-//! Invariant: a range is never empty, and its last octet is not before its first. The
-//! last octet of all is "the end of the file, however long the file is".
+//! Invariant: a range is never empty, and its last byte is not before its first. The
+//! last byte of all is "the end of the file, however long the file is".
 
-/// Octets `first..=last` of a file.
+/// Bytes `first..=last` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteRange {
     first: u64,
@@ -30,43 +30,43 @@ impl ByteRange {
         }
     }
 
-    /// Octets `first..=last`; `None` if there are none.
+    /// Bytes `first..=last`; `None` if there are none.
     #[must_use]
     pub const fn from_ends(first: u64, last: u64) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }
 
-    /// First octet.
+    /// First byte.
     #[must_use]
     pub const fn first(self) -> u64 {
         self.first
     }
 
-    /// Last octet; the largest number there is means the end of the file.
+    /// Last byte; the largest number there is means the end of the file.
     #[must_use]
     pub const fn last(self) -> u64 {
         self.last
     }
 
-    /// Octets as the wire has them: all ones to the end.
+    /// Bytes as the wire has them: all ones to the end.
     #[must_use]
     pub const fn length(self) -> u64 {
         if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
     }
 
-    /// Whether an octet is in both.
+    /// Whether a byte is in both.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// The octets in both.
+    /// The bytes in both.
     #[must_use]
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::from_ends(self.first.max(other.first), self.last.min(other.last))
     }
 
-    /// From the first octet of either to the last of either.
+    /// From the first byte of either to the last of either.
     pub(super) fn hull(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
@@ -83,7 +83,7 @@ impl ByteRange {
         Self::from_ends(self.first.max(first), self.last)
     }
 
-    /// One octet more on either side, where there is one: whatever overlaps this touches
+    /// One byte more on either side, where there is one: whatever overlaps this touches
     /// the range itself.
     pub(super) fn widened(self) -> Self {
         Self { first: self.first.saturating_sub(1), last: self.last.saturating_add(1) }

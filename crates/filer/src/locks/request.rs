@@ -135,9 +135,9 @@ pub struct OwnerName<'a> {
 pub struct LockRequest {
     /// The file.
     pub file: FileKey,
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets; all ones to the end of the file.
+    /// Bytes; all ones to the end of the file.
     pub length: u64,
     /// Shared or exclusive.
     pub mode: LockMode,

@@ -20,7 +20,7 @@ pub struct FileKey(pub u64);
 pub struct OpenArguments<'a> {
     /// The file.
     pub file: FileKey,
-    /// Lock owner, at most [`dafs_types::limits::OWNER_BYTES_MAX`] octets.
+    /// Lock owner, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub owner: &'a [u8],
     /// What the open will do.
     pub access: ShareAccess,

@@ -12,7 +12,7 @@ pub const A: LockAttributes = LockAttributes { persist: false, auto_recovery: tr
 pub const PA: LockAttributes = LockAttributes { persist: true, auto_recovery: true };
 pub use LockMode::{Read, Write};
 
-/// Octets `first..=last`.
+/// Bytes `first..=last`.
 pub fn ends(first: u64, last: u64) -> ByteRange {
     ByteRange::from_ends(first, last).unwrap()
 }
@@ -44,7 +44,7 @@ pub fn life(client: u8, life: u8, name: &'static str) -> LockOwner<'static> {
     }
 }
 
-/// A request for octets `first..=last` of [`FILE`].
+/// A request for bytes `first..=last` of [`FILE`].
 pub fn request(mode: LockMode, first: u64, last: u64) -> LockRequest {
     LockRequest {
         file: FILE,

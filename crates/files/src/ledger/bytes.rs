@@ -1,11 +1,11 @@
-//! Numbers and octets of records, little-endian.
+//! Numbers and bytes of records, little-endian.
 //!
 //! Invariant: what is taken was put, and taking never goes beyond the end.
 
-/// Writing numbers and octets.
+/// Writing numbers and bytes.
 pub trait Put {
     /// Adds bytes as they are.
-    fn put_rest(&mut self, octets: &[u8]);
+    fn put_rest(&mut self, bytes: &[u8]);
 
     /// Adds a number.
     fn put_u16(&mut self, value: u16) {
@@ -20,15 +20,15 @@ pub trait Put {
         self.put_rest(&value.to_le_bytes());
     }
     /// Behind their count.
-    fn put_counted(&mut self, octets: &[u8]) {
-        self.put_u32(octets.len() as u32);
-        self.put_rest(octets);
+    fn put_counted(&mut self, bytes: &[u8]) {
+        self.put_u32(bytes.len() as u32);
+        self.put_rest(bytes);
     }
 }
 
 impl Put for Vec<u8> {
-    fn put_rest(&mut self, octets: &[u8]) {
-        self.extend_from_slice(octets);
+    fn put_rest(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
 }
 

@@ -150,12 +150,12 @@ impl Ledger {
 
     /// Adds a record behind all others; it becomes durable with one of the next groups.
     pub fn append(&mut self, record: &impl Entry) -> RecordNumber {
-        self.append_octets(record.kind(), record.encode())
+        self.append_bytes(record.kind(), record.encode())
     }
 
     /// The same for a record that is encoded already.
-    pub fn append_octets(&mut self, kind: RecordKind, octets: Vec<u8>) -> RecordNumber {
-        self.backlog.push_back((kind, octets));
+    pub fn append_bytes(&mut self, kind: RecordKind, bytes: Vec<u8>) -> RecordNumber {
+        self.backlog.push_back((kind, bytes));
         self.drain();
         self.last()
     }
@@ -172,9 +172,9 @@ impl Ledger {
 
     /// Gives the log what it has room for.
     fn drain(&mut self) {
-        while let Some((kind, octets)) = self.backlog.front() {
+        while let Some((kind, bytes)) = self.backlog.front() {
             // Whatever is wrong besides a lack of room shows when the group is done.
-            if self.log.append(*kind, &[octets]).is_err() {
+            if self.log.append(*kind, &[bytes]).is_err() {
                 return;
             }
             self.backlog.pop_front();

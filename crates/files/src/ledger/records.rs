@@ -162,7 +162,7 @@ impl Ledger {
             push(StateRecord::UndoKept { id, handle, range });
         }
         // What is in the backlog is written behind the checkpoint in any case.
-        let records = records.iter().map(|(kind, octets)| (*kind, octets.as_slice()));
+        let records = records.iter().map(|(kind, bytes)| (*kind, bytes.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
     }
 }

@@ -1,4 +1,4 @@
-//! What the journal's records say of clients and files, as octets (`docs/spec/journal.md`, "What
+//! What the journal's records say of clients and files, as bytes (`docs/spec/journal.md`, "What
 //! records say"): who has state, locks, fencing lists, undo.
 //!
 //! Invariant: as of all records (`docs/spec/journal.md`); nothing of them depends on a protocol.
@@ -14,7 +14,7 @@ use super::bytes::{Put, Take};
 pub trait Entry {
     /// Its kind in the journal.
     fn kind(&self) -> RecordKind;
-    /// Its octets.
+    /// Its bytes.
     fn encode(&self) -> Vec<u8>;
 }
 
@@ -247,7 +247,7 @@ fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
     };
     let count = from.take_u32()?;
     let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
-    // Each takes four octets, so that a wrong count finds its end.
+    // Each takes four bytes, so that a wrong count finds its end.
     let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
     Some(FenceRecord { object, fence_ids })
 }

@@ -6,7 +6,7 @@
 //! which they were; another one looks at both. What it finds unchanged must be so on the disk as
 //! well: an owner may have changed something, and changed it back in the kernel's memory alone.
 //!
-//! Invariant: an octet that was changed under the lock, and is on stable storage as it was
+//! Invariant: a byte that was changed under the lock, and is on stable storage as it was
 //! changed, is in some batch as it was before.
 
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub struct Batch {
     pub pieces: Vec<(u64, Vec<u8>)>,
     /// `None` behind the last piece.
     pub more: Option<Box<Source>>,
-    /// Octets of the file when the undo data began.
+    /// Bytes of the file when the undo data began.
     pub size: u64,
 }
 
@@ -78,9 +78,9 @@ impl Source {
             }
             match saved.next_piece()? {
                 Some(piece) => match piece.content {
-                    Content::Copied(octets) => {
-                        bytes += octets.len() as u64;
-                        pieces.push((piece.offset, octets.to_vec()));
+                    Content::Copied(data) => {
+                        bytes += data.len() as u64;
+                        pieces.push((piece.offset, data.to_vec()));
                     }
                     Content::Cloned { length } => {
                         let end = piece.offset.saturating_add(length).min(self.wanted.end);
@@ -94,7 +94,7 @@ impl Source {
         Ok(Some(Batch { pieces, more: Some(self), size }))
     }
 
-    /// Goes a chunk on with a cloned piece. How many octets were read.
+    /// Goes a chunk on with a cloned piece. How many bytes were read.
     fn read_cloned(
         &mut self,
         saved: &SavedUndo,
@@ -152,11 +152,11 @@ fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Octets read at once, more or less.
+/// Bytes read at once, more or less.
 const BATCH_BYTES: u64 = 4 << 20;
 /// Of cloned pieces.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Octets that are compared as one.
+/// Bytes that are compared as one.
 const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -170,20 +170,20 @@ mod tests {
 
     use super::*;
 
-    /// Octets that can be read once they were synced.
-    struct Octets {
+    /// Bytes that can be read once they were synced.
+    struct Bytes {
         content: Vec<u8>,
         can_sync: bool,
         is_synced: AtomicBool,
     }
 
-    impl Octets {
+    impl Bytes {
         fn new(content: Vec<u8>, can_sync: bool) -> Arc<Self> {
             Arc::new(Self { content, can_sync, is_synced: AtomicBool::new(false) })
         }
     }
 
-    impl CloneSource for Octets {
+    impl CloneSource for Bytes {
         fn file(&self) -> Option<&std::fs::File> {
             None
         }
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    impl File for Octets {
+    impl File for Bytes {
         fn key(&self) -> FileKey {
             FileKey(1)
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// Undo data that has cloned a file of three blocks.
-    fn cloned(before: &Arc<Octets>) -> Arc<dyn Shelf> {
+    fn cloned(before: &Arc<Bytes>) -> Arc<dyn Shelf> {
         let (shelf, size) = (CrashShelf::new(), before.content.len() as u64);
         shelf.set_reflinks(true);
         let (config, mut random) = (UndoConfig::default(), Random::new(1));
@@ -255,13 +255,13 @@ mod tests {
         Arc::new(shelf)
     }
 
-    fn pieces(before: &Arc<Octets>, wanted: Range<u64>, changed: Changed) -> Vec<Range<u64>> {
+    fn pieces(before: &Arc<Bytes>, wanted: Range<u64>, changed: Changed) -> Vec<Range<u64>> {
         let source = Source::new(cloned(before), UndoId(1), wanted, changed);
         let batch = Box::new(source).read().unwrap().unwrap();
         assert!(batch.more.is_none());
-        let place = |(offset, octets): &(u64, Vec<u8>)| {
-            let range = *offset..offset + octets.len() as u64;
-            assert_eq!(octets[..], before.content[range.start as usize..range.end as usize]);
+        let place = |(offset, bytes): &(u64, Vec<u8>)| {
+            let range = *offset..offset + bytes.len() as u64;
+            assert_eq!(bytes[..], before.content[range.start as usize..range.end as usize]);
             range
         };
         batch.pieces.iter().map(place).collect()
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn of_what_was_cloned_only_what_may_have_changed_is_put_back() {
         const BLOCK: u64 = BLOCK_BYTES as u64;
-        let before = Octets::new(Random::new(2).octets(3 * BLOCK_BYTES), true);
+        let before = Bytes::new(Random::new(2).bytes(3 * BLOCK_BYTES), true);
         let mut known = Ranges::default();
         known.insert(10..20);
         known.insert(2 * BLOCK..u64::MAX);
@@ -279,7 +279,7 @@ mod tests {
         let mut now = before.content.clone();
         now[BLOCK_BYTES] ^= 1;
         for (can_sync, expected) in [(true, BLOCK..2 * BLOCK), (false, 0..3 * BLOCK)] {
-            let file = Octets::new(now.clone(), can_sync);
+            let file = Bytes::new(now.clone(), can_sync);
             let found = pieces(&before, 0..u64::MAX, Changed::Unknown(file));
             assert_eq!(found, [expected]);
         }

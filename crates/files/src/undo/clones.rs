@@ -55,7 +55,7 @@ pub(super) struct Clones {
     /// Whether it went, by file system.
     went: BTreeMap<u64, bool>,
     under_way: Vec<Cloning>,
-    /// Octets cloned so far.
+    /// Bytes cloned so far.
     pub bytes: u64,
 }
 

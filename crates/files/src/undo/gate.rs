@@ -108,11 +108,11 @@ impl Files<'_> {
             }
             let Some(gap) = to_copy else { return self.wait_for_undo(task, id) };
             let length = u32::try_from(gap.end - gap.start).unwrap_or(u32::MAX).min(PIECE_BYTES);
-            let octets = match self.octets_now(file, gap.start, length) {
-                Ok(octets) => octets,
+            let bytes = match self.bytes_now(file, gap.start, length) {
+                Ok(bytes) => bytes,
                 Err(need) => return UndoGate::Needs(need),
             };
-            match self.save_undo(id, gap.start, &octets) {
+            match self.save_undo(id, gap.start, &bytes) {
                 Ok(()) => {}
                 Err(UndoError::Wait) => return self.wait_for_undo(task, id),
                 Err(error) => return refused(&error),
@@ -175,8 +175,8 @@ impl Files<'_> {
     }
 
     /// What a file holds at a place now. Zeros where it ends before.
-    fn octets_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Need> {
-        let mut octets: Vec<u8> = Vec::with_capacity(length as usize);
+    fn bytes_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Need> {
+        let mut bytes: Vec<u8> = Vec::with_capacity(length as usize);
         let (hint, borrowed) = (CacheHint::default(), false);
         let mut reading = Reading { file, offset, length, done: 0, hint, borrowed };
         while reading.left() > 0 {
@@ -185,28 +185,28 @@ impl Files<'_> {
             ahead.into_iter().for_each(|job| self.submit(FileJob::Fill(job)));
             match found {
                 Look::Hit(Found { length: 0, is_end: true }) => {
-                    octets.resize(length as usize, 0);
-                    return Ok(octets);
+                    bytes.resize(length as usize, 0);
+                    return Ok(bytes);
                 }
                 Look::Hit(found) => {
                     reading.done += found.length;
                     for piece in pieces {
                         let from = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-                        octets.extend(self.cache.arena().to_vec(from, piece.length as usize));
+                        bytes.extend(self.cache.arena().to_vec(from, piece.length as usize));
                         self.cache.unpin(piece.pin);
                     }
                 }
                 Look::Needs(need) => return Err(need),
             }
         }
-        Ok(octets)
+        Ok(bytes)
     }
 
-    fn save_undo(&mut self, id: UndoId, offset: u64, octets: &[u8]) -> Result<(), UndoError> {
+    fn save_undo(&mut self, id: UndoId, offset: u64, bytes: &[u8]) -> Result<(), UndoError> {
         let Some(kept) = self.kept(id) else { return Ok(()) };
         let Blob::Open(log) = &mut kept.blob else { return Ok(()) };
-        let number = log.save(offset, octets)?;
-        kept.fresh.push_back((number, offset..offset + octets.len() as u64));
+        let number = log.save(offset, bytes)?;
+        kept.fresh.push_back((number, offset..offset + bytes.len() as u64));
         Ok(())
     }
 
@@ -332,5 +332,5 @@ fn refused(error: &UndoError) -> UndoGate {
     })
 }
 
-/// Octets saved at once: with what frames them they fit what waits for one group.
+/// Bytes saved at once: with what frames them they fit what waits for one group.
 const PIECE_BYTES: u32 = 1 << 20;

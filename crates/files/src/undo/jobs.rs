@@ -15,7 +15,7 @@ use super::batch::{Batch, Source};
 
 /// Something about undo data that may block.
 pub enum UndoTask {
-    /// It begins, for a file of `size` octets.
+    /// It begins, for a file of `size` bytes.
     Create {
         /// Where undo data lies.
         shelf: Arc<dyn Shelf>,

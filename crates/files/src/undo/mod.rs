@@ -13,8 +13,8 @@
 //! | its first change was let in | | yes: the file's size, then what changes overwrite |
 //! | it ended, or was rolled back | `UndoDropped`, behind its record | until that is durable |
 //!
-//! Invariant: no octet in a range of which undo is kept changes before what it was is durable;
-//! whatever a crash leaves, the journal names for each octet of an auto-recovery lock the undo
+//! Invariant: no byte in a range of which undo is kept changes before what it was is durable;
+//! whatever a crash leaves, the journal names for each byte of an auto-recovery lock the undo
 //! data that is good for it, or none if nothing was changed.
 //!
 //! [`LockAction::KeepUndo`]: dafs_filer::locks::LockAction::KeepUndo
@@ -47,7 +47,7 @@ pub use jobs::{UndoTask, UndoTaskDone};
 pub use restart::RecordedLock;
 use rollback::Rollback;
 
-/// Octets of a file of which undo is kept, and which undo data is theirs.
+/// Bytes of a file of which undo is kept, and which undo data is theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The bytes that it is about.
@@ -175,7 +175,7 @@ impl Undo {
         self.rollback_count() > 0 || self.clones.count() > 0
     }
 
-    /// Octets that undo data has shared with files, so far.
+    /// Bytes that undo data has shared with files, so far.
     pub fn cloned_bytes(&self) -> u64 {
         self.clones.bytes
     }
@@ -315,7 +315,7 @@ pub fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {
     left
 }
 
-/// A range as offsets of a file: its end is behind its last octet.
+/// A range as offsets of a file: its end is behind its last byte.
 fn offsets(range: ByteRange) -> Range<u64> {
     range.first()..range.last().saturating_add(1)
 }

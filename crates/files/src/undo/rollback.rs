@@ -58,7 +58,7 @@ enum Stage {
 
 struct Putting {
     pieces: VecDeque<(u64, Vec<u8>)>,
-    /// Octets of the first piece that are back.
+    /// Bytes of the first piece that are back.
     done: usize,
     more: Option<Box<Source>>,
     size: u64,
@@ -90,7 +90,7 @@ impl Blob {
     }
 }
 
-/// Most octets put back before others have their turn.
+/// Most bytes put back before others have their turn.
 const PUT_BYTES_MAX: u32 = 1 << 20;
 /// After a failure.
 const RETRY_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);

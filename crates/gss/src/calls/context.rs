@@ -29,7 +29,7 @@ unsafe impl Send for ContextHandle {}
 pub(crate) struct Turn {
     /// Whether another token of the peer is wanted.
     pub(crate) continues: bool,
-    /// Octets for the peer; none if empty.
+    /// Bytes for the peer; none if empty.
     pub(crate) token: Vec<u8>,
     /// What the context does ([`raw::flag`]). Final if nothing more is wanted.
     pub(crate) flags: u32,

@@ -32,11 +32,11 @@ pub fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
         let at = dice.below(mutant.len());
         match dice.below(8) {
             0..=3 if !mutant.is_empty() => mutant[at] ^= 1 << dice.below(8),
-            4 if !mutant.is_empty() => mutant[at] = dice.octets(1)[0],
+            4 if !mutant.is_empty() => mutant[at] = dice.bytes(1)[0],
             5 => mutant.truncate(at),
             6 => {
                 let length = dice.below(20);
-                let extra = dice.octets(length);
+                let extra = dice.bytes(length);
                 mutant.splice(at..at, extra);
             }
             _ => {
@@ -51,7 +51,7 @@ pub fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
     mutant
 }
 
-/// Octets in the frame of a first token of Kerberos V.
+/// Bytes in the frame of a first token of Kerberos V.
 fn framed(body: &[u8]) -> Vec<u8> {
     let inner = [&[6, 9], KERBEROS_OID, &[1, 0], body].concat();
     let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
@@ -122,7 +122,7 @@ fn garbage_is_refused() {
             let replay = format!("DAFS_GSS_SEED={seed} cargo test -p dafs-gss garbage");
             let mut dice = Random::new(seed);
             let length = dice.below(700);
-            let garbage = dice.octets(length);
+            let garbage = dice.bytes(length);
             for token in [framed(&garbage), garbage] {
                 let refusal = answer(Acceptor::new(Arc::clone(&service)), &token).unwrap_err();
                 assert_eq!(refusal.reason(), Reason::TokenDefective, "{replay}: {refusal}");
@@ -138,14 +138,14 @@ fn a_cut_token_is_refused() {
         let (_, token) = call(&client(), SERVICE).unwrap();
         for length in 0..token.len() {
             let outcome = answer(Acceptor::new(Arc::clone(&service)), &token[..length]);
-            assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} octets");
+            assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} bytes");
         }
         // Cut within its frame, so that the library sees it.
         let body = &token[token.len() - 400..];
         for length in 0..body.len() {
             let cut = framed(&body[..length]);
             let outcome = answer(Acceptor::new(Arc::clone(&service)), &cut);
-            assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} octets");
+            assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} bytes");
         }
         answer(Acceptor::new(service), &token).unwrap();
     });
@@ -168,14 +168,14 @@ fn sealed_part(reply: &[u8]) -> &[u8] {
     }
 }
 
-/// The first element of these octets in DER: its tag, its content, and what stands behind it.
-fn element(octets: &[u8]) -> (u8, &[u8], &[u8]) {
-    let [tag, length, rest @ ..] = octets else { panic!("no element: {octets:02x?}") };
+/// The first element of these bytes in DER: its tag, its content, and what stands behind it.
+fn element(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
+    let [tag, length, rest @ ..] = bytes else { panic!("no element: {bytes:02x?}") };
     let (length, rest) = match length {
         0..0x80 => (usize::from(*length), rest),
         _ => {
             let (long, rest) = rest.split_at(usize::from(length & 0x7f));
-            (long.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet)), rest)
+            (long.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
         }
     };
     let (content, behind) = rest.split_at(length);
@@ -214,7 +214,7 @@ fn a_server_that_answers_with_garbage_is_not_believed() {
             if from_end <= sealed_part(&reply).len() {
                 let at = reply.len() - from_end;
                 reply[at] ^= 1 << (from_end % 8);
-                assert!(initiator.step(Some(&reply)).is_err(), "{from_end} octets before the end");
+                assert!(initiator.step(Some(&reply)).is_err(), "{from_end} bytes before the end");
             }
         }
         // Another connection's reply, and our own token sent back.
@@ -247,7 +247,7 @@ fn altered_tokens_are_refused() {
     });
 }
 
-/// Octets of memory this process has in use.
+/// Bytes of memory this process has in use.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -275,7 +275,7 @@ fn wear(service: &Arc<Service>, credential: &Arc<Credential>, realm: &Realm) {
     Credential::acquire(&library(), &CredentialSource::Default).unwrap();
 }
 
-/// The smallest thing to forget is a buffer of some hundred octets.
+/// The smallest thing to forget is a buffer of some hundred bytes.
 #[test]
 fn nothing_is_left_behind() {
     scenario("hostile::nothing_is_left_behind", |realm| {
@@ -285,7 +285,7 @@ fn nothing_is_left_behind() {
         let settled = resident();
         (0..WORN_COUNT).for_each(|_| wear(&service, &credential, realm));
         let grown = resident().saturating_sub(settled);
-        println!("{grown} octets more, {settled} before");
-        assert!(grown < WORN_COUNT * 32, "{grown} octets more after {WORN_COUNT} contexts");
+        println!("{grown} bytes more, {settled} before");
+        assert!(grown < WORN_COUNT * 32, "{grown} bytes more after {WORN_COUNT} contexts");
     });
 }

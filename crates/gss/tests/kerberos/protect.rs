@@ -69,7 +69,7 @@ fn messages_have_a_longest() {
     scenario("protect::messages_have_a_longest", |realm| {
         let keytab = populate(realm);
         let (mut ours, mut theirs) = meet(&client(), &service(&keytab));
-        let longest = Random::new(7).octets(MESSAGE_BYTES_MAX + 1);
+        let longest = Random::new(7).bytes(MESSAGE_BYTES_MAX + 1);
         let longest = &longest[..MESSAGE_BYTES_MAX];
         let wrapped = ours.wrap(Protection::Privacy, longest).unwrap();
         assert!(theirs.unwrap(Protection::Privacy, &wrapped).unwrap() == longest);
@@ -81,7 +81,7 @@ fn messages_have_a_longest() {
 }
 
 /// What comes out of an altered message is the message or nothing. It does come out where
-/// only the count of octets by which it is turned round differs (RRC, RFC 4121 4.2.5), which
+/// only the count of bytes by which it is turned round differs (RRC, RFC 4121 4.2.5), which
 /// nothing covers and which may come to the same.
 #[test]
 fn altered_messages_are_refused() {
@@ -92,7 +92,7 @@ fn altered_messages_are_refused() {
             let replay = format!("DAFS_GSS_SEED={seed} cargo test -p dafs-gss altered_messages");
             let mut dice = Random::new(seed);
             let (mut ours, mut theirs) = meet(&client, &service);
-            let message = dice.octets(100);
+            let message = dice.bytes(100);
             for protection in [Protection::Integrity, Protection::Privacy] {
                 let whole = ours.wrap(protection, &message).unwrap();
                 let opened = (0..200).find_map(|_| {

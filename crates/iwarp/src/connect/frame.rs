@@ -1,21 +1,21 @@
 //! The two start-up frames: `key 16 | flags u8 | revision u8 | length u16 | data`.
 //!
-//! Invariant: octets are taken in only as far as the frame goes, a wrong key is
-//! seen at its first wrong octet, and what is returned has a known revision and
+//! Invariant: bytes are taken in only as far as the frame goes, a wrong key is
+//! seen at its first wrong byte, and what is returned has a known revision and
 //! private data within bounds.
 
 use super::{ReadyToReceiveSet, Role};
 use crate::violation::Violation;
 
-/// Octets of a frame without private data.
-pub const FRAME_HEADER_OCTETS: usize = 20;
-/// Octets of private data a frame may carry (RFC 5044 7.1.1).
-pub const PRIVATE_DATA_OCTETS_MAX: usize = 512;
-/// Octets of the longest frame.
-pub const FRAME_OCTETS_MAX: usize = FRAME_HEADER_OCTETS + PRIVATE_DATA_OCTETS_MAX;
-/// Octets of user data this side puts into a frame. Linux siw takes 256 octets of
+/// Bytes of a frame without private data.
+pub const FRAME_HEADER_BYTES: usize = 20;
+/// Bytes of private data a frame may carry (RFC 5044 7.1.1).
+pub const PRIVATE_DATA_BYTES_MAX: usize = 512;
+/// Bytes of the longest frame.
+pub const FRAME_BYTES_MAX: usize = FRAME_HEADER_BYTES + PRIVATE_DATA_BYTES_MAX;
+/// Bytes of user data this side puts into a frame. Linux siw takes 256 bytes of
 /// private data in all and loses count just below that.
-pub const PRIVATE_DATA_OUT_OCTETS_MAX: usize = 248 - ENHANCED_OCTETS;
+pub const PRIVATE_DATA_OUT_BYTES_MAX: usize = 248 - ENHANCED_BYTES;
 /// The depth that says "not negotiated here" (RFC 6581 9.1).
 pub const DEPTH_NOT_NEGOTIATED: u16 = 0x3fff;
 /// The greatest depth that can be stated.
@@ -25,11 +25,11 @@ pub(super) const REVISION_ENHANCED: u8 = 2;
 /// The revision of RFC 5044.
 pub(super) const REVISION_PLAIN: u8 = 1;
 
-const KEY_OCTETS: usize = 16;
-const KEY_REQUEST: &[u8; KEY_OCTETS] = b"MPA ID Req Frame";
-const KEY_REPLY: &[u8; KEY_OCTETS] = b"MPA ID Rep Frame";
-/// Octets of enhanced data at the front of the private data.
-const ENHANCED_OCTETS: usize = 4;
+const KEY_BYTES: usize = 16;
+const KEY_REQUEST: &[u8; KEY_BYTES] = b"MPA ID Req Frame";
+const KEY_REPLY: &[u8; KEY_BYTES] = b"MPA ID Rep Frame";
+/// Bytes of enhanced data at the front of the private data.
+const ENHANCED_BYTES: usize = 4;
 
 const FLAG_MARKERS: u8 = 0x80;
 const FLAG_CRC: u8 = 0x40;
@@ -52,11 +52,11 @@ pub(super) struct Frame {
     pub crc: bool,
     pub reject: bool,
     pub enhanced: Option<Enhanced>,
-    /// Without the enhanced octets.
+    /// Without the enhanced bytes.
     pub private_data: Vec<u8>,
 }
 
-/// The four octets of RFC 6581 section 9.
+/// The four bytes of RFC 6581 section 9.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Enhanced {
     pub ird: u16,
@@ -71,7 +71,7 @@ impl Enhanced {
         (self.ird, self.ord)
     }
 
-    fn encode(&self) -> [u8; ENHANCED_OCTETS] {
+    fn encode(&self) -> [u8; ENHANCED_BYTES] {
         let bit = |set: bool, bit: u16| if set { bit } else { 0 };
         let set = self.peer_to_peer.unwrap_or_default();
         let first = self.ird & DEPTH_MASK
@@ -82,9 +82,9 @@ impl Enhanced {
         [a, b, c, d]
     }
 
-    fn decode(octets: [u8; ENHANCED_OCTETS]) -> Self {
-        let first = u16::from_be_bytes([octets[0], octets[1]]);
-        let second = u16::from_be_bytes([octets[2], octets[3]]);
+    fn decode(bytes: [u8; ENHANCED_BYTES]) -> Self {
+        let first = u16::from_be_bytes([bytes[0], bytes[1]]);
+        let second = u16::from_be_bytes([bytes[2], bytes[3]]);
         // Without A the other three bits are ignored.
         let peer_to_peer = (first & PEER_TO_PEER != 0).then_some(ReadyToReceiveSet {
             write: second & BY_WRITE != 0,
@@ -105,26 +105,26 @@ impl Frame {
             | bit(self.reject, FLAG_REJECT)
             | bit(self.enhanced.is_some(), FLAG_ENHANCED);
         let enhanced = self.enhanced.map(|enhanced| enhanced.encode());
-        let enhanced: &[u8] = enhanced.as_ref().map_or(&[], |octets| octets);
+        let enhanced: &[u8] = enhanced.as_ref().map_or(&[], |bytes| bytes);
         let length = enhanced.len() + self.private_data.len();
-        let mut octets = Vec::with_capacity(FRAME_HEADER_OCTETS + length);
-        octets.extend_from_slice(key);
-        octets.extend_from_slice(&[flags, self.revision]);
-        octets.extend_from_slice(&(length as u16).to_be_bytes());
-        octets.extend_from_slice(enhanced);
-        octets.extend_from_slice(&self.private_data);
-        octets
+        let mut bytes = Vec::with_capacity(FRAME_HEADER_BYTES + length);
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(&[flags, self.revision]);
+        bytes.extend_from_slice(&(length as u16).to_be_bytes());
+        bytes.extend_from_slice(enhanced);
+        bytes.extend_from_slice(&self.private_data);
+        bytes
     }
 
-    fn decode(octets: &[u8]) -> Result<Self, Violation> {
-        let (flags, revision) = (octets[KEY_OCTETS], octets[KEY_OCTETS + 1]);
-        let private_data = &octets[FRAME_HEADER_OCTETS..];
+    fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        let (flags, revision) = (bytes[KEY_BYTES], bytes[KEY_BYTES + 1]);
+        let private_data = &bytes[FRAME_HEADER_BYTES..];
         // Before revision 2 the bit is reserved and not checked (RFC 6581 6).
         let has_enhanced = flags & FLAG_ENHANCED != 0 && revision >= REVISION_ENHANCED;
         let (enhanced, private_data) = if has_enhanced {
-            let (octets, rest) =
+            let (bytes, rest) =
                 private_data.split_first_chunk().ok_or(Violation::FramePrivateData)?;
-            (Some(Enhanced::decode(*octets)), rest)
+            (Some(Enhanced::decode(*bytes)), rest)
         } else {
             (None, private_data)
         };
@@ -139,63 +139,63 @@ impl Frame {
     }
 }
 
-/// Gathers one frame from octets as they come.
+/// Gathers one frame from bytes as they come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gatherer {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Gatherer {
     /// Whether anything has come.
     pub(super) fn is_empty(&self) -> bool {
-        self.octets.is_empty()
+        self.bytes.is_empty()
     }
 
-    /// Takes in octets of the frame `sender` sends. Returns how many belong to it
+    /// Takes in bytes of the frame `sender` sends. Returns how many belong to it
     /// and the frame, once it is whole.
-    pub(super) fn on_octets(
+    pub(super) fn on_bytes(
         &mut self,
         sender: Role,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<(usize, Option<Frame>), Violation> {
-        let before = self.octets.len();
-        self.take_up_to(FRAME_HEADER_OCTETS, octets);
-        let key_length = self.octets.len().min(KEY_OCTETS);
-        if self.octets[..key_length] != key_of(sender)[..key_length] {
+        let before = self.bytes.len();
+        self.take_up_to(FRAME_HEADER_BYTES, bytes);
+        let key_length = self.bytes.len().min(KEY_BYTES);
+        if self.bytes[..key_length] != key_of(sender)[..key_length] {
             return Err(Violation::FrameKey);
         }
-        if self.octets.len() < FRAME_HEADER_OCTETS {
-            return Ok((octets.len(), None));
+        if self.bytes.len() < FRAME_HEADER_BYTES {
+            return Ok((bytes.len(), None));
         }
         let total = self.total_length()?;
-        let header_part = self.octets.len() - before;
-        self.take_up_to(total, &octets[header_part..]);
-        let consumed = self.octets.len() - before;
-        if self.octets.len() < total {
+        let header_part = self.bytes.len() - before;
+        self.take_up_to(total, &bytes[header_part..]);
+        let consumed = self.bytes.len() - before;
+        if self.bytes.len() < total {
             return Ok((consumed, None));
         }
-        Frame::decode(&self.octets).map(|frame| (consumed, Some(frame)))
+        Frame::decode(&self.bytes).map(|frame| (consumed, Some(frame)))
     }
 
-    fn take_up_to(&mut self, length: usize, octets: &[u8]) {
-        let missing = length.saturating_sub(self.octets.len());
-        self.octets.extend_from_slice(&octets[..missing.min(octets.len())]);
+    fn take_up_to(&mut self, length: usize, bytes: &[u8]) {
+        let missing = length.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..missing.min(bytes.len())]);
     }
 
     /// The length the header announces, if it is one to go on with.
     fn total_length(&self) -> Result<usize, Violation> {
-        if self.octets[KEY_OCTETS + 1] > REVISION_ENHANCED {
+        if self.bytes[KEY_BYTES + 1] > REVISION_ENHANCED {
             return Err(Violation::FrameRevision);
         }
-        let length = u16::from_be_bytes([self.octets[18], self.octets[19]]);
-        if usize::from(length) > PRIVATE_DATA_OCTETS_MAX {
+        let length = u16::from_be_bytes([self.bytes[18], self.bytes[19]]);
+        if usize::from(length) > PRIVATE_DATA_BYTES_MAX {
             return Err(Violation::FramePrivateData);
         }
-        Ok(FRAME_HEADER_OCTETS + usize::from(length))
+        Ok(FRAME_HEADER_BYTES + usize::from(length))
     }
 }
 
-fn key_of(sender: Role) -> &'static [u8; KEY_OCTETS] {
+fn key_of(sender: Role) -> &'static [u8; KEY_BYTES] {
     match sender {
         Role::Initiator => KEY_REQUEST,
         Role::Responder => KEY_REPLY,

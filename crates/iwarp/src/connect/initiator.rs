@@ -4,13 +4,13 @@
 //! agreed on never exceeds what this side brought or the other side stated.
 
 use super::frame::{
-    DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_OCTETS_MAX,
+    DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_BYTES_MAX,
     REVISION_ENHANCED, REVISION_PLAIN,
 };
 use super::{ConnectConfig, Established, Progress, ReadyToReceive, ReadyToReceiveSet, Role};
 use crate::fpdu::MULPDU_MIN;
 use crate::terminate::Terminate;
-use crate::transmit::{TERMINATE_FPDU_OCTETS_MAX, Transmitter};
+use crate::transmit::{TERMINATE_FPDU_BYTES_MAX, Transmitter};
 use crate::violation::{Refusal, Violation};
 
 /// The initiator's start-up machine.
@@ -18,7 +18,7 @@ use crate::violation::{Refusal, Violation};
 pub struct Initiator {
     config: ConnectConfig,
     request: Frame,
-    request_octets: Vec<u8>,
+    request_bytes: Vec<u8>,
     gatherer: Gatherer,
     state: State,
 }
@@ -37,12 +37,12 @@ pub enum InitiatorOutcome {
     Accepted {
         /// What was agreed on.
         established: Established,
-        /// The responder's private data, without the enhanced octets.
+        /// The responder's private data, without the enhanced bytes.
         private_data: Vec<u8>,
     },
     /// The responder's user said no.
     Rejected {
-        /// The responder's private data, without the enhanced octets.
+        /// The responder's private data, without the enhanced bytes.
         private_data: Vec<u8>,
         /// The depths the responder stated, if it did: (its IRD, its ORD).
         peer_depth: Option<(u16, u16)>,
@@ -50,12 +50,12 @@ pub enum InitiatorOutcome {
 }
 
 impl Initiator {
-    /// A machine whose request carries `private_data` (at most 244 octets).
+    /// A machine whose request carries `private_data` (at most 244 bytes).
     ///
     /// # Errors
     /// `PrivateDataTooLong`.
     pub fn new(config: ConnectConfig, private_data: &[u8]) -> Result<Self, Refusal> {
-        if private_data.len() > PRIVATE_DATA_OUT_OCTETS_MAX {
+        if private_data.len() > PRIVATE_DATA_OUT_BYTES_MAX {
             return Err(Refusal::PrivateDataTooLong);
         }
         let peer_to_peer = (!config.ready_to_receive.is_empty()).then_some(config.ready_to_receive);
@@ -75,24 +75,24 @@ impl Initiator {
             enhanced,
             private_data: private_data.to_vec(),
         };
-        let request_octets = request.encode(Role::Initiator);
+        let request_bytes = request.encode(Role::Initiator);
         let gatherer = Gatherer::default();
-        Ok(Self { config, request, request_octets, gatherer, state: State::AwaitingReply })
+        Ok(Self { config, request, request_bytes, gatherer, state: State::AwaitingReply })
     }
 
     /// The request frame to send.
     #[must_use]
     pub fn request(&self) -> &[u8] {
-        &self.request_octets
+        &self.request_bytes
     }
 
-    /// Takes in octets of the reply, split however they come. Octets after the
+    /// Takes in bytes of the reply, split however they come. Bytes after the
     /// frame are left alone; after the outcome all are.
     ///
     /// # Errors
     /// The violation found: close the connection, after sending
     /// [`Initiator::terminate_fpdu`] if there is one.
-    pub fn on_octets(&mut self, octets: &[u8]) -> Result<Progress<InitiatorOutcome>, Violation> {
+    pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<InitiatorOutcome>, Violation> {
         match self.state {
             State::AwaitingReply => {}
             State::Answered => return Ok(Progress { consumed: 0, outcome: None }),
@@ -100,7 +100,7 @@ impl Initiator {
         }
         let (consumed, frame) = self
             .gatherer
-            .on_octets(Role::Responder, octets)
+            .on_bytes(Role::Responder, bytes)
             .map_err(|violation| self.fail(violation, false))?;
         let outcome = match frame {
             None => None,
@@ -115,9 +115,9 @@ impl Initiator {
     }
 
     /// The Terminate frame owed to a responder whose terms cannot be met (RFC 6581
-    /// 9.1 and 9.2), with its length in octets; `None` for every other violation.
+    /// 9.1 and 9.2), with its length in bytes; `None` for every other violation.
     #[must_use]
-    pub fn terminate_fpdu(&self) -> Option<([u8; TERMINATE_FPDU_OCTETS_MAX], usize)> {
+    pub fn terminate_fpdu(&self) -> Option<([u8; TERMINATE_FPDU_BYTES_MAX], usize)> {
         let State::Failed { violation, crc } = self.state else { return None };
         let owed = matches!(
             violation,
@@ -128,15 +128,15 @@ impl Initiator {
         }
         let established = Established::client_server(Role::Initiator, crc, 0, 0);
         let terminate = Terminate::new(violation.terminate_code(), None, None);
-        let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
+        let mut bytes = [0; TERMINATE_FPDU_BYTES_MAX];
         let length =
-            Transmitter::new(&established, MULPDU_MIN).terminate(&terminate, &mut octets).ok()?;
-        Some((octets, length))
+            Transmitter::new(&established, MULPDU_MIN).terminate(&terminate, &mut bytes).ok()?;
+        Some((bytes, length))
     }
 
     /// For a responder that closed the connection on an enhanced request: the
     /// same request in plain form, for a new connection (RFC 6581 10). `None` if
-    /// this one was plain or got as much as one octet of an answer.
+    /// this one was plain or got as much as one byte of an answer.
     #[must_use]
     pub fn plain_retry(&self) -> Option<Self> {
         if !self.config.enhanced || !self.gatherer.is_empty() {

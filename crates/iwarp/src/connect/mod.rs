@@ -1,7 +1,7 @@
 //! Start-up: one request frame, one reply frame (RFC 5044 7.1, RFC 6581).
 //!
 //! Invariant: a machine here reads at most one start-up frame, keeps at most
-//! [`FRAME_OCTETS_MAX`] octets of it, and never takes an octet beyond it: what
+//! [`FRAME_BYTES_MAX`] bytes of it, and never takes a byte beyond it: what
 //! follows belongs to the [`Receiver`](crate::Receiver).
 
 mod frame;
@@ -9,8 +9,8 @@ mod initiator;
 mod responder;
 
 pub use frame::{
-    DEPTH_NOT_NEGOTIATED, FRAME_HEADER_OCTETS, FRAME_OCTETS_MAX, PRIVATE_DATA_OCTETS_MAX,
-    PRIVATE_DATA_OUT_OCTETS_MAX,
+    DEPTH_NOT_NEGOTIATED, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, PRIVATE_DATA_BYTES_MAX,
+    PRIVATE_DATA_OUT_BYTES_MAX,
 };
 pub use initiator::{Initiator, InitiatorOutcome};
 pub use responder::{Request, Responder};
@@ -63,11 +63,11 @@ impl Default for ConnectConfig {
 /// The empty message by which an initiator says that it is ready (RFC 6581 9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReadyToReceive {
-    /// A Write without octets.
+    /// A Write without bytes.
     Write,
-    /// A read without octets.
+    /// A read without bytes.
     Read,
-    /// A Send without octets; consumes a receive buffer of the responder.
+    /// A Send without bytes; consumes a receive buffer of the responder.
     Send,
 }
 
@@ -114,7 +114,7 @@ pub struct Established {
     pub peer_depth: Option<(u16, u16)>,
     /// Initiator only: the indication it must send before anything else.
     pub ready_to_receive: Option<ReadyToReceive>,
-    /// Responder only: the initiator says that it is ready by a Send without octets, the first
+    /// Responder only: the initiator says that it is ready by a Send without bytes, the first
     /// message of the stream. It is no message to the user.
     pub ready_by_send: bool,
 }
@@ -136,10 +136,10 @@ impl Established {
     }
 }
 
-/// How far a start-up machine got with the octets it was given.
+/// How far a start-up machine got with the bytes it was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress<Outcome> {
-    /// Octets used; the rest is not part of the start-up frame.
+    /// Bytes used; the rest is not part of the start-up frame.
     pub consumed: usize,
     /// The result, once the frame is whole.
     pub outcome: Option<Outcome>,

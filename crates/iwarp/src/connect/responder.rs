@@ -4,7 +4,7 @@
 //! the request's form: plain to plain, enhanced to enhanced.
 
 use super::frame::{
-    DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_OCTETS_MAX,
+    DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_BYTES_MAX,
 };
 use super::{ConnectConfig, Established, Progress, ReadyToReceiveSet, Role};
 use crate::violation::{Refusal, Violation};
@@ -33,7 +33,7 @@ pub struct Request {
     pub peer_to_peer: Option<ReadyToReceiveSet>,
     /// The depths the initiator stated, if it did: (its IRD, its ORD).
     pub peer_depth: Option<(u16, u16)>,
-    /// The initiator's private data, without the enhanced octets.
+    /// The initiator's private data, without the enhanced bytes.
     pub private_data: Vec<u8>,
 }
 
@@ -44,19 +44,19 @@ impl Responder {
         Self::default()
     }
 
-    /// Takes in octets of the request, split however they come. Octets after the
+    /// Takes in bytes of the request, split however they come. Bytes after the
     /// frame are left alone; after the outcome all are.
     ///
     /// # Errors
     /// The violation found: close the connection without a word.
-    pub fn on_octets(&mut self, octets: &[u8]) -> Result<Progress<Request>, Violation> {
+    pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<Request>, Violation> {
         if let Some(violation) = self.violation {
             return Err(violation);
         }
         if self.request.is_some() {
             return Ok(Progress { consumed: 0, outcome: None });
         }
-        match self.gatherer.on_octets(Role::Initiator, octets) {
+        match self.gatherer.on_bytes(Role::Initiator, bytes) {
             Ok((consumed, frame)) => {
                 self.request = frame.map(Request::from);
                 Ok(Progress { consumed, outcome: self.request.clone() })
@@ -75,7 +75,7 @@ impl Responder {
     }
 
     /// Accepts: the reply frame to send and what is then agreed on. `private_data`
-    /// has at most 244 octets.
+    /// has at most 244 bytes.
     ///
     /// # Errors
     /// `OutOfOrder` without a request, or if it wants markers, or if it is enhanced
@@ -181,7 +181,7 @@ fn reply(
     enhanced: Option<Enhanced>,
     private_data: &[u8],
 ) -> Result<Vec<u8>, Refusal> {
-    if private_data.len() > PRIVATE_DATA_OUT_OCTETS_MAX {
+    if private_data.len() > PRIVATE_DATA_OUT_BYTES_MAX {
         return Err(Refusal::PrivateDataTooLong);
     }
     let frame = Frame {

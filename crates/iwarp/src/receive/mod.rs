@@ -1,4 +1,4 @@
-//! The receiving half: tells where octets belong and what their arrival means.
+//! The receiving half: tells where bytes belong and what their arrival means.
 //!
 //! Invariant: frames are judged in stream order, each exactly once; a message is
 //! announced by an [`Event`] only when its last frame has been placed and, where
@@ -10,18 +10,18 @@
 //! * **Whole frames in a buffer:** [`Receiver::on_fpdu`] takes one frame off a
 //!   slice, CRC first. Place the payload it returns, then act on its event.
 //! * **Piecemeal:** ask [`Receiver::next_step`]; give [`Receiver::on_header`] the
-//!   staged octets; read the payload straight to its place and report it with
+//!   staged bytes; read the payload straight to its place and report it with
 //!   [`Receiver::on_payload`] or [`Receiver::on_placed`]; give
 //!   [`Receiver::on_trailer`] the trailer.
 //! * **Predicted:** one `recvmsg` has put header, payload and trailer of many
 //!   frames where they were expected. For each: [`Receiver::check_header`],
 //!   compare the [`Placement`] with the prediction, then as piecemeal. Where it
-//!   differs, the octets from there on are merely staged in odd places. Frames that are
+//!   differs, the bytes from there on are merely staged in odd places. Frames that are
 //!   whole messages, which most are, have a shorter way: [`Receiver::on_whole_write`] and
 //!   [`Receiver::whole_send`].
 //!
 //! With CRC in use the last two place before the CRC is known, so a damaged
-//! header may misplace octets before it is found out, within what the driver lets
+//! header may misplace bytes before it is found out, within what the driver lets
 //! the peer reach. Use the first way where that matters.
 
 mod order;
@@ -40,13 +40,12 @@ use reads::OpenReads;
 use crate::connect::Established;
 use crate::crc::Checksum;
 use crate::fpdu::{
-    CRC_OCTETS, FpduShape, HEADER_OCTETS_MAX, LENGTH_FIELD_OCTETS, TAGGED_HEADER_OCTETS,
-    trailer_length,
+    CRC_BYTES, FpduShape, HEADER_BYTES_MAX, LENGTH_FIELD_BYTES, TAGGED_HEADER_BYTES, trailer_length,
 };
 use crate::header::{Form, Header, Opcode, parse};
 use crate::ids::MessageSequence;
-use crate::read::{OpenRead, READ_REQUEST_OCTETS, ReadRequest};
-use crate::terminate::{TERMINATE_OCTETS_MAX, Terminate, TerminatedHeader};
+use crate::read::{OpenRead, READ_REQUEST_BYTES, ReadRequest};
+use crate::terminate::{TERMINATE_BYTES_MAX, Terminate, TerminatedHeader};
 use crate::violation::{PlacementContext, PlacementError, Refusal, Violation};
 
 /// The receiving half of a stream.
@@ -61,7 +60,7 @@ pub struct Receiver {
     /// The current frame, or the last one once it is complete.
     current: Placement,
     /// Its header as it came, for the Terminate that may have to quote it.
-    header: [u8; HEADER_OCTETS_MAX],
+    header: [u8; HEADER_BYTES_MAX],
     sends: SendOrder,
     writes: WriteOrder,
     read_requests: ReadRequestOrder,
@@ -82,7 +81,7 @@ enum Phase {
 /// The payload of the current control message.
 #[derive(Debug)]
 struct Control {
-    octets: [u8; TERMINATE_OCTETS_MAX],
+    bytes: [u8; TERMINATE_BYTES_MAX],
     length: usize,
 }
 
@@ -96,7 +95,7 @@ struct Ending {
     incoming: Option<Terminate>,
 }
 
-const _: () = assert!(READ_REQUEST_OCTETS <= TERMINATE_OCTETS_MAX);
+const _: () = assert!(READ_REQUEST_BYTES <= TERMINATE_BYTES_MAX);
 
 impl Receiver {
     /// A receiver for an established stream. Allocates the table of open reads,
@@ -116,12 +115,12 @@ impl Receiver {
                 trailer_length: 0,
                 last: true,
             },
-            header: [0; HEADER_OCTETS_MAX],
+            header: [0; HEADER_BYTES_MAX],
             sends: SendOrder::new(),
             writes: WriteOrder::new(),
             read_requests: ReadRequestOrder::new(established.ird),
             reads: OpenReads::new(established.ord),
-            control: Control { octets: [0; TERMINATE_OCTETS_MAX], length: 0 },
+            control: Control { bytes: [0; TERMINATE_BYTES_MAX], length: 0 },
             ending: Ending::default(),
         }
     }
@@ -131,9 +130,9 @@ impl Receiver {
     #[must_use]
     pub fn next_step(&self) -> Step {
         match self.phase {
-            Phase::Header => Step::Header { octets: HEADER_OCTETS_MAX },
-            Phase::Body if self.payload_left > 0 => Step::Payload { octets: self.payload_left },
-            Phase::Body => Step::Trailer { octets: usize::from(self.current.trailer_length) },
+            Phase::Header => Step::Header { bytes: HEADER_BYTES_MAX },
+            Phase::Body if self.payload_left > 0 => Step::Payload { bytes: self.payload_left },
+            Phase::Body => Step::Trailer { bytes: usize::from(self.current.trailer_length) },
             Phase::Closed => Step::Closed,
         }
     }
@@ -153,9 +152,9 @@ impl Receiver {
         self.heard
     }
 
-    /// Takes in a header from staged octets, which may hold more than that.
-    /// `Ok(None)` asks for more octets (at most 20) and changes nothing. On
-    /// success `placement.header_length` octets have been used.
+    /// Takes in a header from staged bytes, which may hold more than that.
+    /// `Ok(None)` asks for more bytes (at most 20) and changes nothing. On
+    /// success `placement.header_length` bytes have been used.
     ///
     /// # Errors
     /// The violation found; the stream is over.
@@ -170,8 +169,8 @@ impl Receiver {
         self.check_header(staged).map(Some)
     }
 
-    /// Takes in a header of exactly the right length: 16 octets tagged, 20
-    /// untagged. More octets are ignored, fewer are a violation.
+    /// Takes in a header of exactly the right length: 16 bytes tagged, 20
+    /// untagged. More bytes are ignored, fewer are a violation.
     ///
     /// # Errors
     /// The violation found; the stream is over.
@@ -188,50 +187,48 @@ impl Receiver {
         Ok(placement)
     }
 
-    /// Takes in payload octets: checksummed where CRC is in use, copied only for
+    /// Takes in payload bytes: checksummed where CRC is in use, copied only for
     /// control messages, otherwise merely counted. May be called piece by piece.
     ///
     /// # Errors
     /// `OutOfOrder` if more came than the frame holds.
     #[inline]
-    pub fn on_payload(&mut self, octets: &[u8]) -> Result<(), Refusal> {
-        if self.phase != Phase::Body || octets.len() > self.payload_left as usize {
+    pub fn on_payload(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        if self.phase != Phase::Body || bytes.len() > self.payload_left as usize {
             return Err(Refusal::OutOfOrder);
         }
         if self.crc {
-            self.checksum.update(octets);
+            self.checksum.update(bytes);
         }
         if self.current.target.is_control() {
-            self.control.append(octets);
+            self.control.append(bytes);
         }
-        self.payload_left -= octets.len() as u32;
+        self.payload_left -= bytes.len() as u32;
         Ok(())
     }
 
-    /// Counts payload octets that went to their place unseen.
+    /// Counts payload bytes that went to their place unseen.
     ///
     /// # Errors
     /// `OutOfOrder` if more came than the frame holds, if CRC is in use, or if
     /// the target is a control message.
     #[inline]
-    pub fn on_placed(&mut self, octets: u32) -> Result<(), Refusal> {
+    pub fn on_placed(&mut self, bytes: u32) -> Result<(), Refusal> {
         let unseen_allowed = !self.crc && !self.current.target.is_control();
-        if self.phase != Phase::Body
-            || octets > self.payload_left
-            || !(unseen_allowed || octets == 0)
+        if self.phase != Phase::Body || bytes > self.payload_left || !(unseen_allowed || bytes == 0)
         {
             return Err(Refusal::OutOfOrder);
         }
-        self.payload_left -= octets;
+        self.payload_left -= bytes;
         Ok(())
     }
 
-    /// Takes in the trailer (exactly `placement.trailer_length` octets) and
+    /// Takes in the trailer (exactly `placement.trailer_length` bytes) and
     /// completes the frame.
     ///
     /// # Errors
     /// The violation found; the stream is over. A call when no trailer is due, or
-    /// with the wrong number of octets, counts as `LocalCatastrophe`.
+    /// with the wrong number of bytes, counts as `LocalCatastrophe`.
     #[inline]
     pub fn on_trailer(&mut self, trailer: &[u8]) -> Result<Event, Violation> {
         let due = self.phase == Phase::Body
@@ -241,9 +238,9 @@ impl Receiver {
             return Err(self.out_of_order());
         }
         if self.crc {
-            let (pad, crc) = trailer.split_at(trailer.len() - CRC_OCTETS);
+            let (pad, crc) = trailer.split_at(trailer.len() - CRC_BYTES);
             self.checksum.update(pad);
-            if crc != self.checksum.octets() {
+            if crc != self.checksum.bytes() {
                 return Err(self.end(Violation::CrcMismatch));
             }
         }
@@ -269,7 +266,7 @@ impl Receiver {
         }
         let Some(frame) = buffer.get(..shape.total_length()) else { return Ok(None) };
         if self.crc {
-            let (covered, crc) = frame.split_at(frame.len() - CRC_OCTETS);
+            let (covered, crc) = frame.split_at(frame.len() - CRC_BYTES);
             if crc != crate::crc::checksum_of(covered) {
                 return Err(self.end(Violation::CrcMismatch));
             }
@@ -315,7 +312,7 @@ impl Receiver {
     }
 
     /// The oldest unanswered Read Request has been answered. Call it no later
-    /// than when the last octets of the response go to the socket: the peer may
+    /// than when the last bytes of the response go to the socket: the peer may
     /// ask anew as soon as it has them.
     ///
     /// # Errors
@@ -347,11 +344,11 @@ impl Receiver {
         request: &ReadRequest,
         error: PlacementError,
     ) -> Violation {
-        let ulpdu_length = (HEADER_OCTETS_MAX - LENGTH_FIELD_OCTETS + READ_REQUEST_OCTETS) as u16;
+        let ulpdu_length = (HEADER_BYTES_MAX - LENGTH_FIELD_BYTES + READ_REQUEST_BYTES) as u16;
         let form = Form::Untagged { sequence, message_offset: 0, ulp_word: 0 };
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         Header { opcode: Opcode::ReadRequest, last: true, ulpdu_length, form }.encode(&mut header);
-        let quoted = TerminatedHeader::new(ulpdu_length, &header[LENGTH_FIELD_OCTETS..]);
+        let quoted = TerminatedHeader::new(ulpdu_length, &header[LENGTH_FIELD_BYTES..]);
         let violation = Violation::Placement(error, PlacementContext::ReadRequest);
         self.end_quoting(violation, quoted, Some(*request))
     }
@@ -383,10 +380,10 @@ impl Receiver {
 
     /// Judges a header and makes its frame the current one.
     #[inline]
-    fn admit(&mut self, octets: &[u8]) -> Result<Placement, Violation> {
-        self.keep_header(octets);
+    fn admit(&mut self, bytes: &[u8]) -> Result<Placement, Violation> {
+        self.keep_header(bytes);
         self.control.length = 0;
-        match parse(octets).and_then(|header| self.judge(&header)) {
+        match parse(bytes).and_then(|header| self.judge(&header)) {
             Ok(placement) => {
                 self.current = placement;
                 self.payload_left = placement.payload_length;
@@ -399,11 +396,11 @@ impl Receiver {
 
     /// Copies the header before it is judged, so that a Terminate can quote it.
     #[inline]
-    fn keep_header(&mut self, octets: &[u8]) {
-        if let Some(untagged) = octets.first_chunk::<HEADER_OCTETS_MAX>() {
+    fn keep_header(&mut self, bytes: &[u8]) {
+        if let Some(untagged) = bytes.first_chunk::<HEADER_BYTES_MAX>() {
             self.header = *untagged;
-        } else if let Some(tagged) = octets.first_chunk::<TAGGED_HEADER_OCTETS>() {
-            self.header[..TAGGED_HEADER_OCTETS].copy_from_slice(tagged);
+        } else if let Some(tagged) = bytes.first_chunk::<TAGGED_HEADER_BYTES>() {
+            self.header[..TAGGED_HEADER_BYTES].copy_from_slice(tagged);
         }
     }
 
@@ -480,7 +477,7 @@ impl Receiver {
     #[cold]
     fn complete_terminate(&mut self) -> Event {
         self.phase = Phase::Closed;
-        self.ending.incoming = Terminate::decode(&self.control.octets[..self.control.length]);
+        self.ending.incoming = Terminate::decode(&self.control.bytes[..self.control.length]);
         Event::Terminated
     }
 
@@ -488,7 +485,7 @@ impl Receiver {
     #[cold]
     fn end(&mut self, violation: Violation) -> Violation {
         let length = u16::from_be_bytes([self.header[0], self.header[1]]);
-        let quoted = TerminatedHeader::new(length, &self.header[LENGTH_FIELD_OCTETS..]);
+        let quoted = TerminatedHeader::new(length, &self.header[LENGTH_FIELD_BYTES..]);
         let request = match self.current.target {
             Target::ReadRequest { .. } => self.control.read_request(),
             Target::Write { .. }
@@ -517,7 +514,7 @@ impl Receiver {
     }
 
     /// A call that does not fit: repeats the violation that ended the stream, or
-    /// ends it, because octets and machine no longer agree.
+    /// ends it, because bytes and machine no longer agree.
     #[cold]
     fn out_of_order(&mut self) -> Violation {
         match self.ending.violation {
@@ -529,13 +526,13 @@ impl Receiver {
 
 impl Control {
     /// Keeps what fits; what does not is of no use.
-    fn append(&mut self, octets: &[u8]) {
-        let length = octets.len().min(TERMINATE_OCTETS_MAX - self.length);
-        self.octets[self.length..self.length + length].copy_from_slice(&octets[..length]);
+    fn append(&mut self, bytes: &[u8]) {
+        let length = bytes.len().min(TERMINATE_BYTES_MAX - self.length);
+        self.bytes[self.length..self.length + length].copy_from_slice(&bytes[..length]);
         self.length += length;
     }
 
     fn read_request(&self) -> Option<ReadRequest> {
-        self.octets[..self.length].first_chunk().map(ReadRequest::decode)
+        self.bytes[..self.length].first_chunk().map(ReadRequest::decode)
     }
 }

@@ -7,7 +7,7 @@
 use super::Target;
 use crate::header::Opcode;
 use crate::ids::{MessageSequence, Stag, TaggedOffset};
-use crate::read::READ_REQUEST_OCTETS;
+use crate::read::READ_REQUEST_BYTES;
 use crate::violation::Violation;
 
 /// The untagged fields of one segment.
@@ -48,7 +48,7 @@ pub(super) struct SendOrder {
     sequence: MessageSequence,
     /// The kind of the open message.
     open: Option<Opcode>,
-    /// Octets of the open message so far.
+    /// Bytes of the open message so far.
     length: u32,
 }
 
@@ -163,10 +163,10 @@ impl ReadRequestOrder {
             return Err(Violation::ReadDepth);
         }
         // Every MULPDU holds a whole request, so a split one is a mistake.
-        if segment.payload_length as usize > READ_REQUEST_OCTETS {
+        if segment.payload_length as usize > READ_REQUEST_BYTES {
             return Err(Violation::MessageTooLong);
         }
-        if segment.payload_length as usize != READ_REQUEST_OCTETS || !segment.last {
+        if segment.payload_length as usize != READ_REQUEST_BYTES || !segment.last {
             return Err(Violation::ReadRequestForm);
         }
         self.sequence = segment.sequence.next();

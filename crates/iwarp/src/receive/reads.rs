@@ -1,6 +1,6 @@
 //! Our open reads: what we asked for and how much of the oldest has come.
 //!
-//! Invariant: at most the agreed number is open, and every response octet that is
+//! Invariant: at most the agreed number is open, and every response byte that is
 //! let through belongs to the oldest, at exactly the place asked for. RFC 5040
 //! 5.2.2 lets a requester check this; a peer that could write elsewhere under a
 //! read response would write into memory it was never given.
@@ -17,7 +17,7 @@ use crate::violation::Violation;
 pub(super) struct OpenReads {
     requests: VecDeque<ReadRequest>,
     count_max: usize,
-    /// Octets of the oldest that have come.
+    /// Bytes of the oldest that have come.
     placed_length: u32,
 }
 

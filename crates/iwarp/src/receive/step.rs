@@ -10,21 +10,21 @@ use crate::receive::Receiver;
 /// What the receiver wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// At least this many octets in one piece, for [`Receiver::on_header`]. No
+    /// At least this many bytes in one piece, for [`Receiver::on_header`]. No
     /// frame is shorter, so waiting for them cannot hang.
     Header {
-        /// Octets needed: 20.
-        octets: usize,
+        /// Bytes needed: 20.
+        bytes: usize,
     },
-    /// Payload octets to be placed.
+    /// Payload bytes to be placed.
     Payload {
-        /// Octets still to come in this frame, never zero.
-        octets: u32,
+        /// Bytes still to come in this frame, never zero.
+        bytes: u32,
     },
     /// The trailer in one piece, for [`Receiver::on_trailer`].
     Trailer {
-        /// Octets needed: 4 to 7.
-        octets: usize,
+        /// Bytes needed: 4 to 7.
+        bytes: usize,
     },
     /// Nothing; the stream is over.
     Closed,
@@ -35,11 +35,11 @@ pub enum Step {
 pub struct Placement {
     /// The place.
     pub target: Target,
-    /// Octets of payload in this frame; may be zero.
+    /// Bytes of payload in this frame; may be zero.
     pub payload_length: u32,
-    /// Octets of header in front: 16 or 20.
+    /// Bytes of header in front: 16 or 20.
     pub header_length: u8,
-    /// Octets of pad and CRC behind: 4 to 7.
+    /// Bytes of pad and CRC behind: 4 to 7.
     pub trailer_length: u8,
     /// Whether the message ends with this frame.
     pub last: bool,
@@ -48,7 +48,7 @@ pub struct Placement {
 /// The place of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// In a tagged buffer, by the peer's Write. With zero octets of payload
+    /// In a tagged buffer, by the peer's Write. With zero bytes of payload
     /// neither field may be checked (RFC 5041 7.1).
     Write {
         /// Our buffer.
@@ -62,7 +62,7 @@ pub enum Target {
         stag: Stag,
         /// Where the payload of this frame goes.
         offset: TaggedOffset,
-        /// Octets of the read that came before this frame.
+        /// Bytes of the read that came before this frame.
         message_offset: u32,
     },
     /// In the receive buffer for this Send; every Send consumes one, also an
@@ -70,25 +70,25 @@ pub enum Target {
     Send {
         /// The number of the Send.
         sequence: MessageSequence,
-        /// Octets of the Send that came before this frame.
+        /// Bytes of the Send that came before this frame.
         message_offset: u32,
         /// Whether the receiver shall be woken.
         solicited: bool,
         /// The steering tag to invalidate on delivery.
         invalidate: Option<Stag>,
     },
-    /// In this machine: a Read Request. Hand the octets to
+    /// In this machine: a Read Request. Hand the bytes to
     /// [`Receiver::on_payload`].
     ReadRequest {
         /// The number of the Read Request.
         sequence: MessageSequence,
     },
-    /// In this machine: a Terminate. Hand the octets to [`Receiver::on_payload`].
+    /// In this machine: a Terminate. Hand the bytes to [`Receiver::on_payload`].
     Terminate,
 }
 
 impl Target {
-    /// Whether the payload is for the machine itself, at most 52 octets of
+    /// Whether the payload is for the machine itself, at most 52 bytes of
     /// it that count, and must be given to [`Receiver::on_payload`].
     #[inline]
     #[must_use]
@@ -112,7 +112,7 @@ pub enum Event {
     Received {
         /// The number of the Send.
         sequence: MessageSequence,
-        /// Octets of the message.
+        /// Bytes of the message.
         length: u32,
         /// Whether the receiver shall be woken.
         solicited: bool,
@@ -147,7 +147,7 @@ pub struct Fpdu<'buffer> {
     pub placement: Placement,
     /// The payload.
     pub payload: &'buffer [u8],
-    /// Octets of the whole frame: where the next begins.
+    /// Bytes of the whole frame: where the next begins.
     pub total_length: usize,
     /// What its completion means, once the payload has been placed. If it cannot
     /// be, drop the event and call [`Receiver::refuse`].

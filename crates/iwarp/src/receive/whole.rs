@@ -5,35 +5,34 @@
 
 use super::{Phase, Receiver};
 use crate::fpdu::{
-    TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
-    fpdu_length,
+    TAGGED_DDP_BYTES, TAGGED_HEADER_BYTES, UNTAGGED_DDP_BYTES, UNTAGGED_HEADER_BYTES, fpdu_length,
 };
 use crate::header::{Form, Header, Opcode};
 use crate::ids::{Stag, TaggedOffset};
 
 /// The header of a Write of one frame.
-pub type WriteHeader = [u8; TAGGED_HEADER_OCTETS];
+pub type WriteHeader = [u8; TAGGED_HEADER_BYTES];
 
-/// The header that a Write of `length` octets has if it comes in one frame. `None` if it
+/// The header that a Write of `length` bytes has if it comes in one frame. `None` if it
 /// cannot.
 #[inline]
 #[must_use]
 pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<WriteHeader> {
-    let ulpdu_length = u16::try_from(length.checked_add(TAGGED_DDP_OCTETS as u32)?).ok()?;
+    let ulpdu_length = u16::try_from(length.checked_add(TAGGED_DDP_BYTES as u32)?).ok()?;
     offset.checked_add(length)?;
-    let mut octets = [0; UNTAGGED_HEADER_OCTETS];
+    let mut bytes = [0; UNTAGGED_HEADER_BYTES];
     let form = Form::Tagged { stag, offset };
-    Header { opcode: Opcode::Write, last: true, ulpdu_length, form }.encode(&mut octets);
-    octets.first_chunk().copied()
+    Header { opcode: Opcode::Write, last: true, ulpdu_length, form }.encode(&mut bytes);
+    bytes.first_chunk().copied()
 }
 
 impl Receiver {
-    /// The payload of the plain Send, whole and in order, that `octets` begin with, if they
-    /// do. Place it, then call [`Receiver::on_whole_send`] with the same octets.
+    /// The payload of the plain Send, whole and in order, that `bytes` begin with, if they
+    /// do. Place it, then call [`Receiver::on_whole_send`] with the same bytes.
     #[inline]
     #[must_use]
-    pub fn whole_send<'o>(&self, octets: &'o [u8]) -> Option<&'o [u8]> {
-        let header: &[u8; UNTAGGED_HEADER_OCTETS] = octets.first_chunk()?;
+    pub fn whole_send<'o>(&self, bytes: &'o [u8]) -> Option<&'o [u8]> {
+        let header: &[u8; UNTAGGED_HEADER_BYTES] = bytes.first_chunk()?;
         let [l0, l1, PLAIN_SEND_DDP, PLAIN_SEND_RDMAP, _, _, _, _, 0, 0, 0, 0, rest @ ..] = header
         else {
             return None;
@@ -41,20 +40,20 @@ impl Receiver {
         let [s0, s1, s2, s3, 0, 0, 0, 0] = rest else { return None };
         let sequence = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
         let ulpdu_length = u16::from_be_bytes([*l0, *l1]);
-        let payload_length = usize::from(ulpdu_length).checked_sub(UNTAGGED_DDP_OCTETS)?;
+        let payload_length = usize::from(ulpdu_length).checked_sub(UNTAGGED_DDP_BYTES)?;
         let is_next = self.takes_whole() && self.sends.is_next(sequence);
-        if !is_next || octets.len() < fpdu_length(ulpdu_length) {
+        if !is_next || bytes.len() < fpdu_length(ulpdu_length) {
             return None;
         }
-        octets.get(UNTAGGED_HEADER_OCTETS..UNTAGGED_HEADER_OCTETS + payload_length)
+        bytes.get(UNTAGGED_HEADER_BYTES..UNTAGGED_HEADER_BYTES + payload_length)
     }
 
-    /// The Send that [`Receiver::whole_send`] has found is placed. Octets of its frame.
+    /// The Send that [`Receiver::whole_send`] has found is placed. Bytes of its frame.
     #[inline]
-    pub fn on_whole_send(&mut self, octets: &[u8]) -> usize {
+    pub fn on_whole_send(&mut self, bytes: &[u8]) -> usize {
         self.sends.on_whole();
-        self.on_whole(octets);
-        let [high, low] = [octets[0], octets[1]];
+        self.on_whole(bytes);
+        let [high, low] = [bytes[0], bytes[1]];
         fpdu_length(u16::from_be_bytes([high, low]))
     }
 
@@ -83,7 +82,7 @@ impl Receiver {
     }
 }
 
-/// The third and fourth octet of a Send of one frame: untagged, last, version 1; version 1,
+/// The third and fourth byte of a Send of one frame: untagged, last, version 1; version 1,
 /// Send.
 const PLAIN_SEND_DDP: u8 = 0x41;
 const PLAIN_SEND_RDMAP: u8 = 0x43;
@@ -92,7 +91,7 @@ const PLAIN_SEND_RDMAP: u8 = 0x43;
 mod tests {
     use super::*;
     use crate::connect::{Established, Role};
-    use crate::fpdu::HEADER_OCTETS_MAX;
+    use crate::fpdu::HEADER_BYTES_MAX;
     use crate::receive::{Event, Step};
     use crate::transmit::{Outbound, Transmitter};
 
@@ -108,7 +107,7 @@ mod tests {
     /// The frames of a message of zeros.
     fn frames(transmitter: &mut Transmitter, message: Outbound, length: u32) -> Vec<Vec<u8>> {
         let mut segments = transmitter.begin(message, length).unwrap();
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         let frame = |segment: crate::Segment, header: &[u8]| {
             let mut frame = header[..segment.header_length].to_vec();
             frame.resize(segment.total_length(), 0);
@@ -129,7 +128,7 @@ mod tests {
                 assert_eq!(payload.len() as u32, 56 + round);
                 assert_eq!(receiver.on_whole_send(&send), send.len());
                 let header = write_header(Stag(7), TaggedOffset(1 << 40), 1000 + round).unwrap();
-                assert_eq!(header, write[..TAGGED_HEADER_OCTETS]);
+                assert_eq!(header, write[..TAGGED_HEADER_BYTES]);
                 assert!(receiver.on_whole_write(&header));
             } else {
                 let sent = receiver.on_fpdu(&send).unwrap().unwrap().event;
@@ -146,7 +145,7 @@ mod tests {
         let (mut transmitter, mut receiver) = ends(false);
         let send = frames(&mut transmitter, SEND, 56).remove(0);
         for length in 0..send.len() {
-            assert_eq!(receiver.whole_send(&send[..length]), None, "{length} octets");
+            assert_eq!(receiver.whole_send(&send[..length]), None, "{length} bytes");
         }
         // Not the next; of two frames; something else.
         let later = frames(&mut transmitter, SEND, 56).remove(0);
@@ -174,7 +173,7 @@ mod tests {
         let (mut transmitter, mut receiver) = ends(true);
         let send = frames(&mut transmitter, SEND, 56).remove(0);
         assert_eq!(receiver.whole_send(&send), None);
-        assert!(!receiver.on_whole_write(&[0; TAGGED_HEADER_OCTETS]));
+        assert!(!receiver.on_whole_write(&[0; TAGGED_HEADER_BYTES]));
     }
 
     #[test]

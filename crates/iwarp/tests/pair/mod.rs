@@ -1,19 +1,19 @@
 //! Two whole sides against each other, in memory: the reference driver.
 //!
-//! Each side has tagged buffers and a log of what happened to it. Octets travel in
+//! Each side has tagged buffers and a log of what happened to it. Bytes travel in
 //! pieces of the test's choosing, and each side may take them in whole frames or
 //! piecemeal; nothing of that may show in memory or log.
 
 use std::collections::BTreeMap;
 
-use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX};
-use dafs_iwarp::transmit::READ_REQUEST_FPDU_OCTETS;
+use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX};
+use dafs_iwarp::transmit::READ_REQUEST_FPDU_BYTES;
 use dafs_iwarp::{
     Established, Event, Outbound, Placement, ReadRequest, Receiver, Role, Stag, Step, TaggedOffset,
     Target, Transmitter, Violation,
 };
 
-/// How a side takes in octets.
+/// How a side takes in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intake {
     /// Gathers whole frames.
@@ -70,10 +70,10 @@ impl Side {
     /// Frames a message with its payload.
     pub fn post(&mut self, message: Outbound, payload: &[u8]) {
         let mut segments = self.transmitter.begin(message, payload.len() as u32).unwrap();
-        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut header = [0; HEADER_BYTES_MAX];
         while let Some(segment) = segments.next_segment(&mut header) {
             let body = &payload[segment.offset as usize..][..segment.length as usize];
-            let mut trailer = [0; TRAILER_OCTETS_MAX];
+            let mut trailer = [0; TRAILER_BYTES_MAX];
             if self.transmitter.crc_in_use() {
                 let mut checksum = segment.checksum(&header);
                 checksum.update(body);
@@ -88,17 +88,17 @@ impl Side {
     /// Frames a Read Request.
     pub fn post_read(&mut self, request: ReadRequest) {
         let read = self.receiver.open_read(request).unwrap();
-        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
-        let length = self.transmitter.read_request(&read, &mut octets).unwrap();
-        self.outgoing.extend_from_slice(&octets[..length]);
+        let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
+        let length = self.transmitter.read_request(&read, &mut bytes).unwrap();
+        self.outgoing.extend_from_slice(&bytes[..length]);
     }
 
-    /// Takes in octets of the other side, as far as they go.
-    pub fn take_in(&mut self, octets: &[u8]) {
+    /// Takes in bytes of the other side, as far as they go.
+    pub fn take_in(&mut self, bytes: &[u8]) {
         if self.violation.is_some() {
             return;
         }
-        self.staged.extend_from_slice(octets);
+        self.staged.extend_from_slice(bytes);
         let result = match self.intake {
             Intake::Whole => self.take_whole_frames(),
             Intake::Piecemeal => self.take_pieces(),
@@ -133,19 +133,19 @@ impl Side {
                     self.placements.push(placement);
                     self.current = Some((placement, 0));
                 }
-                Step::Payload { octets } => {
+                Step::Payload { bytes } => {
                     if self.staged.is_empty() {
                         return Ok(());
                     }
-                    let length = self.staged.len().min(octets as usize);
+                    let length = self.staged.len().min(bytes as usize);
                     let piece: Vec<u8> = self.staged.drain(..length).collect();
                     self.take_payload(&piece);
                 }
-                Step::Trailer { octets } => {
-                    if self.staged.len() < octets {
+                Step::Trailer { bytes } => {
+                    if self.staged.len() < bytes {
                         return Ok(());
                     }
-                    let trailer: Vec<u8> = self.staged.drain(..octets).collect();
+                    let trailer: Vec<u8> = self.staged.drain(..bytes).collect();
                     let event = self.receiver.on_trailer(&trailer)?;
                     self.on_event(event);
                 }
@@ -236,7 +236,7 @@ impl Pair {
         pair
     }
 
-    /// Carries octets to and fro in pieces of these lengths, again and again,
+    /// Carries bytes to and fro in pieces of these lengths, again and again,
     /// until both sides are quiet.
     pub fn carry(&mut self, piece_lengths: &[usize]) {
         let mut lengths = piece_lengths.iter().copied().cycle();
@@ -254,7 +254,7 @@ fn carry_one(from: &mut Side, to: &mut Side, length: usize) {
     to.take_in(&piece);
 }
 
-/// Octets that tell where they came from.
+/// Bytes that tell where they came from.
 pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(31).wrapping_add(seed) ^ (index >> 8) as u8)

@@ -9,7 +9,7 @@ use crate::group::{BLOCK_BYTES, GROUP_BYTES_MAX, HEADER_BYTES, frame_bytes_of};
 /// Bounds of a [`Log`](super::Log). They may differ from one opening to the next.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// Octets of a segment, a multiple of 4096.
+    /// Bytes of a segment, a multiple of 4096.
     pub segment_bytes: u64,
     /// Most segments on disk. Records are refused ([`LogError::Full`]) when half of them
     /// are in use; the other half is for the checkpoint.
@@ -17,14 +17,14 @@ pub struct LogConfig {
     /// Segments made ready at opening and kept at hand, so that beginning one costs no
     /// writing of zeros.
     pub spare_segment_count: u32,
-    /// Longest record, in octets.
+    /// Longest record, in bytes.
     pub record_bytes_max: usize,
-    /// Most octets that wait for the group under way; beyond, the log says
+    /// Most bytes that wait for the group under way; beyond, the log says
     /// [`LogError::Wait`].
     pub buffered_bytes_max: usize,
-    /// After so many octets of records a checkpoint is wanted.
+    /// After so many bytes of records a checkpoint is wanted.
     pub checkpoint_after_bytes: u64,
-    /// Largest checkpoint, in octets. It is kept in memory until it is written.
+    /// Largest checkpoint, in bytes. It is kept in memory until it is written.
     pub checkpoint_bytes_max: usize,
     /// What of a checkpoint goes with one group, at least: larger means done sooner,
     /// smaller means that records wait less.
@@ -79,7 +79,7 @@ impl LogConfig {
         Err(LogError::Config { wrong })
     }
 
-    /// Octets of the longest group: what may be buffered, and of a checkpoint a chunk
+    /// Bytes of the longest group: what may be buffered, and of a checkpoint a chunk
     /// that its last record overshoots.
     fn group_bytes_max(&self) -> u64 {
         let record = frame_bytes_of(self.record_bytes_max);

@@ -61,7 +61,7 @@ pub enum LogError {
         count: usize,
     },
     /// The record is too long.
-    #[error("a record of {length} octets is too long for the journal, which takes {length_max}")]
+    #[error("a record of {length} bytes is too long for the journal, which takes {length_max}")]
     TooLong {
         /// Its length.
         length: usize,
@@ -69,7 +69,7 @@ pub enum LogError {
         length_max: usize,
     },
     /// The checkpoint is too large.
-    #[error("a checkpoint of more than {bytes_max} octets; raise checkpoint_bytes_max")]
+    #[error("a checkpoint of more than {bytes_max} bytes; raise checkpoint_bytes_max")]
     CheckpointTooLarge {
         /// The bound.
         bytes_max: usize,

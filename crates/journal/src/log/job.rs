@@ -71,8 +71,8 @@ impl GroupJob {
                 (slot.blob.clone(), Some(slot))
             }
         };
-        let octets = self.buffer.seal(self.header.lineage(), self.offset, self.first_record);
-        blob.write_at(self.offset, octets)?;
+        let bytes = self.buffer.seal(self.header.lineage(), self.offset, self.first_record);
+        blob.write_at(self.offset, bytes)?;
         if !is_on(Mutation::SkipGroupSync) {
             let synced = blob.sync();
             if is_on(Mutation::RetrySync) && synced.is_err() {

@@ -74,7 +74,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Buffers a record whose octets are `parts`, one behind the other. It is durable
+    /// Buffers a record whose bytes are `parts`, one behind the other. It is durable
     /// when [`Log::on_group_done`] reports its number or a later one.
     ///
     /// # Errors
@@ -207,12 +207,12 @@ impl Log {
         }
         let bytes_max = self.config.checkpoint_bytes_max;
         let (mut frames, mut count) = (Vec::new(), 0u64);
-        for (kind, octets) in records {
-            let length = self.check_length(&[octets])?;
+        for (kind, bytes) in records {
+            let length = self.check_length(&[bytes])?;
             if frames.len() + frame_bytes_of(length) + END_FRAME_BYTES > bytes_max {
                 return Err(LogError::CheckpointTooLarge { bytes_max });
             }
-            push_frame(&mut frames, kind.0, FLAG_CHECKPOINT, count, &[octets]);
+            push_frame(&mut frames, kind.0, FLAG_CHECKPOINT, count, &[bytes]);
             count += 1;
         }
         push_frame(&mut frames, 0, FLAG_CHECKPOINT | FLAG_END, count, &[]);

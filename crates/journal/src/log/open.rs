@@ -101,7 +101,7 @@ fn make_durable(chain: &Chain) -> Result<(), LogError> {
     let mut group = GroupRead::default();
     // Its first record is known to the group alone, so it is read as it stands.
     match group.read_as_it_stands(&*last.slot.blob, last.header.lineage(), at, last.end)? {
-        Found::Group(_) => last.slot.blob.write_at(at, group.octets())?,
+        Found::Group(_) => last.slot.blob.write_at(at, group.bytes())?,
         Found::Nothing(what) => return Err(super::scan::corrupt(&last.slot, at, what)),
     }
     last.slot.blob.sync()?;

@@ -57,16 +57,16 @@ fn config() -> LogConfig {
     }
 }
 
-fn mix(state: u64, octets: &[u8]) -> u64 {
-    let sum = u64::from(crc32c::crc32c(octets)) << 32 | octets.len() as u64;
+fn mix(state: u64, bytes: &[u8]) -> u64 {
+    let sum = u64::from(crc32c::crc32c(bytes)) << 32 | bytes.len() as u64;
     Random::new(state.rotate_left(7) ^ sum).next_u64()
 }
 
-/// Octets behind a checkpoint's first record, to make it long.
+/// Bytes behind a checkpoint's first record, to make it long.
 fn filler(state: u64, index: u64) -> Vec<u8> {
     let mut random = Random::new(state ^ index);
     let length = random.below(3000);
-    random.octets(length)
+    random.bytes(length)
 }
 
 impl World {
@@ -123,12 +123,12 @@ impl World {
         };
         self.serial += 1;
         let serial = self.serial.to_le_bytes();
-        let octets = self.random.octets(length.saturating_sub(8));
+        let bytes = self.random.bytes(length.saturating_sub(8));
         let kind = RecordKind(self.random.below(5) as u16);
-        match self.log.append(kind, &[&serial, &octets]) {
+        match self.log.append(kind, &[&serial, &bytes]) {
             Ok(number) => {
                 let last = *self.states.last().expect("the first state");
-                let whole = [&kind.0.to_le_bytes(), &serial[..], &octets].concat();
+                let whole = [&kind.0.to_le_bytes(), &serial[..], &bytes].concat();
                 self.states.push(mix(last, &whole));
                 let expected = self.states.len() as u64 - 1;
                 ensure(number.0 == expected, || format!("{number:?} instead of {expected}"))
@@ -178,7 +178,7 @@ impl World {
         let head = [count, state, filler_count].map(u64::to_le_bytes).concat();
         let fillers: Vec<_> = (0..filler_count).map(|index| filler(state, index)).collect();
         let records = std::iter::once(&head).chain(&fillers);
-        match self.log.begin_checkpoint(records.map(|octets| (RecordKind(7), &octets[..]))) {
+        match self.log.begin_checkpoint(records.map(|bytes| (RecordKind(7), &bytes[..]))) {
             Ok(()) | Err(LogError::CheckpointUnderWay | LogError::CheckpointTooLarge { .. }) => {
                 Ok(())
             }
@@ -270,11 +270,11 @@ impl Recall {
             match record.origin {
                 Origin::Checkpoint if is_head => {
                     is_head = false;
-                    let word = |at| crate::group::get_u64(record.octets, at);
+                    let word = |at| crate::group::get_u64(record.bytes, at);
                     (recall.count, recall.state, fillers) = (word(0), word(8), 0..word(16));
                 }
                 Origin::Checkpoint => match fillers.next() {
-                    Some(index) if record.octets == filler(recall.state, index) => (),
+                    Some(index) if record.bytes == filler(recall.state, index) => (),
                     _ => return Err(Trouble::Wrong("another checkpoint".to_owned())),
                 },
                 Origin::Log(number) => {
@@ -282,7 +282,7 @@ impl Recall {
                     if number.0 != recall.count || !fillers.is_empty() {
                         return Err(Trouble::Wrong(format!("{number:?} at {}", recall.count)));
                     }
-                    let whole = [&record.kind.0.to_le_bytes(), record.octets].concat();
+                    let whole = [&record.kind.0.to_le_bytes(), record.bytes].concat();
                     recall.state = mix(recall.state, &whole);
                 }
             }

@@ -33,7 +33,7 @@ pub struct Record<'a> {
     /// As it was appended.
     pub kind: RecordKind,
     /// As they were appended.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 /// Where a record comes from.
@@ -98,7 +98,7 @@ impl Recovered {
                 Phase::Log => Origin::Log(RecordNumber(frame.number)),
             },
             kind: RecordKind(frame.kind),
-            octets: frame.payload,
+            bytes: frame.payload,
         }))
     }
 

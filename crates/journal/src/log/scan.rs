@@ -85,7 +85,7 @@ pub(super) struct Scanned {
     pub end: u64,
     /// Number of the record behind its last.
     pub next_record: u64,
-    /// Octets of its records.
+    /// Bytes of its records.
     pub record_bytes: u64,
     /// Where the last group with a record or a checkpoint's end ends.
     useful_end: Option<u64>,

@@ -19,7 +19,7 @@ pub(super) struct SegmentHeader {
     pub previous_end: u64,
     /// Number of the first record in here.
     pub first_record: u64,
-    /// Octets of the blob.
+    /// Bytes of the blob.
     pub segment_bytes: u64,
     /// A checkpoint begins here; it holds what all records below this number amount to.
     pub checkpoint_below: Option<u64>,
@@ -83,7 +83,7 @@ const VERSION: u32 = 1;
 /// Flag: a checkpoint begins here.
 const CHECKPOINT: u32 = 1;
 const SUM_AT: usize = 124;
-/// Octets of a header; the rest of its block is zero.
+/// Bytes of a header; the rest of its block is zero.
 pub(super) const HEADER_BYTES: usize = 128;
 
 #[cfg(test)]
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back_and_no_octet_of_it_may_differ() {
+    fn a_header_comes_back_and_no_byte_of_it_may_differ() {
         for header in [HEADER, SegmentHeader { checkpoint_below: None, ..HEADER }] {
             let bytes = head(&header.encode());
             assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
             for at in 0..HEADER_BYTES {
                 let mut bytes = bytes;
                 bytes[at] ^= 1;
-                assert_eq!(SegmentHeader::decode(&bytes), Err(NoHeader::Absent), "octet {at}");
+                assert_eq!(SegmentHeader::decode(&bytes), Err(NoHeader::Absent), "byte {at}");
             }
         }
     }

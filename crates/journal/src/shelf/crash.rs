@@ -89,7 +89,7 @@ impl CrashShelf {
         self.lock().is_off
     }
 
-    /// Octets by which blobs can still grow; `None`: without limit.
+    /// Bytes by which blobs can still grow; `None`: without limit.
     pub fn set_space_left(&self, space_left: Option<u64>) {
         self.lock().space_left = space_left;
     }
@@ -99,7 +99,7 @@ impl CrashShelf {
         self.lock().has_reflinks = has_reflinks;
     }
 
-    /// Octets that a corruption puts where others were, behind the journal's back and
+    /// Bytes that a corruption puts where others were, behind the journal's back and
     /// durably; for tests of what recovery makes of it.
     ///
     /// # Errors
@@ -340,19 +340,19 @@ impl Contents {
     }
 }
 
-/// A sector's octets; zeros beyond the end.
-fn sector_of(octets: &[u8], sector: usize) -> [u8; SECTOR] {
+/// A sector's bytes; zeros beyond the end.
+fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
     let mut state = [0; SECTOR];
-    let from = (sector * SECTOR).min(octets.len());
-    let part = &octets[from..octets.len().min(from + SECTOR)];
+    let from = (sector * SECTOR).min(bytes.len());
+    let part = &bytes[from..bytes.len().min(from + SECTOR)];
     state[..part.len()].copy_from_slice(part);
     state
 }
 
-fn put_sector(octets: &mut [u8], sector: usize, state: &[u8; SECTOR]) {
-    let from = (sector * SECTOR).min(octets.len());
-    let to = octets.len().min(from + SECTOR);
-    octets[from..to].copy_from_slice(&state[..to - from]);
+fn put_sector(bytes: &mut [u8], sector: usize, state: &[u8; SECTOR]) {
+    let from = (sector * SECTOR).min(bytes.len());
+    let to = bytes.len().min(from + SECTOR);
+    bytes[from..to].copy_from_slice(&state[..to - from]);
 }
 
 /// A handle of one restart.
@@ -441,13 +441,13 @@ impl Blob for CrashBlob {
         if !self.shelf.lock().has_reflinks {
             return Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() });
         }
-        let mut octets = vec![0; (range.end - range.start) as usize];
+        let mut bytes = vec![0; (range.end - range.start) as usize];
         let failed = |source| ShelfError::from_io("share blocks with", self.name.as_str(), source);
-        let count = source.read_at(range.start, &mut octets).map_err(failed)?;
-        if count < octets.len() {
+        let count = source.read_at(range.start, &mut bytes).map_err(failed)?;
+        if count < bytes.len() {
             return Err(failed(io::ErrorKind::InvalidInput.into()).into());
         }
-        let write = |contents: &mut Contents| contents.write(range.start as usize, &octets);
+        let write = |contents: &mut Contents| contents.write(range.start as usize, &bytes);
         Ok(self.run(Operation::Clone, |_| 0, write, |_, _| ())?)
     }
 
@@ -484,9 +484,9 @@ mod tests {
 
     fn contents(shelf: &CrashShelf, blob: &str) -> Vec<u8> {
         let blob = shelf.open(&name(blob)).unwrap();
-        let mut octets = vec![0; blob.length().unwrap() as usize];
-        blob.read_at(0, &mut octets).unwrap();
-        octets
+        let mut bytes = vec![0; blob.length().unwrap() as usize];
+        blob.read_at(0, &mut bytes).unwrap();
+        bytes
     }
 
     /// A disk with one synced blob of ones, over which twos are written unsynced.
@@ -506,14 +506,14 @@ mod tests {
         for seed in 0..400 {
             let shelf = half_written();
             shelf.crash(&mut Random::new(seed));
-            let octets = contents(&shelf, "a");
-            for sector in octets.chunks(SECTOR) {
-                assert!(sector.iter().all(|octet| *octet == sector[0]), "seed {seed}");
+            let bytes = contents(&shelf, "a");
+            for sector in bytes.chunks(SECTOR) {
+                assert!(sector.iter().all(|byte| *byte == sector[0]), "seed {seed}");
             }
-            seen.insert(octets.chunks(SECTOR).map(|s| s[0]).collect::<Vec<_>>());
+            seen.insert(bytes.chunks(SECTOR).map(|s| s[0]).collect::<Vec<_>>());
             // What survived is there to stay.
             shelf.crash(&mut Random::new(seed + 1));
-            assert_eq!(contents(&shelf, "a"), octets, "seed {seed}");
+            assert_eq!(contents(&shelf, "a"), bytes, "seed {seed}");
         }
         assert_eq!(seen.len(), 16);
     }
@@ -580,8 +580,8 @@ mod tests {
         old.read_at(0, &mut [0]).unwrap_err();
         shelf.kill();
         old.write_at(0, &[5]).unwrap_err();
-        let octets = contents(&shelf, "a");
-        assert_eq!((octets[0], octets[SECTOR]), (4, 2), "half of the write is made");
+        let bytes = contents(&shelf, "a");
+        assert_eq!((bytes[0], bytes[SECTOR]), (4, 2), "half of the write is made");
         shelf.set_space_left(Some(10));
         let blob = shelf.create(&name("b")).unwrap();
         blob.write_at(0, &[0; 10]).unwrap();

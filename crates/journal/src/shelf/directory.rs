@@ -376,9 +376,9 @@ mod tests {
         let blob = shelf.create(&name("clone")).unwrap();
         match blob.share_blocks(&source, 4096..8192) {
             Ok(()) => {
-                let mut octets = [1; 8192];
-                assert_eq!(blob.read_at(0, &mut octets).unwrap(), 8192);
-                assert!(octets[..4096] == [0; 4096] && octets[4096..] == [7; 4096]);
+                let mut bytes = [1; 8192];
+                assert_eq!(blob.read_at(0, &mut bytes).unwrap(), 8192);
+                assert!(bytes[..4096] == [0; 4096] && bytes[4096..] == [7; 4096]);
                 assert!(has_reflinks);
             }
             Err(CloneError::Unable { .. }) => assert!(!has_reflinks),

@@ -59,9 +59,9 @@ pub trait Shelf: Send + Sync {
     }
 }
 
-/// The octets of one blob. Reads and writes may be made by several threads at once.
+/// The bytes of one blob. Reads and writes may be made by several threads at once.
 pub trait Blob: Send + Sync {
-    /// Reads octets from `offset` on; fewer than asked for only at the blob's end.
+    /// Reads bytes from `offset` on; fewer than asked for only at the blob's end.
     ///
     /// # Errors
     /// What the storage says.
@@ -71,10 +71,10 @@ pub trait Blob: Send + Sync {
     ///
     /// # Errors
     /// What the storage says, [`ShelfError::NoSpace`] if it is full; any part of the
-    /// octets may have been written then.
+    /// bytes may have been written then.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Brings all octets written so far, and the length, to stable storage (fdatasync).
+    /// Brings all bytes written so far, and the length, to stable storage (fdatasync).
     /// Blocks.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ pub trait Blob: Send + Sync {
         Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() })
     }
 
-    /// The length in octets.
+    /// The length in bytes.
     ///
     /// # Errors
     /// What the storage says.
@@ -229,7 +229,7 @@ pub fn chain_of(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Reads exactly `buffer.len()` octets, or says that there are fewer.
+/// Reads exactly `buffer.len()` bytes, or says that there are fewer.
 pub(crate) fn read_whole(blob: &dyn Blob, offset: u64, buffer: &mut [u8]) -> Result<bool> {
     Ok(blob.read_at(offset, buffer)? == buffer.len())
 }

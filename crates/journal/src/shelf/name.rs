@@ -14,7 +14,7 @@ impl BlobName {
     /// A name, if it may be one.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
-        let may = |octet| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let may = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         let is_name = !name.is_empty() && name.len() <= LENGTH_MAX && name.bytes().all(may);
         is_name.then(|| Self(name.into()))
     }

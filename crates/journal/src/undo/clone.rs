@@ -1,11 +1,11 @@
-//! Octets that are saved by sharing blocks with the file they are of (reflinks).
+//! Bytes that are saved by sharing blocks with the file they are of (reflinks).
 //!
 //! They lie in a blob of their own, at the offsets that they have in the file; which of them
 //! are good, frames of the undo data say.
 //!
-//! Invariant: a frame that names octets of this blob is written when they are on stable
+//! Invariant: a frame that names bytes of this blob is written when they are on stable
 //! storage there, and never before. So whoever reads the frame, after whatever crash, may
-//! believe the octets: no checksum could be had without reading them all. And what was saved
+//! believe the bytes: no checksum could be had without reading them all. And what was saved
 //! is not cloned again, which would put what the file holds now in its place.
 
 use std::io;
@@ -25,7 +25,7 @@ pub struct CloneJob {
     pub(super) range: Range<u64>,
 }
 
-/// Octets that are shared with the file, on stable storage; for [`UndoLog::save_cloned`].
+/// Bytes that are shared with the file, on stable storage; for [`UndoLog::save_cloned`].
 ///
 /// [`UndoLog::save_cloned`]: super::UndoLog::save_cloned
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl CloneJob {
 }
 
 impl Cloned {
-    /// Which octets of the file.
+    /// Which bytes of the file.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()

@@ -21,7 +21,7 @@ pub enum UndoError {
     #[error("as much is waiting to be saved as may be; wait for the group under way")]
     Wait,
     /// The undo data is as large as it may get. What is saved stays good.
-    #[error("undo data would exceed {bytes_max} octets; the change is refused")]
+    #[error("undo data would exceed {bytes_max} bytes; the change is refused")]
     Full {
         /// The bound.
         bytes_max: u64,
@@ -32,8 +32,8 @@ pub enum UndoError {
         /// The bound.
         count_max: usize,
     },
-    /// More octets at once than a piece may have.
-    #[error("{length} octets are too many to save at once; {length_max} are the most")]
+    /// More bytes at once than a piece may have.
+    #[error("{length} bytes are too many to save at once; {length_max} are the most")]
     TooLong {
         /// How many were given.
         length: usize,

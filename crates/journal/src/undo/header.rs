@@ -15,7 +15,7 @@ pub(super) struct Header {
     pub stream: u64,
     pub original_size: u64,
     /// What the owner wants to find again.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Header {
@@ -23,11 +23,11 @@ impl Header {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         bytes[..8].copy_from_slice(MAGIC);
         put_u32(&mut bytes[..], 8, self.version);
-        put_u32(&mut bytes[..], 12, self.octets.len() as u32);
+        put_u32(&mut bytes[..], 12, self.bytes.len() as u32);
         put_u64(&mut bytes[..], 16, self.id.0);
         put_u64(&mut bytes[..], 24, self.stream);
         put_u64(&mut bytes[..], 32, self.original_size);
-        bytes[OCTETS_AT..OCTETS_AT + self.octets.len()].copy_from_slice(&self.octets);
+        bytes[BYTES_AT..BYTES_AT + self.bytes.len()].copy_from_slice(&self.bytes);
         let sum = crc32c::crc32c(&bytes[..SUM_AT]);
         put_u32(&mut bytes[..], SUM_AT, sum);
         bytes
@@ -61,11 +61,11 @@ impl Header {
             id,
             stream: get_u64(&bytes, 24),
             original_size: get_u64(&bytes, 32),
-            octets: bytes[OCTETS_AT..OCTETS_AT + length].to_vec(),
+            bytes: bytes[BYTES_AT..BYTES_AT + length].to_vec(),
         })
     }
 
-    /// Whether frames may name octets that are shared with the file: who reads the first
+    /// Whether frames may name bytes that are shared with the file: who reads the first
     /// version would take them for others.
     pub fn may_clone(&self) -> bool {
         self.version >= VERSION
@@ -76,13 +76,13 @@ impl Header {
     }
 }
 
-/// Most octets that an owner may put into the header.
-pub const HEADER_BYTES_MAX: usize = SUM_AT - OCTETS_AT;
+/// Most bytes that an owner may put into the header.
+pub const HEADER_BYTES_MAX: usize = SUM_AT - BYTES_AT;
 
 const MAGIC: &[u8; 8] = b"DAFSUND1";
 /// Every version has its magic, version and checksum where this one has them.
 pub(super) const VERSION: u32 = 2;
 /// The first had pieces alone.
 const VERSION_MIN: u32 = 1;
-const OCTETS_AT: usize = 40;
+const BYTES_AT: usize = 40;
 const SUM_AT: usize = BLOCK_BYTES - 4;

@@ -1,8 +1,8 @@
 //! Undo data: what a file held before it was changed under a lock whose changes the
 //! server takes back if the lock's holder fails (auto-recovery locks).
 //!
-//! Invariant: no octet of the file may be changed before what it was is saved and
-//! reported durable, and each octet is saved once, as it was when the lock was taken. So
+//! Invariant: no byte of the file may be changed before what it was is saved and
+//! reported durable, and each byte is saved once, as it was when the lock was taken. So
 //! whichever changes a crash leaves of those under way, putting back all that is saved
 //! gives the file as it was.
 //!
@@ -47,19 +47,19 @@ pub struct PieceNumber(pub u64);
 /// How much undo data may become.
 #[derive(Clone, Debug)]
 pub struct UndoConfig {
-    /// Most octets saved by one call.
+    /// Most bytes saved by one call.
     pub piece_bytes_max: usize,
-    /// Most octets that wait for the group under way; beyond, [`UndoError::Wait`].
+    /// Most bytes that wait for the group under way; beyond, [`UndoError::Wait`].
     pub buffered_bytes_max: usize,
-    /// Most octets of undo data on disk, but for cloned ones, which take no more space than
+    /// Most bytes of undo data on disk, but for cloned ones, which take no more space than
     /// the file has; beyond, [`UndoError::Full`].
     pub bytes_max: u64,
     /// Most places that are kept track of; beyond, [`UndoError::TooScattered`].
     pub range_count_max: usize,
-    /// Least octets that are worth being cloned. Who copies them syncs once, who clones them
+    /// Least bytes that are worth being cloned. Who copies them syncs once, who clones them
     /// three times, whatever their number.
     pub clone_bytes_min: u64,
-    /// Most octets cloned at once, at multiples of which it is begun: the time that takes
+    /// Most bytes cloned at once, at multiples of which it is begun: the time that takes
     /// grows with the number of extents they have.
     pub clone_bytes_max: u64,
 }
@@ -88,7 +88,7 @@ impl UndoConfig {
         } else if self.piece_bytes_max == 0 || self.range_count_max == 0 {
             "piece_bytes_max and range_count_max must be above zero"
         } else if longest.saturating_add(scattered) > self.buffered_bytes_max {
-            "buffered_bytes_max must be above piece_bytes_max and 40 octets for each range"
+            "buffered_bytes_max must be above piece_bytes_max and 40 bytes for each range"
         } else if self.buffered_bytes_max > GROUP_BYTES_MAX - BLOCK_BYTES {
             "buffered_bytes_max must be below 64 MiB"
         } else {
@@ -122,7 +122,7 @@ pub struct UndoLog {
 }
 
 impl UndoLog {
-    /// Begins undo data for a file of `original_size` octets. Blocks until that is on
+    /// Begins undo data for a file of `original_size` bytes. Blocks until that is on
     /// stable storage. `header` is for the owner, who gets it back after a restart.
     ///
     /// # Errors
@@ -143,8 +143,8 @@ impl UndoLog {
             return Err(UndoError::TooLong { length, length_max });
         }
         let stream = entropy.next_u64();
-        let (version, octets) = (VERSION, header.to_vec());
-        let header = Header { version, id, stream, original_size, octets };
+        let (version, bytes) = (VERSION, header.to_vec());
+        let header = Header { version, id, stream, original_size, bytes };
         let blob = shelf.create(&name_of(id))?;
         blob.write_at(0, &header.encode()[..])?;
         blob.sync()?;
@@ -248,7 +248,7 @@ impl UndoLog {
         self.id
     }
 
-    /// Octets of the file when this began.
+    /// Bytes of the file when this began.
     #[must_use]
     pub fn original_size(&self) -> u64 {
         self.original_size
@@ -280,9 +280,9 @@ impl UndoLog {
     /// [`UndoError::Wait`] says what must happen first; [`UndoError::Full`],
     /// [`UndoError::TooScattered`], [`UndoError::TooLong`], [`UndoError::Poisoned`] mean
     /// that the change must not be made. Nothing is buffered then.
-    pub fn save(&mut self, offset: u64, octets: &[u8]) -> Result<PieceNumber, UndoError> {
+    pub fn save(&mut self, offset: u64, bytes: &[u8]) -> Result<PieceNumber, UndoError> {
         self.check_poison()?;
-        let (length, length_max) = (octets.len(), self.config.piece_bytes_max);
+        let (length, length_max) = (bytes.len(), self.config.piece_bytes_max);
         if length > length_max {
             return Err(UndoError::TooLong { length, length_max });
         }
@@ -290,7 +290,7 @@ impl UndoLog {
         let range = offset..end.max(offset);
         self.check_room(range.clone(), |gap| (gap.end - gap.start) as usize)?;
         for gap in self.saved.missing(range.clone()) {
-            let part = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
+            let part = &bytes[(gap.start - offset) as usize..(gap.end - offset) as usize];
             let parts = [&gap.start.to_le_bytes()[..], part];
             self.filling.push(PIECE, 0, self.next_number, &parts);
             self.next_number += 1;
@@ -308,7 +308,7 @@ impl UndoLog {
         (self.may_clone && may).then_some(CloneJob { id: self.id, range })
     }
 
-    /// Buffers that octets are saved in blocks shared with the file; as [`UndoLog::save`]
+    /// Buffers that bytes are saved in blocks shared with the file; as [`UndoLog::save`]
     /// otherwise.
     ///
     /// # Errors
@@ -444,8 +444,8 @@ impl UndoJob {
     }
 
     fn write(&mut self) -> Result<(), ShelfError> {
-        let octets = self.buffer.seal(self.lineage, self.offset, self.first_number);
-        self.blob.write_at(self.offset, octets)?;
+        let bytes = self.buffer.seal(self.lineage, self.offset, self.first_number);
+        self.blob.write_at(self.offset, bytes)?;
         if is_on(Mutation::SkipGroupSync) {
             return Ok(());
         }
@@ -461,7 +461,7 @@ impl UndoJob {
 fn make_durable(found: &mut SavedUndo) -> Result<(), UndoError> {
     if found.position > found.group_start {
         found.read_last_group_again()?;
-        found.blob.write_at(found.group_start, found.group.octets())?;
+        found.blob.write_at(found.group_start, found.group.bytes())?;
         found.blob.sync()?;
     }
     found.blob.set_length(found.position)?;
@@ -475,7 +475,7 @@ fn name_of(id: UndoId) -> BlobName {
 
 /// What the names of undo data begin with.
 const PREFIX: &str = "undo-";
-/// Kind of a frame with the offset and the octets of a piece.
+/// Kind of a frame with the offset and the bytes of a piece.
 const PIECE: u16 = 1;
 /// Kind of a frame with the offset and the length of a piece that is shared with the file.
 const CLONED: u16 = 2;

@@ -50,9 +50,9 @@ impl CloneSource for Source {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let from = (offset as usize).min(self.0.len());
-        let octets = &self.0[from..self.0.len().min(from + buffer.len())];
-        buffer[..octets.len()].copy_from_slice(octets);
-        Ok(octets.len())
+        let bytes = &self.0[from..self.0.len().min(from + buffer.len())];
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
     }
 }
 
@@ -86,7 +86,7 @@ fn config() -> UndoConfig {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let original = random.octets(FILE_BYTES);
+        let original = random.bytes(FILE_BYTES);
         let shelf = CrashShelf::new();
         shelf.set_reflinks(random.percent(60));
         let size = original.len() as u64;
@@ -136,9 +136,9 @@ impl World {
             let saved = self.save(at, FILE_BYTES - at)?;
             self.waiting.extend(saved.map(|number| (number, Change::Truncate(at))));
         } else {
-            let octets = self.random.octets(length);
+            let bytes = self.random.bytes(length);
             let saved = self.save(offset, length)?;
-            self.waiting.extend(saved.map(|number| (number, Change::Write(offset, octets))));
+            self.waiting.extend(saved.map(|number| (number, Change::Write(offset, bytes))));
         }
         self.make_changes();
         Ok(())
@@ -195,10 +195,10 @@ impl World {
         {
             self.seen.changes += 1;
             match change {
-                Change::Write(offset, octets) => {
-                    let end = offset + octets.len();
+                Change::Write(offset, bytes) => {
+                    let end = offset + bytes.len();
                     self.file.resize(self.file.len().max(end), 0);
-                    self.file[offset..end].copy_from_slice(&octets);
+                    self.file[offset..end].copy_from_slice(&bytes);
                 }
                 Change::Truncate(size) => self.file.truncate(size),
             }
@@ -262,34 +262,32 @@ impl World {
         }
         for (offset, content) in &mut pieces {
             if let Err(length) = content {
-                let mut octets = vec![0; *length as usize];
-                let read = found.read_cloned(*offset as u64, &mut octets);
+                let mut bytes = vec![0; *length as usize];
+                let read = found.read_cloned(*offset as u64, &mut bytes);
                 read.map_err(|error| chain_of(&error))?;
-                *content = Ok(octets);
+                *content = Ok(bytes);
             }
         }
-        let mut pieces: Vec<(usize, Vec<u8>)> = pieces
-            .into_iter()
-            .filter_map(|(offset, octets)| Some((offset, octets.ok()?)))
-            .collect();
-        pieces.sort_by_key(|(_, octets)| crc32c::crc32c(octets));
+        let mut pieces: Vec<(usize, Vec<u8>)> =
+            pieces.into_iter().filter_map(|(offset, bytes)| Some((offset, bytes.ok()?))).collect();
+        pieces.sort_by_key(|(_, bytes)| crc32c::crc32c(bytes));
         let mut file = self.file.clone();
         file.resize(size, 0);
         let mut is_put_back = vec![false; size];
-        for (offset, octets) in pieces {
-            let range = offset..offset + octets.len();
+        for (offset, bytes) in pieces {
+            let range = offset..offset + bytes.len();
             ensure(!is_put_back[range.clone()].contains(&true), "pieces overlap")?;
             is_put_back[range.clone()].fill(true);
-            file[range].copy_from_slice(&octets);
+            file[range].copy_from_slice(&bytes);
         }
         ensure(file == self.original, "the file is not what it was")
     }
 }
 
-/// A copied piece's octets, or how many were cloned.
+/// A copied piece's bytes, or how many were cloned.
 fn contents(piece: Piece<'_>) -> Result<Vec<u8>, u64> {
     match piece.content {
-        Content::Copied(octets) => Ok(octets.to_vec()),
+        Content::Copied(bytes) => Ok(bytes.to_vec()),
         Content::Cloned { length } => Err(length),
     }
 }
@@ -373,7 +371,7 @@ fn settle(undo: &mut UndoLog) {
 }
 
 #[test]
-fn only_the_first_change_of_an_octet_is_saved() {
+fn only_the_first_change_of_an_byte_is_saved() {
     let shelf = CrashShelf::new();
     let mut random = Random::new(1);
     let mut undo =
@@ -431,13 +429,13 @@ fn what_is_saved_is_not_cloned_again() {
     while let Some(piece) = found.next_piece().unwrap() {
         pieces.push((piece.offset, contents(piece)));
     }
-    let copied = |offset: u64, octet: u8, length: usize| (offset, Ok(vec![octet; length]));
+    let copied = |offset: u64, byte: u8, length: usize| (offset, Ok(vec![byte; length]));
     let expected =
         [copied(1000, 1, 1000), (2048, Err(7680)), copied(0, 2, 1000), copied(2000, 2, 48)];
     assert_eq!(pieces, expected);
-    let mut octets = vec![0; 7680];
-    found.read_cloned(2048, &mut octets).unwrap();
-    assert_eq!(octets, source.0[2048..9728]);
+    let mut bytes = vec![0; 7680];
+    found.read_cloned(2048, &mut bytes).unwrap();
+    assert_eq!(bytes, source.0[2048..9728]);
     // Both of it go, whichever went before; and if both are gone that is told.
     let left = shelf.list().unwrap();
     assert_eq!(left, [clone::name_of(ID), name_of(ID)]);
@@ -454,8 +452,8 @@ fn undo_data_of_the_first_version_goes_on_without_clones() {
     shelf.set_reflinks(true);
     let undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
     assert!(undo.clone_job(0..4096).is_some());
-    let (stream, octets) = (undo.lineage.stream, Vec::new());
-    let header = Header { version: 1, id: ID, stream, original_size: 10_000, octets };
+    let (stream, bytes) = (undo.lineage.stream, Vec::new());
+    let header = Header { version: 1, id: ID, stream, original_size: 10_000, bytes };
     shelf.corrupt(&name_of(ID), 0, &header.encode()[..]).unwrap();
     let mut undo = UndoLog::resume(&shelf, ID, config()).unwrap();
     assert!(undo.clone_job(0..4096).is_none());

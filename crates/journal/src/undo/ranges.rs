@@ -1,11 +1,11 @@
-//! Which octets of a file are saved, or changed: a set of ranges.
+//! Which bytes of a file are saved, or changed: a set of ranges.
 //!
 //! Invariant: ranges neither overlap nor touch, so that their number is the least.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of octets of a file, as ranges of offsets.
+/// A set of bytes of a file, as ranges of offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     /// Ends by starts.
@@ -19,7 +19,7 @@ impl Ranges {
         self.ends.len()
     }
 
-    /// Adds octets.
+    /// Adds bytes.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -68,26 +68,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_ranges_is_a_set_of_octets() {
+    fn a_set_of_ranges_is_a_set_of_bytes() {
         for seed in 0..500 {
             let mut random = Random::new(seed);
-            let (mut ranges, mut octets) = (Ranges::default(), [false; 64]);
+            let (mut ranges, mut bytes) = (Ranges::default(), [false; 64]);
             for _ in 0..20 {
                 let start = random.below(64);
                 let end = start + random.below(65 - start);
                 if random.percent(50) {
                     ranges.insert(start as u64..end as u64);
-                    octets[start..end].fill(true);
+                    bytes[start..end].fill(true);
                 }
                 let missing: Vec<_> = ranges.missing(start as u64..end as u64).flatten().collect();
                 let expected: Vec<_> =
-                    (start..end).filter(|at| !octets[*at]).map(|at| at as u64).collect();
+                    (start..end).filter(|at| !bytes[*at]).map(|at| at as u64).collect();
                 assert_eq!(missing, expected, "seed {seed}");
                 let within: Vec<_> = ranges.within(start as u64..end as u64).flatten().collect();
                 let expected: Vec<_> =
-                    (start..end).filter(|at| octets[*at]).map(|at| at as u64).collect();
+                    (start..end).filter(|at| bytes[*at]).map(|at| at as u64).collect();
                 assert_eq!(within, expected, "seed {seed}");
-                let runs = octets.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
+                let runs = bytes.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
                 assert_eq!(ranges.count(), runs, "seed {seed}");
             }
         }

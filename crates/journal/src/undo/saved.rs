@@ -27,7 +27,7 @@ pub struct SavedUndo {
     next_frame: usize,
 }
 
-/// What some octets of the file were before they were first changed.
+/// What some bytes of the file were before they were first changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// Where they were.
@@ -36,7 +36,7 @@ pub struct Piece<'a> {
     pub content: Content<'a>,
 }
 
-/// Where saved octets are.
+/// Where saved bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// Here.
@@ -49,11 +49,11 @@ pub enum Content<'a> {
 }
 
 impl Piece<'_> {
-    /// Octets of the file.
+    /// Bytes of the file.
     #[must_use]
     pub fn length(&self) -> u64 {
         match self.content {
-            Content::Copied(octets) => octets.len() as u64,
+            Content::Copied(bytes) => bytes.len() as u64,
             Content::Cloned { length } => length,
         }
     }
@@ -94,7 +94,7 @@ impl SavedUndo {
     /// What its owner said when it was made.
     #[must_use]
     pub fn header(&self) -> &[u8] {
-        &self.header.octets
+        &self.header.bytes
     }
 
     /// The size of the file when the lock was taken: the file is to be cut off, or
@@ -134,21 +134,21 @@ impl SavedUndo {
         }
         self.next_number += 1;
         self.next_frame = next;
-        let (offset, octets) = frame.payload.split_at(OFFSET_BYTES);
+        let (offset, bytes) = frame.payload.split_at(OFFSET_BYTES);
         let content = match frame.kind {
-            CLONED => Content::Cloned { length: get_u64(octets, 0) },
-            _ => Content::Copied(octets),
+            CLONED => Content::Cloned { length: get_u64(bytes, 0) },
+            _ => Content::Copied(bytes),
         };
         Ok(Some(Piece { offset: get_u64(offset, 0), content }))
     }
 
-    /// Reads octets of a cloned piece, from this offset of the file on.
+    /// Reads bytes of a cloned piece, from this offset of the file on.
     ///
     /// # Errors
     /// [`UndoError::Corrupt`] if they are gone, or what the storage says.
-    pub fn read_cloned(&self, offset: u64, octets: &mut [u8]) -> Result<(), UndoError> {
+    pub fn read_cloned(&self, offset: u64, bytes: &mut [u8]) -> Result<(), UndoError> {
         let is_there = match &self.cloned {
-            Some(blob) => read_whole(&**blob, offset, octets)?,
+            Some(blob) => read_whole(&**blob, offset, bytes)?,
             None => false,
         };
         let name = || clone::name_of(self.header.id);

@@ -1,5 +1,5 @@
 //! Memory is mapped, registered, unmapped and mapped again by several threads, while a device
-//! moves octets by what was registered: nobody ever sees another mapping's.
+//! moves bytes by what was registered: nobody ever sees another mapping's.
 //!
 //! `DAFS_STRESS_SECONDS` says for how long; three without.
 
@@ -125,10 +125,10 @@ impl Worker<'_> {
     fn read(&mut self, index: usize) {
         let part = self.part(index);
         self.stamp += 1;
-        let octets = self.stamp.to_ne_bytes().repeat(part.len() * PAGE_BYTES / 8);
-        self.file.write_all_at(&octets, 0).unwrap();
+        let bytes = self.stamp.to_ne_bytes().repeat(part.len() * PAGE_BYTES / 8);
+        self.file.write_all_at(&bytes, 0).unwrap();
         let mapping = &mut self.mappings[index];
-        self.setting.transfer(&self.file, mapping.page(part.start), octets.len(), true);
+        self.setting.transfer(&self.file, mapping.page(part.start), bytes.len(), true);
         mapping.pages[part.clone()].fill(self.stamp);
         mapping.check_part(part);
     }
@@ -138,10 +138,10 @@ impl Worker<'_> {
         self.stamp += 1;
         let mapping = &mut self.mappings[index];
         mapping.fill(part.clone(), self.stamp);
-        let mut octets = vec![0; part.len() * PAGE_BYTES];
-        self.setting.transfer(&self.file, mapping.page(part.start), octets.len(), false);
-        self.file.read_exact_at(&mut octets, 0).unwrap();
-        let is_it = octets.chunks_exact(8).all(|word| word == self.stamp.to_ne_bytes());
+        let mut bytes = vec![0; part.len() * PAGE_BYTES];
+        self.setting.transfer(&self.file, mapping.page(part.start), bytes.len(), false);
+        self.file.read_exact_at(&mut bytes, 0).unwrap();
+        let is_it = bytes.chunks_exact(8).all(|word| word == self.stamp.to_ne_bytes());
         assert!(is_it, "the device has read other memory");
     }
 
@@ -156,7 +156,7 @@ impl Worker<'_> {
         let part = self.part(index);
         let mapping = &mut self.mappings[index];
         let (start, length) = (mapping.page(part.start), part.len() * PAGE_BYTES);
-        // SAFETY: pages of a mapping of ours, whose octets nobody needs.
+        // SAFETY: pages of a mapping of ours, whose bytes nobody needs.
         let given = unsafe { libc::madvise(start as *mut _, length, libc::MADV_DONTNEED) };
         assert_eq!(given, 0);
         mapping.pages[part].fill(0);
@@ -203,7 +203,7 @@ impl Mapping {
         self.address + number * PAGE_BYTES
     }
 
-    /// The octets of some pages, as words.
+    /// The bytes of some pages, as words.
     fn words(&self, part: std::ops::Range<usize>) -> &[u64] {
         let count = part.len() * PAGE_BYTES / 8;
         // SAFETY: inside a mapping that lives, and that nobody writes while this is borrowed: the
@@ -226,7 +226,7 @@ impl Mapping {
         for number in part {
             let wanted = self.pages[number];
             let is_it = self.words(number..number + 1).iter().all(|word| *word == wanted);
-            assert!(is_it, "page {number} of {} has other octets", self.pages.len());
+            assert!(is_it, "page {number} of {} has other bytes", self.pages.len());
         }
     }
 }
@@ -259,7 +259,7 @@ fn memory_file() -> File {
 }
 
 #[test]
-fn nobody_sees_the_octets_of_another_mapping() {
+fn nobody_sees_the_bytes_of_another_mapping() {
     let limits = CacheLimits {
         entries_max: 40,
         bytes_max: 4 << 20,

@@ -179,6 +179,6 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Parameters>() == 120);
 
-/// Octets mapped of each ring.
+/// Bytes mapped of each ring.
 const MAPPED: usize = 4096;
 const SLOTS: u16 = 64;

@@ -21,7 +21,7 @@ struct Arguments {
     /// The same seed makes the same calls.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// The longest the file gets, in octets.
+    /// The longest the file gets, in bytes.
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     length: usize,
 }

@@ -1,4 +1,4 @@
-//! Calls that move octets.
+//! Calls that move bytes.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -82,7 +82,7 @@ on_descriptor! {
 /// Takes a lock, or asks for one. What the program is told.
 fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     report::served(Call::Lock);
-    // SAFETY: any octets are a lock.
+    // SAFETY: any bytes are a lock.
     let mut lock = match unsafe { given::value(asked) } {
         Ok(lock) => lock,
         Err(failure) => return guard::refused(&failure),

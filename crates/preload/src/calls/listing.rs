@@ -21,7 +21,7 @@ macro_rules! listed {
             #[cfg(target_arch = "x86_64")]
             pub unsafe extern "C" fn $name() -> c_int {
                 // Where to return to stands between the two parts: it is put aside, below the
-                // array, and the stack is on a boundary of 16 octets there.
+                // array, and the stack is on a boundary of 16 bytes there.
                 naked_asm!(
                     "pop rax",
                     "push r9",

@@ -147,7 +147,7 @@ fn within(place: &Place) -> Outcome<()> {
 fn beyond(route: &Route) -> Outcome<()> {
     let Route::KernelAt(path) = route else { return Ok(()) };
     let path = path.to_bytes();
-    match path.iter().rposition(|octet| *octet == b'/') {
+    match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash @ 1..) => rustix::fs::stat(&path[..slash])
             .map(drop)
             .map_err(|error| Failure::Errno(error.raw_os_error())),

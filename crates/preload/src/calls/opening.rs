@@ -52,10 +52,10 @@ unsafe fn with_new_name(
     }
     for _ in 0..TRIES_MAX {
         let mut bits = 0_u64;
-        // SAFETY: so many octets are there.
+        // SAFETY: so many bytes are there.
         guard::aside(|| unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) });
-        for octet in place.iter_mut() {
-            *octet = LETTERS[(bits % LETTERS.len() as u64) as usize];
+        for byte in place.iter_mut() {
+            *byte = LETTERS[(bits % LETTERS.len() as u64) as usize];
             bits /= LETTERS.len() as u64;
         }
         let made = try_name();

@@ -173,7 +173,7 @@ pub unsafe extern "C" fn syscall(
     ) -> c_long)
 }
 
-/// Octets of entries that are given at once.
+/// Bytes of entries that are given at once.
 const ROOM_MAX: usize = 1 << 20;
 /// The C library looks by functions that it is given.
 const GLOB_ALTDIRFUNC: c_int = 1 << 9;

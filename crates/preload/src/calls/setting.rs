@@ -35,7 +35,7 @@ unsafe fn two_micro(given: *const timeval) -> Outcome<[timespec; 2]> {
     };
     let two: [timeval; 2] = match given.is_null() {
         true => return Ok([NOW, NOW]),
-        // SAFETY: any octets are times.
+        // SAFETY: any bytes are times.
         false => unsafe { given::value(given.cast()) }?,
     };
     Ok(two.map(exact))
@@ -50,7 +50,7 @@ unsafe fn two_whole(given: *const utimbuf) -> Outcome<[timespec; 2]> {
     if given.is_null() {
         return Ok([NOW, NOW]);
     }
-    // SAFETY: any octets are times.
+    // SAFETY: any bytes are times.
     let utimbuf { actime, modtime } = unsafe { given::value(given) }?;
     Ok([whole(actime), whole(modtime)])
 }

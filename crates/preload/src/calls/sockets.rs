@@ -30,7 +30,7 @@ unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Pla
         let path = (&raw const (*address).sun_path).cast::<u8>();
         ((*address).sun_family, std::slice::from_raw_parts(path, length - PATH))
     };
-    let path = path.split(|octet| *octet == 0).next().unwrap_or_default();
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
     if i32::from(family) != libc::AF_UNIX || path.is_empty() {
         return None;
     }

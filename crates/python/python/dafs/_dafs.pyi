@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 __version__: str
-#: Shortest memory, not registered before, to and from which octets are moved straight.
+#: Shortest memory, not registered before, to and from which bytes are moved straight.
 STRAIGHT_MIN: int
 
 @final

@@ -13,7 +13,7 @@ from . import _dafs
 from ._errors import Locked, TimedOut
 from ._types import TO_END, LockHolder, Mode, Stat, lock_holder, lock_options
 
-#: Octets of the buffer of a buffered file.
+#: Bytes of the buffer of a buffered file.
 BUFFER_SIZE = 128 << 10
 
 
@@ -44,12 +44,12 @@ class RawFile(io.RawIOBase):
     # ---- data -------------------------------------------------------------------------
 
     def readinto_at(self, buffer: Any, offset: int) -> int:
-        """Reads into a buffer; fewer octets than it has only at the end of the file."""
+        """Reads into a buffer; fewer bytes than it has only at the end of the file."""
         self._check(1, "read")
         return self._native.read_into(buffer, offset).wait()  # type: ignore[no-any-return]
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Reads so many octets, fewer only at the end of the file."""
+        """Reads so many bytes, fewer only at the end of the file."""
         self._check(1, "read")
         return self._native.read(size, offset).wait()  # type: ignore[no-any-return]
 
@@ -117,7 +117,7 @@ class RawFile(io.RawIOBase):
         return count
 
     def read(self, size: int | None = -1) -> bytes:
-        """Reads so many octets at the position, fewer only at the end of the file; all that is
+        """Reads so many bytes at the position, fewer only at the end of the file; all that is
         left without a number."""
         if size is None or size < 0:
             return self.readall()

@@ -83,12 +83,12 @@ class Session:
         self._native.ping().wait()
 
     def describe(self) -> dict[str, Any]:
-        """Credits, and how octets reach registered memory and any other: ``Mapped``,
+        """Credits, and how bytes reach registered memory and any other: ``Mapped``,
         ``ProcessVm``, ``Network`` (straight), or ``Staged`` (with a copy)."""
         return self._native.describe()
 
     def counters(self) -> Counters:
-        """How octets have moved so far, and what was copied on the way."""
+        """How bytes have moved so far, and what was copied on the way."""
         return Counters(**self._native.counters())
 
     # ---- files --------------------------------------------------------------------------
@@ -238,12 +238,12 @@ class Session:
     def write_bytes(
         self, path: Path, data: Any, *, permissions: int = 0o666, exclusive: bool = False
     ) -> None:
-        """Makes a file of these octets, or gives one that is there this content."""
+        """Makes a file of these bytes, or gives one that is there this content."""
         self._native.write_file(fspath(path), data, permissions, exclusive).wait()
 
     def alloc(self, length: int, *, zeroed: bool = True) -> _dafs.Memory:
         """Registered memory, which has the buffer protocol: servers on this host and RDMA
-        devices move octets straight into it and out of it.
+        devices move bytes straight into it and out of it.
 
         Without ``zeroed`` it has what a former use of it in this session has left."""
         return self._native.alloc(length, zeroed).wait()  # type: ignore[no-any-return]

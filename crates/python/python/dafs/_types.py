@@ -39,12 +39,12 @@ class Stat(NamedTuple):
     st_mode: int
     st_ino: int
     st_nlink: int
-    #: Octets.
+    #: Bytes.
     st_size: int
     st_atime_ns: int
     st_mtime_ns: int
     st_ctime_ns: int
-    #: Octets of storage.
+    #: Bytes of storage.
     space_used: int
     #: A decimal number or a name.
     owner: str
@@ -79,7 +79,7 @@ class Stat(NamedTuple):
 
     @property
     def st_blocks(self) -> int:
-        """Storage, in blocks of 512 octets."""
+        """Storage, in blocks of 512 bytes."""
         return -(-self.space_used // 512)
 
     def is_dir(self) -> bool:
@@ -133,7 +133,7 @@ class DirEntry(os.PathLike[str]):
 
 
 class StatVfs(NamedTuple):
-    """A file system; octets, not blocks."""
+    """A file system; bytes, not blocks."""
 
     total: int
     free: int
@@ -154,14 +154,14 @@ class LockHolder(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """How octets have moved in a session so far."""
+    """How bytes have moved in a session so far."""
 
-    #: Reads and writes between the server and where the octets belong, without a copy.
+    #: Reads and writes between the server and where the bytes belong, without a copy.
     straight: int
-    straight_octets: int
+    straight_bytes: int
     #: Copies within this process on the way.
     copies: int
-    copied_octets: int
+    copied_bytes: int
     #: Memory that was registered for one call.
     registrations: int
 

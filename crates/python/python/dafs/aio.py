@@ -143,7 +143,7 @@ class Session:
         return self._native.lost
 
     def counters(self) -> Counters:
-        """How octets have moved so far, and what was copied on the way."""
+        """How bytes have moved so far, and what was copied on the way."""
         return Counters(**self._native.counters())
 
     def describe(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Session:
     async def write_bytes(
         self, path: Path, data: Any, *, permissions: int = 0o666, exclusive: bool = False
     ) -> None:
-        """Makes a file of these octets, or gives one that is there this content."""
+        """Makes a file of these bytes, or gives one that is there this content."""
         await self._driver.run(
             self._native.write_file(fspath(path), data, permissions, exclusive)
         )
@@ -347,12 +347,12 @@ class File:
         return self._native.closed
 
     async def read(self, size: int, offset: int) -> bytes:
-        """So many octets, fewer only at the end of the file."""
+        """So many bytes, fewer only at the end of the file."""
         return await self._run(self._native.read(size, offset))  # type: ignore[no-any-return]
 
     async def readinto(self, buffer: Any, offset: int) -> int:
         """Reads into a buffer, which must be left alone until then, even if this is cancelled;
-        fewer octets than it has only at the end of the file."""
+        fewer bytes than it has only at the end of the file."""
         return await self._run(self._native.read_into(buffer, offset))  # type: ignore[no-any-return]
 
     async def write(self, data: Any, offset: int) -> int:

@@ -537,7 +537,7 @@ class DafsFile(io.IOBase):
 
     @property
     def size(self) -> int:
-        """Octets now."""
+        """Bytes now."""
         return int(self.f.stat().st_size)
 
     @property
@@ -561,7 +561,7 @@ class DafsFile(io.IOBase):
     # ---- the io module's ----------------------------------------------------------------
 
     def read(self, size: int | None = -1) -> bytes:
-        """Reads so many octets, or all that is left."""
+        """Reads so many bytes, or all that is left."""
         return self.f.read(size)  # type: ignore[no-any-return]
 
     def read1(self, size: int = -1) -> bytes:

@@ -1,6 +1,6 @@
 """PyTorch: records of shards in registered memory, and distributed checkpoints.
 
-Octets go straight between the server and tensors' own memory. Sessions are made by each process for
+Bytes go straight between the server and tensors' own memory. Sessions are made by each process for
 itself, when it first needs one: datasets and readers may be forked and pickled.
 """
 
@@ -67,7 +67,7 @@ class _Place:
 class RecordDataset(IterableDataset[torch.Tensor]):
     """Records of one shape and type, one behind the other in shards.
 
-    Whole blocks are read into registered memory, and what is given lies over it: no octet is copied
+    Whole blocks are read into registered memory, and what is given lies over it: no byte is copied
     in this process. A block's memory goes back when the last tensor over it is gone. Shards are
     parted among the ranks of a process group and the workers of a ``DataLoader``.
 
@@ -75,10 +75,10 @@ class RecordDataset(IterableDataset[torch.Tensor]):
     :param shards: their names; by default all files of the directory, in the order of their names.
     :param shape: of a record.
     :param dtype: of its elements.
-    :param header: octets at the beginning of a shard that are no records.
+    :param header: bytes at the beginning of a shard that are no records.
     :param batch: give so many records at once, fewer at the end of a shard; ``None`` for one, without
         a dimension of its own.
-    :param block_bytes: about as many octets are read at once.
+    :param block_bytes: about as many bytes are read at once.
     :param options: options of :func:`dafs.connect`.
     """
 
@@ -101,7 +101,7 @@ class RecordDataset(IterableDataset[torch.Tensor]):
         self.header, self.batch = header, batch
         self.record_bytes = math.prod(self.shape) * dtype.itemsize
         if self.record_bytes <= 0:
-            raise ValueError("a record has no octets")
+            raise ValueError("a record has no bytes")
         together = batch or 1
         # Whole batches, so that none lies over two blocks.
         self._block = max(1, block_bytes // (self.record_bytes * together)) * together
@@ -130,7 +130,7 @@ class RecordDataset(IterableDataset[torch.Tensor]):
         with session.open(self._place.path(name), "rb", buffering=0) as file:
             left, rest = divmod(file.stat().st_size - self.header, self.record_bytes)
             if left < 0 or rest:
-                raise ValueError(f"{name}: {rest} octets are left behind the last record")
+                raise ValueError(f"{name}: {rest} bytes are left behind the last record")
             while left:
                 count = min(self._block, left)
                 memory = session.alloc(count * self.record_bytes, zeroed=False)
@@ -197,8 +197,8 @@ class StorageWriter(_StorageWriter):
         with session.open(self._place.path(name), "wb", buffering=0) as file:
             gathered, batch = 0, session.batch()
             for item in plan.items:
-                stored, octets = self._item(name, offset, item, planner)
-                for at, piece in _pieces(octets):
+                stored, bytes = self._item(name, offset, item, planner)
+                for at, piece in _pieces(bytes):
                     batch.write_from(file, offset + at, piece)
                 results.append(
                     WriteResult(
@@ -224,13 +224,13 @@ class StorageWriter(_StorageWriter):
         data = planner.resolve_data(item)
         if item.type == WriteItemType.BYTE_IO:
             assert isinstance(data, BytesIO)
-            octets = data.getbuffer()
-            return _Stored(name, offset, octets.nbytes), octets
+            bytes = data.getbuffer()
+            return _Stored(name, offset, bytes.nbytes), bytes
         assert isinstance(data, torch.Tensor)
         tensor = data.detach().cpu().contiguous()
-        octets = _octets(tensor)
-        stored = _Stored(name, offset, octets.nbytes, tensor.dtype, tuple(tensor.shape))
-        return stored, octets
+        bytes = _bytes(tensor)
+        stored = _Stored(name, offset, bytes.nbytes, tensor.dtype, tuple(tensor.shape))
+        return stored, bytes
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         metadata.storage_data = {
@@ -279,8 +279,8 @@ class StorageReader(_StorageReader):
         self._stored = {}
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        octets = self._place.session.read_bytes(self._place.path(_METADATA))
-        metadata: Metadata = pickle.loads(octets)
+        bytes = self._place.session.read_bytes(self._place.path(_METADATA))
+        metadata: Metadata = pickle.loads(bytes)
         return metadata
 
     def set_up_storage_reader(
@@ -323,12 +323,12 @@ class StorageReader(_StorageReader):
         for item in items:
             stored = self._stored[item.storage_index]
             if item.type == LoadItemType.BYTE_IO:
-                octets = bytearray(stored.length)
-                offset, target = stored.offset, memoryview(octets)
-                ends.append((planner.load_bytes, item, octets))
+                bytes = bytearray(stored.length)
+                offset, target = stored.offset, memoryview(bytes)
+                ends.append((planner.load_bytes, item, bytes))
             else:
                 offset, into, end = _target(stored, item, planner)
-                target = _octets(into)
+                target = _bytes(into)
                 ends.append((planner.commit_tensor, item, end))
             for at, piece in _pieces(target):
                 batch.read_into(file, offset + at, piece)
@@ -373,14 +373,14 @@ def _target(stored: _Stored, item: ReadItem, planner: LoadPlanner) -> tuple[int,
     return stored.offset, whole, end
 
 
-def _octets(tensor: torch.Tensor) -> memoryview:
+def _bytes(tensor: torch.Tensor) -> memoryview:
     flat = tensor.detach().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
 
 
-def _pieces(octets: memoryview) -> Iterator[tuple[int, memoryview]]:
-    for at in range(0, octets.nbytes, _PIECE):
-        yield at, octets[at : at + _PIECE]
+def _pieces(bytes: memoryview) -> Iterator[tuple[int, memoryview]]:
+    for at in range(0, bytes.nbytes, _PIECE):
+        yield at, bytes[at : at + _PIECE]
 
 
 def _check(counts: Sequence[int | OSError]) -> None:
@@ -403,9 +403,9 @@ def _is_url(checkpoint_id: str | os.PathLike[str]) -> bool:
 
 
 _METADATA = ".metadata"
-#: Items begin at multiples of so many octets.
+#: Items begin at multiples of so many bytes.
 _ALIGNMENT = 4096
-#: Octets of one request.
+#: Bytes of one request.
 _PIECE = 64 << 20
-#: Octets that are gathered before they are written.
+#: Bytes that are gathered before they are written.
 _GATHERED = 512 << 20

@@ -388,8 +388,8 @@ fn is_principal_like(pattern: &str, principal: &str) -> bool {
 /// second one.
 fn split_realm(principal: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
-    for (at, octet) in principal.bytes().enumerate() {
-        match octet {
+    for (at, byte) in principal.bytes().enumerate() {
+        match byte {
             b'@' if !is_escaped => return Some((&principal[..at], &principal[at + 1..])),
             b'\\' => is_escaped = !is_escaped,
             _ => is_escaped = false,

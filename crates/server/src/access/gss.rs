@@ -33,7 +33,7 @@ pub struct KerberosConfig {
     pub host_rules: bool,
     /// Whether a principal may be user 0 of this host.
     pub superuser: bool,
-    /// Longest token over TCP, in octets, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. All
+    /// Longest token over TCP, in bytes, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. All
     /// requests of such a connection may be that long, and memory goes with it.
     pub token_bytes_max: u32,
     /// Whether tokens must be bound to the session they open.
@@ -150,7 +150,7 @@ impl Kerberos {
     pub fn acceptor(&self, bound_to: Option<Binding>) -> Acceptor {
         let acceptor = Acceptor::new(self.service.clone());
         match bound_to {
-            Some(binding) => acceptor.bound_to(&binding.octets()),
+            Some(binding) => acceptor.bound_to(&binding.bytes()),
             None => acceptor,
         }
     }
@@ -225,12 +225,12 @@ pub(crate) struct Binding {
 
 impl Binding {
     /// What both sides hash (`docs/decisions/0012-kerberos.md`).
-    pub fn octets(self) -> Vec<u8> {
-        let mut octets = b"dafs1".to_vec();
-        octets.extend_from_slice(&self.session.0.to_le_bytes());
-        octets.extend_from_slice(&self.client.0.to_le_bytes());
-        octets.push(self.channel);
-        octets
+    pub fn bytes(self) -> Vec<u8> {
+        let mut bytes = b"dafs1".to_vec();
+        bytes.extend_from_slice(&self.session.0.to_le_bytes());
+        bytes.extend_from_slice(&self.client.0.to_le_bytes());
+        bytes.push(self.channel);
+        bytes
     }
 }
 
@@ -280,7 +280,7 @@ pub(crate) const FAILURE: u32 = 13 << 16;
 /// GSS_S_UNAUTHORIZED: the client is who it says, and may not come all the same.
 pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
 
-/// Tickets with all groups of a large organisation have 12,000 octets (Windows' MaxTokenSize
+/// Tickets with all groups of a large organisation have 12,000 bytes (Windows' MaxTokenSize
 /// before 2012); later ones may have 48,000, and hardly any do.
 const TOKEN_BYTES_DEFAULT: u32 = 15 * 1024;
 /// Room in a request besides its token.

@@ -250,7 +250,7 @@ impl Draft {
     }
 
     /// Gives it its content, and the owner and mode of the file whose place it takes.
-    fn fill(&self, octets: &[u8], old: Option<&Metadata>) -> io::Result<()> {
+    fn fill(&self, bytes: &[u8], old: Option<&Metadata>) -> io::Result<()> {
         if let Some(old) = old {
             let own = self.file.metadata()?;
             if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
@@ -258,7 +258,7 @@ impl Draft {
             }
             self.file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
         }
-        (&self.file).write_all(octets)?;
+        (&self.file).write_all(bytes)?;
         self.file.sync_all()
     }
 

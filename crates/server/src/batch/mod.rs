@@ -2,13 +2,13 @@
 //!
 //! What goes when is for [`BatchScheduler`] to say; here its runs are carried out. Each piece of
 //! a run is a *strand* ([`strand`]): it passes fences, locks and its open by itself when it
-//! begins, and is given back by itself, so that nobody waits for another client's memory. Octets
+//! begins, and is given back by itself, so that nobody waits for another client's memory. Bytes
 //! that are written are made stable for all strands of a file together ([`stable`]) before their
 //! request is reported ([`report`]).
 //!
 //! Invariants: every piece that was handed out is given back once; what a client does not let be
-//! read or written holds strands and octets up to a bound of its session; one turn begins no
-//! more octets than [`TURN_BYTES_MAX`], however much is asked for.
+//! read or written holds strands and bytes up to a bound of its session; one turn begins no
+//! more bytes than [`TURN_BYTES_MAX`], however much is asked for.
 
 mod report;
 pub(crate) mod sealed;
@@ -42,7 +42,7 @@ pub(crate) struct Batches {
     is_woken: bool,
     /// There is something to do that was put off to the next turn.
     has_more: bool,
-    /// Octets that may still be begun in this turn.
+    /// Bytes that may still be begun in this turn.
     turn_bytes: u64,
     /// Strands that wait for a disk or for room, and files that are being made stable.
     in_flight: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Batches {
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
-    /// Octets of sealed writes that are held, and of those that are being fetched.
+    /// Bytes of sealed writes that are held, and of those that are being fetched.
     held: Vec<(Weak<[u8]>, usize)>,
     fetching_bytes: usize,
     /// Pieces of a run while they are begun.
@@ -193,7 +193,7 @@ struct Wanted {
     buffers: Box<[DirectBuffer]>,
     checksum: Checksum,
     /// What is to be written, where it had to be looked at first.
-    octets: Option<Arc<[u8]>>,
+    data: Option<Arc<[u8]>>,
     refused: Option<Status>,
 }
 
@@ -207,7 +207,7 @@ impl Wanted {
             chunks: request.chunks.iter().collect(),
             buffers: request.buffers.iter().collect(),
             checksum: request.checksum,
-            octets: None,
+            data: None,
             refused: None,
         }
     }
@@ -222,9 +222,9 @@ fn kind_of(direction: TransferDirection) -> IoKind {
 
 /// Strands that wait for disks, and files being made stable, at one time.
 const IN_FLIGHT_MAX: u32 = 64;
-/// Strands of one session under way at one time, and their octets: so much a client that does
+/// Strands of one session under way at one time, and their bytes: so much a client that does
 /// not let its memory be read or written keeps pinned.
 const SESSION_STRANDS_MAX: u32 = 64;
 const SESSION_BYTES_MAX: u64 = 8 << 20;
-/// Octets of runs begun in one turn, so that others are served too.
+/// Bytes of runs begun in one turn, so that others are served too.
 const TURN_BYTES_MAX: u64 = 4 << 20;

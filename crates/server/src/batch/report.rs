@@ -113,7 +113,7 @@ impl Batches {
     }
 
     /// The back-control channel of a session is gone: its asynchronous batches go with it, for
-    /// nobody could tell any more which of their octets have arrived.
+    /// nobody could tell any more which of their bytes have arrived.
     pub(crate) fn lose_back_channel(
         &mut self,
         channels: &Channels,

@@ -1,5 +1,5 @@
 //! Batches of sessions with checksums: what is to be written is fetched and looked at as a whole
-//! before the batch is accepted, so that the file never has an octet that was damaged on its way.
+//! before the batch is accepted, so that the file never has a byte that was damaged on its way.
 //!
 //! Invariant: what is held of such writes, from the fetch to the end of their request, stays below
 //! a bound for all.
@@ -49,7 +49,7 @@ impl SealedBatch {
         &self.batch
     }
 
-    /// Where each write's octets are at the client.
+    /// Where each write's bytes are at the client.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &[DirectBuffer]> {
         let writes = self.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write);
         writes.map(|wanted| &wanted.buffers[..])
@@ -71,7 +71,7 @@ impl SealedBatch {
         SumJob { task, memory, stretches, keeps: true }
     }
 
-    /// Where in the memory each write's octets lie.
+    /// Where in the memory each write's bytes lie.
     fn stretches(&self) -> Vec<Range<usize>> {
         let mut start = 0;
         let stretch = |buffers: &[DirectBuffer]| {
@@ -84,13 +84,13 @@ impl SealedBatch {
     }
 
     /// How much is being fetched.
-    pub fn octets(&self) -> u32 {
+    pub fn bytes(&self) -> u32 {
         u32::try_from(self.bytes).unwrap_or(u32::MAX)
     }
 }
 
 impl Batch {
-    /// Octets that are to be fetched and looked at.
+    /// Bytes that are to be fetched and looked at.
     ///
     /// # Errors
     /// INVAL if buffers and chunks differ: it is refused with nothing fetched.
@@ -123,7 +123,7 @@ impl Batches {
         if bytes > BATCH_BYTES_MAX {
             return Err(Status::Resource);
         }
-        self.held.retain(|(octets, _)| octets.strong_count() > 0);
+        self.held.retain(|(kept, _)| kept.strong_count() > 0);
         let held: usize = self.held.iter().map(|(_, length)| length).sum();
         let held = held + self.fetching_bytes;
         if held != 0 && held + bytes > HELD_BYTES_MAX {
@@ -163,14 +163,14 @@ impl Batches {
     /// Compares what was fetched with what was promised. What was damaged is refused.
     pub(super) fn judge_sums(&mut self, sealed: &mut SealedBatch, summed: Vec<Summed>) {
         let writes = sealed.batch.requests.iter_mut().filter(|it| it.kind == IoKind::Write);
-        for (wanted, Summed { sum, octets }) in writes.zip(summed) {
-            let Some(octets) = octets else { continue };
-            if !octets.is_empty() && sum != wanted.checksum {
+        for (wanted, Summed { sum, bytes }) in writes.zip(summed) {
+            let Some(bytes) = bytes else { continue };
+            if !bytes.is_empty() && sum != wanted.checksum {
                 wanted.refused = Some(Status::Chksum);
                 continue;
             }
-            self.held.push((Arc::downgrade(&octets), octets.len()));
-            wanted.octets = Some(octets);
+            self.held.push((Arc::downgrade(&bytes), bytes.len()));
+            wanted.data = Some(bytes);
         }
     }
 
@@ -181,17 +181,17 @@ impl Batches {
     }
 }
 
-/// Octets that are being fetched for batches of a holder.
+/// Bytes that are being fetched for batches of a holder.
 fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
     let is_its = |task: &Task| channels.holder_of(task.reply_to.endpoint) == holder;
-    let octets = tasks.with_transfers().filter_map(|(_, task)| match &task.work {
+    let bytes = tasks.with_transfers().filter_map(|(_, task)| match &task.work {
         Work::SealedBatch(sealed) if is_its(task) => Some(sealed.bytes),
         _ => None,
     });
-    octets.sum()
+    bytes.sum()
 }
 
-/// Octets that one batch may write in a session with checksums.
+/// Bytes that one batch may write in a session with checksums.
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// Octets that all such writes hold together.
+/// Bytes that all such writes hold together.
 const HELD_BYTES_MAX: usize = 256 << 20;

@@ -24,7 +24,7 @@ pub(super) struct Syncs {
 
 #[derive(Debug)]
 struct Sync {
-    /// Strands whose octets are being made stable.
+    /// Strands whose bytes are being made stable.
     running: Vec<TaskId>,
     /// Strands that came later, and what they have written.
     waiting: Vec<TaskId>,
@@ -32,7 +32,7 @@ struct Sync {
 }
 
 impl Batches {
-    /// Has the octets of a strand made stable, with those of others.
+    /// Has the bytes of a strand made stable, with those of others.
     pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
         let syncs = &mut self.syncs;
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {
@@ -88,5 +88,5 @@ impl Batches {
     }
 }
 
-/// No octets yet: the least and the greatest are still to come.
+/// No bytes yet: the least and the greatest are still to come.
 const NOWHERE: Range<u64> = Range { start: u64::MAX, end: 0 };

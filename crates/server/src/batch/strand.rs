@@ -50,8 +50,8 @@ pub struct Strand {
     pub undo_seen: UndoSeen,
     /// The room being written to.
     pub token: Option<WriteToken>,
-    /// The octets to be written, where they are here already, and where they begin.
-    octets: Option<(Arc<[u8]>, usize)>,
+    /// The bytes to be written, where they are here already, and where they begin.
+    data: Option<(Arc<[u8]>, usize)>,
     /// Whether what was written is stable, once that is known.
     stable: Option<Result<(), StoreError>>,
     /// It counts as work of the disk.
@@ -74,8 +74,8 @@ impl Strand {
         self.kind == IoKind::Read
     }
 
-    /// Octets of the transfers that it waits for.
-    pub fn octets_moving(&self) -> u32 {
+    /// Bytes of the transfers that it waits for.
+    pub fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.shown.posted, |token| token.length())
     }
 

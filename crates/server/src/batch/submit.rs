@@ -75,7 +75,7 @@ impl Reactor<'_> {
                 chunks: &wanted.chunks,
                 buffers: &wanted.buffers,
                 checksum: wanted.checksum,
-                octets: wanted.octets.as_ref(),
+                data: wanted.data.as_ref(),
                 refused: key.err(),
             }
         });

@@ -21,7 +21,7 @@ use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId, blank};
 use crate::requests::respond::ReplyStatus;
-use crate::requests::set_aside::{Asked, SetAside, octets_of};
+use crate::requests::set_aside::{Asked, SetAside, bytes_of};
 use crate::waiting::fencing::operation_of_intent;
 
 impl Reactor<'_> {
@@ -48,13 +48,13 @@ impl Reactor<'_> {
         };
         let journaled = self.shared.waiting.journaled();
         if journaled.is_busy(&plan.places) {
-            journaled.hold(answer, octets_of(operation), plan.places);
+            journaled.hold(answer, bytes_of(operation), plan.places);
             return true;
         }
         if !answer.kept().is_some() || !plan.is_written {
             return false;
         }
-        self.intend(answer, plan, octets_of(operation));
+        self.intend(answer, plan, bytes_of(operation));
         true
     }
 
@@ -92,7 +92,7 @@ impl Reactor<'_> {
         let Some((key, order)) = self.request_key(answer) else { return };
         let who = self.who(answer).credentials.clone();
         let facts = Facts::Appends { file: asked.file, offset, length: asked.length };
-        let operation = octets_of(&Operation::Append(asked));
+        let operation = bytes_of(&Operation::Append(asked));
         let intent = Intent { key, who, facts, operation };
         if let Some(ledger) = &mut self.shared.ledger {
             let (nothing, next) = (Default::default(), Intended::Task(id));
@@ -187,7 +187,7 @@ impl Reactor<'_> {
         &mut self,
         answer: ReplyTo,
         told: ReplyStatus,
-        octets: &[u8],
+        bytes: &[u8],
         message: Option<&[u8]>,
     ) {
         let ReplyStatus { status, after } = told;
@@ -195,10 +195,10 @@ impl Reactor<'_> {
             answer.logged.then(|| self.shared.waiting.journaled().take_running(answer)).flatten();
         let Some(running) = running else {
             if after.0 != 0 {
-                let concluded = Concluded::new(answer, status, octets, message);
+                let concluded = Concluded::new(answer, status, bytes, message);
                 return self.conclude_after(after, concluded);
             }
-            self.keep(answer, status, octets);
+            self.keep(answer, status, bytes);
             match message {
                 // It has its grant.
                 Some(message) if !answer.logged => self.send(answer.endpoint, message),
@@ -206,7 +206,7 @@ impl Reactor<'_> {
             }
             return self.end_member(answer);
         };
-        let concluded = Concluded::new(answer, status, octets, message);
+        let concluded = Concluded::new(answer, status, bytes, message);
         let Some(ledger) = &mut self.shared.ledger else { return };
         let ended = self.shared.waiting.journaled().end(ledger, running, after, concluded);
         let Some((intent, after, concluded)) = ended else { return };
@@ -237,9 +237,9 @@ impl Reactor<'_> {
     }
 
     fn deliver_concluded(&mut self, concluded: Concluded) {
-        let Concluded { answer, status, octets, message, .. } = concluded;
+        let Concluded { answer, status, bytes, message, .. } = concluded;
         if answer.kept().is_some() {
-            self.keep(answer, status, &octets);
+            self.keep(answer, status, &bytes);
         }
         if self.shared.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());

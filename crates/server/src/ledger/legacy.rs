@@ -21,8 +21,8 @@ use crate::requests::decode::Scratch;
 use crate::requests::translate;
 
 /// Reads a record of kinds 1 to 5. `None` if it is not one of ours.
-pub(super) fn decode(kind: RecordKind, octets: &[u8]) -> Option<Record> {
-    let mut from = octets;
+pub(super) fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Record> {
+    let mut from = bytes;
     let record = match kind.0 {
         1 => {
             let session = SessionId(from.take_u64()?);
@@ -32,7 +32,7 @@ pub(super) fn decode(kind: RecordKind, octets: &[u8]) -> Option<Record> {
         3 => Record::Reply(Reply {
             key: take_key(&mut from)?,
             status: Status::from_number(from.take_u32()?)?,
-            octets: std::mem::take(&mut from).into(),
+            bytes: std::mem::take(&mut from).into(),
         }),
         4 => Record::Abandoned(take_key(&mut from)?),
         5 => Record::Forgotten(SessionId(from.take_u64()?)),
@@ -62,21 +62,21 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
 
 /// The operation that a message has asked for. Of one that asks for none nothing was ever done.
 fn operation_of(order: ByteOrder, facts: &Facts, message: &[u8]) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     if let Facts::Appends { file, length, .. } = *facts {
         // Their messages were not kept, nor needed.
         let (state, stability, hint) = (StateId::ANONYMOUS, Stability::FileSync, CacheHint(0));
-        Operation::Append(Append { file, state, length, stability, hint }).encode(&mut octets);
-        return octets;
+        Operation::Append(Append { file, state, length, stability, hint }).encode(&mut bytes);
+        return bytes;
     }
     let decoded = RequestHeader::decode(order, message)
         .and_then(|header| decode_arguments(order, &header, message));
-    let Ok(request) = decoded else { return octets };
+    let Ok(request) = decoded else { return bytes };
     let mut scratch = Scratch::new();
     if let Ok(Some(operation)) = translate::operation(&request, &mut scratch) {
-        operation.encode(&mut octets);
+        operation.encode(&mut bytes);
     }
-    octets
+    bytes
 }
 
 #[cfg(test)]
@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn principals_of_sessions_have_their_tags() {
         let principal_of = |tag: u8, rest: &[u8]| {
-            let octets = [&[9, 0, 0, 0, 0, 0, 0, 0, 0, tag], rest, &[1, 0, 0, 0, b'c']].concat();
-            match decode(RecordKind(1), &octets) {
+            let bytes = [&[9, 0, 0, 0, 0, 0, 0, 0, 0, tag], rest, &[1, 0, 0, 0, b'c']].concat();
+            match decode(RecordKind(1), &bytes) {
                 Some(Record::Session(session)) => session.principal,
                 other => panic!("{other:?}"),
             }
@@ -123,13 +123,13 @@ mod tests {
             let mut message = [0; 512];
             let length =
                 encode_request(order, &header, &Request::Rename(rename), &mut message).unwrap();
-            let mut octets = KEY.to_vec();
-            octets.push(number);
+            let mut bytes = KEY.to_vec();
+            bytes.push(number);
             // User 1, group 2, one group more, and the object that has the old name.
-            octets.extend([1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 3]);
-            octets.extend([5; 64]);
-            octets.extend(&message[..length]);
-            let Some(Record::Intent(intent)) = decode(RecordKind(2), &octets) else { panic!() };
+            bytes.extend([1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 3]);
+            bytes.extend([5; 64]);
+            bytes.extend(&message[..length]);
+            let Some(Record::Intent(intent)) = decode(RecordKind(2), &bytes) else { panic!() };
             assert_eq!(intent.key, key());
             assert_eq!((intent.who.uid(), intent.who.gid(), intent.who.groups()), (1, 2, &[7][..]));
             let object = FileHandle([5; 64]);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn ends_of_requests_and_sessions_are_what_they_were() {
         let results = [&KEY[..], &[17, 0, 0, 0], b"results"].concat();
-        let reply = Reply { key: key(), status: Status::Exist, octets: b"results"[..].into() };
+        let reply = Reply { key: key(), status: Status::Exist, bytes: b"results"[..].into() };
         assert_eq!(decode(RecordKind(3), &results), Some(Record::Reply(reply)));
         assert_eq!(decode(RecordKind(4), &KEY), Some(Record::Abandoned(key())));
         assert_eq!(decode(RecordKind(5), &KEY[..8]), Some(Record::Forgotten(SessionId(9))));

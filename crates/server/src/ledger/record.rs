@@ -1,4 +1,4 @@
-//! What the journal's records say, as octets (`docs/spec/journal.md`, "What records say").
+//! What the journal's records say, as bytes (`docs/spec/journal.md`, "What records say").
 //!
 //! Requests are operations here, named by their origin ([`dafs_ops`]); what the DAFS front alone
 //! understands, its sessions and the results that it has given, is in an envelope with its name.
@@ -76,7 +76,7 @@ pub struct Reply {
     pub key: RequestKey,
     pub status: Status,
     /// Everything behind the response's header, in the byte order of the session.
-    pub octets: Box<[u8]>,
+    pub bytes: Box<[u8]>,
 }
 
 /// A record of the journal.
@@ -128,12 +128,12 @@ impl Entry for Record {
                 outcome.key.origin().encode(&mut to);
                 to.put_rest(&outcome.outcome);
             }
-            Self::Reply(Reply { key, status, octets }) => {
+            Self::Reply(Reply { key, status, bytes }) => {
                 put_front(&mut to, &reply_key(key));
                 to.put_u16(key.request.sequence.0);
                 to.put_u32(key.request.procedure);
                 to.put_u32(status.number());
-                to.put_rest(octets);
+                to.put_rest(bytes);
             }
             Self::Abandoned(key) => key.origin().encode(&mut to),
             Self::Forgotten(session) => put_front(&mut to, &session_key(*session)),
@@ -169,10 +169,10 @@ impl Record {
     }
 
     /// Reads a record. `None` if it is not one of ours.
-    pub fn decode(kind: RecordKind, octets: &[u8]) -> Option<Self> {
-        let mut from = octets;
+    pub fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
+        let mut from = bytes;
         let record = match kind.0 {
-            1..=5 => return legacy::decode(kind, octets),
+            1..=5 => return legacy::decode(kind, bytes),
             30 => Self::Intent(take_intent(&mut from)?),
             31 => Self::Outcome(Outcome {
                 key: take_origin(&mut from)?,
@@ -191,9 +191,9 @@ impl Intent {
     fn renew_operation(&mut self, renew: impl Fn(&mut FileHandle)) {
         let Some(mut operation) = Operation::decode(&self.operation) else { return };
         operation.named_mut().into_iter().flatten().for_each(renew);
-        let mut octets = Vec::with_capacity(self.operation.len());
-        operation.encode(&mut octets);
-        self.operation = octets.into();
+        let mut bytes = Vec::with_capacity(self.operation.len());
+        operation.encode(&mut bytes);
+        self.operation = bytes.into();
     }
 }
 
@@ -218,9 +218,9 @@ fn take_session_key(key: &[u8]) -> Option<SessionId> {
 }
 
 fn reply_key(key: &RequestKey) -> Vec<u8> {
-    let mut octets = session_key(key.session).to_vec();
-    octets.put_u16(key.request.stream.0);
-    octets
+    let mut bytes = session_key(key.session).to_vec();
+    bytes.put_u16(key.request.stream.0);
+    bytes
 }
 
 fn take_front(from: &mut &[u8]) -> Option<Record> {
@@ -234,8 +234,8 @@ fn take_front(from: &mut &[u8]) -> Option<Record> {
     let (sequence, procedure) = (SequenceNumber(from.take_u16()?), from.take_u32()?);
     let status = Status::from_number(from.take_u32()?)?;
     let request = RequestName { stream, sequence, procedure };
-    let octets = std::mem::take(from).into();
-    Some(Record::Reply(Reply { key: RequestKey { session, request }, status, octets }))
+    let bytes = std::mem::take(from).into();
+    Some(Record::Reply(Reply { key: RequestKey { session, request }, status, bytes }))
 }
 
 fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
@@ -297,7 +297,7 @@ fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
 /// In whose name a request is carried out, and what the file system said.
 pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Facts)> {
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
-    // Each takes four octets, so that a wrong count finds its end.
+    // Each takes four bytes, so that a wrong count finds its end.
     let groups = (0..count).map(|_| from.take_u32()).collect::<Option<Vec<_>>>()?;
     let who = Credentials::new(uid, gid, groups).ok()?;
     let facts = match from.take_u8()? {
@@ -334,7 +334,7 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
 
 /// An intent's kind, for those that are written again as they are.
 pub const INTENT: RecordKind = RecordKind(30);
-/// Octets of the DAFS front's name for a session.
+/// Bytes of the DAFS front's name for a session.
 const SESSION_KEY_BYTES: usize = 8;
 
 #[cfg(test)]
@@ -354,7 +354,7 @@ mod tests {
     }
 
     fn records() -> Vec<Record> {
-        let handle = |octet| FileHandle([octet; 64]);
+        let handle = |byte| FileHandle([byte; 64]);
         let all_facts = [
             Facts::NameFree,
             Facts::Truncates,
@@ -386,9 +386,9 @@ mod tests {
             principal,
             order: ByteOrder::Little,
         };
-        let octets: Box<[u8]> = b"results".as_slice().into();
-        let outcome = Outcome { key: key(), outcome: octets.clone() };
-        let reply = Reply { key: key(), status: Status::Exist, octets };
+        let bytes: Box<[u8]> = b"results".as_slice().into();
+        let outcome = Outcome { key: key(), outcome: bytes.clone() };
+        let reply = Reply { key: key(), status: Status::Exist, bytes };
         let mut records: Vec<_> = all_facts.map(|facts| Record::Intent(intent(facts))).into();
         records.extend(principals.map(|principal| Record::Session(session(principal))));
         records.push(Record::Outcome(outcome));
@@ -451,12 +451,12 @@ mod tests {
     #[test]
     fn what_is_cut_off_or_unknown_is_none_of_ours() {
         for record in records() {
-            let octets = record.encode();
+            let bytes = record.encode();
             // Messages and results may be of any length; all that stands before may not.
             let open_end = match &record {
                 Record::Intent(intent) => intent.operation.len(),
                 Record::Outcome(outcome) => outcome.outcome.len(),
-                Record::Reply(reply) => reply.octets.len(),
+                Record::Reply(reply) => reply.bytes.len(),
                 Record::State(StateRecord::Client(client)) => client.name.len(),
                 Record::State(StateRecord::ClientGone(name) | StateRecord::Locker(name)) => {
                     name.len()
@@ -466,8 +466,8 @@ mod tests {
                 | Record::Forgotten(_)
                 | Record::State(_) => 0,
             };
-            for length in 0..octets.len() - open_end {
-                assert_eq!(Record::decode(record.kind(), &octets[..length]), None);
+            for length in 0..bytes.len() - open_end {
+                assert_eq!(Record::decode(record.kind(), &bytes[..length]), None);
             }
         }
         assert_eq!(Record::decode(RecordKind(0), &[]), None);
@@ -478,11 +478,11 @@ mod tests {
     fn every_handle_in_a_record_is_renewed() {
         for mut record in records() {
             record.renew(|handle| *handle = FileHandle([0xee; 64]));
-            let octets = record.encode();
+            let bytes = record.encode();
             let is_old = |part: &[u8]| {
-                part.iter().all(|octet| *octet == part[0]) && !matches!(part[0], 0 | 0xee)
+                part.iter().all(|byte| *byte == part[0]) && !matches!(part[0], 0 | 0xee)
             };
-            assert!(!octets.windows(16).any(is_old), "{record:?}");
+            assert!(!bytes.windows(16).any(is_old), "{record:?}");
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn open(
         Log::open(config.shelf.clone(), config.log.clone(), entropy).map_err(failed)?;
     let mut past = Past::default();
     while let Some(record) = recovered.next_record().map_err(failed)? {
-        match Record::decode(record.kind, record.octets) {
+        match Record::decode(record.kind, record.bytes) {
             Some(mut record) => {
                 record.renew(|handle| handles::renew(&**store, handle));
                 past.take(record);
@@ -118,12 +118,12 @@ pub(super) fn records_of(
         push(Record::Session(session.clone()));
         for reply in replies {
             let key = RequestKey { session: session.id, request: reply.request };
-            let (status, octets) = (reply.status, reply.octets.into());
-            push(Record::Reply(Reply { key, status, octets }));
+            let (status, bytes) = (reply.status, reply.bytes.into());
+            push(Record::Reply(Reply { key, status, bytes }));
         }
     }
     requests.replies().for_each(|reply| push(Record::Reply(reply)));
-    records.extend(requests.intents().map(|octets| (INTENT, octets.clone())));
+    records.extend(requests.intents().map(|bytes| (INTENT, bytes.clone())));
     records
 }
 
@@ -166,14 +166,14 @@ impl Past {
             Record::Outcome(Outcome { key, outcome }) => {
                 let Some(session) = self.sessions.get_mut(&key.session) else { return };
                 match decode_outcome(&outcome).and_then(|outcome| session.told(&key, &outcome)) {
-                    Some((status, octets)) => session.keep(&key, status, octets.into()),
+                    Some((status, bytes)) => session.keep(&key, status, bytes.into()),
                     // This version has never written such a one.
                     None => self.strange += 1,
                 }
             }
-            Record::Reply(Reply { key, status, octets }) => {
+            Record::Reply(Reply { key, status, bytes }) => {
                 if let Some(session) = self.session_of(&key) {
-                    session.keep(&key, status, octets);
+                    session.keep(&key, status, bytes);
                 }
             }
             Record::Abandoned(key) => {
@@ -226,9 +226,9 @@ impl Past {
                 tracing::debug!(?request, is_done = verdict.is_some(), "verdict");
                 let told = verdict.and_then(|done| session.told(&intent.key, &Ok(done)));
                 match told {
-                    Some((status, octets)) => {
+                    Some((status, bytes)) => {
                         done += 1;
-                        session.replies.insert(request.stream, (request, status, octets.into()));
+                        session.replies.insert(request.stream, (request, status, bytes.into()));
                     }
                     None => undone += 1,
                 }
@@ -240,8 +240,8 @@ impl Past {
     fn restore(&mut self, filer: &mut Filer, sessions: &mut Sessions) -> Result<(), LedgerError> {
         for session in self.sessions.values() {
             let kept = sessions.restore_session(session.record.clone(), Moment(0));
-            for (request, status, octets) in session.replies.values() {
-                sessions.keep_whole(kept, *request, *status, octets);
+            for (request, status, bytes) in session.replies.values() {
+                sessions.keep_whole(kept, *request, *status, bytes);
             }
         }
         let clients = std::mem::take(&mut self.clients).into_values().collect();
@@ -255,9 +255,9 @@ impl Past {
 
 impl PastSession {
     /// A request has ended in this way.
-    fn keep(&mut self, key: &RequestKey, status: Status, octets: Box<[u8]>) {
+    fn keep(&mut self, key: &RequestKey, status: Status, bytes: Box<[u8]>) {
         self.settle(key);
-        self.replies.insert(key.request.stream, (key.request, status, octets));
+        self.replies.insert(key.request.stream, (key.request, status, bytes));
     }
 
     /// What the session's client is told of an outcome.

@@ -66,7 +66,7 @@ pub(super) struct Concluded {
     pub(super) key: Option<RequestKey>,
     pub(super) status: Status,
     /// Everything behind the answer's header.
-    pub(super) octets: Box<[u8]>,
+    pub(super) bytes: Box<[u8]>,
     /// The answer as it will be sent; `None` if there is nobody to send it to.
     pub(super) message: Option<Box<[u8]>>,
 }
@@ -133,15 +133,15 @@ impl JournaledRequests {
     ) {
         let key = intent.key;
         let record = Record::Intent(intent);
-        let octets = record.encode();
+        let bytes = record.encode();
         self.names.take(&places);
         let number = match self.skips_intents {
             // Something must be written, or nothing would set the request going again.
             true => ledger.append(&Record::Abandoned(key)),
-            false => ledger.append_octets(record.kind(), octets.clone()),
+            false => ledger.append_bytes(record.kind(), bytes.clone()),
         };
         let endpoint = answer.endpoint;
-        let running = Running { key, order, number, endpoint, intent: octets, places, touched };
+        let running = Running { key, order, number, endpoint, intent: bytes, places, touched };
         self.running.insert((answer.kept(), answer.stream), running);
         self.intended.push_back((number, next));
     }
@@ -177,7 +177,7 @@ impl JournaledRequests {
             self.unsynced.push(Unsynced { concluded, after, running });
             return None;
         }
-        let number = ledger.append(&running.ended(concluded.status, &concluded.octets));
+        let number = ledger.append(&running.ended(concluded.status, &concluded.bytes));
         self.names.free(&running.places);
         Some((running.number, number.max(after), concluded))
     }
@@ -194,7 +194,7 @@ impl JournaledRequests {
         synced: Unsynced,
     ) -> (RecordNumber, RecordNumber, Concluded) {
         let Unsynced { concluded, after, running } = synced;
-        let number = ledger.append(&running.ended(concluded.status, &concluded.octets));
+        let number = ledger.append(&running.ended(concluded.status, &concluded.bytes));
         self.cooling.push_back((number, running.places));
         (running.number, after, concluded)
     }
@@ -229,8 +229,8 @@ impl JournaledRequests {
     /// What a server that starts from here would be told of answers that wait.
     pub(super) fn replies(&self) -> impl Iterator<Item = Reply> {
         self.concluded.iter().filter_map(|(_, concluded)| {
-            let (status, octets) = (concluded.status, concluded.octets.clone());
-            Some(Reply { key: concluded.key?, status, octets })
+            let (status, bytes) = (concluded.status, concluded.bytes.clone());
+            Some(Reply { key: concluded.key?, status, bytes })
         })
     }
 
@@ -331,15 +331,15 @@ impl JournaledRequests {
 
 impl Running {
     /// How the request has ended, as it is written down: as an outcome, if there are words for it.
-    fn ended(&self, status: Status, octets: &[u8]) -> Record {
+    fn ended(&self, status: Status, bytes: &[u8]) -> Record {
         let key = self.key;
-        match outcome_of(self.order, key.request.procedure, status, octets) {
+        match outcome_of(self.order, key.request.procedure, status, bytes) {
             Some(outcome) => {
                 let mut encoded = Vec::new();
                 encode_outcome(&outcome, &mut encoded);
                 Record::Outcome(Outcome { key, outcome: encoded.into() })
             }
-            None => Record::Reply(Reply { key, status, octets: octets.into() }),
+            None => Record::Reply(Reply { key, status, bytes: bytes.into() }),
         }
     }
 }
@@ -348,11 +348,11 @@ impl Concluded {
     pub(super) fn new(
         answer: ReplyTo,
         status: Status,
-        octets: &[u8],
+        bytes: &[u8],
         message: Option<&[u8]>,
     ) -> Self {
-        let (octets, message) = (octets.into(), message.map(Box::from));
-        Self { answer, key: None, status, octets, message }
+        let (bytes, message) = (bytes.into(), message.map(Box::from));
+        Self { answer, key: None, status, bytes, message }
     }
 }
 

@@ -33,7 +33,7 @@ pub struct RequestRecord {
     pub stream: StreamId,
     /// Its place there.
     pub sequence: SequenceNumber,
-    /// Octets of files that it moved.
+    /// Bytes of files that it moved.
     pub bytes: u32,
     /// When it was answered.
     pub ended: SystemTime,
@@ -44,7 +44,7 @@ pub struct RequestRecord {
 /// Which requests are followed. All conditions count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// With these octets in the analyzer field, where the mask has ones.
+    /// With these bytes in the analyzer field, where the mask has ones.
     pub analyzer: Option<(u64, u64)>,
     /// Of this session.
     pub session: Option<SessionId>,
@@ -170,7 +170,7 @@ fn log(record: &RequestRecord) {
         transport = %record.transport,
         stream = record.stream.0,
         sequence = record.sequence.0,
-        octets = record.bytes,
+        bytes = record.bytes,
         microseconds = record.taken.as_nanos() as f64 / 1e3,
         "request"
     );

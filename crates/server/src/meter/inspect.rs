@@ -45,7 +45,7 @@ pub struct Inspection {
     pub procedures: Vec<ProcedureNumbers>,
     /// What came over each transport.
     pub transports: Vec<TransportNumbers>,
-    /// Octets of the data cache's arena.
+    /// Bytes of the data cache's arena.
     pub cache_bytes: u64,
     /// How long the server has run.
     pub uptime: Duration,
@@ -101,9 +101,9 @@ pub struct LockView {
     pub client_name: Box<[u8]>,
     /// Its owner, or who had it.
     pub owner: Box<[u8]>,
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets; all ones to the end.
+    /// Bytes; all ones to the end.
     pub length: u64,
     /// Its kind.
     pub mode: LockMode,
@@ -124,9 +124,9 @@ pub struct WaiterView {
     pub client: ClientId,
     /// Its owner.
     pub owner: Box<[u8]>,
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets; all ones to the end.
+    /// Bytes; all ones to the end.
     pub length: u64,
     /// Its kind.
     pub mode: LockMode,

@@ -1,4 +1,4 @@
-//! What requests come to: how many, how many octets, how long, by procedure, session and
+//! What requests come to: how many, how many bytes, how long, by procedure, session and
 //! transport.
 //!
 //! Invariant: a request is counted once, when its answer takes its grant; what is counted is the
@@ -189,7 +189,7 @@ impl Meter {
         taken.filter(|_| self.times_all)
     }
 
-    /// Octets of files have been moved for a request.
+    /// Bytes of files have been moved for a request.
     #[inline]
     pub fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
         let (all, length) = match moved {

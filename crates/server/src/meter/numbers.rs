@@ -11,9 +11,9 @@ use crate::access::authorize::TransportKind;
 pub struct Traffic {
     /// Requests answered.
     pub requests: u64,
-    /// Octets of files that clients have read.
+    /// Bytes of files that clients have read.
     pub read_bytes: u64,
-    /// Octets of files that clients have written.
+    /// Bytes of files that clients have written.
     pub written_bytes: u64,
 }
 
@@ -26,14 +26,14 @@ pub struct ProcedureNumbers {
     pub requests: u64,
     /// Those of them that failed, by what they were told.
     pub failures: Vec<(Status, u64)>,
-    /// Octets of files that they moved.
+    /// Bytes of files that they moved.
     pub bytes: u64,
     /// How long they took, from arrival to answer. Sums to `requests` but for those that the next
     /// one timed will stand for.
     pub times: Histogram,
 }
 
-/// Octets of a file that a request has moved.
+/// Bytes of a file that a request has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     Nothing,

@@ -19,7 +19,7 @@ pub struct ServerStats {
     pub journal_records: u64,
     /// Files of which undo is kept now, or that get back what they held.
     pub undone_files: usize,
-    /// Octets of undo data that were saved by sharing blocks with files, since the start.
+    /// Bytes of undo data that were saved by sharing blocks with files, since the start.
     pub cloned_bytes: u64,
     /// Threads that serve connections.
     pub reactors: usize,

@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
     pub way: Way,
 }
 
-/// Which way the octets go.
+/// Which way the bytes go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Read(CacheHint),
@@ -50,7 +50,7 @@ struct Hit {
     remote: RemoteSegment,
     io: IoFile,
     hold: Hold,
-    /// Whether its octets are where they go, once that has been tried.
+    /// Whether its bytes are where they go, once that has been tried.
     moved: Option<bool>,
     /// Its name among what goes on while others have their turns.
     moves_as: Option<TaskId>,
@@ -77,7 +77,7 @@ enum Hold {
     },
 }
 
-/// A write whose octets are still to come.
+/// A write whose bytes are still to come.
 #[derive(Debug)]
 struct Late {
     over: EndpointId,
@@ -152,7 +152,7 @@ impl Hits {
         !(self.kept.is_empty() & self.late.is_empty())
     }
 
-    /// The oldest hit. From now on its octets are no longer asked for.
+    /// The oldest hit. From now on its bytes are no longer asked for.
     #[inline]
     fn first(&mut self) -> Option<&mut Hit> {
         if self.ahead.count() >= self.kept.len() {
@@ -170,5 +170,5 @@ const KEPT_MAX: usize = 4;
 const SHARED_KEPT_MAX: usize = 64;
 /// Lines asked for at a time.
 const STEP_LINES: usize = 4;
-/// Octets of a hit that are asked for ahead; beyond them the copy itself runs ahead.
+/// Bytes of a hit that are asked for ahead; beyond them the copy itself runs ahead.
 const AHEAD_BYTES_MAX: u32 = 4096;

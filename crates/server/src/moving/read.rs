@@ -225,7 +225,7 @@ impl Reactor<'_> {
         step
     }
 
-    /// Posts RDMA writes of the pieces, which are the last `length` octets done so far,
+    /// Posts RDMA writes of the pieces, which are the last `length` bytes done so far,
     /// into the client's buffers.
     #[inline]
     fn place(&mut self, answer: ReplyTo, task: &ReadTask, length: u32, pieces: &mut Pieces) {
@@ -245,7 +245,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Lends pieces, which are `length` octets, to the connection an answer goes over.
+    /// Lends pieces, which are `length` bytes, to the connection an answer goes over.
     #[inline]
     fn lend(&mut self, answer: ReplyTo, pieces: &mut Pieces, length: u32) -> Cookie {
         let Some(loan) = Loan::of(pieces) else { return Cookie::Silent };
@@ -324,7 +324,7 @@ impl Reactor<'_> {
     }
 }
 
-/// Octets gathered for one read in a session with checksums.
+/// Bytes gathered for one read in a session with checksums.
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
 /// Header and fixed section of READ_INLINE's results.
 const INLINE_READ_HEAD: usize = 48;

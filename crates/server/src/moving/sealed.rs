@@ -1,5 +1,5 @@
 //! Writes with a checksum: fetched into memory of their own and looked at there, so that
-//! the file never has an octet that was damaged on its way. What is large is summed by the pool.
+//! the file never has a byte that was damaged on its way. What is large is summed by the pool.
 //!
 //! Invariant: what such writes hold stays below a bound for each client and one for all; who
 //! finds no room waits for the others.
@@ -17,7 +17,7 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Wait, WriteSource, WriteTask};
 
 impl Reactor<'_> {
-    /// Brings the octets of a sealed write here. A step if it waits for them, or ends.
+    /// Brings the bytes of a sealed write here. A step if it waits for them, or ends.
     pub(crate) fn unseal(
         &mut self,
         id: TaskId,
@@ -25,7 +25,7 @@ impl Reactor<'_> {
         task: &mut WriteTask,
     ) -> Option<Step> {
         match &mut task.source {
-            WriteSource::Octets(_) | WriteSource::Direct(_) | WriteSource::Good(_) => None,
+            WriteSource::Bytes(_) | WriteSource::Direct(_) | WriteSource::Good(_) => None,
             WriteSource::Sealed { staging, .. } => match staging.clone() {
                 Some(staging) => self.open_seal(id, answer, task, staging),
                 None => self.fetch_sealed(id, answer, task),
@@ -138,8 +138,8 @@ impl Reactor<'_> {
     }
 }
 
-/// Octets that all sealed writes hold together.
+/// Bytes that all sealed writes hold together.
 const SEALED_BYTES_MAX: usize = 256 << 20;
-/// Octets that those of one client hold: a client that does not let its memory be read keeps
+/// Bytes that those of one client hold: a client that does not let its memory be read keeps
 /// no others waiting.
 const CHANNEL_BYTES_MAX: usize = 32 << 20;

@@ -5,7 +5,7 @@
 //! While nobody waits for it, a client may take its time: it may be a program that is stopped.
 //!
 //! Once somebody waits, a connection must get on, in each direction, at [`RATE_MIN`] or faster. It
-//! is late by the time for which others have waited, less the time that the octets it has moved
+//! is late by the time for which others have waited, less the time that the bytes it has moved
 //! since then need at that rate. It may be late by
 //! [`ServerConfig::transfer_patience`](crate::ServerConfig::transfer_patience) and by what its
 //! oldest transfer needs at that rate; then it is broken, which ends its transfers, and those who
@@ -15,7 +15,7 @@
 //!
 //! Those who wait take turns besides, client by client ([`in_turns`]).
 //!
-//! So one connection keeps others waiting no longer than the patience and the time that its octets
+//! So one connection keeps others waiting no longer than the patience and the time that its bytes
 //! need at the lowest rate. An append of one client waits for two of each other client's at most,
 //! however many those have sent: with the 10 seconds that a server has by default and appends of
 //! 1 MiB no longer than 14 seconds for each connection that stalls.
@@ -47,7 +47,7 @@ pub(crate) enum Direction {
 struct Oldest {
     /// When it began, as a number that rises.
     begun: u64,
-    octets: u64,
+    bytes: u64,
     /// Others wait for this one or for one behind it.
     is_awaited: bool,
 }
@@ -56,7 +56,7 @@ struct Oldest {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     late: Duration,
-    /// Octets that have been moved since the last look.
+    /// Bytes that have been moved since the last look.
     moved: u64,
 }
 
@@ -83,9 +83,9 @@ impl<L: Copy + Ord> Stalls<L> {
     }
 
     /// So much of a lane has been moved.
-    pub fn note_moved(&mut self, lane: L, octets: u32) {
+    pub fn note_moved(&mut self, lane: L, bytes: u32) {
         if let Some(seen) = self.seen.get_mut(&lane) {
-            seen.moved = seen.moved.saturating_add(u64::from(octets));
+            seen.moved = seen.moved.saturating_add(u64::from(bytes));
         }
     }
 
@@ -105,7 +105,7 @@ impl<L: Copy + Ord> Stalls<L> {
         let mut overdue = Vec::new();
         for (lane, oldest) in present.iter().filter(|(_, oldest)| oldest.is_awaited) {
             let seen = self.seen.entry(*lane).or_default();
-            if seen.late >= self.patience + needed_for(oldest.octets) {
+            if seen.late >= self.patience + needed_for(oldest.bytes) {
                 overdue.push(*lane);
             }
         }
@@ -113,9 +113,9 @@ impl<L: Copy + Ord> Stalls<L> {
     }
 }
 
-/// How long octets may take.
-fn needed_for(octets: u64) -> Duration {
-    Duration::from_millis(octets.saturating_mul(1000) / RATE_MIN)
+/// How long bytes may take.
+fn needed_for(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1000) / RATE_MIN)
 }
 
 /// What waits, in the order in which it has come, but such that those who wait take turns: the
@@ -132,7 +132,7 @@ pub(crate) fn in_turns<T: Copy, W: Ord>(waiting: Vec<T>, whose: impl Fn(T) -> W)
     ranked.into_iter().map(|(_, one)| one).collect()
 }
 
-/// Octets a second that a link is expected to carry for one connection at least.
+/// Bytes a second that a link is expected to carry for one connection at least.
 const RATE_MIN: u64 = 512 << 10;
 /// While nobody waits, lateness is forgotten by one part in so many of the time that passes.
 const FORGIVES_ONE_IN: u32 = 10;
@@ -166,7 +166,7 @@ mod tests {
         fn pass(&mut self, moved: u64, oldest: u64, is_awaited: bool) -> bool {
             self.stalls.note_moved((), u32::try_from(moved).unwrap());
             self.second += 1;
-            let oldest = Oldest { begun: self.second, octets: oldest, is_awaited };
+            let oldest = Oldest { begun: self.second, bytes: oldest, is_awaited };
             !self.stalls.note(&[((), oldest)].into(), at(self.second)).is_empty()
         }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_by_drop_a_client_keeps_others_no_longer_than_its_octets_need() {
+    fn drop_by_drop_a_client_keeps_others_no_longer_than_its_bytes_need() {
         // Beginning with the first look, which finds somebody waiting.
         assert_eq!(Watched::new().lasts(0, 0, true), PATIENCE + 1, "it moves nothing");
         assert_eq!(Watched::new().lasts(100, 0, true), PATIENCE + 1, "drop by drop");

@@ -26,7 +26,7 @@ pub struct SumJob {
 pub struct Summed {
     pub sum: Checksum,
     /// The copy, if one was wanted.
-    pub octets: Option<Arc<[u8]>>,
+    pub bytes: Option<Arc<[u8]>>,
 }
 
 /// What came of a [`SumJob`]: each stretch in its turn, or that it failed.
@@ -42,8 +42,8 @@ impl SumJob {
         let Self { task, memory, stretches, keeps } = self;
         let summed = stretches.into_iter().map(|stretch| {
             let sum = sum_of(&memory, stretch.clone(), &pause);
-            let octets = keeps.then(|| memory.to_vec(stretch.start, stretch.len()).into());
-            Summed { sum, octets }
+            let bytes = keeps.then(|| memory.to_vec(stretch.start, stretch.len()).into());
+            Summed { sum, bytes }
         });
         SumDone { task, result: Ok(summed.collect()) }
     }
@@ -69,9 +69,9 @@ pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -
     sum.finish()
 }
 
-/// Octets that are summed by the thread that serves: what a message could hold anyway.
+/// Bytes that are summed by the thread that serves: what a message could hold anyway.
 pub(crate) const IN_PLACE_BYTES_MAX: usize = 64 << 10;
-/// Octets that are read at a time: they stay in the processor's cache for the sum.
+/// Bytes that are read at a time: they stay in the processor's cache for the sum.
 const PART_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -80,17 +80,17 @@ mod tests {
 
     #[test]
     fn a_stretch_that_is_read_in_parts_has_the_sum_of_the_whole() {
-        let octets: Vec<u8> = (0..300_001u32).map(|n| (n * 7 + n / 251) as u8).collect();
-        let memory = Memory::from_heap(octets.clone().into());
+        let bytes: Vec<u8> = (0..300_001u32).map(|n| (n * 7 + n / 251) as u8).collect();
+        let memory = Memory::from_heap(bytes.clone().into());
         for stretch in [0..0, 0..1, 5..300_001, 1..PART_BYTES + 2, 0..2 * PART_BYTES] {
-            assert_eq!(sum_of(&memory, stretch.clone(), || ()), Checksum::of(&octets[stretch]));
+            assert_eq!(sum_of(&memory, stretch.clone(), || ()), Checksum::of(&bytes[stretch]));
         }
         let stretches = vec![3..70_000, 70_000..300_001];
         let job = SumJob { task: TaskId(4), memory, stretches: stretches.clone(), keeps: true };
         let summed = job.run_in_parts(|| ()).result.unwrap();
         for (summed, stretch) in summed.iter().zip(stretches) {
-            assert_eq!(summed.sum, Checksum::of(&octets[stretch.clone()]));
-            assert_eq!(summed.octets.as_deref(), Some(&octets[stretch]));
+            assert_eq!(summed.sum, Checksum::of(&bytes[stretch.clone()]));
+            assert_eq!(summed.bytes.as_deref(), Some(&bytes[stretch]));
         }
     }
 }

@@ -89,7 +89,7 @@ impl Loan {
 pub struct Lent {
     pub endpoint: EndpointId,
     pub loan: Loan,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
     /// Higher than those of loans made before.
     pub number: u64,
@@ -121,7 +121,7 @@ impl Loans {
         &self.files
     }
 
-    /// Keeps what is lent to a connection, so many octets, and names it.
+    /// Keeps what is lent to a connection, so many bytes, and names it.
     #[inline]
     pub fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {
         self.count += 1;
@@ -185,7 +185,7 @@ pub struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// `start` octets of the buffers are done already.
+    /// `start` bytes of the buffers are done already.
     pub fn new(spans: &'a [Span], buffers: &'a [DirectBuffer], start: u32, length: u32) -> Self {
         let (mut buffers, mut skip) = (buffers, start);
         while let Some(first) = buffers.first()

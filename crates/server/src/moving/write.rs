@@ -55,7 +55,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Where the octets of a direct write come from.
+    /// Where the bytes of a direct write come from.
     pub(crate) fn direct_source(
         &self,
         answer: ReplyTo,
@@ -75,8 +75,8 @@ impl Reactor<'_> {
         answer: ReplyTo,
         request: &WriteInline<'_>,
     ) -> Result<(), NotDone> {
-        let octets = request.data.octets().ok_or(Status::Inval)?;
-        let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        let bytes = request.data.bytes().ok_or(Status::Inval)?;
+        let length = u32::try_from(bytes.len()).map_err(|_| Status::WriteTooBig)?;
         check_range(request.offset, length)?;
         self.check_placement(answer, request.placement)?;
         let reach = (request.offset, u64::from(length));
@@ -85,7 +85,7 @@ impl Reactor<'_> {
         let writing = Writing::new(io, request.offset, length, request.stability);
         if length == 0 || self.keeps_undo() {
             // Needs no room, and changes nothing; or may have to wait.
-            let task = WriteTask::new(writing, WriteSource::Octets(octets.into()));
+            let task = WriteTask::new(writing, WriteSource::Bytes(bytes.into()));
             self.start(Task::new(answer, Work::Write(task)));
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl Reactor<'_> {
             Prepared::Ready(token)
                 if token.length() == length && request.stability == Stability::Unstable =>
             {
-                self.copy_in(octets, &spans);
+                self.copy_in(bytes, &spans);
                 let progress = self.shared.cache.write_done(token, self.shared.life.now());
                 self.on_progress(progress);
                 self.give_back(io.file, io.borrowed);
@@ -105,7 +105,7 @@ impl Reactor<'_> {
                 self.reply_moved(answer, &response);
             }
             found => {
-                let task = WriteTask::new(writing, WriteSource::Octets(octets.into()));
+                let task = WriteTask::new(writing, WriteSource::Bytes(bytes.into()));
                 self.start_write_with(answer, task, (found, jobs), &mut spans);
             }
         }
@@ -200,7 +200,7 @@ impl Reactor<'_> {
         };
         let from = task.writing.done as usize;
         match &task.source {
-            WriteSource::Octets(bytes) => {
+            WriteSource::Bytes(bytes) => {
                 let to = from + token.length() as usize;
                 self.copy_in(&bytes[from..to], spans);
                 task.writing.token = Some(token);
@@ -230,7 +230,7 @@ impl Reactor<'_> {
         Step::failed(status)
     }
 
-    /// Ends a write whose octets could not be had: the connection is at its end.
+    /// Ends a write whose bytes could not be had: the connection is at its end.
     pub(crate) fn refuse_broken(&mut self, answer: ReplyTo, task: &WriteTask) -> Step {
         self.end_write(answer, task);
         Step::Broken

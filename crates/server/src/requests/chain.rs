@@ -284,7 +284,7 @@ impl Chain {
     }
 }
 
-/// So many octets of a message's arguments; `None` if it is too short, which decoding tells.
+/// So many bytes of a message's arguments; `None` if it is too short, which decoding tells.
 fn place_of<const N: usize>(at: Option<usize>, message: &mut [u8]) -> Option<&mut [u8; N]> {
     let at = HEADER_BYTES + at?;
     message.get_mut(at..at + N)?.try_into().ok()

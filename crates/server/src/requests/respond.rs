@@ -227,8 +227,8 @@ impl Reactor<'_> {
     #[inline]
     fn deliver(&mut self, answer: ReplyTo, told: ReplyStatus, message: &[u8]) {
         if answer.kept().is_some() {
-            let octets = &message[HEADER_BYTES..];
-            return self.conclude_kept(answer, told, octets, Some(message));
+            let bytes = &message[HEADER_BYTES..];
+            return self.conclude_kept(answer, told, bytes, Some(message));
         }
         if told.after.0 != 0 {
             return self.delay_answer(answer, told.after, message);
@@ -236,7 +236,7 @@ impl Reactor<'_> {
         self.send(answer.endpoint, message);
     }
 
-    /// Octets were moved for a request whose answer does not say how many.
+    /// Bytes were moved for a request whose answer does not say how many.
     pub(crate) fn note_moved(&mut self, endpoint: EndpointId, reading: Reading, moved: Moved) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             self.shared.meter.add(reading, moved, &mut channel.traffic);

@@ -8,10 +8,10 @@
 use dafs_ops::Operation;
 
 /// An operation as it is kept while it waits, and as it is written down.
-pub(crate) fn octets_of(operation: &Operation<'_>) -> Box<[u8]> {
-    let mut octets = Vec::new();
-    operation.encode(&mut octets);
-    octets.into()
+pub(crate) fn bytes_of(operation: &Operation<'_>) -> Box<[u8]> {
+    let mut bytes = Vec::new();
+    operation.encode(&mut bytes);
+    bytes.into()
 }
 
 /// What a request asks for, in the form in which it can be set aside.
@@ -35,7 +35,7 @@ impl Asked<'_> {
     /// What is to be kept of it.
     pub fn set_aside(self) -> SetAside {
         match self {
-            Self::Operation(operation) => SetAside::Operation(octets_of(operation)),
+            Self::Operation(operation) => SetAside::Operation(bytes_of(operation)),
             Self::Message(message) => SetAside::Message(message.into()),
         }
     }

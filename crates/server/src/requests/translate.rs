@@ -412,11 +412,11 @@ mod tests {
         let delegation = wire::Delegation::Read { state: StateId(5), recall: false, entry };
         let flagged = OpenResult { flags: OpenFlags(2), ..open_result(wire::Delegation::None) };
         for response in [Response::Open(open_result(delegation)), Response::Open(flagged)] {
-            let octets = results(order, Status::Ok, &response);
-            assert_eq!(outcome_of(order, Procedure::Open.number(), Status::Ok, &octets), None);
+            let bytes = results(order, Status::Ok, &response);
+            assert_eq!(outcome_of(order, Procedure::Open.number(), Status::Ok, &bytes), None);
         }
-        let octets = results(order, Status::Ok, &Response::Close(wire::Empty));
-        assert_eq!(outcome_of(order, Procedure::Close.number(), Status::Ok, &octets), None);
+        let bytes = results(order, Status::Ok, &Response::Close(wire::Empty));
+        assert_eq!(outcome_of(order, Procedure::Close.number(), Status::Ok, &bytes), None);
         assert_eq!(outcome_of(order, Procedure::Create.number(), Status::Ok, b"short"), None);
         assert_eq!(outcome_of(order, 7, Status::Ok, &[]), None);
     }

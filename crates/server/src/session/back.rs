@@ -104,7 +104,7 @@ impl BackChannel {
         }
     }
 
-    /// Longest request the client takes, in octets.
+    /// Longest request the client takes, in bytes.
     pub fn request_bytes_max(&self) -> u32 {
         self.sizes.request_bytes_max
     }
@@ -147,5 +147,5 @@ const BACK_CREDITS_MAX: u16 = 16;
 const BACK_CREDITS_DEFAULT: u16 = 4;
 /// Most requests that wait for a credit; hints beyond them are not given.
 const BACK_WAITING_MAX: usize = 4096;
-/// Largest message on a bound channel, in octets: what an inbox slot holds.
+/// Largest message on a bound channel, in bytes: what an inbox slot holds.
 const BACK_BYTES_MAX: u32 = 4096 + 512;

@@ -19,13 +19,13 @@
 //! Strands of batches are among them, each by itself; what of a batch has not begun passes when
 //! it does. These are shown to the filer, and a change is answered when they are over, and durable
 //! where there is a journal. What waits for something else passes again and is not waited
-//! for: writes whose octets are looked at before the file has them, SETATTR_DIRECT, requests
+//! for: writes whose bytes are looked at before the file has them, SETATTR_DIRECT, requests
 //! held for names that are busy. A client that lets its transfers stand keeps nobody waiting
 //! for longer than [`crate::ServerConfig::fence_patience`]: then its connection is broken.
 //!
 //! Data that was answered for before stays, also where only the cache has it.
 //!
-//! Invariant: once a change is answered, no octet and no name changes by a request of a
+//! Invariant: once a change is answered, no byte and no name changes by a request of a
 //! session that the list leaves out. What is left of a connection that is gone counts as of
 //! a session without an identity.
 

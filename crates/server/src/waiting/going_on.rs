@@ -71,8 +71,8 @@ impl Reactor<'_> {
         told: Option<Told>,
     ) -> Result<(), NotDone> {
         match kept {
-            SetAside::Operation(octets) => {
-                let operation = Operation::decode(octets).ok_or(Status::ServerFault)?;
+            SetAside::Operation(bytes) => {
+                let operation = Operation::decode(bytes).ok_or(Status::ServerFault)?;
                 match to.logged || !self.is_gated(to, &operation) {
                     true => self.carry_out(to, &operation),
                     false => Ok(()),
@@ -121,7 +121,7 @@ impl Reactor<'_> {
     /// A request that was set aside, and that could not be carried out when it was tried again.
     fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside, may_search: bool) {
         match kept {
-            SetAside::Operation(octets) => match Operation::decode(octets) {
+            SetAside::Operation(bytes) => match Operation::decode(bytes) {
                 Some(operation) => {
                     self.refuse_in(to, why, Asked::Operation(&operation), may_search);
                 }

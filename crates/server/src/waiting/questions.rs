@@ -53,7 +53,7 @@ impl Questions {
         let request = RequestName { stream, sequence, procedure };
         match sessions.query_reply(id, session, request)? {
             ReplyQuery::Found(reply) => {
-                let (status, bytes, order) = (reply.status, reply.octets.to_vec(), reply.order);
+                let (status, bytes, order) = (reply.status, reply.bytes.to_vec(), reply.order);
                 Ok(Some(Found { status, procedure, bytes, order }))
             }
             ReplyQuery::Busy(old) => {
@@ -90,7 +90,7 @@ impl Found {
             show(&Response::Failed);
             return Ok(());
         }
-        let results = Response::FetchResponse(FetchedResults { octets: bytes });
+        let results = Response::FetchResponse(FetchedResults { bytes });
         if order == Some(*kept_order) {
             show(&results);
             return Ok(());

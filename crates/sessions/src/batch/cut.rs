@@ -12,7 +12,7 @@ use super::words::InvalidBatch;
 /// A file range and as much of the client's memory, both in one piece.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// Where in the request's data it begins, both lists read as one run of octets.
+    /// Where in the request's data it begins, both lists read as one run of bytes.
     pub at: u32,
     /// Where in the file.
     pub offset: u64,
@@ -44,7 +44,7 @@ pub(super) fn total(chunks: &[FileChunk], buffers: &[DirectBuffer]) -> Result<u3
     if in_file != in_memory {
         return Err(InvalidBatch::TotalsDiffer);
     }
-    // A completion counts octets in 32 bits.
+    // A completion counts bytes in 32 bits.
     u32::try_from(in_file).map_err(|_| InvalidBatch::RequestTooLarge)
 }
 

@@ -40,7 +40,7 @@ impl BatchScheduler {
         Ok(if is_over { Cancelled::Ended } else { Cancelled::Draining })
     }
 
-    /// Ends a request with a failure at the first octet of what has not begun. If all of it
+    /// Ends a request with a failure at the first byte of what has not begun. If all of it
     /// is in flight, it is too late.
     fn fail(&mut self, index: RequestKey, status: Status, now: Moment) {
         let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());

@@ -1,7 +1,7 @@
 //! The scheduler's bounds.
 //!
 //! Invariant: limits that passed [`BatchLimits::check`] always admit a batch of one
-//! request of one octet from a session that has nothing else in hand.
+//! request of one byte from a session that has nothing else in hand.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub struct BatchLimits {
     pub transfers_max: u32,
     /// Most of one session.
     pub transfers_per_session_max: u32,
-    /// Most octets of all sessions' requests that have not completed.
+    /// Most bytes of all sessions' requests that have not completed.
     pub bytes_max: u64,
     /// Most of one session.
     pub bytes_per_session_max: u64,
-    /// Longest run, in octets.
+    /// Longest run, in bytes.
     pub run_bytes_max: u32,
     /// Most transfers in one run.
     pub run_pieces_max: u32,

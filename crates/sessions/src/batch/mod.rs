@@ -2,7 +2,7 @@
 //! 6.5.16, 6.6.2; DeBergalis et al., FAST'03, section 3.1).
 //!
 //! Invariant: a request that was accepted is reported exactly once, in a notice or in the
-//! reply of its batch, unless its session ends first; every octet of it is in exactly one
+//! reply of its batch, unless its session ends first; every byte of it is in exactly one
 //! run unless it fails; and nothing waits for ever as long as runs are given back and
 //! [`BatchScheduler::poll_run`] and [`BatchScheduler::poll_notice`] are called.
 //!
@@ -27,7 +27,7 @@
 //! **Order.** The draft promises none between requests of a batch and leaves the rest to
 //! the client. Within a batch that is how it is here. Between batches there is more, for
 //! windows would otherwise turn the order of two writes round at the server's whim: where
-//! requests of two batches touch the same octets and one of them writes, the batch that
+//! requests of two batches touch the same bytes and one of them writes, the batch that
 //! was accepted later waits until that part of the earlier one is done, whoever sent them;
 //! and whatever makes the later one urgent makes the earlier part as urgent. So HURRY_UP
 //! releases the request it names and what stands in its way, and nothing else. Requests
@@ -44,11 +44,11 @@
 //! its name, and HURRY_UP finds it.
 //!
 //! **What was transferred** is counted from the start of the request's data, chunks and
-//! buffers read as one run of octets: octets beyond the first gap are not counted even if
+//! buffers read as one run of bytes: bytes beyond the first gap are not counted even if
 //! they were moved. A request with a failure has the status of its first one, and nothing
 //! more of it is begun. A short read or write is no failure. Of a read's
 //! checksum the driver adds each part ([`BatchScheduler::add_checksum`]); a write's it has
-//! looked at before ([`BatchRequest::octets`]).
+//! looked at before ([`BatchRequest::bytes`]).
 //!
 //! **Cancelling.** The protocol has no procedure for it; the paper (section 4) gives the API
 //! a cancel function, which a client can keep only by not listening any more, or by
@@ -165,19 +165,19 @@ struct Request {
     name: RequestId,
     handle: FileHandle,
     state: StateId,
-    octets: Option<Arc<[u8]>>,
+    data: Option<Arc<[u8]>>,
     length: u32,
     checksum: Checksum,
     /// What is known of the checksum of a read.
     sums: Vec<ChecksumPart>,
     /// Transfers that have not ended.
     unfinished: u32,
-    /// Transfers it holds of the bounds, and octets.
+    /// Transfers it holds of the bounds, and bytes.
     transfers: u32,
     bytes: u64,
     first_transfer: TransferKey,
     next_of_batch: RequestKey,
-    /// Octets before the first that was not moved.
+    /// Bytes before the first that was not moved.
     moved: u32,
     failure: Option<Failure>,
     /// Its completion is not to be waited with.
@@ -347,7 +347,7 @@ impl BatchScheduler {
         {
             return Err(SubmitError::TooLarge);
         }
-        // Only now, when the octets are known to be few, is it cheap to count the cuts.
+        // Only now, when the bytes are known to be few, is it cheap to count the cuts.
         for request in requests.iter().filter(|request| request.refused.is_none()) {
             let cuts = cut::cuts(request.chunks, request.buffers, limits.run_bytes_max).count();
             batch.transfers = batch.transfers.saturating_add(cuts as u32);
@@ -386,7 +386,7 @@ impl BatchScheduler {
             name: request.request,
             handle: request.handle,
             state: request.state,
-            octets: request.octets.cloned(),
+            data: request.data.cloned(),
             length,
             checksum: request.checksum,
             sums: Vec::new(),

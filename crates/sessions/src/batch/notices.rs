@@ -10,13 +10,13 @@ use dafs_wire::{Checksum, HEADER_BYTES};
 
 use super::{BatchReply, BatchScheduler, Notice, RequestKey, Session, SessionKey};
 
-/// Octets of a message of completions before the first of them: header, fixed section, and
+/// Bytes of a message of completions before the first of them: header, fixed section, and
 /// the array's count.
 const MESSAGE_BYTES: usize = HEADER_BYTES + 8 + 8;
-/// Octets of one (draft 6.1.7).
+/// Bytes of one (draft 6.1.7).
 const COMPLETION_BYTES: usize = 24;
 
-/// How many completions a message of so many octets carries.
+/// How many completions a message of so many bytes carries.
 #[must_use]
 pub fn completions_in(message_bytes: u32) -> usize {
     let room = (message_bytes as usize).saturating_sub(MESSAGE_BYTES) / COMPLETION_BYTES;

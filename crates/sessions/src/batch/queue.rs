@@ -304,7 +304,7 @@ impl TransferQueue {
     }
 
     /// The latest accepted transfer that this one has to wait for: one of an earlier batch
-    /// that touches the same octets, where either writes.
+    /// that touches the same bytes, where either writes.
     fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
         let transfer = &self.transfers[index];
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -351,7 +351,7 @@ impl TransferQueue {
                 break;
             }
             let other = &self.transfers[place.index];
-            // Reads of the same octets share one look at the file; a write begins where
+            // Reads of the same bytes share one look at the file; a write begins where
             // the one before ends.
             let lies_well = first.kind == IoKind::Read || place.offset == end;
             if place.index == leader || !lies_well || !fits(start, other.end().max(end)) {

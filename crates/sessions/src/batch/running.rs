@@ -59,17 +59,17 @@ impl BatchScheduler {
             handle: request.handle,
             state: request.state,
             synchronous: self.batches[request.batch].synchronous,
-            octets: request.octets.clone(),
+            data: request.data.clone(),
             length: request.length,
             checksum: request.checksum,
             failed: request.failure.map(|failure| failure.status),
         }
     }
 
-    /// Octets that a read shows its client, `at` octets into its data: they count in the
-    /// checksum it is reported with. Pieces come in any order, each octet once.
-    pub fn add_checksum(&mut self, piece: &Piece, at: u32, octets: &[u8]) {
-        self.requests[piece.request].sums.push(ChecksumPart::of(at, octets));
+    /// Bytes that a read shows its client, `at` bytes into its data: they count in the
+    /// checksum it is reported with. Pieces come in any order, each byte once.
+    pub fn add_checksum(&mut self, piece: &Piece, at: u32, bytes: &[u8]) {
+        self.requests[piece.request].sums.push(ChecksumPart::of(at, bytes));
     }
 
     /// Takes a run back, carried out or not.
@@ -80,8 +80,8 @@ impl BatchScheduler {
                 (Some(status), _) | (None, RunOutcome::Failed(status)) => {
                     PieceOutcome::Failed(status)
                 }
-                (None, RunOutcome::Moved(octets)) => {
-                    let reached = offset.saturating_add(octets).saturating_sub(piece.offset);
+                (None, RunOutcome::Moved(bytes)) => {
+                    let reached = offset.saturating_add(bytes).saturating_sub(piece.offset);
                     PieceOutcome::Moved(u32::try_from(reached).unwrap_or(u32::MAX))
                 }
             };
@@ -104,8 +104,8 @@ impl BatchScheduler {
         let request = &mut self.requests[piece.request];
         request.unfinished -= 1;
         match outcome {
-            PieceOutcome::Moved(octets) if octets >= piece.buffer.length => {}
-            PieceOutcome::Moved(octets) => request.moved = request.moved.min(piece.at + octets),
+            PieceOutcome::Moved(bytes) if bytes >= piece.buffer.length => {}
+            PieceOutcome::Moved(bytes) => request.moved = request.moved.min(piece.at + bytes),
             PieceOutcome::Failed(status) => {
                 request.fail(piece.at, status);
                 self.drop_transfers(piece.request);
@@ -124,7 +124,7 @@ impl BatchScheduler {
 }
 
 impl Request {
-    /// Octets from this one on were not moved. The first failure in the order of the data
+    /// Bytes from this one on were not moved. The first failure in the order of the data
     /// is the one that is reported, whichever came first in time.
     pub(super) fn fail(&mut self, at: u32, status: Status) {
         self.moved = self.moved.min(at);

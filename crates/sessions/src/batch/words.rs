@@ -1,7 +1,7 @@
 //! What goes into the scheduler and what comes out.
 //!
 //! Invariant: a [`Run`] exists once. It cannot be copied, and giving it back consumes it,
-//! so that no octet can be reported as moved twice.
+//! so that no byte can be reported as moved twice.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ pub struct BatchRequest<'a> {
     pub kind: IoKind,
     /// Pieces of the file, in the order of the data.
     pub chunks: &'a [FileChunk],
-    /// Pieces of the client's memory, in the order of the data: as many octets.
+    /// Pieces of the client's memory, in the order of the data: as many bytes.
     pub buffers: &'a [DirectBuffer],
     /// The checksum the client sent along with a write.
     pub checksum: Checksum,
-    /// The octets of a write that the driver has at hand already, since they had to be looked
+    /// The bytes of a write that the driver has at hand already, since they had to be looked
     /// at as a whole.
-    pub octets: Option<&'a Arc<[u8]>>,
+    pub data: Option<&'a Arc<[u8]>>,
     /// A request the driver will not have carried out: it completes with this status, and
     /// the others of its batch are not touched by it.
     pub refused: Option<Status>,
@@ -155,9 +155,9 @@ pub struct Run {
     pub file: FileKey,
     /// Which way.
     pub kind: IoKind,
-    /// First octet in the file.
+    /// First byte in the file.
     pub offset: u64,
-    /// Octets, at most [`super::BatchLimits::run_bytes_max`].
+    /// Bytes, at most [`super::BatchLimits::run_bytes_max`].
     pub length: u32,
     pub(super) pieces: Vec<Piece>,
 }
@@ -209,9 +209,9 @@ pub struct RequestView {
     pub state: StateId,
     /// Whether the reply of its batch reports it, and not a notice.
     pub synchronous: bool,
-    /// Octets of a write that are at hand already.
-    pub octets: Option<Arc<[u8]>>,
-    /// Its octets.
+    /// Bytes of a write that are at hand already.
+    pub data: Option<Arc<[u8]>>,
+    /// Its bytes.
     pub length: u32,
     /// The checksum the client sent.
     pub checksum: Checksum,
@@ -222,7 +222,7 @@ pub struct RequestView {
 /// How a piece went that was taken out of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceOutcome {
-    /// So many octets from its start were moved.
+    /// So many bytes from its start were moved.
     Moved(u32),
     /// Nothing is known to have been moved.
     Failed(Status),
@@ -231,7 +231,7 @@ pub enum PieceOutcome {
 /// How a run went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// So many octets from its start were moved: fewer than its length at the end of a
+    /// So many bytes from its start were moved: fewer than its length at the end of a
     /// file, or where a device took no more.
     Moved(u64),
     /// Nothing is known to have been moved.
@@ -280,9 +280,9 @@ pub struct AbortScope {
     pub state: Option<StateId>,
     /// In this file only.
     pub file: Option<FileKey>,
-    /// From this octet of the file on.
+    /// From this byte of the file on.
     pub offset: u64,
-    /// So many octets; `u64::MAX` reaches to the end of every file.
+    /// So many bytes; `u64::MAX` reaches to the end of every file.
     pub length: u64,
 }
 
@@ -318,6 +318,6 @@ pub struct BatchLoad {
     pub requests: u32,
     /// Transfers of requests that have not completed.
     pub transfers: u32,
-    /// Octets of requests that have not completed.
+    /// Bytes of requests that have not completed.
     pub bytes: u64,
 }

@@ -85,9 +85,9 @@ impl Sessions {
         kept: KeptSession,
         stream: StreamId,
         status: Status,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> bool {
-        self.kept.keep(kept, stream, status, octets)
+        self.kept.keep(kept, stream, status, bytes)
     }
 
     /// Keeps the result of a request that was never under way: it was carried out and answered
@@ -98,9 +98,9 @@ impl Sessions {
         kept: KeptSession,
         request: RequestName,
         status: Status,
-        octets: &[u8],
+        bytes: &[u8],
     ) {
-        self.kept.keep_whole(kept, request, status, octets);
+        self.kept.keep_whole(kept, request, status, bytes);
     }
 
     /// A request ends that was not carried out, and whose result says nothing but that. True

@@ -216,7 +216,7 @@ pub(super) struct Context<'a> {
     pub owner: u64,
     /// What is taken back.
     pub reclaims: Option<Reclaimed>,
-    /// Where a direct write's octets lie.
+    /// Where a direct write's bytes lie.
     pub buffer: Option<DirectBuffer>,
 }
 
@@ -456,12 +456,12 @@ fn encode_lock(
             write(&Request::Lock(lock_request(file, state, lock, options)))
         }
         Ask::Unlock { run, .. } => {
-            let (offset, length) = octets_of(run);
+            let (offset, length) = bytes_of(run);
             let lock_type = LockType::Write;
             write(&Request::LockU(Unlock { file, lock_type, state, offset, length }))
         }
         Ask::Abort { run, .. } => {
-            let (offset, length) = octets_of(run);
+            let (offset, length) = bytes_of(run);
             let (lock_type, options) = (LockType::Abort, NO_OPTIONS);
             write(&Request::Lock(Lock { file, lock_type, options, state, offset, length }))
         }
@@ -487,11 +487,11 @@ fn lock_request(file: FileHandle, state: StateId, lock: &LockRange, options: Loc
     let lock_type = if lock.writes { LockType::Write } else { LockType::Read };
     let options = if lock.persists { options.with(LockOptions::PERSIST) } else { options };
     let options = if lock.recovers { options.with(LockOptions::AUTO_RECOVERY) } else { options };
-    let (offset, length) = octets_of(&lock.run);
+    let (offset, length) = bytes_of(&lock.run);
     Lock { file, lock_type, options, state, offset, length }
 }
 
-fn octets_of(run: &Run) -> (u64, u64) {
+fn bytes_of(run: &Run) -> (u64, u64) {
     (u64::from(run.first) * CELL_BYTES as u64, u64::from(run.count) * CELL_BYTES as u64)
 }
 
@@ -504,7 +504,7 @@ fn open<'a>(context: &'a Context<'_>, target: OpenTarget<'a>, share: Share) -> O
         target,
         creation: OpenCreation::NoCreate,
         delete_disposition: DeleteDisposition::DontCare,
-        owner: owner_octets(context.owner),
+        owner: owner_bytes(context.owner),
         access: share.access,
         deny: share.deny,
         key: share.key.map(ShareKey),
@@ -512,7 +512,7 @@ fn open<'a>(context: &'a Context<'_>, target: OpenTarget<'a>, share: Share) -> O
 }
 
 /// An owner's name.
-fn owner_octets(owner: u64) -> &'static [u8] {
+fn owner_bytes(owner: u64) -> &'static [u8] {
     &OWNERS[owner as usize % OWNERS.len()]
 }
 
@@ -528,7 +528,7 @@ pub(super) enum Reply {
     Done,
     File(FileHandle, StateId),
     Names(Vec<(Name, FileHandle)>),
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     Written(u32, Verifier),
     Offset(u64),
     Size(u64),
@@ -545,7 +545,7 @@ pub(super) fn understand(
         return Ok((header, Reply::Status(header.status)));
     }
     if message.len() == HEADER_BYTES && procedure != Procedure::Null {
-        // Results without octets: nothing more is said.
+        // Results without bytes: nothing more is said.
         return Ok((header, Reply::Done));
     }
     let (_, response) = decode_response(ByteOrder::NATIVE, procedure, message)
@@ -554,7 +554,7 @@ pub(super) fn understand(
         Response::Open(opened) => Reply::File(opened.file, opened.state),
         Response::Create(made) => Reply::File(made.file, StateId::ANONYMOUS),
         Response::Lookup(found) => Reply::File(found.file, StateId::ANONYMOUS),
-        Response::ReadInline(read) => Reply::Octets(read.data.octets().unwrap_or(&[]).to_vec()),
+        Response::ReadInline(read) => Reply::Bytes(read.data.bytes().unwrap_or(&[]).to_vec()),
         Response::WriteInline(done) | Response::WriteDirect(done) => {
             Reply::Written(done.length, done.verifier)
         }
@@ -586,11 +586,11 @@ pub(super) fn understand(
 /// What everybody opens files with that are open all along.
 pub(super) const BASE: Share =
     Share { access: ShareAccess::Both, deny: ShareDeny::None, key: None };
-/// Octets of a cell; it lies in one sector.
+/// Bytes of a cell; it lies in one sector.
 pub(super) const CELL_BYTES: usize = 256;
 /// Cells of a file.
 pub(super) const CELLS: u8 = 32;
-/// Octets of the files of cells at first; every size that is set is above.
+/// Bytes of the files of cells at first; every size that is set is above.
 pub(super) const SIZE_BASE: u64 = CELLS as u64 * CELL_BYTES as u64;
 /// Longest message either way.
 pub(super) const MESSAGE_BYTES: usize = 2048;

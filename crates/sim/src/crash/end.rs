@@ -158,13 +158,13 @@ impl World {
         let records = log.len().div_ceil(RECORD_BYTES) * RECORD_BYTES;
         self.judge.log.see(0, &log, records, begin, begin)?;
         for file in [File::Data, File::Locked] {
-            let octets = read(&disk, &self.files[file as usize])?;
+            let bytes = read(&disk, &self.files[file as usize])?;
             let begin = self.tick();
             if file == File::Data {
-                self.judge.see_size(octets.len() as u64, begin)?;
+                self.judge.see_size(bytes.len() as u64, begin)?;
             }
             let run = Run { file, first: 0, count: CELLS };
-            let cells = octets.get(..super::ask::SIZE_BASE as usize).ok_or("cells are missing")?;
+            let cells = bytes.get(..super::ask::SIZE_BASE as usize).ok_or("cells are missing")?;
             self.judge.see_cells(&run, cells, begin)?;
         }
         Ok(())
@@ -179,7 +179,7 @@ fn list(
     let failed = |error| format!("listing a directory: {error:?}");
     let mut names = Vec::new();
     for name in (0..4).map(|index| Name { directory: number, index }) {
-        match store.lookup(&superuser(), directory, &name.octets()) {
+        match store.lookup(&superuser(), directory, &name.bytes()) {
             Ok(object) => names.push((name, object.handle)),
             Err(dafs_store::StoreError::NotFound) => {}
             Err(error) => return Err(failed(error)),

@@ -224,7 +224,7 @@ impl Judge {
             (Ask::Append { id }, Reply::Offset(offset)) => self.log.end(*id, *offset, now),
             (Ask::Write { id, run, stability, .. }, Reply::Written(length, verifier)) => {
                 if *length as usize != usize::from(run.count) * CELL_BYTES {
-                    return Err(format!("{length} octets were written"));
+                    return Err(format!("{length} bytes were written"));
                 }
                 let is_stable = *stability != Stability::Unstable;
                 self.cells.end(*id, Some(*verifier), is_stable, now);
@@ -238,10 +238,10 @@ impl Judge {
                 self.cells.commit(*file, *verifier, at);
                 Ok(())
             }
-            (Ask::Read { run }, Reply::Octets(octets)) => self.see_cells(run, octets, at),
-            (Ask::ReadLog { from }, Reply::Octets(octets)) => {
+            (Ask::Read { run }, Reply::Bytes(bytes)) => self.see_cells(run, bytes, at),
+            (Ask::ReadLog { from }, Reply::Bytes(bytes)) => {
                 let wanted = PAGE_RECORDS as usize * RECORD_BYTES;
-                self.log.see(*from, octets, wanted, at, now)
+                self.log.see(*from, bytes, wanted, at, now)
             }
             (Ask::Size, Reply::Size(size)) => self.see_size(*size, at),
             (_, other) => Err(format!("no answer to that: {other:?}")),
@@ -299,16 +299,16 @@ impl Judge {
     }
 
     /// Cells were read from `begin` to now.
-    pub fn see_cells(&mut self, run: &Run, octets: &[u8], begin: Tick) -> Result<(), String> {
+    pub fn see_cells(&mut self, run: &Run, bytes: &[u8], begin: Tick) -> Result<(), String> {
         if begin < self.crashed {
             return Ok(());
         }
-        if octets.len() != usize::from(run.count) * CELL_BYTES {
-            return Err(format!("{} octets were read", octets.len()));
+        if bytes.len() != usize::from(run.count) * CELL_BYTES {
+            return Err(format!("{} bytes were read", bytes.len()));
         }
-        for (index, octets) in octets.chunks(CELL_BYTES).enumerate() {
+        for (index, bytes) in bytes.chunks(CELL_BYTES).enumerate() {
             let cell = run.first + index as u8;
-            let id = stamp_of(octets).ok_or_else(|| format!("cell {cell} is torn"))?;
+            let id = stamp_of(bytes).ok_or_else(|| format!("cell {cell} is torn"))?;
             self.cells.see(run.file, cell, id, begin, self.tick)?;
         }
         Ok(())
@@ -319,7 +319,7 @@ impl Judge {
         if begin < self.crashed {
             return Ok(());
         }
-        let id = size.checked_sub(SIZE_BASE).ok_or_else(|| format!("{size} octets are left"))?;
+        let id = size.checked_sub(SIZE_BASE).ok_or_else(|| format!("{size} bytes are left"))?;
         self.cells.see(SIZE.file, SIZE.first, id, begin, self.tick)
     }
 }

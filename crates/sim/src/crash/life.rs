@@ -26,7 +26,7 @@ pub(super) struct Life {
     shelf: CrashShelf,
     config: ServerConfig,
     server: Option<SteppedServer>,
-    /// Octets that servers before this one have cloned.
+    /// Bytes that servers before this one have cloned.
     cloned_bytes: u64,
     /// When it started.
     started_ns: u64,
@@ -146,7 +146,7 @@ impl Life {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
-    /// Octets of undo data that were cloned so far.
+    /// Bytes of undo data that were cloned so far.
     pub fn cloned_bytes(&self) -> u64 {
         self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
     }

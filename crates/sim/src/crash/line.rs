@@ -102,11 +102,11 @@ impl Line {
         self.interface.flush();
     }
 
-    /// Octets for the server to fetch, in a place of their own.
-    pub fn expose(&mut self, buffer: usize, octets: &[u8]) -> DirectBuffer {
+    /// Bytes for the server to fetch, in a place of their own.
+    pub fn expose(&mut self, buffer: usize, bytes: &[u8]) -> DirectBuffer {
         let offset = buffer % BUFFERS * BUFFER_BYTES;
-        self.outbox.write(offset, octets);
-        let remote = self.outbox_region.remote(offset as u64, octets.len() as u32);
+        self.outbox.write(offset, bytes);
+        let remote = self.outbox_region.remote(offset as u64, bytes.len() as u32);
         DirectBuffer {
             target: RmrTarget(remote.address),
             length: remote.length,

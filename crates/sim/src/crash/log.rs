@@ -106,17 +106,17 @@ impl Log {
     pub fn see(
         &mut self,
         from: u64,
-        octets: &[u8],
+        bytes: &[u8],
         wanted: usize,
         begin: Tick,
         now: Tick,
     ) -> Result<(), String> {
-        if !octets.len().is_multiple_of(RECORD_BYTES) {
-            return Err(format!("a record in part: {} octets from {from} on", octets.len()));
+        if !bytes.len().is_multiple_of(RECORD_BYTES) {
+            return Err(format!("a record in part: {} bytes from {from} on", bytes.len()));
         }
         let mut found = BTreeMap::new();
-        for (index, octets) in octets.chunks(RECORD_BYTES).enumerate() {
-            let id = stamp_of(octets).ok_or_else(|| format!("a torn record at {from}+{index}"))?;
+        for (index, bytes) in bytes.chunks(RECORD_BYTES).enumerate() {
+            let id = stamp_of(bytes).ok_or_else(|| format!("a torn record at {from}+{index}"))?;
             let place = from + index as u64;
             if id == 0 {
                 if self.crashes == 0 {
@@ -129,7 +129,7 @@ impl Log {
             }
             self.see_one(id, place, begin)?;
         }
-        let reached = from + (octets.len() / RECORD_BYTES) as u64;
+        let reached = from + (bytes.len() / RECORD_BYTES) as u64;
         let last = from + (wanted / RECORD_BYTES) as u64;
         let missing = self.records.iter().find(|(id, record)| {
             let answered = record.place.filter(|_| record.answered.is_some_and(|at| at < begin));
@@ -179,18 +179,18 @@ impl Log {
 }
 
 /// The number that a cell or a record consists of, if it is one number.
-pub(super) fn stamp_of(octets: &[u8]) -> Option<u64> {
-    let mut words = octets.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
+pub(super) fn stamp_of(bytes: &[u8]) -> Option<u64> {
+    let mut words = bytes.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
     let first = words.next()?.ok()?;
     words.all(|word| word.is_ok_and(|word| word == first)).then_some(first)
 }
 
-/// Octets that consist of a number.
+/// Bytes that consist of a number.
 pub(super) fn stamped(number: u64, length: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(length / 8)
 }
 
-/// Octets of a record.
+/// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 64;
 /// Records that are read at once.
 pub(super) const PAGE_RECORDS: u64 = 24;

@@ -124,7 +124,7 @@ pub struct StormReport {
     pub broken_locks: u64,
     /// Auto-recovery locks whose changes were taken back.
     pub taken_back: u64,
-    /// Octets of undo data that were cloned.
+    /// Bytes of undo data that were cloned.
     pub cloned_bytes: u64,
     /// A hash over everything that happened; equal for equal plans.
     pub trace: u64,

@@ -456,12 +456,12 @@ impl World {
     }
 }
 
-/// A reply without its octets.
+/// A reply without its bytes.
 fn brief(reply: &Reply) -> String {
     match reply {
-        Reply::Octets(octets) => {
-            let stamps: Vec<_> = octets.chunks(64).map(super::log::stamp_of).collect();
-            format!("{} octets: {stamps:?}", octets.len())
+        Reply::Bytes(bytes) => {
+            let stamps: Vec<_> = bytes.chunks(64).map(super::log::stamp_of).collect();
+            format!("{} bytes: {stamps:?}", bytes.len())
         }
         other => format!("{other:?}"),
     }

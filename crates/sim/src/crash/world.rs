@@ -396,8 +396,8 @@ impl World {
         header.desired_credits = self.random.below(usize::from(CREDITS_MAX) + 1) as u16;
         let buffer = match &ask {
             Ask::Write { id, run, is_direct: true, .. } => {
-                let octets = stamped(*id, usize::from(run.count) * super::ask::CELL_BYTES);
-                Some(self.members[index].line.expose(usize::from(stream), &octets))
+                let bytes = stamped(*id, usize::from(run.count) * super::ask::CELL_BYTES);
+                Some(self.members[index].line.expose(usize::from(stream), &bytes))
             }
             _ => None,
         };

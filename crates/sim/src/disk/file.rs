@@ -72,8 +72,8 @@ impl File for CrashFile {
             let at = memory_offset + chunk.done;
             match blocks.get(&chunk.index) {
                 Some(block) => {
-                    let octets = disk.platter.read(*block);
-                    memory.write(at, &octets[chunk.within..][..chunk.length]);
+                    let bytes = disk.platter.read(*block);
+                    memory.write(at, &bytes[chunk.within..][..chunk.length]);
                 }
                 None => memory.zero(at, chunk.length),
             }
@@ -138,7 +138,7 @@ impl File for CrashFile {
     }
 }
 
-/// The file for a shelf that has its octets copied where a real one shares blocks.
+/// The file for a shelf that has its bytes copied where a real one shares blocks.
 struct Blocks(Arc<CrashFile>);
 
 impl CloneSource for Blocks {
@@ -183,9 +183,9 @@ impl Disk {
         for chunk in chunks(offset, length) {
             let mapped = self.volatile.blocks(number)?.get(&chunk.index).copied();
             let block = mapped.unwrap_or_else(|| self.platter.allocate());
-            self.platter.write(number, block, |octets| {
+            self.platter.write(number, block, |bytes| {
                 let at = memory_offset + chunk.done;
-                memory.read(at, &mut octets[chunk.within..][..chunk.length]);
+                memory.read(at, &mut bytes[chunk.within..][..chunk.length]);
             });
             let reached = offset + (chunk.done + chunk.length) as u64;
             let size = self.volatile.attributes(number)?.size;
@@ -220,7 +220,7 @@ struct Chunk {
     index: u64,
     within: usize,
     length: usize,
-    /// Octets of the range before it.
+    /// Bytes of the range before it.
     done: usize,
 }
 

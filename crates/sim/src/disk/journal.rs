@@ -183,7 +183,7 @@ impl Disk {
                 self.platter.drop_dirty(file, id);
             }
             if let Some((id, within)) = after.tail {
-                self.platter.write(file, id, |octets| octets[within..].fill(0));
+                self.platter.write(file, id, |bytes| bytes[within..].fill(0));
             }
         }
         self.log.push_back(Operation(changes));
@@ -371,7 +371,7 @@ mod tests {
         let number = meta.attributes.file_id;
         let block = disk.platter.allocate();
         let content = Content::Data(BTreeMap::new());
-        disk.platter.write(number, block, |octets| octets.fill(1));
+        disk.platter.write(number, block, |bytes| bytes.fill(1));
         let name: Arc<[u8]> = Arc::from(&b"f"[..]);
         disk.commit(vec![
             Change::Make(Inode { meta, content }),

@@ -13,8 +13,8 @@
 //!
 //! **Data.** [`File::sync`] brings all blocks of a file to the disk; [`Store::sync`] none.
 //! A block written since is left as it was on the disk, as processes saw it, or as a mix of
-//! the two in sectors of 512 octets. Where a file is longer than its data there are zeros:
-//! a block that was given up is not used again, so that nothing shows another file's octets.
+//! the two in sectors of 512 bytes. Where a file is longer than its data there are zeros:
+//! a block that was given up is not used again, so that nothing shows another file's bytes.
 //! What a cut took away comes back only if the cut itself is lost, and the block that the
 //! cut went through may have its zeros even then.
 //!

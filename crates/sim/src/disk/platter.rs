@@ -2,7 +2,7 @@
 //!
 //! Invariant: the two differ in dirty blocks alone, and in those whose write-back failed.
 //! A block belongs to one file from the first write into it to its end, so that nothing
-//! ever shows another file's octets.
+//! ever shows another file's bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::tree::Number;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockId(u64);
 
-type Octets = Arc<[u8; BLOCK_BYTES]>;
+type Bytes = Arc<[u8; BLOCK_BYTES]>;
 
 struct Block {
-    current: Octets,
-    durable: Octets,
+    current: Bytes,
+    durable: Bytes,
     /// How long the journal was when `durable` was written. Its cuts of the file up to
-    /// there are in the octets already.
+    /// there are in the bytes already.
     as_of: Position,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Platter {
     blocks: BTreeMap<BlockId, Block>,
     dirty: BTreeSet<(Number, BlockId)>,
     next: u64,
-    zeros: Octets,
+    zeros: Bytes,
 }
 
 /// What became of the dirty blocks when the power failed.
@@ -57,7 +57,7 @@ impl Platter {
         id
     }
 
-    /// The octets that processes see.
+    /// The bytes that processes see.
     pub fn read(&self, id: BlockId) -> &[u8; BLOCK_BYTES] {
         self.blocks.get(&id).map_or(&self.zeros, |block| &block.current)
     }
@@ -175,9 +175,9 @@ fn tear(block: &mut Block, sectors: u64) {
     }
 }
 
-fn zero_tail(octets: &mut Octets, within: usize) {
-    if octets[within..].iter().any(|octet| *octet != 0) {
-        Arc::make_mut(octets)[within..].fill(0);
+fn zero_tail(bytes: &mut Bytes, within: usize) {
+    if bytes[within..].iter().any(|byte| *byte != 0) {
+        Arc::make_mut(bytes)[within..].fill(0);
     }
 }
 

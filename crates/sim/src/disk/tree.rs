@@ -19,7 +19,7 @@ pub(super) type Number = u64;
 #[derive(Clone, Default)]
 pub(super) struct Tree {
     pub inodes: BTreeMap<Number, Inode>,
-    /// Octets of file data; a hole counts like data.
+    /// Bytes of file data; a hole counts like data.
     pub bytes: u64,
 }
 
@@ -106,7 +106,7 @@ pub(super) enum Change {
 pub(super) struct Aftermath {
     /// Blocks that belong to no file any more.
     pub freed: Vec<BlockId>,
-    /// A block that has nothing but zeros from this octet on.
+    /// A block that has nothing but zeros from this byte on.
     pub tail: Option<(BlockId, usize)>,
 }
 

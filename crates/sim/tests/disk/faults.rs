@@ -63,12 +63,12 @@ fn a_sync_that_fails_has_done_nothing_or_all() {
         let whole = count(SEEDS, |_, random| {
             let store = disk();
             let file = create(&store, &top(&store), "f").unwrap();
-            write(&*file, b"octets", 0).unwrap();
+            write(&*file, b"bytes", 0).unwrap();
             inject(&store, FaultOn::Sync, 0, effect);
             assert_eq!(file.sync(false), Err(StoreError::NoSpace));
             store.power_loss(random);
             let found = find(&store, &top(&store), "f");
-            found.is_some_and(|found| read_handle(&store, &found) == b"octets")
+            found.is_some_and(|found| read_handle(&store, &found) == b"bytes")
         });
         if effect == FaultEffect::After {
             assert_eq!(whole, SEEDS);

@@ -14,11 +14,11 @@ const SEEDS: u64 = 200;
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// A file with a name and these octets, all of it durable.
-fn durable(store: &CrashStore, name: &str, octets: &[u8]) -> FileHandle {
+/// A file with a name and these bytes, all of it durable.
+fn durable(store: &CrashStore, name: &str, bytes: &[u8]) -> FileHandle {
     let top = top(store);
     let file = create(store, &top, name).unwrap();
-    write(&*file, octets, 0).unwrap();
+    write(&*file, bytes, 0).unwrap();
     file.sync(false).unwrap();
     store.sync(&top).unwrap();
     file.handle()
@@ -33,17 +33,17 @@ fn names(store: &CrashStore) -> Vec<String> {
 }
 
 #[test]
-fn a_synced_file_survives_with_its_name_and_its_octets() {
+fn a_synced_file_survives_with_its_name_and_its_bytes() {
     for data_only in [false, true] {
         let whole = count(SEEDS, |seed, random| {
             let store = disk();
             let file = create(&store, &top(&store), "f").unwrap();
-            let octets = random.octets(10_000);
-            write(&*file, &octets, 0).unwrap();
+            let bytes = random.bytes(10_000);
+            write(&*file, &bytes, 0).unwrap();
             file.sync(data_only).unwrap();
             store.power_loss(random);
             let found = find(&store, &top(&store), "f").unwrap_or_else(|| panic!("seed {seed}"));
-            found == file.handle() && read_handle(&store, &found) == octets
+            found == file.handle() && read_handle(&store, &found) == bytes
         });
         assert_eq!(whole, SEEDS);
     }
@@ -54,9 +54,9 @@ fn an_unsynced_file_may_be_gone_short_empty_or_torn() {
     let (mut gone, mut short, mut whole, mut zeros, mut torn) = (0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), Random::new(seed));
-        let octets = vec![7; 3 * BLOCK];
+        let bytes = vec![7; 3 * BLOCK];
         let file = create(&store, &top(&store), "f").unwrap();
-        write(&*file, &octets, 0).unwrap();
+        write(&*file, &bytes, 0).unwrap();
         store.power_loss(&mut random);
         let Some(found) = find(&store, &top(&store), "f") else {
             gone += 1;
@@ -67,9 +67,9 @@ fn an_unsynced_file_may_be_gone_short_empty_or_torn() {
         for sector in left.chunks(SECTOR) {
             assert!(sector == [0; SECTOR] || sector == [7; SECTOR], "seed {seed}");
         }
-        short += u64::from(left.len() < octets.len());
-        whole += u64::from(left == octets);
-        zeros += u64::from(left == vec![0; octets.len()]);
+        short += u64::from(left.len() < bytes.len());
+        whole += u64::from(left == bytes);
+        zeros += u64::from(left == vec![0; bytes.len()]);
         let is_torn = |block: &[u8]| block.contains(&0) && block.contains(&7);
         torn += u64::from(left.chunks(BLOCK).any(is_torn));
     }
@@ -79,17 +79,17 @@ fn an_unsynced_file_may_be_gone_short_empty_or_torn() {
 }
 
 #[test]
-fn a_synced_directory_keeps_its_names_and_not_their_octets() {
+fn a_synced_directory_keeps_its_names_and_not_their_bytes() {
     let whole = count(SEEDS, |seed, random| {
         let store = disk();
         let file = create(&store, &top(&store), "f").unwrap();
-        write(&*file, b"octets", 0).unwrap();
+        write(&*file, b"bytes", 0).unwrap();
         let last = create(&store, &top(&store), "g").unwrap();
         store.sync(&top(&store)).unwrap();
         store.power_loss(random);
         assert_eq!(names(&store), ["f", "g"], "seed {seed}");
         assert_eq!(find(&store, &top(&store), "g"), Some(last.handle()));
-        read_handle(&store, &file.handle()) == b"octets"
+        read_handle(&store, &file.handle()) == b"bytes"
     });
     sometimes(whole);
 }
@@ -147,14 +147,14 @@ fn each_overwritten_block_survives_for_itself_and_in_whole_sectors() {
         assert_eq!(left[2 * BLOCK..], [1; BLOCK], "seed {seed}");
         let new = [(&left[BLOCK - 100..BLOCK]), &left[BLOCK..2 * BLOCK]];
         for (fates, new) in fates.iter_mut().zip(new) {
-            let has = |octet| usize::from(new.contains(&octet));
+            let has = |byte| usize::from(new.contains(&byte));
             fates[has(1) * 2 + has(2) - 1] += 1;
         }
         for sector in left[BLOCK..].chunks(SECTOR) {
             assert!(sector == [1; SECTOR] || sector == [2; SECTOR], "seed {seed}");
         }
     }
-    // New; old; both, which a hundred octets of one sector cannot be.
+    // New; old; both, which a hundred bytes of one sector cannot be.
     let [small, whole] = fates;
     assert!(small[0] > 0 && small[1] > 0 && small[2] == 0, "{fates:?}");
     assert!(whole.iter().all(|times| *times > 0), "{fates:?}");
@@ -170,8 +170,8 @@ fn a_rename_is_whole_or_not_at_all() {
         let found = find(&store, &top(&store), "f");
         let is_renamed = find(&store, &top(&store), "new").is_none();
         assert_eq!(found, Some(if is_renamed { new } else { old }), "seed {seed}");
-        let octets: &[u8] = if is_renamed { b"new" } else { b"old" };
-        assert_eq!(read_handle(&store, &found.unwrap()), octets, "seed {seed}");
+        let bytes: &[u8] = if is_renamed { b"new" } else { b"old" };
+        assert_eq!(read_handle(&store, &found.unwrap()), bytes, "seed {seed}");
         let victim = store.attributes(&who(), &old);
         assert_eq!(victim.is_err(), is_renamed, "seed {seed}");
         is_renamed
@@ -180,7 +180,7 @@ fn a_rename_is_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_file_renamed_before_its_octets_were_synced_may_be_empty_under_its_new_name() {
+fn a_file_renamed_before_its_bytes_were_synced_may_be_empty_under_its_new_name() {
     for syncs_first in [true, false] {
         let new = count(SEEDS, |seed, random| {
             let store = disk();
@@ -256,7 +256,7 @@ fn what_was_cut_off_comes_back_only_with_the_size_from_before() {
                 assert_eq!(left[100..], [0; 2 * BLOCK - 100], "seed {seed}");
                 grown += 1;
             }
-            other => panic!("seed {seed}: {other} octets"),
+            other => panic!("seed {seed}: {other} bytes"),
         }
     }
     for times in [old, cut, grown] {
@@ -282,7 +282,7 @@ fn what_was_written_behind_a_cut_and_synced_survives_a_late_journal() {
 }
 
 #[test]
-fn nothing_shows_another_files_octets() {
+fn nothing_shows_another_files_bytes() {
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), Random::new(seed));
         durable(&store, "secret", &[9; 4 * BLOCK]);
@@ -316,7 +316,7 @@ fn a_write_into_a_hole_is_lost_or_not_until_it_is_synced() {
             store.power_loss(random);
             let left = read_handle(&store, &handle);
             assert_eq!(left.len(), 10 * BLOCK, "seed {seed}");
-            assert!(left[..3 * BLOCK].iter().chain(&left[4 * BLOCK..]).all(|octet| *octet == 0));
+            assert!(left[..3 * BLOCK].iter().chain(&left[4 * BLOCK..]).all(|byte| *byte == 0));
             left[3 * BLOCK..4 * BLOCK] == [5; BLOCK]
         });
         if syncs {
@@ -331,7 +331,7 @@ fn a_write_into_a_hole_is_lost_or_not_until_it_is_synced() {
 fn a_kill_loses_nothing_but_what_has_no_name() {
     let store = disk();
     let file = create(&store, &top(&store), "f").unwrap();
-    write(&*file, b"octets", 0).unwrap();
+    write(&*file, b"bytes", 0).unwrap();
     let removed = create(&store, &top(&store), "g").unwrap();
     store.remove(&who(), &top(&store), b"g").unwrap();
     let none = AttributeChanges::default();
@@ -350,11 +350,11 @@ fn a_kill_loses_nothing_but_what_has_no_name() {
     }
     assert_eq!(names(&store), ["f", "h"]);
     let again = open(&store, &file.handle()).unwrap();
-    assert_eq!((read(&*again), again.key()), (b"octets".to_vec(), file.key()));
+    assert_eq!((read(&*again), again.key()), (b"bytes".to_vec(), file.key()));
     // An open of before that ends closes nothing of now.
     store.remove(&who(), &top(&store), b"f").unwrap();
     drop(file);
-    assert_eq!(read(&*again), b"octets");
+    assert_eq!(read(&*again), b"bytes");
 }
 
 #[test]
@@ -362,11 +362,11 @@ fn what_a_killed_process_had_not_synced_a_power_loss_may_take() {
     let kept = count(SEEDS, |_, random| {
         let store = disk();
         let file = create(&store, &top(&store), "f").unwrap();
-        write(&*file, b"octets", 0).unwrap();
+        write(&*file, b"bytes", 0).unwrap();
         store.kill();
         store.power_loss(random);
         let found = find(&store, &top(&store), "f");
-        found.is_some_and(|found| read_handle(&store, &found) == b"octets")
+        found.is_some_and(|found| read_handle(&store, &found) == b"bytes")
     });
     sometimes(kept);
 }
@@ -379,7 +379,7 @@ fn what_has_no_name_does_not_survive_a_power_loss_however_well_it_was_synced() {
         let unlinked = store.create_unlinked(&who(), &top(&store), &none).unwrap().1;
         write(&*unlinked, &[1; 1000], 0).unwrap();
         unlinked.sync(false).unwrap();
-        let removed = open(&store, &durable(&store, "f", b"octets")).unwrap();
+        let removed = open(&store, &durable(&store, "f", b"bytes")).unwrap();
         store.remove(&who(), &top(&store), b"f").unwrap();
         removed.sync(false).unwrap();
         store.power_loss(&mut random);
@@ -397,7 +397,7 @@ fn what_has_no_name_does_not_survive_a_power_loss_however_well_it_was_synced() {
 fn handles_of_survivors_stay_and_those_of_the_lost_are_never_used_again() {
     let lost = count(SEEDS, |seed, random| {
         let store = disk();
-        let kept = durable(&store, "kept", b"octets");
+        let kept = durable(&store, "kept", b"bytes");
         let key = open(&store, &kept).unwrap().key();
         let number = store.attributes(&who(), &kept).unwrap().file_id;
         let fresh = create(&store, &top(&store), "fresh").unwrap();
@@ -436,7 +436,7 @@ fn the_kernel_writes_back_by_itself_and_what_it_wrote_stays() {
 }
 
 #[test]
-fn octets_between_two_write_backs_can_be_what_a_crash_leaves() {
+fn bytes_between_two_write_backs_can_be_what_a_crash_leaves() {
     let middle = count(SEEDS, |_, random| {
         let store = disk();
         let handle = durable(&store, "f", &[1; 100]);

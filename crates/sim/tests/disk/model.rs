@@ -1,5 +1,5 @@
 //! Random operations, syncs and crashes, judged by a model that knows nothing of block
-//! maps and journals: it keeps every state there was, whole, and what each file's octets
+//! maps and journals: it keeps every state there was, whole, and what each file's bytes
 //! were in each of them.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl PartialOrd for Handle {
     }
 }
 
-/// What a walk through the store can see of an object, its octets and times aside.
+/// What a walk through the store can see of an object, its bytes and times aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node {
     kind: ObjectType,
@@ -45,9 +45,9 @@ struct Node {
 
 type State = BTreeMap<Handle, Node>;
 
-/// The octets of a file at the last sync and after each change since.
+/// The bytes of a file at the last sync and after each change since.
 #[derive(Clone, Debug)]
-struct Octets {
+struct Bytes {
     versions: Vec<Vec<u8>>,
     /// A cut since: the sector it is in is no longer old or new as a whole.
     was_cut: bool,
@@ -55,9 +55,9 @@ struct Octets {
     is_tainted: bool,
 }
 
-impl Octets {
-    fn new(octets: Vec<u8>) -> Self {
-        Self { versions: vec![octets], was_cut: false, is_tainted: false }
+impl Bytes {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { versions: vec![bytes], was_cut: false, is_tainted: false }
     }
 
     fn now(&self) -> &Vec<u8> {
@@ -68,15 +68,15 @@ impl Octets {
     fn permits(&self, left: &[u8]) -> bool {
         let at = |version: &Vec<u8>, index| version.get(index).copied().unwrap_or(0);
         left.chunks(SECTOR).enumerate().all(|(number, sector)| {
-            let octet_is = |version: &Vec<u8>, (index, octet): (usize, &u8)| {
-                at(version, number * SECTOR + index) == *octet
+            let byte_is = |version: &Vec<u8>, (index, byte): (usize, &u8)| {
+                at(version, number * SECTOR + index) == *byte
             };
             if self.was_cut {
-                let mut octets = sector.iter().enumerate();
-                octets.all(|octet| self.versions.iter().any(|version| octet_is(version, octet)))
+                let mut bytes = sector.iter().enumerate();
+                bytes.all(|byte| self.versions.iter().any(|version| byte_is(version, byte)))
             } else {
                 let mut versions = self.versions.iter();
-                versions.any(|v| sector.iter().enumerate().all(|octet| octet_is(v, octet)))
+                versions.any(|v| sector.iter().enumerate().all(|byte| byte_is(v, byte)))
             }
         })
     }
@@ -89,7 +89,7 @@ struct Model {
     states: Vec<State>,
     /// The oldest that a crash may leave.
     floor: usize,
-    octets: BTreeMap<Handle, Octets>,
+    bytes: BTreeMap<Handle, Bytes>,
     opens: Vec<Arc<dyn File>>,
     crashes: u64,
     /// Crashes that took something, and that left something unsynced.
@@ -106,7 +106,7 @@ impl Model {
             random: Random::new(seed),
             states,
             floor: 0,
-            octets: BTreeMap::new(),
+            bytes: BTreeMap::new(),
             opens: Vec::new(),
             crashes: 0,
             took: 0,
@@ -163,7 +163,7 @@ impl Model {
         }
         // What processes see is the last state, orphans aside.
         assert_eq!(walk(&self.store), reachable(self.now()));
-        self.compare_octets();
+        self.compare_bytes();
     }
 
     fn directory(&mut self) -> Handle {
@@ -211,7 +211,7 @@ impl Model {
             parent.links += u32::from(is_directory);
         });
         if !is_directory {
-            self.octets.insert(handle, Octets::new(Vec::new()));
+            self.bytes.insert(handle, Bytes::new(Vec::new()));
         }
     }
 
@@ -223,7 +223,7 @@ impl Model {
         let (kind, entries) = (ObjectType::Regular, BTreeMap::new());
         let node = Node { kind, mode: 0o600, links: 0, size: 0, entries };
         self.change(|state| drop(state.insert(handle, node)));
-        self.octets.insert(handle, Octets::new(Vec::new()));
+        self.bytes.insert(handle, Bytes::new(Vec::new()));
         self.opens.push(file);
     }
 
@@ -304,28 +304,28 @@ impl Model {
     fn write(&mut self) {
         let Some(file) = self.file() else { return };
         let handle = Handle(file.handle());
-        let size = self.octets[&handle].now().len();
+        let size = self.bytes[&handle].now().len();
         let (behind, length_max) = (self.random.below(3), self.random.below(3));
         let offset = self.random.below(size + [1, 600, 9_000][behind]);
         let length = 1 + self.random.below([100, 5_000, 20_000][length_max]);
-        let octets = self.random.octets(length);
+        let bytes = self.random.bytes(length);
         if self.random.percent(5) {
             self.store.inject(Fault::draw(&mut self.random, 1));
         }
-        let mut after = self.octets[&handle].now().clone();
+        let mut after = self.bytes[&handle].now().clone();
         after.resize(after.len().max(offset + length), 0);
-        after[offset..offset + length].copy_from_slice(&octets);
-        let written = write(&*file, &octets, offset as u64);
+        after[offset..offset + length].copy_from_slice(&bytes);
+        let written = write(&*file, &bytes, offset as u64);
         self.store.clear_faults();
         if written.is_err() {
             // Some first part of it was done, or all, or nothing.
             let found = read(&*file);
-            let before = self.octets[&handle].now();
+            let before = self.bytes[&handle].now();
             let mut part = before.clone();
             part.resize(found.len(), 0);
             let is_part = (0..=length).any(|done| {
                 part[offset.min(found.len())..(offset + done).min(found.len())].copy_from_slice(
-                    &octets[..(offset + done).min(found.len()) - offset.min(found.len())],
+                    &bytes[..(offset + done).min(found.len()) - offset.min(found.len())],
                 );
                 part == found
             });
@@ -333,7 +333,7 @@ impl Model {
             after = found;
         }
         self.grow(&handle, after.len());
-        self.octets.get_mut(&handle).unwrap().versions.push(after);
+        self.bytes.get_mut(&handle).unwrap().versions.push(after);
     }
 
     /// A file may have every size between that ends a block.
@@ -349,12 +349,12 @@ impl Model {
     fn set_size(&mut self) {
         let Some(file) = self.file() else { return };
         let handle = Handle(file.handle());
-        let octets = self.octets.get_mut(&handle).unwrap();
-        let mut after = octets.now().clone();
+        let bytes = self.bytes.get_mut(&handle).unwrap();
+        let mut after = bytes.now().clone();
         let size = self.random.below(after.len() + 5_000);
-        octets.was_cut |= size < after.len();
+        bytes.was_cut |= size < after.len();
         after.resize(size, 0);
-        octets.versions.push(after);
+        bytes.versions.push(after);
         file.set_size(size as u64).unwrap();
         self.change(|state| state.get_mut(&handle).unwrap().size = size as u64);
     }
@@ -368,13 +368,13 @@ impl Model {
         }
         let synced = file.sync(data_only);
         self.store.clear_faults();
-        let octets = self.octets.get_mut(&handle).unwrap();
+        let bytes = self.bytes.get_mut(&handle).unwrap();
         if synced.is_err() {
-            octets.is_tainted = true;
+            bytes.is_tainted = true;
             return;
         }
-        if !octets.is_tainted {
-            *octets = Octets::new(octets.now().clone());
+        if !bytes.is_tainted {
+            *bytes = Bytes::new(bytes.now().clone());
         }
         self.raise_floor(&handle, data_only);
     }
@@ -419,8 +419,8 @@ impl Model {
     fn check_room(&self) {
         let room = self.store.fs_attributes(&who(), &top(&self.store)).unwrap();
         let nodes = self.now().values();
-        let octets = nodes.filter(|n| n.kind == ObjectType::Regular).map(|n| n.size).sum();
-        assert_eq!(room.space_total.unwrap() - room.space_free.unwrap(), octets);
+        let bytes = nodes.filter(|n| n.kind == ObjectType::Regular).map(|n| n.size).sum();
+        assert_eq!(room.space_total.unwrap() - room.space_free.unwrap(), bytes);
         let objects = room.files_total.unwrap() - room.files_free.unwrap();
         assert_eq!(objects, self.now().len() as u64);
     }
@@ -443,27 +443,27 @@ impl Model {
         let candidates = &self.states[self.floor..];
         let is_permitted = candidates.iter().any(|state| reachable(state) == left);
         assert!(is_permitted, "{left:#?}\nis none of {candidates:#?}");
-        let mut octets = BTreeMap::new();
+        let mut bytes = BTreeMap::new();
         for (handle, _) in left.iter().filter(|(_, node)| node.kind == ObjectType::Regular) {
             let found = read_handle(&self.store, &handle.0);
-            let known = &self.octets[handle];
-            assert!(known.permits(&found), "{handle:?}: octets that were never there");
+            let known = &self.bytes[handle];
+            assert!(known.permits(&found), "{handle:?}: bytes that were never there");
             let was_changed = known.versions.len() > 1;
             let is_now = found[..] == known.now()[..found.len().min(known.now().len())];
             self.took += u64::from(was_changed && !is_now);
             self.left += u64::from(was_changed && is_now);
-            octets.insert(*handle, Octets::new(found));
+            bytes.insert(*handle, Bytes::new(found));
         }
-        self.octets = octets;
+        self.bytes = bytes;
         self.states = vec![left];
         self.floor = 0;
         self.crashes += 1;
         self.check_room();
     }
 
-    fn compare_octets(&mut self) {
+    fn compare_bytes(&mut self) {
         if let Some(file) = self.file() {
-            assert_eq!(read(&*file), *self.octets[&Handle(file.handle())].now());
+            assert_eq!(read(&*file), *self.bytes[&Handle(file.handle())].now());
         }
     }
 }
@@ -551,9 +551,9 @@ fn trace(seed: u64) -> Vec<String> {
             _ => match find(&store, &root, &name).map(|found| open(&store, &found).unwrap()) {
                 None => String::new(),
                 Some(file) => {
-                    let octets = random.octets(9_000);
+                    let bytes = random.bytes(9_000);
                     let offset = random.below(9_000) as u64;
-                    let done = write(&*file, &octets, offset);
+                    let done = write(&*file, &bytes, offset);
                     let synced = random.percent(20).then(|| file.sync(true));
                     format!("{done:?} {synced:?} {:?} {:?}", file.attributes(), read(&*file))
                 }

@@ -26,7 +26,7 @@ pub(super) struct Entry {
     pub ahead_mark: u64,
     /// How far the last stretch reached.
     pub ahead_end: u64,
-    /// Octets fetched at once for a sequential reader; 0 for others.
+    /// Bytes fetched at once for a sequential reader; 0 for others.
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,

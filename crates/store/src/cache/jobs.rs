@@ -25,11 +25,11 @@ pub(super) struct Blocks {
     pub first: u32,
     /// Behind the last block.
     pub end: u32,
-    /// Where the first is in the arena, in octets.
+    /// Where the first is in the arena, in bytes.
     pub memory_offset: usize,
-    /// Where the first is in the file, in octets.
+    /// Where the first is in the file, in bytes.
     pub file_offset: u64,
-    /// Octets to be moved.
+    /// Bytes to be moved.
     pub length: usize,
 }
 

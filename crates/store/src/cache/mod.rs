@@ -55,13 +55,13 @@ use crate::file::{File, FileVersion};
 /// How a cache works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Octets of the arena; rounded up to 2 MiB.
+    /// Bytes of the arena; rounded up to 2 MiB.
     pub arena_bytes: usize,
-    /// Most octets written and not yet handed to the file system.
+    /// Most bytes written and not yet handed to the file system.
     pub dirty_bytes_max: usize,
     /// Age at which unstable data is written back.
     pub write_back_age: Duration,
-    /// Most octets fetched ahead of a sequential reader.
+    /// Most bytes fetched ahead of a sequential reader.
     pub read_ahead_bytes_max: u32,
     /// Most files known at one time, open or with blocks.
     pub file_count_max: usize,
@@ -82,9 +82,9 @@ pub struct Pin(u32);
 /// A contiguous part of the arena.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Octets from the start of the arena.
+    /// Bytes from the start of the arena.
     pub offset: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
     /// Keeps it there.
     pub pin: Pin,
@@ -93,9 +93,9 @@ pub struct Piece {
 /// A contiguous part of the arena to write to; the write's token keeps it in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Octets from the start of the arena.
+    /// Bytes from the start of the arena.
     pub offset: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
 }
 
@@ -108,9 +108,9 @@ pub type Pieces = arrayvec::ArrayVec<Piece, PIECE_COUNT_MAX>;
 /// Answer to a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The pieces hold `length` octets.
+    /// The pieces hold `length` bytes.
     Hit {
-        /// Octets in the pieces now added; 0 only at or behind the end, or if the
+        /// Bytes in the pieces now added; 0 only at or behind the end, or if the
         /// pieces were full.
         length: u32,
         /// Whether the file ends with them.
@@ -167,7 +167,7 @@ pub struct WriteToken {
 }
 
 impl WriteToken {
-    /// Octets the spans take; may be fewer than asked for.
+    /// Bytes the spans take; may be fewer than asked for.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
@@ -242,21 +242,21 @@ pub struct CacheStats {
     pub hit_count: u64,
     /// Reads that found their first block missing.
     pub miss_count: u64,
-    /// Octets of hits.
+    /// Bytes of hits.
     pub hit_bytes: u64,
-    /// Octets read from files.
+    /// Bytes read from files.
     pub fill_bytes: u64,
-    /// Octets moved in by writes.
+    /// Bytes moved in by writes.
     pub write_bytes: u64,
-    /// Octets written to files.
+    /// Bytes written to files.
     pub flush_bytes: u64,
     /// Blocks given up for others.
     pub evicted_block_count: u64,
-    /// Octets of unstable data given up after a write error.
+    /// Bytes of unstable data given up after a write error.
     pub lost_bytes: u64,
-    /// Octets dirty or being flushed now.
+    /// Bytes dirty or being flushed now.
     pub dirty_bytes: u64,
-    /// Octets of the arena in use now.
+    /// Bytes of the arena in use now.
     pub used_bytes: u64,
     /// Files known now.
     pub file_count: u64,
@@ -280,7 +280,7 @@ pub struct Cache {
     close_count: u64,
     dirty_blocks: usize,
     dirty_blocks_max: usize,
-    /// Most octets one plan or one write takes, so that it cannot push itself out.
+    /// Most bytes one plan or one write takes, so that it cannot push itself out.
     plan_bytes_max: u64,
     has_pressure: bool,
     wants_flush: bool,
@@ -558,15 +558,15 @@ impl Default for CacheConfig {
     }
 }
 
-/// Octets of a block.
+/// Bytes of a block.
 pub const BLOCK_BYTES: usize = 4096;
 /// Most pieces in one answer. A read or write that needs more is answered in part.
 pub const PIECE_COUNT_MAX: usize = 16;
 /// Closes remembered before the first look for those that count no more.
 const CLOSED_COUNT_MIN: usize = 64;
-/// Most octets one plan or one write takes at once.
+/// Most bytes one plan or one write takes at once.
 const PLAN_BYTES_MAX: u64 = 4 << 20;
-/// Bounds the segments' descriptions (384 octets each) to some part of the arena: as
+/// Bounds the segments' descriptions (384 bytes each) to some part of the arena: as
 /// many as if each held this many blocks.
 const BLOCKS_PER_SEGMENT_MIN: usize = 2;
 /// Largest arena: block numbers plus one fit 32 bits.

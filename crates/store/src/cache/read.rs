@@ -17,7 +17,7 @@ impl Cache {
         self.segments.prefetch(file.index, offset / SEGMENT_BYTES);
     }
 
-    /// Looks for up to `length` octets from `offset`, and pins what it finds.
+    /// Looks for up to `length` bytes from `offset`, and pins what it finds.
     #[inline]
     pub fn read(&mut self, file: CachedFile, offset: u64, length: u32, out: &mut Pieces) -> Read {
         let entry = self.files.get_mut(file);

@@ -274,7 +274,7 @@ pub(super) fn for_runs(bits: u64, mut each: impl FnMut(u32, u32)) {
 
 /// Blocks in a segment: as many as a word has bits.
 pub(super) const SEGMENT_BLOCKS: usize = 64;
-/// Octets in a segment.
+/// Bytes in a segment.
 pub(super) const SEGMENT_BYTES: u64 = (SEGMENT_BLOCKS * super::BLOCK_BYTES) as u64;
 /// Segments whose index entries lie together.
 const NEIGHBOURS: u64 = 16;

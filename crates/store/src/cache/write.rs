@@ -15,7 +15,7 @@ use crate::change::time_of;
 use crate::error::StoreError;
 
 impl Cache {
-    /// Finds or makes room for up to `length` octets at `offset`. The spans stay in place
+    /// Finds or makes room for up to `length` bytes at `offset`. The spans stay in place
     /// until the token comes back.
     pub fn prepare_write(
         &mut self,

@@ -455,7 +455,7 @@ fn bounded(size: u64) -> Result<usize> {
     if size > xattr::VALUE_BYTES_MAX { Err(StoreError::TooBig) } else { Ok(size) }
 }
 
-/// Linux has 255 octets for a name, prefix included.
+/// Linux has 255 bytes for a name, prefix included.
 const ATTRIBUTE_NAME_BYTES_MAX: usize = 255 - xattr::USER_PREFIX.len();
 /// First cookie that the protocol leaves to us.
 const COOKIE_MIN: u64 = 3;

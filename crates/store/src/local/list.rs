@@ -135,5 +135,5 @@ impl Budget {
 const FIRST: u64 = 3;
 const BUFFER_BYTES: usize = 32 << 10;
 const BUFFER_BYTES_MIN: usize = 2 << 10;
-/// Octets the kernel needs for one entry with the longest name.
+/// Bytes the kernel needs for one entry with the longest name.
 const ENTRY_BYTES_MAX: usize = 280;

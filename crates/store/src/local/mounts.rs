@@ -174,8 +174,8 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
         let code = tail.get(..3).filter(|_| *first == b'\\');
         let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
         match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(octet) => {
-                path.push(octet);
+            Some(byte) => {
+                path.push(byte);
                 rest = &tail[3..];
             }
             None => {

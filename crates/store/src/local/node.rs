@@ -34,7 +34,7 @@ pub(super) struct Node {
     mount_id: u64,
     /// By [`sys::millis`].
     proved_at: AtomicU64,
-    /// Octets that its path may have from the export's root on, at most, as far as is known.
+    /// Bytes that its path may have from the export's root on, at most, as far as is known.
     reach: AtomicU32,
 }
 
@@ -50,7 +50,7 @@ impl Node {
         self.fd.as_fd()
     }
 
-    /// Its path from the export's root on may have so many octets.
+    /// Its path from the export's root on may have so many bytes.
     pub fn note_reach(&self, reach: usize) {
         self.reach.store(u32::try_from(reach).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
@@ -548,7 +548,7 @@ const PROOF_AGE: Duration = Duration::from_secs(1);
 const OPEN_TRIES: u32 = 4;
 /// Directories above one another that are looked at.
 const STEPS_MAX: usize = 4096;
-/// The kernel tells paths of 4,095 octets; some of these lead to the export.
+/// The kernel tells paths of 4,095 bytes; some of these lead to the export.
 const REACH_MAX: u32 = 3072;
 
 #[cfg(test)]

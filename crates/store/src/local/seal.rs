@@ -1,12 +1,12 @@
 //! File handles that only this server can make.
 //!
 //! Invariant: nothing in a handle is believed before its seal is: SipHash-2-4 with a
-//! 128-bit key that never leaves the state directory, over the other 56 octets.
+//! 128-bit key that never leaves the state directory, over the other 56 bytes.
 //!
-//! Layout: 6 octets export and 2 the node where the object was born (0: this server stands
-//! alone), 8 octets file system (0: that of the export's root), then form, length, facet,
+//! Layout: 6 bytes export and 2 the node where the object was born (0: this server stands
+//! alone), 8 bytes file system (0: that of the export's root), then form, length, facet,
 //! zero, 4 kind, 32 body, 8 seal. The handle of a named attribute has the number of its name
-//! in the last 8 octets of the body. Handles of before the node had room have 8 octets of
+//! in the last 8 bytes of the body. Handles of before the node had room have 8 bytes of
 //! export; they are good for ever, and answered by those of now.
 
 use std::hash::Hasher;
@@ -129,7 +129,7 @@ impl Sealer {
         self.hash(b"number", &handle.0) & (FILE_NUMBER_TOP - 1) | FILE_NUMBER_TOP
     }
 
-    /// Eight octets that go with a handle and tell nothing of the key.
+    /// Eight bytes that go with a handle and tell nothing of the key.
     pub fn verifier(&self, handle: &FileHandle) -> [u8; 8] {
         self.hash(b"cookie", &handle.0).to_le_bytes()
     }

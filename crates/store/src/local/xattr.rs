@@ -27,7 +27,7 @@ pub(super) fn get(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Vec<u8>>
     }
 }
 
-/// Octets of the value of an attribute, or `None`.
+/// Bytes of the value of an attribute, or `None`.
 pub(super) fn size(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<usize>> {
     match rustix::fs::getxattr_query(magic_path(object), name) {
         Ok(size) => Ok(Some(size)),

@@ -1,6 +1,6 @@
 //! A store that lives in memory, within bounds.
 //!
-//! Invariant: octets and objects never exceed the limits given; whatever would gets
+//! Invariant: bytes and objects never exceed the limits given; whatever would gets
 //! `NoSpace` and changes nothing. Time never stands still: two changes never carry
 //! the same stamp.
 
@@ -15,7 +15,7 @@ use tree::Tree;
 /// Bounds of a [`MemoryStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Octets of file data; a hole counts like data.
+    /// Bytes of file data; a hole counts like data.
     pub bytes_max: u64,
     /// Objects of all kinds, the root among them.
     pub object_count_max: usize,

@@ -18,7 +18,7 @@ let answers = 0;
 const count = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
-function octets(number) {
+function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let unit = 0;
   while (number >= 1024 && unit < units.length - 1) { number /= 1024; unit += 1; }
@@ -72,7 +72,7 @@ function between(old, now) {
     const other = procedures.get(row.procedure);
     const buckets = row.buckets.map((bucket, at) => bucket - (other ? other.buckets[at] : 0));
     rates.procedures.push({
-      requests: rate(row, other, "requests"), octets: rate(row, other, "octets"), buckets,
+      requests: rate(row, other, "requests"), bytes: rate(row, other, "bytes"), buckets,
     });
   }
   for (const [all, table, old] of [["sessions", now.sessions, sessions],
@@ -80,8 +80,8 @@ function between(old, now) {
     for (const row of table) {
       const other = old.get(row.session || row.transport);
       rates[all].push({
-        requests: rate(row, other, "requests"), read: rate(row, other, "read_octets"),
-        written: rate(row, other, "written_octets"),
+        requests: rate(row, other, "requests"), read: rate(row, other, "read_bytes"),
+        written: rate(row, other, "written_bytes"),
       });
     }
   }
@@ -162,9 +162,9 @@ function table(id, columns, rows, empty, whole) {
 function showTiles(now, rates) {
   const read = sum(rates.transports, "read"), written = sum(rates.transports, "written");
   const requests = sum(rates.transports, "requests");
-  tile("throughput", "Throughput", `${octets(read + written)}/s`, [
-    element("span", { class: "key read" }, `read ${octets(read)}/s`), " · ",
-    element("span", { class: "key write" }, `written ${octets(written)}/s`)],
+  tile("throughput", "Throughput", `${bytes(read + written)}/s`, [
+    element("span", { class: "key read" }, `read ${bytes(read)}/s`), " · ",
+    element("span", { class: "key write" }, `written ${bytes(written)}/s`)],
   [["read", keep("read", read)], ["write", keep("written", written)]]);
   tile("requests", "Requests", `${count.format(requests)}/s`,
     [`${count.format(now.requests)} since the start`], [["one", keep("requests", requests)]]);
@@ -176,8 +176,8 @@ function showTiles(now, rates) {
     [["one", keep("latency", most)]]);
   const share = rates.hit_share;
   tile("cache", "Cache hits", share === null ? "–" : `${short.format(share * 100)} %`,
-    [`${octets(now.cache.used_octets)} of ${octets(now.cache.octets)} used, ` +
-      `${octets(now.cache.dirty_octets)} to be written`], [["one", keep("hits", share)]]);
+    [`${bytes(now.cache.used_bytes)} of ${bytes(now.cache.bytes)} used, ` +
+      `${bytes(now.cache.dirty_bytes)} to be written`], [["one", keep("hits", share)]]);
   tile("session-count", "Sessions", count.format(now.counts.sessions),
     [`${count.format(now.counts.throttled)} throttled`], null);
   tile("credits", "Credits", count.format(now.credits.given),
@@ -199,11 +199,11 @@ function showProcedures(now, rates) {
       [0.5, 0.99].map((part) => quantile(part, buckets, now.bucket_bounds_seconds));
     const failed = Object.entries(row.failures).map(([name, number]) => `${name} ${number}`);
     return { rate: rate.requests, cells: [row.procedure, count.format(rate.requests),
-      `${octets(rate.octets)}/s`, seconds(half), seconds(most), count.format(row.requests),
+      `${bytes(rate.bytes)}/s`, seconds(half), seconds(most), count.format(row.requests),
       failed.join(", ")] };
   });
   rows.sort((left, right) => right.rate - left.rate);
-  table("procedures", [["procedure"], ["per second", true], ["octets", true], ["p50", true],
+  table("procedures", [["procedure"], ["per second", true], ["bytes", true], ["p50", true],
     ["p99", true], ["in all", true], ["failed"]], rows, "nothing was asked for yet", 0);
 }
 
@@ -213,7 +213,7 @@ function showSessions(now, rates) {
     const limit = row.throttled
       ? element("span", { class: "badge" }, `throttled: ${row.limited_by}`) : row.limited_by;
     return { style: row.throttled ? "throttled" : "", cells: [row.client, limit,
-      count.format(rate.requests), `${octets(rate.read)}/s`, `${octets(rate.written)}/s`,
+      count.format(rate.requests), `${bytes(rate.read)}/s`, `${bytes(rate.written)}/s`,
       `${row.credits} of ${row.credits_target}`, count.format(row.outstanding),
       count.format(row.opens), row.principal,
       row.transport + (row.address ? ` ${row.address}` : "")] };
@@ -228,7 +228,7 @@ function showRest(now, rates) {
     ["read", true], ["written", true]], now.transports.map((row, at) => {
     const rate = rates.transports[at];
     return { cells: [row.transport, count.format(row.connections), count.format(rate.requests),
-      `${octets(rate.read)}/s`, `${octets(rate.written)}/s`] };
+      `${bytes(rate.read)}/s`, `${bytes(rate.written)}/s`] };
   }), "", 0);
   const range = (row) =>
     `${row.offset}–${row.length === null ? "end" : row.offset + row.length - 1}`;
@@ -237,7 +237,7 @@ function showRest(now, rates) {
   const waiters = now.waiters.map((row) => ({ cells: [row.file || "?", row.mode, range(row),
     `client ${row.client_id}`, row.owner,
     element("span", { class: "badge" }, `waits for client ${row.waits_for.join(", ")}`)] }));
-  table("locks", [["file"], ["kind"], ["octets"], ["client"], ["owner"], ["state"]],
+  table("locks", [["file"], ["kind"], ["bytes"], ["client"], ["owner"], ["state"]],
     locks.concat(waiters), "no locks", now.counts.locks + now.counts.waiters);
   table("fences", [["around"], ["lets in"], ["change"]], now.fences.map((row) => ({ cells: [
     row.file_system ? `file system ${row.handle}` : row.file || row.handle,

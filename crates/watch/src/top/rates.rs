@@ -15,9 +15,9 @@ pub struct Rates {
     pub requests: f64,
     /// Requests and notices a second that one reactor has handed to another.
     pub messages: f64,
-    /// Octets a second that clients have read.
+    /// Bytes a second that clients have read.
     pub read: f64,
-    /// Octets a second that they have written.
+    /// Bytes a second that they have written.
     pub written: f64,
     /// Part of reads that found their first block in the cache, if there were any.
     pub hits: Option<f64>,
@@ -34,8 +34,8 @@ pub struct ProcedureRate {
     pub name: String,
     /// Requests a second.
     pub requests: f64,
-    /// Octets a second.
-    pub octets: f64,
+    /// Bytes a second.
+    pub bytes: f64,
     /// Seconds that half of them took at most: of the last while, or of all if there were none.
     pub p50: Option<f64>,
     /// The same for all but one in a hundred.
@@ -53,9 +53,9 @@ pub struct SessionRate {
     pub row: Value,
     /// Requests a second.
     pub requests: f64,
-    /// Octets a second read.
+    /// Bytes a second read.
     pub read: f64,
-    /// Octets a second written.
+    /// Bytes a second written.
     pub written: f64,
 }
 
@@ -81,8 +81,8 @@ impl Rates {
         Self {
             requests: sum("requests"),
             messages: messages(&now).saturating_sub(messages(&before)) as f64 / seconds,
-            read: sum("read_octets"),
-            written: sum("written_octets"),
+            read: sum("read_bytes"),
+            written: sum("written_bytes"),
             hits: (hits + misses > 0.0).then(|| hits / (hits + misses)),
             procedures: procedures(&before, &now, seconds),
             sessions: sessions(&before, &now, seconds),
@@ -96,21 +96,21 @@ impl Rates {
         let procedures = self.procedures.iter().map(|rate| {
             json!({
                 "procedure": rate.name, "requests_per_second": rate.requests,
-                "octets_per_second": rate.octets, "p50_seconds": rate.p50,
+                "bytes_per_second": rate.bytes, "p50_seconds": rate.p50,
                 "p99_seconds": rate.p99,
             })
         });
         let sessions = self.sessions.iter().map(|rate| {
             json!({
                 "session": rate.row["session"], "requests_per_second": rate.requests,
-                "read_octets_per_second": rate.read, "written_octets_per_second": rate.written,
+                "read_bytes_per_second": rate.read, "written_bytes_per_second": rate.written,
             })
         });
         let mut document = self.now.clone();
         document["rates"] = json!({
             "requests_per_second": self.requests,
-            "reactor_messages_per_second": self.messages, "read_octets_per_second": self.read,
-            "written_octets_per_second": self.written, "cache_hit_share": self.hits,
+            "reactor_messages_per_second": self.messages, "read_bytes_per_second": self.read,
+            "written_bytes_per_second": self.written, "cache_hit_share": self.hits,
             "procedures": procedures.collect::<Vec<_>>(),
             "sessions": sessions.collect::<Vec<_>>(),
         });
@@ -134,7 +134,7 @@ fn procedures(before: &Value, now: &Value, seconds: f64) -> Vec<ProcedureRate> {
         let failures = row["failures"].as_object();
         ProcedureRate {
             requests: since("requests") / seconds,
-            octets: since("octets") / seconds,
+            bytes: since("bytes") / seconds,
             p50: quantile(0.5, buckets, &bounds),
             p99: quantile(0.99, buckets, &bounds),
             whole: number(row, "requests"),
@@ -155,8 +155,8 @@ fn sessions(before: &Value, now: &Value, seconds: f64) -> Vec<SessionRate> {
         };
         SessionRate {
             requests: since("requests"),
-            read: since("read_octets"),
-            written: since("written_octets"),
+            read: since("read_bytes"),
+            written: since("written_bytes"),
             row: row.clone(),
         }
     };

@@ -53,14 +53,14 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
         Line::from(format!(
             "requests {:>9}/s   read {:>11}/s   written {:>11}/s",
             quantity(rates.requests),
-            octets(rates.read),
-            octets(rates.written)
+            bytes(rates.read),
+            bytes(rates.written)
         )),
         Line::from(format!(
             "cache    {hits:>9} hits  {} of {} used, {} to be written",
-            octets(number(cache, "used_octets") as f64),
-            octets(number(cache, "octets") as f64),
-            octets(number(cache, "dirty_octets") as f64)
+            bytes(number(cache, "used_bytes") as f64),
+            bytes(number(cache, "bytes") as f64),
+            bytes(number(cache, "dirty_bytes") as f64)
         )),
         Line::from(format!(
             "sessions {count:>9}, {throttled} throttled   credits {} of {}   locks {locks}, \
@@ -76,7 +76,7 @@ fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Orde
     let mut all: Vec<&ProcedureRate> = rates.procedures.iter().collect();
     all.sort_by(|left, right| match order {
         Order::Requests => right.requests.total_cmp(&left.requests),
-        Order::Octets => right.octets.total_cmp(&left.octets),
+        Order::Bytes => right.bytes.total_cmp(&left.bytes),
         Order::Time => right.p99.unwrap_or(0.0).total_cmp(&left.p99.unwrap_or(0.0)),
         Order::Name => left.name.cmp(&right.name),
     });
@@ -84,7 +84,7 @@ fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Orde
         Row::new([
             Cell::from(rate.name.clone()),
             right(quantity(rate.requests)),
-            right(format!("{}/s", octets(rate.octets))),
+            right(format!("{}/s", bytes(rate.bytes))),
             right(time(rate.p50)),
             right(time(rate.p99)),
             right(rate.whole.to_string()),
@@ -92,7 +92,7 @@ fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Orde
         ])
     });
     let widths = [20, 11, 13, 10, 10, 14, 9].map(Constraint::Length);
-    let head = ["procedure", "requests/s", "octets", "p50", "p99", "in all", "failed"];
+    let head = ["procedure", "requests/s", "bytes", "p50", "p99", "in all", "failed"];
     frame.render_widget(Table::new(rows, widths).header(header(head)), area);
 }
 
@@ -102,7 +102,7 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
     let name = |rate: &SessionRate| rate.row["client"].as_str().unwrap_or("").to_owned();
     all.sort_by(|left, right| match order {
         Order::Requests => right.requests.total_cmp(&left.requests),
-        Order::Octets => (right.read + right.written).total_cmp(&(left.read + left.written)),
+        Order::Bytes => (right.read + right.written).total_cmp(&(left.read + left.written)),
         Order::Time => silent(right).total_cmp(&silent(left)),
         Order::Name => name(left).cmp(&name(right)),
     });
@@ -121,8 +121,8 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
             Cell::from(text("principal")),
             Cell::from(text("transport")),
             right(quantity(rate.requests)),
-            right(format!("{}/s", octets(rate.read))),
-            right(format!("{}/s", octets(rate.written))),
+            right(format!("{}/s", bytes(rate.read))),
+            right(format!("{}/s", bytes(rate.written))),
             right(format!("{}/{}", number(row, "credits"), number(row, "credits_target"))),
             Cell::from(limit),
         ])
@@ -144,12 +144,12 @@ fn footer(top: &Top) -> Line<'static> {
     }
     let order = match top.order {
         Order::Requests => "requests",
-        Order::Octets => "octets",
+        Order::Bytes => "bytes",
         Order::Time => "time",
         Order::Name => "name",
     };
     let text = if top.helps {
-        "order by: r requests, o octets, t time (sessions: silence), n name; q quits".to_owned()
+        "order by: r requests, o bytes, t time (sessions: silence), n name; q quits".to_owned()
     } else {
         format!("ordered by {order}; r o t n order, ? help, q quits")
     };
@@ -181,7 +181,7 @@ pub(super) fn quantity(number: f64) -> String {
     }
 }
 
-fn octets(number: f64) -> String {
+fn bytes(number: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = number;
     let mut unit = 0;
@@ -231,25 +231,25 @@ mod tests {
             "bucket_bounds_seconds": bounds,
             "procedures": [
                 { "procedure": "READ_DIRECT", "requests": reads, "failures": { "Access": 2 },
-                  "octets": reads * 4096, "buckets": buckets },
-                { "procedure": "OPEN", "requests": 5, "failures": {}, "octets": 0,
+                  "bytes": reads * 4096, "buckets": buckets },
+                { "procedure": "OPEN", "requests": 5, "failures": {}, "bytes": 0,
                   "buckets": unused },
             ],
             "transports": [{ "transport": "shm", "connections": 2, "requests": reads + 5,
-                "read_octets": reads * 4096, "written_octets": 0 }],
+                "read_bytes": reads * 4096, "written_bytes": 0 }],
             "sessions": [
                 { "session": "1", "client": "busy", "principal": "uid 7", "transport": "shm",
-                  "requests": reads, "read_octets": reads * 4096, "written_octets": 0,
+                  "requests": reads, "read_bytes": reads * 4096, "written_bytes": 0,
                   "credits": 3, "credits_target": 4, "throttled": true,
                   "limited_by": "its share of the budget", "silent_seconds": 0.0 },
                 { "session": "2", "client": "asleep", "principal": "nobody", "transport": "tcp",
-                  "requests": 5, "read_octets": 0, "written_octets": 0, "credits": 1,
+                  "requests": 5, "read_bytes": 0, "written_bytes": 0, "credits": 1,
                   "credits_target": 1, "throttled": false, "limited_by": "its own wish",
                   "silent_seconds": 60.0 },
             ],
             "credits": { "given": 5, "budget": 100 },
-            "cache": { "hits": reads, "misses": 0, "used_octets": 1 << 20, "octets": 1 << 26,
-                "dirty_octets": 0 },
+            "cache": { "hits": reads, "misses": 0, "used_bytes": 1 << 20, "bytes": 1 << 26,
+                "dirty_bytes": 0 },
             "locks": [{}], "waiters": [], "fences": [],
             "reactors": { "count": 2, "messages": reads / 10 },
         })

@@ -14,9 +14,9 @@ use crate::scope::{Scope, Writer, offset_u32};
 
 numbered! { AceKind = "kind of access control entry"; }
 
-/// Octets before the first entry: the count.
+/// Bytes before the first entry: the count.
 const BASE: usize = 4;
-/// Octets of one entry.
+/// Bytes of one entry.
 const ENTRY: usize = 16;
 
 /// Refuses a list that is cut, too long, or has an entry without a meaning.
@@ -52,7 +52,7 @@ pub(super) fn put<O: Order>(
             array.put_u32(at, ace.kind.number())?;
             array.put_u32(at + 4, ace.flags.0)?;
             array.put_u32(at + 8, ace.rights.0)?;
-            array.octets(at + 12, ace.who.as_bytes(), ACL_WHO_BYTES_MAX, "name in an entry")?;
+            array.bytes_at(at + 12, ace.who.as_bytes(), ACL_WHO_BYTES_MAX, "name in an entry")?;
         }
         Ok(())
     })
@@ -72,7 +72,7 @@ type Entry<'a> = (AceKind, AceFlags, AceRights, &'a str);
 
 fn entry<O: Order>(array: Scope<'_, O>, index: usize) -> Result<Entry<'_>, DecodeError> {
     let at = BASE + index * ENTRY;
-    let who = array.octets(at + 12, ACL_WHO_BYTES_MAX, "name in an entry")?;
+    let who = array.bytes_at(at + 12, ACL_WHO_BYTES_MAX, "name in an entry")?;
     let who = std::str::from_utf8(who).map_err(|_| DecodeError::Utf8)?;
     Ok((read_enum(array, at)?, AceFlags(array.u32(at + 4)?), AceRights(array.u32(at + 8)?), who))
 }

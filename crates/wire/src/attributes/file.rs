@@ -36,11 +36,11 @@ pub mod bits {
     pub const NUM_LINKS: AttributeBitmap = AttributeBitmap::of(7);
     /// Change counter. Mandatory.
     pub const CHANGE: AttributeBitmap = AttributeBitmap::of(8);
-    /// Octets. Mandatory.
+    /// Bytes. Mandatory.
     pub const OBJECT_SIZE: AttributeBitmap = AttributeBitmap::of(9);
     /// File number. Mandatory.
     pub const FILE_ID: AttributeBitmap = AttributeBitmap::of(10);
-    /// Octets of storage.
+    /// Bytes of storage.
     pub const SPACE_USED: AttributeBitmap = AttributeBitmap::of(11);
     /// Last read.
     pub const TIME_ACCESS: AttributeBitmap = AttributeBitmap::of(12);
@@ -139,7 +139,7 @@ impl Table for FileTable {
 pub type FileAttributeBlock<'a> = Block<'a, FileTable>;
 
 impl<'a> FileAttributeBlock<'a> {
-    /// Encodes what was asked for into `buffer` (at most `ATTRIBUTE_BYTES_MAX` octets).
+    /// Encodes what was asked for into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes).
     /// An attribute that is wanted but `None` takes its space and is not valid.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ impl Table for FsTable {
 pub type FsAttributeBlock<'a> = Block<'a, FsTable>;
 
 impl<'a> FsAttributeBlock<'a> {
-    /// Encodes what was asked for into `buffer` (at most `ATTRIBUTE_BYTES_MAX` octets).
+    /// Encodes what was asked for into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes).
     /// An attribute that is wanted but `None` takes its space and is not valid.
     ///
     /// # Errors

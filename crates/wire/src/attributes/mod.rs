@@ -89,7 +89,7 @@ pub struct AttributeLayout {
 /// The type of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributeKind {
-    /// One octet, 0 or 1.
+    /// One byte, 0 or 1.
     Flag,
     /// u32.
     Word,
@@ -101,9 +101,9 @@ pub enum AttributeKind {
     SetTime,
     /// Two u64.
     Device,
-    /// 64 octets.
+    /// 64 bytes.
     Handle,
-    /// 16 octets.
+    /// 16 bytes.
     FsHandle,
     /// Offset, from the start of the block, of a string.
     Text,
@@ -114,7 +114,7 @@ pub enum AttributeKind {
 }
 
 impl AttributeKind {
-    /// Octets it takes in the block, and their alignment.
+    /// Bytes it takes in the block, and their alignment.
     #[must_use]
     pub const fn layout(self) -> (usize, usize) {
         match self {
@@ -128,7 +128,7 @@ impl AttributeKind {
     }
 }
 
-/// Octets of the two bitmaps.
+/// Bytes of the two bitmaps.
 const BITMAPS: usize = 16;
 
 /// The attributes of a table.
@@ -196,9 +196,9 @@ impl<'a, T: Table> Block<'a, T> {
         Ok(Self { order: O::ORDER, bytes: scope.bytes(), table: PhantomData })
     }
 
-    /// The octets, perhaps with more behind them; what a direct request transfers.
+    /// The bytes, perhaps with more behind them; what a direct request transfers.
     #[must_use]
-    pub fn octets(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
@@ -336,13 +336,13 @@ fn read_flag<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<bool, DecodeErr
 }
 
 fn read_text<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<&str, DecodeError> {
-    let octets = scope.octets(at, OWNER_BYTES_MAX, "owner")?;
-    std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+    let bytes = scope.bytes_at(at, OWNER_BYTES_MAX, "owner")?;
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
 }
 
 fn read_mime_type<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<&str, DecodeError> {
-    let octets = scope.octets(at, MIME_TYPE_BYTES_MAX, "MIME type")?;
-    std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+    let bytes = scope.bytes_at(at, MIME_TYPE_BYTES_MAX, "MIME type")?;
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
 }
 
 fn put_mime_type<O: Order>(
@@ -350,7 +350,7 @@ fn put_mime_type<O: Order>(
     at: usize,
     text: &str,
 ) -> Result<(), EncodeError> {
-    writer.octets(at, text.as_bytes(), MIME_TYPE_BYTES_MAX, "MIME type")
+    writer.bytes_at(at, text.as_bytes(), MIME_TYPE_BYTES_MAX, "MIME type")
 }
 
 fn put_text<O: Order>(
@@ -358,5 +358,5 @@ fn put_text<O: Order>(
     at: usize,
     text: &str,
 ) -> Result<(), EncodeError> {
-    writer.octets(at, text.as_bytes(), OWNER_BYTES_MAX, "owner")
+    writer.bytes_at(at, text.as_bytes(), OWNER_BYTES_MAX, "owner")
 }

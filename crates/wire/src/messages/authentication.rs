@@ -1,5 +1,5 @@
 //! Authentication unions (draft 6.1.9, 6.2). Invariant: the type that selects an arm
-//! stands in front of it on the wire, and the octets an arm leaves unused are zero.
+//! stands in front of it on the wire, and the bytes an arm leaves unused are zero.
 
 use dafs_types::AuthType;
 
@@ -105,7 +105,7 @@ pub enum AuthMethod<'a> {
     Text,
     /// A GSS mechanism.
     Gss {
-        /// Object identifier of the mechanism, without its length octet.
+        /// Object identifier of the mechanism, without its length byte.
         oid: &'a [u8],
         /// Quality of protection.
         quality: u32,

@@ -26,9 +26,9 @@ section! {
         file: FileHandle => Handle,
         /// The open that a lock was asked for under.
         state: StateId => Opaque64,
-        /// First octet of the lock.
+        /// First byte of the lock.
         offset: u64 => Long,
-        /// Its octets; all ones to the end of the file.
+        /// Its bytes; all ones to the end of the file.
         length: u64 => Long,
     }
 }

@@ -28,9 +28,9 @@ wire_enum! {
 /// A piece of a file (draft 6.1.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileChunk {
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
     /// Use expected.
     pub hint: CacheHint,
@@ -111,7 +111,7 @@ pub struct Completion {
     pub request: RequestId,
     /// How it went.
     pub status: Status,
-    /// Octets moved.
+    /// Bytes moved.
     pub length: u32,
     /// Checksum of the data of a read.
     pub checksum: Checksum,

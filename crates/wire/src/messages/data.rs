@@ -20,22 +20,22 @@ use crate::section::{FieldLayout, Section, place, section, size_of};
 /// Data at the end of a message. Decoding always yields `Here`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlineData<'a> {
-    /// These octets, to be copied behind the rest.
+    /// These bytes, to be copied behind the rest.
     Here(&'a [u8]),
-    /// So many octets that the caller sends behind what is encoded.
+    /// So many bytes that the caller sends behind what is encoded.
     Follows {
-        /// Octets.
+        /// Bytes.
         length: u32,
     },
 }
 
 impl<'a> InlineData<'a> {
-    /// Octets of data.
+    /// Bytes of data.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         match self {
-            Self::Here(octets) => octets.len(),
+            Self::Here(bytes) => bytes.len(),
             Self::Follows { length } => *length as usize,
         }
     }
@@ -46,12 +46,12 @@ impl<'a> InlineData<'a> {
         self.len() == 0
     }
 
-    /// The octets, if they are here.
+    /// The bytes, if they are here.
     #[must_use]
     #[inline]
-    pub fn octets(&self) -> Option<&'a [u8]> {
+    pub fn bytes(&self) -> Option<&'a [u8]> {
         match self {
-            Self::Here(octets) => Some(octets),
+            Self::Here(bytes) => Some(bytes),
             Self::Follows { .. } => None,
         }
     }
@@ -71,9 +71,9 @@ impl<'a> InlineData<'a> {
 
     #[inline]
     fn append<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError> {
-        let Self::Here(octets) = self else { return Ok(()) };
-        let at = writer.allocate(octets.len())?;
-        writer.put_slice(at, octets)
+        let Self::Here(bytes) = self else { return Ok(()) };
+        let at = writer.allocate(bytes.len())?;
+        writer.put_slice(at, bytes)
     }
 }
 
@@ -82,15 +82,15 @@ impl<'a> InlineData<'a> {
 pub enum Placement {
     /// Right behind the fixed section.
     Packed,
-    /// This many octets from the start of the message; the receiver compares it with
+    /// This many bytes from the start of the message; the receiver compares it with
     /// the negotiated `inline_write_header_bytes`.
     Padded {
-        /// Octets from the first of the header to the first of the data.
+        /// Bytes from the first of the header to the first of the data.
         header_bytes: u32,
     },
 }
 
-/// The data of a write that ends `scope`, whose fixed section takes `fixed` octets.
+/// The data of a write that ends `scope`, whose fixed section takes `fixed` bytes.
 #[inline]
 fn trailing<O: Order>(
     scope: Scope<'_, O>,
@@ -145,9 +145,9 @@ section! {
         file: FileHandle => Handle,
         /// The open or lock it is read under.
         state: StateId => Opaque64,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets wanted.
+        /// Bytes wanted.
         length: u32 => Word,
         /// What the client expects to do with them.
         hint: CacheHint => Word,
@@ -163,7 +163,7 @@ pub struct ReadInlineResult<'a> {
     pub data: InlineData<'a>,
 }
 
-/// Octets of READ_INLINE's results before the data.
+/// Bytes of READ_INLINE's results before the data.
 const READ_INLINE_RESULT: usize = 8;
 
 impl<'a> Section<'a> for ReadInlineResult<'a> {
@@ -171,7 +171,7 @@ impl<'a> Section<'a> for ReadInlineResult<'a> {
     const FIELDS: &'static [FieldLayout] = &place([
         ("end_of_file", Flag32::KIND, 4, 4),
         ("length", Word::KIND, 4, 4),
-        ("data", "octets, to the end of the message", 0, 1),
+        ("data", "bytes, to the end of the message", 0, 1),
     ]);
 
     #[inline(always)]
@@ -207,9 +207,9 @@ section! {
         file: FileHandle => Handle,
         /// The open or lock it is read under.
         state: StateId => Opaque64,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets wanted.
+        /// Bytes wanted.
         length: u32 => Word,
         /// What the client expects to do with them.
         hint: CacheHint => Word,
@@ -223,7 +223,7 @@ section! {
     ReadDirectResult: 16 {
         /// Whether the end of the file was reached.
         end_of_file: bool => Flag32,
-        /// Octets read.
+        /// Bytes read.
         length: u32 => Word,
         /// Checksum of them.
         checksum: Checksum => Sum,
@@ -237,7 +237,7 @@ pub struct WriteInline<'a> {
     pub file: FileHandle,
     /// The open or lock it is written under.
     pub state: StateId,
-    /// First octet.
+    /// First byte.
     pub offset: u64,
     /// How stable the data must be before the answer.
     pub stability: Stability,
@@ -249,7 +249,7 @@ pub struct WriteInline<'a> {
     pub data: InlineData<'a>,
 }
 
-/// Octets of WRITE_INLINE's arguments before padding and data.
+/// Bytes of WRITE_INLINE's arguments before padding and data.
 const WRITE_INLINE: usize = 96;
 
 impl<'a> Section<'a> for WriteInline<'a> {
@@ -262,7 +262,7 @@ impl<'a> Section<'a> for WriteInline<'a> {
         ("stability", Enum::KIND, 4, 4),
         ("padded", Flag32::KIND, 4, 4),
         ("hint", Word::KIND, 4, 4),
-        ("data", "octets, to the end of the message", 0, 1),
+        ("data", "bytes, to the end of the message", 0, 1),
     ]);
 
     #[inline(always)]
@@ -306,9 +306,9 @@ section! {
         file: FileHandle => Handle,
         /// The open or lock it is written under.
         state: StateId => Opaque64,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets to write.
+        /// Bytes to write.
         length: u32 => Word,
         /// How stable the data must be before the answer.
         stability: Stability => Enum,
@@ -324,7 +324,7 @@ section! {
 section! {
     /// Results of WRITE_INLINE and WRITE_DIRECT.
     WriteResult: 16 {
-        /// Octets written.
+        /// Bytes written.
         length: u32 => Word,
         /// How stable they are.
         committed: Stability => Enum,
@@ -350,7 +350,7 @@ pub struct AppendInline<'a> {
     pub data: InlineData<'a>,
 }
 
-/// Octets of APPEND_INLINE's arguments before padding and data.
+/// Bytes of APPEND_INLINE's arguments before padding and data.
 const APPEND_INLINE: usize = 88;
 
 impl<'a> Section<'a> for AppendInline<'a> {
@@ -362,7 +362,7 @@ impl<'a> Section<'a> for AppendInline<'a> {
         ("length", Word::KIND, 4, 4),
         ("padded", Flag32::KIND, 4, 4),
         ("hint", Word::KIND, 4, 4),
-        ("data", "octets, to the end of the message", 0, 1),
+        ("data", "bytes, to the end of the message", 0, 1),
     ]);
 
     fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError> {
@@ -403,7 +403,7 @@ section! {
         state: StateId => Opaque64,
         /// How stable the data must be before the answer; never `Unstable`.
         stability: Stability => AppendStability,
-        /// Octets to append.
+        /// Bytes to append.
         length: u32 => Word,
         /// What the client expects to do with the range.
         hint: CacheHint => Word,
@@ -431,9 +431,9 @@ section! {
     Commit: 80 {
         /// The file.
         file: FileHandle => Handle,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets; 0 for everything from `offset` on.
+        /// Bytes; 0 for everything from `offset` on.
         length: u32 => Word,
     }
 }

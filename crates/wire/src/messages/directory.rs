@@ -20,9 +20,9 @@ section! {
         cookie: ReaddirCookie => Long,
         /// Came with the cookie; 0 for the start.
         verifier: CookieVerifier => Opaque64,
-        /// Octets of names and cookies the client would like; a hint.
+        /// Bytes of names and cookies the client would like; a hint.
         names_bytes: u32 => Word,
-        /// Most octets of results.
+        /// Most bytes of results.
         result_bytes_max: u32 => Word,
         /// Attributes wanted of each entry.
         wanted: AttributeBitmap => Long,
@@ -50,9 +50,9 @@ section! {
         cookie: ReaddirCookie => Long,
         /// Came with the cookie; 0 for the start.
         verifier: CookieVerifier => Opaque64,
-        /// Octets of names and cookies the client would like; a hint.
+        /// Bytes of names and cookies the client would like; a hint.
         names_bytes: u32 => Word,
-        /// Most octets of results.
+        /// Most bytes of results.
         result_bytes_max: u32 => Word,
         /// Attributes wanted of each entry.
         wanted: AttributeBitmap => Long,

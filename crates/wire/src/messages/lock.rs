@@ -77,9 +77,9 @@ pub struct LockConflict<'a> {
     pub client: ClientId,
     /// Its owner.
     pub owner: &'a [u8],
-    /// First octet.
+    /// First byte.
     pub offset: u64,
-    /// Octets; all ones to the end of the file.
+    /// Bytes; all ones to the end of the file.
     pub length: u64,
     /// Its kind.
     pub lock_type: LockType,
@@ -153,9 +153,9 @@ section! {
         options: LockOptions => LockOptionsField,
         /// The open it is taken under.
         state: StateId => Opaque64,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets; all ones to the end of the file.
+        /// Bytes; all ones to the end of the file.
         length: u64 => Long,
     }
 }
@@ -177,9 +177,9 @@ section! {
         lock_type: LockType => Enum,
         /// Who would take it.
         owner: &'a [u8] => Owner,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets; all ones to the end of the file.
+        /// Bytes; all ones to the end of the file.
         length: u64 => Long,
     }
 }
@@ -193,9 +193,9 @@ section! {
         lock_type: LockType => Enum,
         /// The open it was taken under.
         state: StateId => Opaque64,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets; all ones to the end of the file.
+        /// Bytes; all ones to the end of the file.
         length: u64 => Long,
     }
 }

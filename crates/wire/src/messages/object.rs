@@ -53,9 +53,9 @@ section! {
     CacheHintRequest: 88 {
         /// The file.
         file: FileHandle => Handle,
-        /// First octet.
+        /// First byte.
         offset: u64 => Long,
-        /// Octets.
+        /// Bytes.
         length: u32 => Word,
         /// Order of access expected.
         pattern: CachePattern => Enum,
@@ -98,8 +98,8 @@ impl NewObject<'_> {
 
 kinds! {
     /// Object type, then the union of link text and device number. The type stands
-    /// four octets before an eight-aligned union; CREATE's name offset is in front of
-    /// it, so the pair starts four octets off.
+    /// four bytes before an eight-aligned union; CREATE's name offset is in front of
+    /// it, so the pair starts four bytes off.
     NewObjectField: 20, 4, "object type, union(text | device)";
 }
 

@@ -1,5 +1,5 @@
 //! Opening and closing (draft 6.5.7, 6.5.24, 6.5.26) and delegations. Invariant: each
-//! union takes the octets of its largest arm; the rest of a smaller arm is zero.
+//! union takes the bytes of its largest arm; the rest of a smaller arm is zero.
 
 pub use dafs_types::SpaceLimit;
 use dafs_types::{
@@ -97,15 +97,15 @@ impl OpenTarget<'_> {
 }
 
 kinds! {
-    /// Claim type, pad, union of 80 octets.
+    /// Claim type, pad, union of 80 bytes.
     TargetField: 88, 8, "claim type, pad, union(null | previous | current | ...)";
-    /// Open type, pad, create mode, pad, union of 8 octets.
+    /// Open type, pad, create mode, pad, union of 8 bytes.
     CreationField: 24, 8, "open type, pad, create mode, pad, union(attributes | verifier)";
-    /// Delegation type, pad, union of 40 octets.
+    /// Delegation type, pad, union of 40 bytes.
     DelegationField: 48, 8, "delegation type, pad, union(read | write)";
 }
 
-/// Octets from the claim type to the union, and of its handle.
+/// Bytes from the claim type to the union, and of its handle.
 const UNION: usize = 8;
 const BEHIND_HANDLE: usize = UNION + 64;
 

@@ -1,5 +1,5 @@
 //! The response cache (draft 6.3) and fencing (draft 6.4). Invariant: fetched results
-//! are passed on as octets; only the original procedure can say what they mean.
+//! are passed on as bytes; only the original procedure can say what they mean.
 
 pub use dafs_types::{FenceAccess, FenceObject, FenceUpdate};
 use dafs_types::{FileHandle, SequenceNumber, SessionId, StreamId};
@@ -33,12 +33,12 @@ section! {
     }
 }
 
-/// Results of FETCH_RESPONSE: those of the original request, as octets. A client
+/// Results of FETCH_RESPONSE: those of the original request, as bytes. A client
 /// decodes the message as an answer to the original procedure instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FetchedResults<'a> {
     /// Everything behind the header.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 impl<'a> Section<'a> for FetchedResults<'a> {
@@ -46,12 +46,12 @@ impl<'a> Section<'a> for FetchedResults<'a> {
     const FIELDS: &'static [FieldLayout] = &[];
 
     fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError> {
-        Ok(Self { octets: scope.bytes() })
+        Ok(Self { bytes: scope.bytes() })
     }
 
     fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError> {
-        let at = writer.allocate(self.octets.len())?;
-        writer.put_slice(at, self.octets)
+        let at = writer.allocate(self.bytes.len())?;
+        writer.put_slice(at, self.bytes)
     }
 }
 

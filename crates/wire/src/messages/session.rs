@@ -21,13 +21,13 @@ pub struct SessionOptions {
     pub response_cache: bool,
     /// Most credentials of this client.
     pub credentials_max: u32,
-    /// Largest request, octets.
+    /// Largest request, bytes.
     pub request_bytes_max: u32,
-    /// Largest response, octets.
+    /// Largest response, bytes.
     pub response_bytes_max: u32,
     /// Credits.
     pub requests_max: u32,
-    /// Octets from the start of a padded inline write to its data.
+    /// Bytes from the start of a padded inline write to its data.
     pub inline_write_header_bytes: u32,
     /// A back-control channel may be bound.
     pub back_control_channel: bool,
@@ -176,9 +176,9 @@ section! {
         session: SessionId => Opaque64,
         /// What the channel is for.
         channel_use: ChannelUse => Channel,
-        /// Largest request on it, octets; 0 for the default.
+        /// Largest request on it, bytes; 0 for the default.
         request_bytes_max: u32 => Word,
-        /// Largest response on it, octets; 0 for the default.
+        /// Largest response on it, bytes; 0 for the default.
         response_bytes_max: u32 => Word,
         /// Credits on it; 0 for the default.
         requests_max: u32 => Word,
@@ -190,9 +190,9 @@ section! {
 section! {
     /// Results of CONNECT_BIND.
     ConnectBindResult<'a>: 32 {
-        /// Largest request, octets.
+        /// Largest request, bytes.
         request_bytes_max: u32 => Word,
-        /// Largest response, octets.
+        /// Largest response, bytes.
         response_bytes_max: u32 => Word,
         /// Credits.
         requests_max: u32 => Word,

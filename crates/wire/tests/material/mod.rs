@@ -621,7 +621,7 @@ impl Prepared<'_> {
             Response::ReleaseCred(Empty),
             Response::SecInfo(SecurityMethods { methods: self.methods.as_slice().into() }),
             Response::CheckResponse(Empty),
-            Response::FetchResponse(FetchedResults { octets: &m.data }),
+            Response::FetchResponse(FetchedResults { bytes: &m.data }),
             Response::DiscardResponses(Empty),
             Response::GetFencingList(FencingList { fence_ids: self.fences.as_slice().into() }),
             Response::SetFencingList(Empty),

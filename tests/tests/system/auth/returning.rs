@@ -171,16 +171,16 @@ fn a_session_outlives_its_ticket_by_itself() {
             .unwrap();
         let events = watched(&session);
         realm.ticket("alice", "wonderland", &cache, &[]);
-        let mut octets = 0;
+        let mut bytes = 0;
         await_that("the first ticket runs out", || {
             file.append(b"x").unwrap();
-            octets += 1;
+            bytes += 1;
             recovered(&events).is_some()
         });
         session.chain().create_dir("more", 0o755).run().unwrap();
         assert!(session.identity().unwrap().time_left().unwrap() > Duration::from_secs(3600));
         file.close().unwrap();
-        assert_eq!(std::fs::metadata(fixture.local("kept")).unwrap().len(), octets);
+        assert_eq!(std::fs::metadata(fixture.local("kept")).unwrap().len(), bytes);
     });
 }
 
@@ -201,10 +201,10 @@ fn a_session_by_ticket_is_told_of_its_batches() {
         let session = client.connect_to(&proxy.address, &options).unwrap();
         let file = session.open("/batched", &OpenOptions::write()).unwrap();
         for round in 0..3_u64 {
-            let octets = client.allocate(5).unwrap();
-            octets.write(0, b"batch");
-            let octets = octets.slice(0, 5).unwrap();
-            let batch = session.batch().write(&file, round * 5, octets);
+            let bytes = client.allocate(5).unwrap();
+            bytes.write(0, b"batch");
+            let bytes = bytes.slice(0, 5).unwrap();
+            let batch = session.batch().write(&file, round * 5, bytes);
             let ends = batch.submit().unwrap().wait();
             assert!(ends.iter().all(Result::is_ok), "{ends:?}");
             proxy.cut();

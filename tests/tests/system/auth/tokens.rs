@@ -36,11 +36,11 @@ fn token(realm: &Realm, cache: &str, binding: Option<Vec<u8>>) -> (Initiator, Ve
 }
 
 fn bound_to(session: SessionId, client: ClientId, channel: u8) -> Vec<u8> {
-    let mut octets = b"dafs1".to_vec();
-    octets.extend(session.0.to_le_bytes());
-    octets.extend(client.0.to_le_bytes());
-    octets.push(channel);
-    octets
+    let mut bytes = b"dafs1".to_vec();
+    bytes.extend(session.0.to_le_bytes());
+    bytes.extend(client.0.to_le_bytes());
+    bytes.push(channel);
+    bytes
 }
 
 fn init(token: &[u8]) -> AuthRequest<'_> {

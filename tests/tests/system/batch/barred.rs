@@ -17,7 +17,7 @@ use super::messages::{
 use crate::fencing::{named, set_file};
 use crate::fixture::{Fixture, over_each, pattern, transports};
 
-/// A lock of a thousand octets.
+/// A lock of a thousand bytes.
 fn lock_of(holder: &Batcher, lock_type: LockType, offset: u64) -> Lock {
     let (file, state, options) = (holder.file, holder.state, LockOptions::from_bits(0).unwrap());
     Lock { file, lock_type, options, state, offset, length: 1000 }
@@ -74,7 +74,7 @@ fn a_lock_is_granted_when_what_began_before_it_is_over() {
         std::fs::write(fixture.local("file"), pattern(50_000, 5)).unwrap();
         let mut batcher = Batcher::connect(fixture, transport, b"batcher");
         batcher.memory.write(PLACE, &[0xcc; PLACE]);
-        // Over TCP the server has to wait for octets that are not sent yet.
+        // Over TCP the server has to wait for bytes that are not sent yet.
         batcher.send(1, &[One(1, WRITE, 0, PLACE as u32)], SYNCHRONOUS);
         let mut holder = Batcher::connect(fixture, transport, b"holder");
         let lock = lock_of(&holder, LockType::Read, 0);
@@ -83,7 +83,7 @@ fn a_lock_is_granted_when_what_began_before_it_is_over() {
         assert_eq!(completions_of(&answer)[0].status, Status::Ok);
         assert_eq!(holder.rogue.status(), Some(Status::Ok));
         assert_eq!(holder.run(&[One(1, READ, 0, PLACE as u32)])[0].status, Status::Ok);
-        assert_eq!(holder.octets(1, PLACE), [0xcc; PLACE]);
+        assert_eq!(holder.bytes(1, PLACE), [0xcc; PLACE]);
     });
 }
 
@@ -158,7 +158,7 @@ fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
         let options = WireOptions { requests_max: 8, ..WireOptions::default() };
         let mut victim = Batcher::connect_with(&fixture, transport, b"victim", options);
         victim.memory.write(0, &vec![0xbb; 40 * PLACE]);
-        // Over TCP the server waits for octets that are not sent before the fence is up.
+        // Over TCP the server waits for bytes that are not sent before the fence is up.
         let writes: Vec<_> =
             (0..25).map(|name| One(name, WRITE, name * 4096, PLACE as u32)).collect();
         victim.send(0, &writes, SYNCHRONOUS);
@@ -168,9 +168,9 @@ fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
         let buffer = client.allocate(200_000).unwrap();
         let look = || {
             let read = file.read_into(0, buffer.slice(0, 200_000).unwrap()).unwrap();
-            let mut octets = vec![0; read.length as usize];
-            buffer.read(0, &mut octets);
-            octets
+            let mut bytes = vec![0; read.length as usize];
+            buffer.read(0, &mut bytes);
+            bytes
         };
         let fenced = look();
         // Now it would send them; its answer, if there is one, is of before.

@@ -30,9 +30,9 @@ fn a_batch_reads_what_is_there_and_says_how_much() {
             for ((slot, place), outcome) in places.iter().enumerate().zip(outcomes) {
                 let expected = &content[*place..content.len().min(place + 4096)];
                 assert_eq!(outcome.unwrap() as usize, expected.len());
-                let mut octets = vec![0; expected.len()];
-                buffer.read(slot * 4096, &mut octets);
-                assert_eq!(octets, expected, "slot {slot}");
+                let mut bytes = vec![0; expected.len()];
+                buffer.read(slot * 4096, &mut bytes);
+                assert_eq!(bytes, expected, "slot {slot}");
             }
         }
     });
@@ -84,10 +84,10 @@ fn lists_are_cut_differently_in_the_file_and_in_memory() {
         buffer.write(0, &[0; 20_000]);
         let outcomes = session.batch().read_list(&file, &ranges, slices()).run().unwrap();
         assert_eq!(outcomes, [Ok(10_000)]);
-        let mut octets = vec![0; 20_000];
-        buffer.read(0, &mut octets);
-        assert_eq!(octets[100..3100], content[..3000]);
-        assert_eq!(octets[9000..16_000], content[3000..]);
+        let mut bytes = vec![0; 20_000];
+        buffer.read(0, &mut bytes);
+        assert_eq!(bytes[100..3100], content[..3000]);
+        assert_eq!(bytes[9000..16_000], content[3000..]);
     });
 }
 
@@ -116,9 +116,9 @@ fn sums_are_checked_in_sessions_that_have_them() {
             let outcomes =
                 if submitted { batch.submit().unwrap().wait() } else { batch.run().unwrap() };
             assert_eq!(outcomes, [Ok(30_001), Ok(2)]);
-            let mut octets = vec![0; content.len()];
-            buffer.read(0, &mut octets);
-            assert_eq!(octets, content);
+            let mut bytes = vec![0; content.len()];
+            buffer.read(0, &mut bytes);
+            assert_eq!(bytes, content);
         }
     });
 }

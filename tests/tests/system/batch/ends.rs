@@ -29,7 +29,7 @@ fn what_is_held_goes_with_its_session() {
         // Whoever comes next finds the server at rest.
         let mut other = Batcher::connect(&fixture, transport, b"other");
         assert_eq!(other.run(&[One(1, READ, 50_000, 4000)])[0].length, 4000);
-        assert_eq!(other.octets(1, 4000), before[50_000..54_000]);
+        assert_eq!(other.bytes(1, 4000), before[50_000..54_000]);
         drop(other);
         stop_empty(fixture);
     }
@@ -41,7 +41,7 @@ fn what_is_in_flight_ends_with_its_connection() {
         std::fs::write(fixture.local("file"), pattern(100_000, 1)).unwrap();
         let mut batcher = Batcher::connect(fixture, transport, b"batcher");
         batcher.listen(fixture, transport);
-        // Over TCP the server waits for octets that this client never sends.
+        // Over TCP the server waits for bytes that this client never sends.
         let writes: Vec<_> =
             (0..25).map(|name| One(name, WRITE, name * 4096, PLACE as u32)).collect();
         batcher.send(1, &writes, AT_ONCE);

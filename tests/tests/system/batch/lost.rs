@@ -55,7 +55,7 @@ fn what_was_submitted_is_submitted_again_when_the_session_has_come_back() {
         let batch = batch.read(&file, 0, slice(0)).read(&file, 1000, slice(1));
         let batched = batch.write(&file, 9000, slice(2)).read(&file, 0, slice(3));
         let batched = batched.submit().unwrap();
-        // With checksums it is accepted once its octets are there.
+        // With checksums it is accepted once its bytes are there.
         await_that("the batch to be accepted", || batched.hurry_up(0).unwrap());
         while batched.left() == 4 {
             client.turn(None);
@@ -69,9 +69,9 @@ fn what_was_submitted_is_submitted_again_when_the_session_has_come_back() {
         let whole = Ok(PIECE as u32);
         let expected = [whole.clone(), whole.clone(), whole, Err(ClientError::Cancelled)];
         assert_eq!(batched.wait(), expected);
-        let mut octets = vec![0; 2 * PIECE];
-        buffer.read(0, &mut octets);
-        assert_eq!(octets, content[..2 * PIECE]);
+        let mut bytes = vec![0; 2 * PIECE];
+        buffer.read(0, &mut bytes);
+        assert_eq!(bytes, content[..2 * PIECE]);
         assert_eq!(std::fs::read(fixture.local("file")).unwrap()[9000..10_000], [5; PIECE]);
     }
 }
@@ -101,9 +101,9 @@ fn connections_that_break_again_and_again_cost_no_batch_anything() {
             let local = std::fs::read(fixture.local("file")).unwrap();
             let half = PIECES / 2 * PIECE;
             assert!(local[..half] == content[..half], "{}", note());
-            let mut octets = vec![0; half];
-            buffer.read(half, &mut octets);
-            assert!(octets == local[half..], "{}", note());
+            let mut bytes = vec![0; half];
+            buffer.read(half, &mut bytes);
+            assert!(bytes == local[half..], "{}", note());
         }
     }
 }
@@ -130,9 +130,9 @@ fn batches_go_on_with_a_server_that_was_killed() {
                 let local = std::fs::read(server.local("file")).unwrap();
                 let half = PIECES / 2 * PIECE;
                 assert!(local[..half] == content[..half], "round {round}");
-                let mut octets = vec![0; half];
-                buffer.read(half, &mut octets);
-                assert!(octets == local[half..], "round {round}");
+                let mut bytes = vec![0; half];
+                buffer.read(half, &mut bytes);
+                assert!(bytes == local[half..], "round {round}");
             }
         }
     }

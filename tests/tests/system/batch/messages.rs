@@ -54,7 +54,7 @@ pub struct Batcher {
     sequence: u16,
 }
 
-/// Octets of memory of each request.
+/// Bytes of memory of each request.
 pub const PLACE: usize = 4096;
 const PLACES: usize = 300;
 
@@ -174,7 +174,7 @@ impl Batcher {
     }
 
     /// The memory of a request.
-    pub fn octets(&self, name: u64, length: usize) -> Vec<u8> {
+    pub fn bytes(&self, name: u64, length: usize) -> Vec<u8> {
         self.memory.to_vec(name as usize * PLACE, length)
     }
 }
@@ -218,8 +218,8 @@ fn without_a_channel_to_tell_of_them_batches_are_synchronous() {
         let done = batcher.run(&requests);
         let lengths: Vec<_> = done.iter().map(|done| (done.request.0, done.length)).collect();
         assert_eq!(lengths, [(1, 100), (2, 10), (3, 0)], "in the order of the requests");
-        assert_eq!(batcher.octets(1, 100), content[..100]);
-        assert_eq!(batcher.octets(2, 10), content[8990..]);
+        assert_eq!(batcher.bytes(1, 100), content[..100]);
+        assert_eq!(batcher.bytes(2, 10), content[8990..]);
         assert_eq!(batcher.run(&[]), []);
         assert_eq!(batcher.hurry(1), Status::BatchRequestNotFound);
     });
@@ -451,7 +451,7 @@ fn memory_that_is_not_the_clients_ends_the_connection_it_was_named_over() {
     });
 }
 
-/// A batch as a member of a chain, as octets.
+/// A batch as a member of a chain, as bytes.
 fn member(
     batcher: &mut Batcher,
     stream: u16,
@@ -489,7 +489,7 @@ fn in_a_chain_a_batch_begins_when_the_one_before_is_answered() {
                 let header = ResponseHeader::decode(ByteOrder::NATIVE, &answer).unwrap();
                 statuses[usize::from(header.stream.0)] = header.status;
             }
-            (statuses, batcher.octets(2, 4096))
+            (statuses, batcher.bytes(2, 4096))
         };
         let (write, read) = ([One(1, WRITE, 100, 4096)], [One(2, READ, 100, 4096)]);
         let (statuses, seen) = run([(&write, SYNCHRONOUS), (&read, SYNCHRONOUS)]);

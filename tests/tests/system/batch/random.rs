@@ -1,5 +1,5 @@
-//! Random batches against a model: files as arrays of octets, to which each batch is applied when
-//! it is accepted, since of two that touch the same octets the one accepted first goes first.
+//! Random batches against a model: files as arrays of bytes, to which each batch is applied when
+//! it is accepted, since of two that touch the same bytes the one accepted first goes first.
 //! Within a batch nothing that is written is touched twice. `DAFS_BATCH_SEED` runs one seed alone.
 
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Play {
             config.sessions.batch.early_start_below = early_start_below;
             config.sessions.batch.run_bytes_max = run_bytes_max;
         });
-        let model: Vec<_> = (0..FILES).map(|_| dice.octets(FILE_BYTES)).collect();
+        let model: Vec<_> = (0..FILES).map(|_| dice.bytes(FILE_BYTES)).collect();
         for (index, content) in model.iter().enumerate() {
             std::fs::write(fixture.local(&index.to_string()), content).unwrap();
         }
@@ -145,16 +145,16 @@ impl Play {
                 memory += count;
             }
             let content = &mut self.model[index];
-            let (file, octets) = (&self.files[index], self.dice.octets(length));
+            let (file, bytes) = (&self.files[index], self.dice.bytes(length));
             if is_write {
                 let mut from = 0;
                 for (at, count) in &pieces {
-                    buffer.write(*at, &octets[from..from + count]);
+                    buffer.write(*at, &bytes[from..from + count]);
                     from += count;
                 }
                 from = 0;
                 for (at, count) in places {
-                    content[at..at + count].copy_from_slice(&octets[from..from + count]);
+                    content[at..at + count].copy_from_slice(&bytes[from..from + count]);
                     from += count;
                 }
                 batch = batch.write_list(file, &ranges, slices);
@@ -178,7 +178,7 @@ impl Play {
         self.under_way.push(done);
     }
 
-    /// Ranges of a file, so many octets together, that nothing of the batch stands against.
+    /// Ranges of a file, so many bytes together, that nothing of the batch stands against.
     #[expect(clippy::type_complexity)]
     fn ranges(
         &mut self,
@@ -214,13 +214,13 @@ impl Play {
             }
         }
         for Read { request, slices, buffer, expected } in done.reads {
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             for (at, count) in slices {
-                let start = octets.len();
-                octets.resize(start + count, 0);
-                buffer.read(at, &mut octets[start..]);
+                let start = bytes.len();
+                bytes.resize(start + count, 0);
+                buffer.read(at, &mut bytes[start..]);
             }
-            assert!(octets == expected, "request {request} has read something else");
+            assert!(bytes == expected, "request {request} has read something else");
         }
     }
 }

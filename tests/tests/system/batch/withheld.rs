@@ -1,4 +1,4 @@
-//! Batches whose octets a client never delivers: they take memory that all share.
+//! Batches whose bytes a client never delivers: they take memory that all share.
 
 use std::time::Duration;
 

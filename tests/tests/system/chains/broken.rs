@@ -124,13 +124,13 @@ fn a_chain_that_nobody_continues_leaves_nothing_behind() {
         let open_ends: [&[ChainFlags]; 3] = [&[F], &[F, FB], &[F, FB, FB, FB]];
         for flags in open_ends {
             let mut chainer = Chainer::new(&fixture, transport);
-            let octets: Vec<_> = (0..)
+            let bytes: Vec<_> = (0..)
                 .zip(flags)
                 .map(|(stream, flags)| member(stream, 700, *flags, &super::NULL))
                 .collect();
-            chainer.send_octets(&octets);
+            chainer.send_bytes(&bytes);
             let answers = chainer.answers(flags.len());
-            assert!(answers.iter().all(|octets| status_of(octets) == Status::Ok));
+            assert!(answers.iter().all(|bytes| status_of(bytes) == Status::Ok));
             let endpoint = chainer.rogue.endpoint;
             chainer.rogue.interface.disconnect(endpoint);
             // The server has heard of its end when it answers for the session.

@@ -51,7 +51,7 @@ fn each_member_brings_its_result() {
         let Outcome::Metadata(metadata) = &outcomes[8] else { panic!("{:?}", outcomes[8]) };
         assert_eq!((metadata.size, metadata.mode), (9104, 0o640));
         assert_eq!(Some(metadata.handle), outcomes[1].handle());
-        let read = Outcome::Octets { octets: whole[5..25].to_vec(), end_of_file: false };
+        let read = Outcome::Bytes { bytes: whole[5..25].to_vec(), end_of_file: false };
         assert_eq!(outcomes[9], read);
         assert_eq!(outcomes[10], Outcome::Access(dafs_client::AccessMask::READ));
         assert_eq!(outcomes[11], Outcome::Done);
@@ -151,13 +151,13 @@ fn members_work_on_open_files_and_guard_each_other() {
             .read_into(0, buffer.slice(0, 3).unwrap())
             .read_into(3, buffer.slice(3, 4).unwrap());
         assert_eq!(read.run().unwrap()[1].transferred().unwrap().length, 4);
-        let mut octets = [0; 7];
-        buffer.read(0, &mut octets);
-        assert_eq!(&octets, b"changed");
+        let mut bytes = [0; 7];
+        buffer.read(0, &mut bytes);
+        assert_eq!(&bytes, b"changed");
         let left = session.chain().open("f", &OpenOptions::read()).run().unwrap();
         let Outcome::Opened { file: handle, state } = left[0] else { panic!("{left:?}") };
         let left = session.opened(handle, state, "/f");
-        assert_eq!(left.read_at(&mut octets, 0).unwrap(), 7);
+        assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 7);
         left.close().unwrap();
         // Locks may stand where writes may not; whether there are any says the server.
         let locked = session
@@ -243,9 +243,9 @@ fn many_chains_run_beside_each_other() {
             }
         });
         for (at, content) in contents.iter().enumerate() {
-            let mut octets = vec![0; content.len()];
-            buffer.read(at * 4096, &mut octets);
-            assert_eq!(octets, *content, "file {at}");
+            let mut bytes = vec![0; content.len()];
+            buffer.read(at * 4096, &mut bytes);
+            assert_eq!(bytes, *content, "file {at}");
             assert_eq!(std::fs::read(fixture.local(&format!("f{at}"))).unwrap(), *content);
         }
     });

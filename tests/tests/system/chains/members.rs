@@ -34,7 +34,7 @@ fn read_inline(file: FileHandle, state: StateId, length: u32) -> Request<'static
     Request::ReadInline(ReadInline { file, state, offset, length, hint })
 }
 
-fn write(file: FileHandle, state: StateId, octets: &[u8], stability: Stability) -> Request<'_> {
+fn write(file: FileHandle, state: StateId, bytes: &[u8], stability: Stability) -> Request<'_> {
     Request::WriteInline(WriteInline {
         file,
         state,
@@ -42,7 +42,7 @@ fn write(file: FileHandle, state: StateId, octets: &[u8], stability: Stability) 
         stability,
         hint: CacheHint::default(),
         placement: Placement::Packed,
-        data: InlineData::Here(octets),
+        data: InlineData::Here(bytes),
     })
 }
 
@@ -75,9 +75,9 @@ fn creating<'a>(
     Request::Open(Open { creation, ..opening(directory, path) })
 }
 
-fn octets_of(answer: &[u8]) -> Vec<u8> {
+fn bytes_of(answer: &[u8]) -> Vec<u8> {
     match results(Procedure::ReadInline, answer) {
-        Response::ReadInline(read) => read.data.octets().unwrap().to_vec(),
+        Response::ReadInline(read) => read.data.bytes().unwrap().to_vec(),
         other => panic!("{other:?}"),
     }
 }
@@ -111,8 +111,8 @@ fn a_file_is_opened_read_and_closed_in_one_chain() {
                 (FB.with(both), read_inline(TAKEN, STALE, 2000)),
                 (B.with(both), close(TAKEN, STALE)),
             ]);
-            assert_eq!(octets_of(&answers[2]), content[..1000]);
-            assert_eq!(octets_of(&answers[4]), content[..2000]);
+            assert_eq!(bytes_of(&answers[2]), content[..1000]);
+            assert_eq!(bytes_of(&answers[4]), content[..2000]);
             assert_eq!(memory.to_vec(100, 3000), content);
             let (file, state) = opened(&answers[1]);
             assert_eq!(chainer.run(&[(NONE, close(file, state))]), [Status::OldStateId]);
@@ -188,7 +188,7 @@ fn what_a_member_leaves_is_what_the_table_says() {
         assert_eq!(found(&chainer.succeed(&[(F, back), take(&["back"])])), file);
         // What only looks leaves what it looked at.
         let sizes = chainer.succeed(&[(F, size_of(file)), (B.with(FILE), size_of(TAKEN))]);
-        let size = |octets: &[u8]| match results(Procedure::GetAttrInline, octets) {
+        let size = |bytes: &[u8]| match results(Procedure::GetAttrInline, bytes) {
             Response::GetAttrInline(result) => result.attributes.file().size,
             other => panic!("{other:?}"),
         };
@@ -328,7 +328,7 @@ fn malformed_chains_are_refused_member_by_member() {
             chainer.run(&[(NONE, NULL)]);
         }
         // A flag nobody knows.
-        chainer.send_octets(&[member(0, 9000, ChainFlags(0x40), &NULL)]);
+        chainer.send_bytes(&[member(0, 9000, ChainFlags(0x40), &NULL)]);
         assert_eq!(status_of(&chainer.answers(1)[0]), FORM);
         assert_eq!(chainer.run(&[(NONE, NULL)]), [ok], "the session goes on");
         assert_eq!(std::fs::read(fixture.local("f")).unwrap(), b"12345");
@@ -382,9 +382,9 @@ fn garbage_between_members_breaks_the_chain_and_nothing_else() {
             [unassigned, cut, version].into_iter().zip(wanted).enumerate()
         {
             let (before, behind) = (format!("before{at}"), format!("behind{at}"));
-            chainer.send_octets(&[made(&before), garbage, after(&behind)]);
+            chainer.send_bytes(&[made(&before), garbage, after(&behind)]);
             let answers = chainer.answers(3);
-            let statuses: Vec<_> = answers.iter().map(|octets| status_of(octets)).collect();
+            let statuses: Vec<_> = answers.iter().map(|bytes| status_of(bytes)).collect();
             assert_eq!(statuses, [Status::Ok, wanted, BROKEN], "garbage {at}");
             assert!(fixture.local(&before).exists() && !fixture.local(&behind).exists());
         }
@@ -398,12 +398,12 @@ fn a_damaged_member_breaks_the_chain() {
         let fixture = Fixture::new();
         let mut rogue = crate::rogue::Rogue::logged_in_sealed(&fixture.address(transport));
         let mut send = |sequence: u16, flags, is_damaged: bool| {
-            let mut octets = member(0, sequence, flags, &NULL);
-            dafs_wire::seal(&mut octets, &[]);
+            let mut bytes = member(0, sequence, flags, &NULL);
+            dafs_wire::seal(&mut bytes, &[]);
             if is_damaged {
-                octets[16] ^= 1;
+                bytes[16] ^= 1;
             }
-            rogue.send(&octets);
+            rogue.send(&bytes);
             rogue.status().unwrap()
         };
         let ok = Status::Ok;

@@ -27,7 +27,7 @@ const SAVE: ChainFlags = ChainFlags::SAVE;
 const NONE: ChainFlags = ChainFlags(0);
 const NULL: Request<'static> = Request::Null(dafs_wire::messages::Empty);
 
-/// A request with chain flags, as octets.
+/// A request with chain flags, as bytes.
 fn member(stream: u16, sequence: u16, flags: ChainFlags, request: &Request<'_>) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
     let header = RequestHeader {
@@ -64,8 +64,8 @@ impl Chainer {
             let statuses = chainer.run(&[(NONE, NULL); 8]);
             assert_eq!(statuses, [Status::Ok; 8]);
         }
-        let octets = chainer.ask(&Request::GetRootHandle(dafs_wire::messages::Empty));
-        match results(Procedure::GetRootHandle, &octets) {
+        let bytes = chainer.ask(&Request::GetRootHandle(dafs_wire::messages::Empty));
+        match results(Procedure::GetRootHandle, &bytes) {
             Response::GetRootHandle(root) => chainer.root = root.file,
             other => panic!("{other:?}"),
         }
@@ -93,10 +93,10 @@ impl Chainer {
         let messages: Vec<_> = numbered
             .map(|(stream, (flags, request))| member(stream, sequence, *flags, request))
             .collect();
-        self.send_octets(&messages);
+        self.send_bytes(&messages);
     }
 
-    fn send_octets(&mut self, messages: &[Vec<u8>]) {
+    fn send_bytes(&mut self, messages: &[Vec<u8>]) {
         for message in messages {
             let gather = [dafs_dat::Gather::Bytes(message)];
             let options = dafs_dat::SendOptions::default();
@@ -109,9 +109,9 @@ impl Chainer {
     fn answers(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut answers = BTreeMap::new();
         for _ in 0..count {
-            let octets = self.rogue.answer().expect("the session stands");
-            let header = ResponseHeader::decode(ByteOrder::NATIVE, &octets).unwrap();
-            assert!(answers.insert(header.stream.0, octets).is_none(), "answered twice");
+            let bytes = self.rogue.answer().expect("the session stands");
+            let header = ResponseHeader::decode(ByteOrder::NATIVE, &bytes).unwrap();
+            assert!(answers.insert(header.stream.0, bytes).is_none(), "answered twice");
         }
         answers.into_values().collect()
     }
@@ -119,26 +119,26 @@ impl Chainer {
     /// Runs members and gives the status of each.
     fn run(&mut self, members: &[(ChainFlags, Request<'_>)]) -> Vec<Status> {
         self.send(members);
-        self.answers(members.len()).iter().map(|octets| crate::rogue::status_of(octets)).collect()
+        self.answers(members.len()).iter().map(|bytes| crate::rogue::status_of(bytes)).collect()
     }
 
     /// Runs members, all of which must be successful, and gives their answers.
     fn succeed(&mut self, members: &[(ChainFlags, Request<'_>)]) -> Vec<Vec<u8>> {
         self.send(members);
         let answers = self.answers(members.len());
-        for (octets, (_, request)) in answers.iter().zip(members) {
-            assert_eq!(crate::rogue::status_of(octets), Status::Ok, "{request:?}");
+        for (bytes, (_, request)) in answers.iter().zip(members) {
+            assert_eq!(crate::rogue::status_of(bytes), Status::Ok, "{request:?}");
         }
         answers
     }
 }
 
-fn results(procedure: Procedure, octets: &[u8]) -> Response<'_> {
-    decode_response(ByteOrder::NATIVE, procedure, octets).unwrap().1
+fn results(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
+    decode_response(ByteOrder::NATIVE, procedure, bytes).unwrap().1
 }
 
-fn opened(octets: &[u8]) -> (FileHandle, StateId) {
-    match results(Procedure::Open, octets) {
+fn opened(bytes: &[u8]) -> (FileHandle, StateId) {
+    match results(Procedure::Open, bytes) {
         Response::Open(opened) => (opened.file, opened.state),
         other => panic!("{other:?}"),
     }

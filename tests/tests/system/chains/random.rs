@@ -62,8 +62,8 @@ impl Step {
             3 => Self::Parent,
             4 | 5 => Self::MakeDirectory(name),
             6..=8 => Self::Open(name, random.percent(60)),
-            9..=11 => Self::Write(offset, random.octets(length)),
-            12 => Self::Append(random.octets(length)),
+            9..=11 => Self::Write(offset, random.bytes(length)),
+            12 => Self::Append(random.bytes(length)),
             13 | 14 => Self::Read(offset, length as u32),
             15 => Self::Look,
             16 => Self::Remove(name),
@@ -132,8 +132,8 @@ impl Step {
             Self::Open(name, create) => {
                 chain.open(name, &OpenOptions { create: *create, ..OpenOptions::write() })
             }
-            Self::Write(offset, octets) => chain.write_inline(*offset, octets),
-            Self::Append(octets) => chain.append(octets),
+            Self::Write(offset, bytes) => chain.write_inline(*offset, bytes),
+            Self::Append(bytes) => chain.append(bytes),
             Self::Read(offset, length) => chain.read_inline(*offset, *length),
             Self::Look => chain.getattr(),
             Self::Remove(name) => chain.remove(name),
@@ -184,9 +184,9 @@ impl Model<'_> {
         let mut buffer = [0; 512];
         let order = ByteOrder::NATIVE;
         let set = |wanted: &SetAttributes, buffer: &mut [u8; 512]| {
-            FileAttributeBlock::encode_set(order, wanted, buffer).unwrap().octets().to_vec()
+            FileAttributeBlock::encode_set(order, wanted, buffer).unwrap().bytes().to_vec()
         };
-        let octets = match step {
+        let bytes = match step {
             Step::MakeDirectory(_) => set(&mode_of(0o755), &mut buffer),
             Step::Open(_, true) => set(&mode_of(0o644), &mut buffer),
             Step::SetMode(mode) => set(&mode_of(*mode), &mut buffer),
@@ -194,11 +194,11 @@ impl Model<'_> {
             Step::Verify(size) | Step::VerifyNot(size) => {
                 let (full, wanted) = (sized(*size), bits::OBJECT_SIZE);
                 let block = FileAttributeBlock::encode_file(order, wanted, &full, &mut buffer);
-                block.unwrap().octets().to_vec()
+                block.unwrap().bytes().to_vec()
             }
             _ => set(&SetAttributes::default(), &mut buffer),
         };
-        let attributes = FileAttributeBlock::parse(order, &octets).unwrap();
+        let attributes = FileAttributeBlock::parse(order, &bytes).unwrap();
         self.owner += 1;
         let owner = self.owner.to_ne_bytes();
         let names;
@@ -226,22 +226,22 @@ impl Model<'_> {
                 let open = opening(file, Path::new(&names));
                 Request::Open(Open { creation, owner: &owner, ..open })
             }
-            Step::Write(offset, octets) => Request::WriteInline(WriteInline {
+            Step::Write(offset, bytes) => Request::WriteInline(WriteInline {
                 file,
                 state,
                 offset: *offset,
                 stability: Stability::Unstable,
                 hint,
                 placement,
-                data: InlineData::Here(octets),
+                data: InlineData::Here(bytes),
             }),
-            Step::Append(octets) => Request::AppendInline(AppendInline {
+            Step::Append(bytes) => Request::AppendInline(AppendInline {
                 file,
                 state,
                 stability: Stability::DataSync,
                 hint,
                 placement,
-                data: InlineData::Here(octets),
+                data: InlineData::Here(bytes),
             }),
             Step::Read(offset, length) => {
                 let (offset, length) = (*offset, *length);
@@ -297,7 +297,7 @@ impl Model<'_> {
                 "opened".into()
             }
             Response::ReadInline(read) => {
-                format!("{:?} {}", read.data.octets().unwrap(), read.end_of_file)
+                format!("{:?} {}", read.data.bytes().unwrap(), read.end_of_file)
             }
             Response::WriteInline(written) => format!("moved {}", written.length),
             Response::AppendInline(appended) => format!("at {}", appended.offset),
@@ -316,7 +316,7 @@ impl Model<'_> {
 /// Sizes of directories are their file system's affair.
 fn described(kind: ObjectType, size: u64, mode: u32) -> String {
     let size = if kind == ObjectType::Directory { 0 } else { size };
-    format!("{kind:?} of {size} octets, {mode:o}")
+    format!("{kind:?} of {size} bytes, {mode:o}")
 }
 
 fn said(outcome: &Outcome) -> String {
@@ -324,7 +324,7 @@ fn said(outcome: &Outcome) -> String {
         Outcome::Found(_) => "found".into(),
         Outcome::Opened { .. } => "opened".into(),
         Outcome::Moved(moved) => format!("moved {}", moved.length),
-        Outcome::Octets { octets, end_of_file } => format!("{octets:?} {end_of_file}"),
+        Outcome::Bytes { bytes, end_of_file } => format!("{bytes:?} {end_of_file}"),
         Outcome::Appended { offset, .. } => format!("at {offset}"),
         Outcome::Metadata(is) => described(is.kind, is.size, is.mode),
         Outcome::Access(access) => format!("{access:?}"),
@@ -340,10 +340,10 @@ fn tree(session: &Session, path: &str, into: &mut String) {
         let (path, is) = (format!("{path}/{}", entry.name.display()), entry.metadata.unwrap());
         let content = if is.kind == ObjectType::Regular {
             let file = session.reader(is.handle, &path);
-            let mut octets = vec![0; 1 << 12];
-            let count = file.read_at(&mut octets, 0).unwrap();
-            octets.truncate(count);
-            octets
+            let mut bytes = vec![0; 1 << 12];
+            let count = file.read_at(&mut bytes, 0).unwrap();
+            bytes.truncate(count);
+            bytes
         } else {
             Vec::new()
         };

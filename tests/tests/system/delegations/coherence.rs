@@ -17,12 +17,12 @@ fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
 
 /// Opens until there is a delegation.
 fn open(session: &Session, name: &str, options: &OpenOptions) -> File {
-    let mut octet = [0; 1];
+    let mut byte = [0; 1];
     for _ in 0..10_000 {
         let file = session.open(name, options).unwrap();
-        file.read_at(&mut octet, 0).unwrap();
+        file.read_at(&mut byte, 0).unwrap();
         let before = session.delegated_reads();
-        file.read_at(&mut octet, 0).unwrap();
+        file.read_at(&mut byte, 0).unwrap();
         if session.delegated_reads() > before {
             return file;
         }
@@ -134,13 +134,13 @@ fn follow(fixture: &Fixture, transport: Transport, seed: u64) {
             8 | 9 => {
                 let offset = random.below(LENGTH);
                 let length = 1 + random.below(5000);
-                let octets = random.octets(length);
+                let bytes = random.bytes(length);
                 let write = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
                 let writer = sessions[who].open(&name, &write).unwrap();
-                writer.write_at(&octets, offset as u64).unwrap();
-                let end = offset + octets.len();
+                writer.write_at(&bytes, offset as u64).unwrap();
+                let end = offset + bytes.len();
                 content.resize(content.len().max(end), 0);
-                content[offset..end].copy_from_slice(&octets);
+                content[offset..end].copy_from_slice(&bytes);
             }
             10 => {
                 let size = random.below(LENGTH);

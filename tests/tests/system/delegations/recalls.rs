@@ -69,7 +69,7 @@ fn begin(rogue: &mut Rogue, deed: Deed, file: dafs_types::FileHandle) -> Procedu
     let mut block = |wanted: &SetAttributes| {
         FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer)
             .unwrap()
-            .octets()
+            .bytes()
             .to_vec()
     };
     let cut = block(&SetAttributes { size: Some(0), ..SetAttributes::default() });
@@ -170,7 +170,7 @@ fn meet(fixture: &Fixture, transport: Transport, access: ShareAccess, deed: Deed
             let decoded = decode_response(ByteOrder::NATIVE, Procedure::ReadInline, &bytes);
             match decoded.unwrap().1 {
                 Response::ReadInline(read) => {
-                    assert_eq!(read.data.octets(), Some(b"old".as_slice()));
+                    assert_eq!(read.data.bytes(), Some(b"old".as_slice()));
                 }
                 other => panic!("{other:?}"),
             }

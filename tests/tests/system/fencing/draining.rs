@@ -124,7 +124,7 @@ fn stopped_member(fixture: &Fixture, transport: Transport) -> (bool, Vec<(usize,
     let (mut victim, region) = Victim::connect(fixture, transport);
     let open = victim.rogue.open("file");
     victim.write_everywhere(open, region);
-    await_that("the first octets of the victim's", || {
+    await_that("the first bytes of the victim's", || {
         victim.rogue.turn();
         has_begun(&file)
     });
@@ -140,7 +140,7 @@ fn stopped_member(fixture: &Fixture, transport: Transport) -> (bool, Vec<(usize,
         let from = index * LENGTH as usize;
         if *outcome == Status::Ok {
             let written = &answered[from..from + LENGTH as usize];
-            is_changed |= written.iter().any(|octet| *octet != 0xbb);
+            is_changed |= written.iter().any(|byte| *byte != 0xbb);
         } else {
             assert_eq!(*outcome, Status::Access, "write {index}");
         }
@@ -178,7 +178,7 @@ fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
         let (mut victim, region) = Victim::connect(&fixture, transport);
         let open = victim.rogue.open("file");
         victim.write_everywhere(open, region);
-        await_that("the first octets of the victim's", || {
+        await_that("the first bytes of the victim's", || {
             victim.rogue.turn();
             has_begun(&file)
         });
@@ -204,8 +204,7 @@ fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
         assert_eq!(outcomes.len(), WRITES, "its connection stands");
         for (index, outcome) in outcomes {
             let from = index * LENGTH as usize;
-            let is_there =
-                answered[from..from + LENGTH as usize].iter().all(|octet| *octet == 0xbb);
+            let is_there = answered[from..from + LENGTH as usize].iter().all(|byte| *byte == 0xbb);
             match outcome {
                 Status::Ok => assert!(is_there, "write {index} was answered for"),
                 other => assert_eq!(other, Status::Access, "write {index}"),
@@ -239,7 +238,7 @@ fn a_stopped_reader_sees_nothing_that_is_written_after_the_answer() {
         };
         victim.rogue.request(index as u16, 100, &Request::ReadDirect(read));
     }
-    await_that("the first octets at the victim's", || {
+    await_that("the first bytes at the victim's", || {
         victim.rogue.turn();
         victim.memory.to_vec(0, 1) == [0xaa]
     });

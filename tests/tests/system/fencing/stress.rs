@@ -22,10 +22,10 @@ use crate::fixture::{Fixture, Transport, transports};
 const MEMBERS: usize = 4;
 /// Places that a member writes to, one write at a time each.
 const SLOTS: usize = 6;
-/// Octets between places; a write takes a part of it that the seed decides.
+/// Bytes between places; a write takes a part of it that the seed decides.
 const SPACE: usize = 128 << 10;
 const STEPS: usize = 600;
-/// Octets of an appended record: its number, again and again.
+/// Bytes of an appended record: its number, again and again.
 const RECORD: usize = 512;
 
 /// What the judge knows of one place.
@@ -346,7 +346,7 @@ fn stamp(number: u64, length: usize) -> Vec<u8> {
 
 /// The number that a block or a record consists of.
 fn number_in(block: &[u8]) -> u64 {
-    let mut numbers = block.chunks(8).map(|octets| u64::from_le_bytes(octets.try_into().unwrap()));
+    let mut numbers = block.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
     let first = numbers.next().unwrap();
     assert!(numbers.all(|number| number == first), "a torn block");
     first

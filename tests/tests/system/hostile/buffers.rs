@@ -216,9 +216,9 @@ fn advertises(rights: Rights, forge: impl Fn(DirectBuffer) -> DirectBuffer) {
     });
 }
 
-/// The same so many octets further on.
-fn moved(good: DirectBuffer, octets: u64) -> DirectBuffer {
-    DirectBuffer { target: RmrTarget(good.target.0.wrapping_add(octets)), ..good }
+/// The same so many bytes further on.
+fn moved(good: DirectBuffer, bytes: u64) -> DirectBuffer {
+    DirectBuffer { target: RmrTarget(good.target.0.wrapping_add(bytes)), ..good }
 }
 
 #[test]

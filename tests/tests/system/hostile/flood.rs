@@ -108,7 +108,7 @@ fn rings_and_regions_of_liars() {
             let file = memory.file().unwrap();
             rings.control.send(&expose(stag, 0x1000, 1 << 20), &[file, file, file]);
         }
-        rings.header(pattern(8, round).iter().fold(0, |bits, octet| bits << 8 | u64::from(*octet)));
+        rings.header(pattern(8, round).iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte)));
         let mut wire = Wire::logged_in(&process.tcp, round % 2 == 0);
         wire.send(&pattern(3000, round));
     });

@@ -126,7 +126,7 @@ fn frames_too_short_for_any_header_end_the_stream() {
                 let mut wire = Wire::logged_in(address, crc);
                 let segment = untagged(0x41, 0x43, 0, 2, 0, b"");
                 wire.segment(&segment[..length]);
-                assert!(wire.ends().is_some(), "{length} octets");
+                assert!(wire.ends().is_some(), "{length} bytes");
             }
         }
     });
@@ -137,13 +137,13 @@ fn a_wrong_checksum_ends_the_stream() {
     beside(|address| {
         let null = encoded(0, 1, &Request::Null(Empty));
         let whole = fpdu(&untagged(0x41, 0x43, 0, 2, 0, &null), true);
-        // Any octet of it: header, message, checksum.
+        // Any byte of it: header, message, checksum.
         for at in (2..whole.len()).step_by(5) {
             let mut wire = Wire::logged_in(address, true);
             let mut frame = whole.clone();
             frame[at] ^= 0x10;
             wire.send(&frame);
-            assert_eq!(wire.ends(), Some((2, 0, 2)), "octet {at}");
+            assert_eq!(wire.ends(), Some((2, 0, 2)), "byte {at}");
         }
     });
 }
@@ -167,7 +167,7 @@ fn rubbish_in_a_standing_stream_ends_it() {
         for seed in 0..100u64 {
             let crc = seed % 2 == 1;
             let mut wire = Wire::logged_in(address, crc);
-            // Long enough for the longest frame that its first octets may announce.
+            // Long enough for the longest frame that its first bytes may announce.
             wire.send(&pattern(70_000, seed));
             wire.ends();
         }

@@ -43,7 +43,7 @@ fn forged_handles_are_bad_handles() {
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let good = rogue.lookup("file");
         let mut forged = vec![FileHandle::NULL, FileHandle([0xff; 64]), FileHandle([0x41; 64])];
-        // Every single octet counts.
+        // Every single byte counts.
         forged.extend((0..64).map(|at| {
             let mut handle = good;
             handle.0[at] ^= 1 << (at % 8);

@@ -13,7 +13,7 @@ pub struct Offence {
 }
 
 impl Offence {
-    /// The octets that travel.
+    /// The bytes that travel.
     pub fn frame(&self, crc: bool) -> Vec<u8> {
         let mut frame = fpdu(&self.segment, crc);
         if self.damaged

@@ -17,9 +17,9 @@ use crate::rogue::{Rogue, encoded, login, opening};
 fn garbage_ends_the_connection() {
     beside_bystanders(|fixture, transport| {
         for length in [1, 7, 39, 40, 41, 300, 4096] {
-            for octet in [0, 0xa5, 0xff] {
+            for byte in [0, 0xa5, 0xff] {
                 let mut rogue = Rogue::connect(&fixture.address(transport));
-                rogue.send(&vec![octet; length]);
+                rogue.send(&vec![byte; length]);
                 rogue.ends();
             }
         }
@@ -51,7 +51,7 @@ fn a_request_cut_anywhere_is_refused_or_ends_the_connection() {
         for length in (1..whole.len()).step_by(3) {
             let mut rogue = Rogue::connect(&fixture.address(transport));
             rogue.send(&whole[..length]);
-            assert_ne!(rogue.status(), Some(Status::Ok), "{length} octets");
+            assert_ne!(rogue.status(), Some(Status::Ok), "{length} bytes");
         }
     });
 }
@@ -134,7 +134,7 @@ fn names_that_lead_astray_are_refused() {
 }
 
 /// The message with another name, no longer, in the place of the last `blank`: names come
-/// behind handles, which may hold any octets.
+/// behind handles, which may hold any bytes.
 fn renamed(message: &[u8], blank: &str, name: &str) -> Vec<u8> {
     let mut message = message.to_vec();
     let counted = [&(blank.len() as u32).to_ne_bytes(), blank.as_bytes()].concat();
@@ -158,7 +158,7 @@ fn a_name_of_ten_megabytes_is_refused_before_it_is_read() {
         let error = session.open(format!("/{name}"), &OpenOptions::read()).err().unwrap();
         assert_eq!(error.status(), Some(Status::NameTooLong));
         session.ping().unwrap();
-        // As long as a request may be, and a length of 10 MB in one of a few octets.
+        // As long as a request may be, and a length of 10 MB in one of a few bytes.
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let directory = rogue.root();
         let blank = "Q".repeat(200);

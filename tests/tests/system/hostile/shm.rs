@@ -16,9 +16,9 @@ use rustix::net::{
 use crate::fixture::{HANG, await_that};
 use crate::rogue::{connect_data, encoded, login_as};
 
-/// Octets of frames in each direction of a good ring.
+/// Bytes of frames in each direction of a good ring.
 pub const CAPACITY: usize = 64 << 10;
-/// Octets of a good ring's memory.
+/// Bytes of a good ring's memory.
 pub const RING_BYTES: usize = FRAMES + 2 * CAPACITY;
 /// Where the frames begin, the initiator's first.
 pub const FRAMES: usize = 1024;
@@ -142,7 +142,7 @@ impl Rings {
         rings
     }
 
-    /// Puts one frame into the ring; it takes `size` octets. Nobody is woken.
+    /// Puts one frame into the ring; it takes `size` bytes. Nobody is woken.
     pub fn put_frame(&mut self, kind: u64, length: u64, word: u64, body: &[u8], size: usize) {
         let at = FRAMES + self.position();
         self.memory.write(at + 8, body);
@@ -222,9 +222,9 @@ impl Rings {
         await_that("the server announces an answer", || self.word(BACK + 256) >= count);
     }
 
-    /// Gives the server `octets` of its ring back, counted from the beginning.
-    pub fn give_back(&self, octets: u64) {
-        self.set_word(BACK, octets);
+    /// Gives the server `bytes` of its ring back, counted from the beginning.
+    pub fn give_back(&self, bytes: u64) {
+        self.set_word(BACK, bytes);
     }
 
     fn word(&self, at: usize) -> u64 {

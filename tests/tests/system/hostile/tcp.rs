@@ -1,4 +1,4 @@
-//! TCP spoken by hand: MPA start-up frames and FPDUs, octet by octet.
+//! TCP spoken by hand: MPA start-up frames and FPDUs, byte by byte.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use rustix::net;
 use crate::fixture::HANG;
 use crate::rogue::{connect_data, encoded, login_as, status_of};
 
-/// Octets before the body of an untagged segment.
+/// Bytes before the body of an untagged segment.
 const UNTAGGED_HEADER: usize = 18;
 
 /// A plain socket to the server.
@@ -77,16 +77,16 @@ impl Wire {
         status_of(&answer[UNTAGGED_HEADER..])
     }
 
-    /// Sends octets; a server that has closed already takes none.
-    pub fn send(&mut self, octets: &[u8]) {
-        let _ = self.socket.write_all(octets);
+    /// Sends bytes; a server that has closed already takes none.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let _ = self.socket.write_all(bytes);
     }
 
     fn receive(&mut self, count: usize) -> Option<Vec<u8>> {
-        let mut octets = vec![0; count];
-        let read = self.socket.read_exact(&mut octets);
+        let mut bytes = vec![0; count];
+        let read = self.socket.read_exact(&mut bytes);
         self.said_something(&read);
-        read.ok().map(|()| octets)
+        read.ok().map(|()| bytes)
     }
 
     /// The next frame's DDP segment, and its trailer.
@@ -111,15 +111,15 @@ impl Wire {
     }
 
     /// Delivers what the server has asked for, in a segment that is no answer.
-    pub fn deliver(&mut self, asked: &[u8], octets: &[u8]) {
-        self.segment(&delivery(asked, octets));
+    pub fn deliver(&mut self, asked: &[u8], bytes: &[u8]) {
+        self.segment(&delivery(asked, bytes));
     }
 
     /// The same, with a message behind it that comes at the same moment.
-    pub fn deliver_and_send(&mut self, asked: &[u8], octets: &[u8], body: &[u8]) {
+    pub fn deliver_and_send(&mut self, asked: &[u8], bytes: &[u8], body: &[u8]) {
         let message = untagged(0x41, 0x43, 0, self.sequence, 0, body);
         self.sequence += 1;
-        let frames = [delivery(asked, octets), message].map(|segment| fpdu(&segment, self.crc));
+        let frames = [delivery(asked, bytes), message].map(|segment| fpdu(&segment, self.crc));
         self.send(&frames.concat());
     }
 
@@ -218,10 +218,10 @@ pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
 pub const DEPTH: u16 = 4;
 
 /// What the server has asked for, as a segment that is no answer.
-fn delivery(asked: &[u8], octets: &[u8]) -> Vec<u8> {
+fn delivery(asked: &[u8], bytes: &[u8]) -> Vec<u8> {
     assert_eq!(asked[1] & 0xf, 1, "the server asks for something");
     let sink = &asked[UNTAGGED_HEADER..];
     let stag = u32::from_be_bytes(sink[..4].try_into().unwrap());
     let offset = u64::from_be_bytes(sink[4..12].try_into().unwrap());
-    tagged(0xc1, 0x42, stag, offset, octets)
+    tagged(0xc1, 0x42, stag, offset, bytes)
 }

@@ -58,7 +58,7 @@ fn writing(file: FileHandle) -> Vec<u8> {
     encoded(0, 1, &Request::WriteDirect(request))
 }
 
-/// Has a client send a request whose octets the server asks it for in vain, and returns once it
+/// Has a client send a request whose bytes the server asks it for in vain, and returns once it
 /// has asked; what is returned ends when the connection has.
 fn withhold(fixture: &Fixture, transport: Transport, request: &[u8]) -> impl FnOnce() + use<> {
     let address = fixture.address(transport);
@@ -206,7 +206,7 @@ fn an_append_that_comes_as_the_last_one_ends_does_not_go_ahead_of_those_that_wai
     }
 }
 
-/// An append that has its octets with it.
+/// An append that has its bytes with it.
 fn appending_more(file: FileHandle) -> Request<'static> {
     Request::AppendInline(AppendInline {
         file,

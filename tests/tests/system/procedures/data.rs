@@ -26,9 +26,9 @@ fn writing(
     offset: u64,
     stability: Stability,
     placement: Placement,
-    octets: &[u8],
+    bytes: &[u8],
 ) -> Request<'_> {
-    let data = InlineData::Here(octets);
+    let data = InlineData::Here(bytes);
     let hint = HINT;
     Request::WriteInline(WriteInline { file, state, offset, stability, hint, placement, data })
 }
@@ -44,8 +44,8 @@ fn data_in_a_message_begins_where_that_was_agreed() {
         let open = rogue.open("file");
         let padded = |header_bytes| Placement::Padded { header_bytes };
         let (file, state) = open;
-        let mut write = |offset, placement, octets| {
-            let request = writing(open, offset, Stability::Unstable, placement, octets);
+        let mut write = |offset, placement, bytes| {
+            let request = writing(open, offset, Stability::Unstable, placement, bytes);
             rogue.outcome(&request).unwrap()
         };
         assert_eq!(write(0, padded(256), b"padded"), Status::Ok);
@@ -54,7 +54,7 @@ fn data_in_a_message_begins_where_that_was_agreed() {
         let read = ReadInline { file, state, offset: 0, length: 100, hint: HINT };
         let answer = rogue.ask(&Request::ReadInline(read)).unwrap();
         let result = found!(ReadInline, &answer);
-        assert_eq!(result.data.octets(), Some(&b"padded and packed"[..]));
+        assert_eq!(result.data.bytes(), Some(&b"padded and packed"[..]));
         assert!(result.end_of_file);
         let within = Request::ReadInline(ReadInline { length: 6, ..read });
         let answer = rogue.ask(&within).unwrap();
@@ -87,15 +87,15 @@ fn each_stability_is_kept_and_told() {
         let (mut rogue, file, state) = prepared(fixture, transport);
         let on_disk = || std::fs::read(fixture.local("file")).unwrap();
         let mut verifiers = Vec::new();
-        for (stability, octet) in [(Stability::DataSync, 1u8), (Stability::FileSync, 2)] {
-            let octets = [octet; 5000];
+        for (stability, byte) in [(Stability::DataSync, 1u8), (Stability::FileSync, 2)] {
+            let bytes = [byte; 5000];
             let placement = Placement::Packed;
-            let request = writing((file, state), 0, stability, placement, &octets[..4000]);
+            let request = writing((file, state), 0, stability, placement, &bytes[..4000]);
             let answer = rogue.ask(&request).unwrap();
             let result = found!(WriteInline, &answer);
             assert_eq!(result.length, 4000);
             assert!(result.committed >= stability);
-            assert_eq!(on_disk(), octets[..4000]);
+            assert_eq!(on_disk(), bytes[..4000]);
             verifiers.push(result.verifier);
         }
         let request = writing((file, state), 0, Stability::Unstable, Placement::Packed, &[3; 4000]);
@@ -167,7 +167,7 @@ fn what_the_server_places_is_summed_for_those_who_asked() {
             let (file, state) = rogue.open("file");
             let memory = Memory::shared(16 << 10, Pages::Small).unwrap();
             let region = rogue.expose(&memory);
-            // Of several buffers, over the octets there are.
+            // Of several buffers, over the bytes there are.
             let buffers = [rogue.buffer(&region, 8192, 5000), rogue.buffer(&region, 0, 7000)];
             let buffers = DirectBuffers::from(&buffers[..]);
             let read = ReadDirect { file, state, offset: 1, length: 12_000, hint: HINT, buffers };
@@ -194,13 +194,13 @@ fn appends_at_the_same_time_lie_one_behind_the_other() {
             let mut random = Random::new(u64::from(writer));
             let mut put = Vec::new();
             for round in 0..60u8 {
-                let octets = vec![writer << 6 | round; 1 + random.below(3000)];
-                let (data, placement) = (InlineData::Here(&octets), Placement::Packed);
+                let bytes = vec![writer << 6 | round; 1 + random.below(3000)];
+                let (data, placement) = (InlineData::Here(&bytes), Placement::Packed);
                 let stability = Stability::DataSync;
                 let append = AppendInline { file, state, stability, hint: HINT, placement, data };
                 let answer = rogue.ask(&Request::AppendInline(append)).unwrap();
                 let offset = found!(AppendInline, &answer).offset;
-                put.push((offset, octets));
+                put.push((offset, bytes));
             }
             put
         };
@@ -211,11 +211,11 @@ fn appends_at_the_same_time_lie_one_behind_the_other() {
         });
         put.sort_by_key(|(offset, _)| *offset);
         let mut end = 0;
-        for (offset, octets) in &put {
+        for (offset, bytes) in &put {
             assert_eq!(*offset, end, "neither a gap nor an overlap");
-            end += octets.len() as u64;
+            end += bytes.len() as u64;
         }
-        let expected: Vec<u8> = put.into_iter().flat_map(|(_, octets)| octets).collect();
+        let expected: Vec<u8> = put.into_iter().flat_map(|(_, bytes)| bytes).collect();
         assert!(std::fs::read(fixture.local("file")).unwrap() == expected);
     });
 }

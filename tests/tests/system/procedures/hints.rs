@@ -1,7 +1,7 @@
 //! What CACHE_HINT and the hint of a READ do to what the server keeps (draft 6.5.6).
 //!
-//! Shown by what the cache counts: octets it has read from files, reads it had to go to a
-//! file for, octets it holds at the end.
+//! Shown by what the cache counts: bytes it has read from files, reads it had to go to a
+//! file for, bytes it holds at the end.
 
 use dafs_client::{CacheHint, CachePattern, File, OpenOptions};
 use dafs_server::ServerStats;

@@ -194,7 +194,7 @@ fn attributes_go_through_memory_as_well() {
             } else {
                 Rogue::logged_in(&fixture.address(transport))
             };
-            let summed = |octets: &[u8]| if sealed { Checksum::of(octets) } else { Checksum::NONE };
+            let summed = |bytes: &[u8]| if sealed { Checksum::of(bytes) } else { Checksum::NONE };
             let memory = Memory::shared(16 << 10, Pages::Small).unwrap();
             let region = rogue.expose(&memory);
             let room = rogue.buffer(&region, 64, 8192);
@@ -211,9 +211,9 @@ fn attributes_go_through_memory_as_well() {
             let expected = found!(GetAttrInline, &answer).attributes;
             let direct = GetAttributesDirect { file, wanted: EVERY, buffer: room };
             let direct_answer = rogue.ask(&Request::GetAttrDirect(direct)).unwrap();
-            let octets = memory.to_vec(64, expected.octets().len());
-            assert_eq!(octets, expected.octets());
-            assert_eq!(found!(GetAttrDirect, &direct_answer).checksum, summed(&octets));
+            let bytes = memory.to_vec(64, expected.bytes().len());
+            assert_eq!(bytes, expected.bytes());
+            assert_eq!(found!(GetAttrDirect, &direct_answer).checksum, summed(&bytes));
 
             let (_, link, _) = walk(&mut rogue, &["link"]);
             let answer = rogue.ask(&Request::ReadLinkInline(OneHandle { file: link })).unwrap();
@@ -221,9 +221,9 @@ fn attributes_go_through_memory_as_well() {
             let request = ReadLinkDirect { file: link, buffer: room };
             let answer = rogue.ask(&Request::ReadLinkDirect(request)).unwrap();
             let checksum = found!(ReadLinkDirect, &answer).checksum;
-            let octets = memory.to_vec(64, 4 + 10);
-            assert_eq!(parse_link_text(ByteOrder::NATIVE, &octets).unwrap(), b"over/there");
-            assert_eq!(checksum, summed(&octets));
+            let bytes = memory.to_vec(64, 4 + 10);
+            assert_eq!(parse_link_text(ByteOrder::NATIVE, &bytes).unwrap(), b"over/there");
+            assert_eq!(checksum, summed(&bytes));
             let nothing = Request::ReadLinkInline(OneHandle { file });
             assert_eq!(rogue.outcome(&nothing), Some(Status::Inval), "it is no link");
 
@@ -233,10 +233,10 @@ fn attributes_go_through_memory_as_well() {
             let mut encoded = [0; 256];
             let block =
                 FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut encoded).unwrap();
-            let octets = block.octets();
-            memory.write(0, octets);
-            let buffer = rogue.buffer(&region, 0, u32::try_from(octets.len()).unwrap());
-            let (state, checksum) = (StateId::ANONYMOUS, summed(octets));
+            let bytes = block.bytes();
+            memory.write(0, bytes);
+            let buffer = rogue.buffer(&region, 0, u32::try_from(bytes.len()).unwrap());
+            let (state, checksum) = (StateId::ANONYMOUS, summed(bytes));
             let set = SetAttributesDirect { file, state, checksum, buffer };
             if sealed {
                 let wrong = SetAttributesDirect { checksum: Checksum::of(b"else"), ..set };
@@ -445,13 +445,13 @@ fn a_directory_is_listed_page_by_page_either_way() {
                     let result = found!(ReadDirDirect, &answer);
                     (verifier, is_end) = (result.verifier, result.end_of_directory);
                     // A page ends with a name.
-                    let mut octets = memory.to_vec(0, 1024);
-                    while octets.last() == Some(&UNTOUCHED) {
-                        octets.pop();
+                    let mut bytes = memory.to_vec(0, 1024);
+                    while bytes.last() == Some(&UNTOUCHED) {
+                        bytes.pop();
                     }
-                    assert!(octets.len() <= 600);
-                    let found = DirectoryEntries::parse(ByteOrder::NATIVE, &octets).unwrap();
-                    assert_eq!(result.checksum, Checksum::of(&octets));
+                    assert!(bytes.len() <= 600);
+                    let found = DirectoryEntries::parse(ByteOrder::NATIVE, &bytes).unwrap();
+                    assert_eq!(result.checksum, Checksum::of(&bytes));
                     entries(&found)
                 } else {
                     let answer = rogue.ask(&Request::ReadDirInline(page)).unwrap();

@@ -293,7 +293,7 @@ fn a_name_of_somebody_elses_is_in_use() {
     passwords.save(&file).unwrap();
     let fixture = Fixture::with(|config| config.password_file = Some(file));
     let (mut honest, _) = life(&fixture, 1);
-    for verifier in [1, 2].map(|octet| Verifier([octet; 8])) {
+    for verifier in [1, 2].map(|byte| Verifier([byte; 8])) {
         let mut thief = Rogue::connect(&fixture.address(far()));
         let login = Request::ClientConnectAuth(ClientConnectAuth {
             options: WireOptions::default(),

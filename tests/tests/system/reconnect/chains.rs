@@ -13,7 +13,7 @@ use super::script::{Act, Script, handle, opened};
 use super::scripted::{closed, connect, discarded, made, names, restarted};
 
 fn read() -> Act {
-    let result = ReadInlineResult { end_of_file: true, data: InlineData::Here(b"octets") };
+    let result = ReadInlineResult { end_of_file: true, data: InlineData::Here(b"bytes") };
     Act::Say(Status::Ok, Response::ReadInline(result))
 }
 
@@ -109,7 +109,7 @@ fn a_file_that_was_closed_already_is_opened_once_more_for_what_is_missing() {
     );
     let (_client, session, _) = connect(&script);
     let options = OpenOptions { truncate: true, ..OpenOptions::write() };
-    let chain = session.chain().open("/file", &options).write_inline(0, b"octets");
+    let chain = session.chain().open("/file", &options).write_inline(0, b"bytes");
     assert_eq!(chain.read_inline(0, 6).close().run().unwrap().len(), 4);
     assert_eq!(
         script.asked(),
@@ -147,7 +147,7 @@ fn what_a_chain_has_open_is_taken_back_and_written_anew() {
     });
     let (_client, session, events) = connect(&script);
     let chain = session.chain().open("/file", &OpenOptions::write());
-    assert_eq!(chain.write_inline(0, b"octets").close().run().unwrap().len(), 3);
+    assert_eq!(chain.write_inline(0, b"bytes").close().run().unwrap().len(), 3);
     assert_eq!(
         script.asked()[3..],
         [
@@ -189,7 +189,7 @@ fn what_a_chain_was_found_to_have_open_is_taken_back_from_the_servers_next_life(
     );
     let (_client, session, _) = connect(&script);
     let chain = session.chain().open("/file", &OpenOptions::write());
-    assert_eq!(chain.write_inline(0, b"octets").close().run().unwrap().len(), 3);
+    assert_eq!(chain.write_inline(0, b"bytes").close().run().unwrap().len(), 3);
     let asked = script.asked();
     let last: Vec<_> = asked.iter().skip_while(|what| !what.starts_with("3: OPEN")).collect();
     assert_eq!(last[0], "3: OPEN again 7 Both", "{asked:?}");

@@ -68,16 +68,16 @@ impl Load {
         self.check_records(&std::fs::read(export.join("records")).unwrap(), &appended, may_skip);
     }
 
-    fn check_records(self, octets: &[u8], appended: &[(u64, Record)], may_skip: bool) {
-        assert_eq!(octets.len() % RECORD_BYTES, 0, "a torn record; {self:?}");
+    fn check_records(self, bytes: &[u8], appended: &[(u64, Record)], may_skip: bool) {
+        assert_eq!(bytes.len() % RECORD_BYTES, 0, "a torn record; {self:?}");
         let mut found = BTreeMap::new();
-        for (place, octets) in octets.chunks(RECORD_BYTES).enumerate() {
+        for (place, bytes) in bytes.chunks(RECORD_BYTES).enumerate() {
             let offset = (place * RECORD_BYTES) as u64;
-            if octets.iter().all(|octet| *octet == 0) {
+            if bytes.iter().all(|byte| *byte == 0) {
                 assert!(may_skip, "a hole at {offset}; {self:?}");
                 continue;
             }
-            let before = found.insert(octets.to_vec(), offset);
+            let before = found.insert(bytes.to_vec(), offset);
             assert_eq!(before, None, "the record at {offset} is there twice; {self:?}");
         }
         for (offset, record) in appended {
@@ -258,10 +258,10 @@ impl Lane<'_> {
         self.appended.push((offset, record));
         if wanted.is_none() {
             self.names.insert(file, Kind::File);
-            let mut octets = [0; RECORD_BYTES];
-            self.buffer.read(0, &mut octets);
+            let mut bytes = [0; RECORD_BYTES];
+            self.buffer.read(0, &mut bytes);
             let length = done[5].transferred().map(|read| read.length as usize);
-            assert_eq!((length, octets), (Some(RECORD_BYTES), record), "{self:?}");
+            assert_eq!((length, bytes), (Some(RECORD_BYTES), record), "{self:?}");
         }
     }
 
@@ -303,7 +303,7 @@ impl Lane<'_> {
     /// must that writes from memory of its own.
     async fn write(&mut self) {
         let length = 1 + self.random.below(SLOT_BYTES);
-        self.slot = self.random.octets(length);
+        self.slot = self.random.bytes(length);
         self.buffer.write(0, &self.slot);
         let at = (self.number * SLOT_BYTES) as u64;
         loop {
@@ -325,12 +325,9 @@ impl Lane<'_> {
         let at = (self.number * SLOT_BYTES) as u64;
         let read = self.slots.read_async(at, self.buffer.slice(0, length).unwrap()).await;
         let read = self.expect("reading", read, Status::Ok).unwrap();
-        let mut octets = vec![0; length];
-        self.buffer.read(0, &mut octets);
-        assert!(
-            read.length as usize == length && octets == self.slot,
-            "read other octets; {self:?}"
-        );
+        let mut bytes = vec![0; length];
+        self.buffer.read(0, &mut bytes);
+        assert!(read.length as usize == length && bytes == self.slot, "read other bytes; {self:?}");
     }
 
     /// Opens, reads and closes as one chain.
@@ -343,10 +340,10 @@ impl Lane<'_> {
         let slice = self.buffer.slice(0, length.max(1)).unwrap();
         let done = chain.read_into(at, slice).getattr().close().run_async().await;
         let done = done.unwrap_or_else(|failure| panic!("{failure:?}; {self:?}"));
-        let mut octets = vec![0; length];
-        self.buffer.read(0, &mut octets);
+        let mut bytes = vec![0; length];
+        self.buffer.read(0, &mut bytes);
         let read = done[1].transferred().unwrap().length as usize;
-        assert!(read == length && octets == self.slot, "a chain has read other octets; {self:?}");
+        assert!(read == length && bytes == self.slot, "a chain has read other bytes; {self:?}");
     }
 
     /// What local processes see must be what it must be.

@@ -41,9 +41,9 @@ fn a_file_stays_open_over_its_servers_life() {
         file.commit().unwrap();
         let former = file.state();
         restart(server);
-        let mut octets = [0; 4];
-        assert_eq!(file.read_at(&mut octets, 0).unwrap(), 4);
-        assert_eq!(&octets, b"kept");
+        let mut bytes = [0; 4];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 4);
+        assert_eq!(&bytes, b"kept");
         assert_ne!(file.state(), former);
         file.append(b"more").unwrap();
         file.set_len(6).unwrap();
@@ -82,9 +82,9 @@ fn data_that_nobody_committed_is_said_to_be_lost() {
         file.write_at(b"once more", 0).unwrap();
         file.commit().unwrap();
         restart(server);
-        let mut octets = [0; 9];
-        file.read_at(&mut octets, 0).unwrap();
-        assert_eq!(&octets, b"once more");
+        let mut bytes = [0; 9];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"once more");
         file.close().unwrap();
     });
 }
@@ -143,7 +143,7 @@ fn streams_go_on_over_a_servers_life() {
 fn killed_before_it_was_asked(keeps_results: bool, transport: Transport) {
     let mut server = ServerProcess::start_with(keeps_results);
     let (client, session) = connect(&server, transport);
-    std::fs::write(server.local("file"), b"octets").unwrap();
+    std::fs::write(server.local("file"), b"bytes").unwrap();
     let file = session.open("/file", &OpenOptions::read()).unwrap();
     server.freeze();
     let root = session.root();
@@ -213,7 +213,7 @@ fn a_stream_hands_out_what_has_come_before_it_tells_of_a_loss() {
         session.ping().unwrap();
         server.kill();
         reading.read_to_end(&mut back).unwrap_err();
-        assert!(back == data[..4 * BLOCK], "{} octets", back.len());
+        assert!(back == data[..4 * BLOCK], "{} bytes", back.len());
         reading.read_to_end(&mut back).unwrap_err();
         assert_eq!(back.len(), 4 * BLOCK, "nothing comes behind what is missing");
     });
@@ -251,7 +251,7 @@ fn other_sessions_of_the_client_go_on_meanwhile() {
 #[test]
 fn when_the_time_is_over_everything_fails_at_once_and_says_why() {
     over_each(|server, transport| {
-        std::fs::write(server.local("file"), b"octets").unwrap();
+        std::fs::write(server.local("file"), b"bytes").unwrap();
         let client = Client::new(ClientConfig::default()).unwrap();
         let give_up_after = Duration::from_millis(200);
         let recovery = Recovery::On(RecoveryOptions { give_up_after, ..Default::default() });

@@ -130,10 +130,10 @@ impl Link {
 
 fn carry(mut from: TcpStream, mut to: TcpStream, cuts: [&AtomicBool; 2]) {
     let is_parted = || cuts.iter().any(|cut| cut.load(Ordering::Acquire));
-    let mut octets = [0; 16 << 10];
-    while let Ok(count @ 1..) = from.read(&mut octets) {
+    let mut bytes = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
         // Parted, it is read and lost: neither side sees its window close.
-        if !is_parted() && to.write_all(&octets[..count]).is_err() {
+        if !is_parted() && to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }

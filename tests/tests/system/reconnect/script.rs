@@ -258,9 +258,9 @@ fn mark(flags: ChainFlags) -> String {
 
 /// A handle with a number in it.
 pub fn handle(number: u8) -> FileHandle {
-    let mut octets = FileHandle::NULL.0;
-    octets[63] = number;
-    FileHandle(octets)
+    let mut bytes = FileHandle::NULL.0;
+    bytes[63] = number;
+    FileHandle(bytes)
 }
 
 fn number_of(handle: &FileHandle) -> u8 {

@@ -234,17 +234,17 @@ impl Files<'_> {
             return Turn::Wait;
         };
         let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
-        while let Some((offset, octets)) = putting.pieces.front() {
+        while let Some((offset, bytes)) = putting.pieces.front() {
             // Pieces of others' parts of the undo data are not for us to put back.
-            let from = part.start.saturating_sub(*offset).min(octets.len() as u64) as usize;
-            let to = part.end.saturating_sub(*offset).min(octets.len() as u64) as usize;
+            let from = part.start.saturating_sub(*offset).min(bytes.len() as u64) as usize;
+            let to = part.end.saturating_sub(*offset).min(bytes.len() as u64) as usize;
             let at = from.max(putting.done);
             if at >= to {
                 putting.pieces.pop_front();
                 putting.done = 0;
                 continue;
             }
-            match self.put_octets(*file, offset + at as u64, &octets[at..to]) {
+            match self.put_bytes(*file, offset + at as u64, &bytes[at..to]) {
                 Ok(put) => putting.done = at + put,
                 Err(turn) => return turn,
             }
@@ -259,14 +259,14 @@ impl Files<'_> {
         }
     }
 
-    /// Writes octets as far as there is room at once: how many.
-    fn put_octets(&mut self, file: CachedFile, at: u64, octets: &[u8]) -> Result<usize, Turn> {
-        let length = u32::try_from(octets.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
+    /// Writes bytes as far as there is room at once: how many.
+    fn put_bytes(&mut self, file: CachedFile, at: u64, bytes: &[u8]) -> Result<usize, Turn> {
+        let length = u32::try_from(bytes.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
         match self.cache.prepare_write_anyhow(file, at, length, &mut spans, &mut jobs) {
             Prepared::Ready(token) => {
                 let put = token.length() as usize;
-                copy_in(self.cache.arena(), &octets[..put], &spans);
+                copy_in(self.cache.arena(), &bytes[..put], &spans);
                 let progress = self.filled(token, true);
                 self.notices.push_back(Notice::Moved(progress));
                 Ok(put)
@@ -310,7 +310,7 @@ impl Files<'_> {
             let at = (*clear_from).max(part.start);
             if at < part.end {
                 let length = (part.end - at).min(u64::from(PUT_BYTES_MAX)) as usize;
-                return match self.put_octets(*file, at, &vec![0; length]) {
+                return match self.put_bytes(*file, at, &vec![0; length]) {
                     Ok(put) => {
                         *clear_from = at + put as u64;
                         Turn::On

@@ -97,7 +97,7 @@ impl Reactor<'_> {
             shown: Shown::default(),
             transfer_failed: false,
             token: None,
-            octets: view.octets.map(|octets| (octets, piece.at as usize)),
+            data: view.data.map(|bytes| (bytes, piece.at as usize)),
             stable: None,
             is_in_flight: false,
         })
@@ -209,7 +209,7 @@ impl Reactor<'_> {
         self.end_strand(strand, outcome)
     }
 
-    /// Has the client see what was found, which is `length` octets.
+    /// Has the client see what was found, which is `length` bytes.
     fn show(
         &mut self,
         id: TaskId,
@@ -241,22 +241,22 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same with a checksum: the octets are copied first, since where they lie a write may
+    /// The same with a checksum: the bytes are copied first, since where they lie a write may
     /// change them between the sum and the transfer.
     fn show_sealed(&mut self, id: TaskId, strand: &mut Strand, pieces: &mut Pieces, length: u32) {
-        let mut octets = Vec::with_capacity(length as usize);
+        let mut bytes = Vec::with_capacity(length as usize);
         for piece in pieces.iter() {
             let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-            octets.extend(self.shared.cache.arena().to_vec(at, piece.length as usize));
+            bytes.extend(self.shared.cache.arena().to_vec(at, piece.length as usize));
         }
         self.unpin_all(pieces);
         let Some(piece) = &strand.piece else { return };
         let at = piece.at + strand.done;
         let mut remote = remote_of(&piece.buffer, length);
         remote.address = remote.address.wrapping_add(u64::from(strand.done));
-        self.shared.batches.scheduler.add_checksum(piece, at, &octets);
+        self.shared.batches.scheduler.add_checksum(piece, at, &bytes);
         strand.done += length;
-        let Ok(staging) = Staging::of(&mut self.own.interface, octets.into()) else {
+        let Ok(staging) = Staging::of(&mut self.own.interface, bytes.into()) else {
             strand.transfer_failed = true;
             return;
         };
@@ -352,7 +352,7 @@ impl Reactor<'_> {
         Step::Wait(Wait::Commit)
     }
 
-    /// Has the client's octets come into the room.
+    /// Has the client's bytes come into the room.
     fn bring(
         &mut self,
         id: TaskId,
@@ -363,9 +363,9 @@ impl Reactor<'_> {
     ) {
         let (from, length) = (strand.done, token.length());
         strand.token = Some(token);
-        if let Some((octets, start)) = &strand.octets {
+        if let Some((bytes, start)) = &strand.data {
             let from = start + from as usize;
-            return self.copy_in(&octets[from..from + length as usize], spans);
+            return self.copy_in(&bytes[from..from + length as usize], spans);
         }
         let Some(buffer) = strand.piece.as_ref().map(|piece| piece.buffer) else { return };
         let cut = Cut::new(spans, std::slice::from_ref(&buffer), from, length);

@@ -24,7 +24,7 @@ use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, 
 use crate::waiting::fencing::{operation_of_loan, operation_of_task};
 
 impl Own {
-    /// Moves the octets of all hits, while others work with what is shared. What cannot be moved
+    /// Moves the bytes of all hits, while others work with what is shared. What cannot be moved
     /// at once is left for [`Reactor::settle_hits`], and so are the answers.
     pub(crate) fn move_hits(&mut self) {
         if self.defect.is_some() {
@@ -50,7 +50,7 @@ impl Own {
 }
 
 impl Hit {
-    /// Moves its octets, if that can be done at once.
+    /// Moves its bytes, if that can be done at once.
     #[inline]
     fn move_over(&self, interface: &mut ServingInterface, over: EndpointId) -> bool {
         let local = std::slice::from_ref(&self.local);
@@ -264,7 +264,7 @@ impl Reactor<'_> {
         self.shared.cache.close(file);
     }
 
-    /// Moves the octets of the oldest hit and answers it.
+    /// Moves the bytes of the oldest hit and answers it.
     #[inline]
     fn move_hit(&mut self) {
         self.fetch_ahead();
@@ -295,7 +295,7 @@ impl Reactor<'_> {
         self.fetch_ahead();
     }
 
-    /// Sends the answer of the oldest hit, whose octets were moved, from where it is. False if it
+    /// Sends the answer of the oldest hit, whose bytes were moved, from where it is. False if it
     /// was not made beforehand.
     #[inline]
     fn send_foretold(&mut self) -> bool {
@@ -338,7 +338,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// A hit ends whose octets are moved.
+    /// A hit ends whose bytes are moved.
     #[inline]
     fn end_hold(&mut self, io: IoFile, hold: Hold) {
         match hold {
@@ -352,7 +352,7 @@ impl Reactor<'_> {
         self.give_back(io.file, io.borrowed);
     }
 
-    /// Answers the oldest hit, whose octets were moved, the long way.
+    /// Answers the oldest hit, whose bytes were moved, the long way.
     #[inline(never)]
     fn end_hit(&mut self) {
         let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
@@ -376,7 +376,7 @@ impl Reactor<'_> {
         self.end_move(moves_as, io.file);
     }
 
-    /// Has the transport move the octets of the oldest hit. False if that must be waited for.
+    /// Has the transport move the bytes of the oldest hit. False if that must be waited for.
     #[inline]
     fn post_hit(&mut self) -> bool {
         let Some(hit) = self.own.hits.kept.front_mut() else { return false };
@@ -405,7 +405,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Makes a task of the oldest hit, a write whose octets must be fetched.
+    /// Makes a task of the oldest hit, a write whose bytes must be fetched.
     fn await_hit(&mut self) {
         let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
         else {

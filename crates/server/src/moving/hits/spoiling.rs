@@ -23,7 +23,7 @@ impl Hits {
 }
 
 impl Own {
-    /// Moves the octets of writes that were answered before.
+    /// Moves the bytes of writes that were answered before.
     #[cold]
     pub(super) fn move_late(&mut self) {
         let Self { hits, interface, .. } = self;

@@ -17,15 +17,15 @@ impl Work {
         match self {
             Work::Write(write) => {
                 let writing = &write.writing;
-                let octets = writing.token.as_ref().map_or(writing.length, |token| token.length());
-                Some((Direction::In, octets))
+                let bytes = writing.token.as_ref().map_or(writing.length, |token| token.length());
+                Some((Direction::In, bytes))
             }
             Work::Fetch(fetch) => Some((Direction::In, fetch.length)),
-            Work::SealedBatch(sealed) => Some((Direction::In, sealed.octets())),
+            Work::SealedBatch(sealed) => Some((Direction::In, sealed.bytes())),
             Work::Strand(strand) if strand.is_read() => {
-                Some((Direction::Batches, strand.octets_moving()))
+                Some((Direction::Batches, strand.bytes_moving()))
             }
-            Work::Strand(strand) => Some((Direction::In, strand.octets_moving())),
+            Work::Strand(strand) => Some((Direction::In, strand.bytes_moving())),
             Work::Read(_)
             | Work::Commit(_)
             | Work::Flush(_)
@@ -67,9 +67,9 @@ impl Stalls {
     pub fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
         if self.is_watching()
             && let Some(task) = tasks.get(id)
-            && let Some((direction, octets)) = task.work.moving()
+            && let Some((direction, bytes)) = task.work.moving()
         {
-            self.note_moved((task.reply_to.endpoint, direction), octets);
+            self.note_moved((task.reply_to.endpoint, direction), bytes);
         }
     }
 }
@@ -83,20 +83,20 @@ impl Transfers<'_> {
     fn oldest(&self) -> BTreeMap<Lane, Oldest> {
         let (keeps_undo, is_crowded) = (self.keeps_undo, self.is_crowded);
         let mut present = BTreeMap::new();
-        let mut add = |key: Lane, begun, octets, file: Option<CachedFile>, is_in_the_way: bool| {
+        let mut add = |key: Lane, begun, bytes, file: Option<CachedFile>, is_in_the_way: bool| {
             let is_awaited = keeps_undo || is_in_the_way || self.tasks.is_awaited(file, key.0);
-            let octets = u64::from(octets);
-            let oldest = present.entry(key).or_insert(Oldest { begun, octets, is_awaited });
+            let bytes = u64::from(bytes);
+            let oldest = present.entry(key).or_insert(Oldest { begun, bytes, is_awaited });
             if begun < oldest.begun {
-                (oldest.begun, oldest.octets) = (begun, octets);
+                (oldest.begun, oldest.bytes) = (begun, bytes);
             }
             oldest.is_awaited |= is_awaited;
         };
         for (begun, task) in self.tasks.with_transfers() {
-            let Some((direction, octets)) = task.work.moving() else { continue };
+            let Some((direction, bytes)) = task.work.moving() else { continue };
             let is_in_the_way = is_crowded && matches!(task.work, Work::SealedBatch(_));
             let lane = (task.reply_to.endpoint, direction);
-            add(lane, begun, octets, task.work.file(), is_in_the_way);
+            add(lane, begun, bytes, task.work.file(), is_in_the_way);
         }
         for (_, lent) in self.loans.iter() {
             let pin = lent.loan.first_pin();

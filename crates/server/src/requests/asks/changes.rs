@@ -138,11 +138,11 @@ impl Reactor<'_> {
         answer: ReplyTo,
         request: &AppendInline<'_>,
     ) -> Result<(), NotDone> {
-        let octets = request.data.octets().ok_or(Status::Inval)?;
-        let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        let bytes = request.data.bytes().ok_or(Status::Inval)?;
+        let length = u32::try_from(bytes.len()).map_err(|_| Status::WriteTooBig)?;
         self.files().check_end_locks(request.state, &request.file)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
-        let source = WriteSource::Octets(octets.into());
+        let source = WriteSource::Bytes(bytes.into());
         Ok(self.start_append(answer, io, length, request.stability, source)?)
     }
 

@@ -68,17 +68,17 @@ fn encode_page(
     if writer.is_empty() && !is_end {
         return Err(Status::ReaddirNoSpc);
     }
-    let length = writer.finish().octets().len();
+    let length = writer.finish().bytes().len();
     bytes.truncate(length);
     Ok(Page { bytes, verifier: listed.verifier, is_end })
 }
 
 /// Header and fixed section of READDIR_INLINE's results, with the array's offset.
 pub(super) const LISTING_HEAD: usize = 64;
-/// Most octets of one listing.
+/// Most bytes of one listing.
 pub(super) const LISTING_BYTES_MAX: usize = 1 << 20;
-/// Octets an entry takes at least.
+/// Bytes an entry takes at least.
 const ENTRY_BYTES_MIN: usize = 40;
-/// Octets of one attribute in the mean.
+/// Bytes of one attribute in the mean.
 const ATTRIBUTE_BYTES_USUAL: usize = 14;
 const ENTRIES_PER_PAGE_MAX: usize = 4096;

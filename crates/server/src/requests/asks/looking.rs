@@ -58,7 +58,7 @@ impl Reactor<'_> {
     ) -> Result<(), NotDone> {
         let mut room = Room::default();
         let block = self.encoded_attributes(to, &request.file, request.wanted, told, &mut room)?;
-        let checksum = self.place_bytes(to, block.octets(), &[request.buffer])?;
+        let checksum = self.place_bytes(to, block.bytes(), &[request.buffer])?;
         self.answer(to, &Response::GetAttrDirect(DirectResult { checksum }))
     }
 
@@ -173,7 +173,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts to fetch `length` octets of the client's memory for a task.
+    /// Starts to fetch `length` bytes of the client's memory for a task.
     fn fetch(
         &mut self,
         answer: ReplyTo,

@@ -1,28 +1,28 @@
 //! How tables write what is in files.
 //!
-//! `abc` is three octets, `x*70000` is 70,000 times x, `+` stands between parts, `~` is a zero,
+//! `abc` is three bytes, `x*70000` is 70,000 times x, `+` stands between parts, `~` is a zero,
 //! and `-` alone is nothing.
 
-/// The octets that a text stands for.
+/// The bytes that a text stands for.
 pub fn from_text(text: &str) -> Option<Vec<u8>> {
     let mut data = Vec::new();
     if text == "-" {
         return Some(data);
     }
     for part in text.split('+') {
-        let octet = |octet: u8| if octet == b'~' { 0 } else { octet };
+        let byte = |byte: u8| if byte == b'~' { 0 } else { byte };
         match part.split_once('*') {
             Some((one, count)) => {
                 let [one] = one.as_bytes() else { return None };
-                data.extend(std::iter::repeat_n(octet(*one), count.parse().ok()?));
+                data.extend(std::iter::repeat_n(byte(*one), count.parse().ok()?));
             }
-            None => data.extend(part.bytes().map(octet)),
+            None => data.extend(part.bytes().map(byte)),
         }
     }
     Some(data)
 }
 
-/// The text that stands for octets: runs of eight and more are counted.
+/// The text that stands for bytes: runs of eight and more are counted.
 pub fn to_text(data: &[u8]) -> String {
     if data.is_empty() {
         return "-".into();
@@ -30,13 +30,13 @@ pub fn to_text(data: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut is_plain = false;
     for run in data.chunk_by(|one, other| one == other) {
-        let octet = match run[0] {
+        let byte = match run[0] {
             0 => '~',
-            octet if octet.is_ascii_graphic() => char::from(octet),
+            byte if byte.is_ascii_graphic() => char::from(byte),
             _ => '?',
         };
         if run.len() >= 8 {
-            parts.push(format!("{octet}*{}", run.len()));
+            parts.push(format!("{byte}*{}", run.len()));
             is_plain = false;
             continue;
         }
@@ -44,7 +44,7 @@ pub fn to_text(data: &[u8]) -> String {
             parts.push(String::new());
         }
         is_plain = true;
-        parts.last_mut().expect("just pushed").extend(std::iter::repeat_n(octet, run.len()));
+        parts.last_mut().expect("just pushed").extend(std::iter::repeat_n(byte, run.len()));
     }
     parts.join("+")
 }
