@@ -1,33 +1,33 @@
-//! When to spin and when to sleep.
+//! Decides when an interface spins and when it sleeps.
 //!
-//! Spinning answers in a tenth of a microsecond, but only if the other side is running on
-//! another core; a wake-up costs tens of microseconds but no CPU. The rule: spin for as long
-//! as a wake-up would cost, since a wait that ends within it is cheaper spun through; stop
-//! trying where every third spin is in vain, try again now and then; never spin while more
-//! threads want cores than there are. That shows as gaps in our own running in which another
-//! thread was given the core. A gap without one is a hypervisor's: nobody would have the core
-//! if we slept, so such time does not count.
+//! Spinning notices an event within a tenth of a microsecond, but only if the other side runs on
+//! another core. A wake-up costs tens of microseconds, but no CPU time. The rules:
 //!
-//! A server whose sleeps end soon after they began is asked by somebody who was nearly back:
-//! it spins for that much longer, up to a limit, for a client pays more for waking it than for
-//! the request itself. A client does not: its processor time is what it saves.
-//!
-//! What lasts some microseconds may be waiting for the very core we spin on, and is let have
-//! it: of two threads that both want to run the scheduler moves one, of two that sleep in
-//! turns it does not.
-//!
-//! A socket is asked in vain at the price of a system call. So a client asks only while a
-//! single answer is likely: with more under way, those that come during a sleep are had for
-//! one wake-up. A server, whose requests come together, asks while no other thread wants the
-//! core.
+//! - Spin for as long as a wake-up would cost. A wait that ends within that time is cheaper spun
+//!   through.
+//! - Stop spinning where every third spin ends without its event. Try again from time to time.
+//! - Do not spin while more threads want to run than there are cores. Such a shortage shows as a
+//!   gap in the run time of this thread during which another thread had the core. A gap without
+//!   a preemption comes from the hypervisor. Sleeping would give that time to no other thread,
+//!   so it does not count.
+//! - A server whose sleeps end soon after they begin spins for that much longer, up to a limit:
+//!   waking the server costs the client more than the request itself. A client does not extend
+//!   its spins, because it is meant to save processor time.
+//! - After some microseconds of spinning, yield the core in every turn: the awaited thread may be
+//!   waiting for this very core. The scheduler moves one of two threads that both want to run to
+//!   another core, but not two threads that sleep in turns.
+//! - Polling a socket in vain costs a system call. A client polls its socket only while a single
+//!   reply is likely. When several replies are pending, one wake-up collects all that arrive
+//!   during the sleep. A server polls its sockets while no other thread wants the core, because
+//!   requests arrive together.
 
 use std::time::{Duration, Instant};
 
 use crate::connection::Alarm;
 
-/// Time since some moment before this process, exact to a few milliseconds: for limits
-/// that are looked at in every turn, where reading the exact clock would cost as much as
-/// the work. Never goes back.
+/// Returns the time since a fixed moment before this process started, accurate to a few
+/// milliseconds. It never goes back. Use it for limits checked in every turn of a loop, where
+/// reading the exact clock would cost as much as the work.
 #[must_use]
 #[inline]
 pub fn coarse_now() -> Duration {
@@ -35,7 +35,8 @@ pub fn coarse_now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
-/// How often another thread was given the core of the calling thread, which had not slept.
+/// Returns how often the kernel gave the core of the calling thread to another thread although
+/// the calling thread did not sleep.
 fn preemptions() -> u64 {
     // SAFETY: zeros are a valid `rusage`, and the call writes nothing else.
     unsafe {
@@ -45,17 +46,16 @@ fn preemptions() -> u64 {
     }
 }
 
-/// Bounds for adaptive waiting.
+/// The limits of adaptive waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
-    /// Longest spin before sleeping; zero sleeps at once. With more than the default even an
-    /// answer that takes long is spun for, if it is all that is awaited: that costs up to a
-    /// core, and saves the wake-up.
+    /// The longest spin before sleeping; zero never spins. A value above the default also allows
+    /// spinning for a single slow reply: that costs up to a whole core and saves the wake-up.
     pub spin_max: Duration,
 }
 
 impl WaitPolicy {
-    /// Whether a spin may last longer than usual.
+    /// True if the policy allows longer spins than the default.
     #[inline]
     pub(crate) fn is_long(self) -> bool {
         self.spin_max > SPIN_MAX
@@ -68,30 +68,31 @@ impl Default for WaitPolicy {
     }
 }
 
-/// What an interface has learned about its waits.
+/// What an interface has learned from its earlier waits.
 #[derive(Debug)]
 pub struct Waiter {
     policy: WaitPolicy,
-    /// How long to spin at present: longer than the policy says if that was nearly enough.
+    /// The present spin time. Exceeds the policy's maximum if sleeps have been short.
     span: Duration,
-    /// Goes up with each spin that ended without the event, and down with each that had it.
+    /// Rises with each spin that ended without its event and falls with each that got it.
     futility: u32,
-    /// Waits to sleep through before the next trial spin, and what is left of them.
+    /// The number of waits to sleep through before the next trial spin, and how many of them
+    /// are left.
     rest: u32,
     rest_left: u32,
-    /// Until then spins count preemptions: there was a gap in our running lately.
+    /// Spins count preemptions until this moment, because this thread lately saw a gap.
     watched_until: Option<Instant>,
-    /// Until then cores are thought to be short at times: there was a preemption lately.
+    /// The core counts as shared until this moment, because this thread was lately preempted.
     shared_until: Option<Instant>,
-    /// How long that is believed the next time.
+    /// How long the last preemption makes the core count as shared.
     shared_span: Duration,
-    /// What the present spin began with, if it counts.
+    /// The preemption count at the start of the present spin, if the spin counts preemptions.
     preemptions_before: Option<u64>,
-    /// No spinning before this moment: cores are short.
+    /// The interface does not spin before this moment, because cores are short.
     crowded_until: Option<Instant>,
-    /// How long the next crowded period lasts.
+    /// How long the next shortage of cores is assumed to last.
     crowded_span: Duration,
-    /// A peer woke us ahead of what it has for us.
+    /// True if a peer woke this interface shortly before sending its message.
     is_forewarned: bool,
 }
 
@@ -113,13 +114,14 @@ impl Waiter {
         }
     }
 
-    /// A peer woke us and had nothing yet: it wakes us early when it is about to have.
+    /// Records that a peer woke this interface but had sent nothing yet. Peers wake a sleeper
+    /// early when a message is about to follow.
     pub(crate) fn forewarn(&mut self) {
         self.is_forewarned = true;
     }
 
-    /// How long to spin for what a peer has announced. Whatever comes of it teaches nothing
-    /// about other waits.
+    /// Returns how long to spin for a message that a peer has announced by an early wake-up, and
+    /// clears the announcement. The outcome of such a spin does not change the statistics.
     pub(crate) fn forewarned(&mut self) -> Option<Duration> {
         std::mem::take(&mut self.is_forewarned).then_some(FOREWARNED_SPAN)
     }
@@ -128,19 +130,20 @@ impl Waiter {
         !self.policy.spin_max.is_zero()
     }
 
-    /// What ends a sleep for so many messages. Only who spins would look for them early.
+    /// Returns the condition that ends a sleep for `threshold` messages. An early wake-up helps
+    /// only an interface that spins.
     pub(crate) fn alarm(&self, threshold: usize) -> Alarm {
         Alarm { threshold, early: self.ever_spins() }
     }
 
-    /// Whether a wait may begin with a few polls before it looks at the clock: nothing
-    /// speaks against spinning.
+    /// True if a wait may start with a few polls before it reads the clock, because nothing has
+    /// shown spinning to be useless.
     #[inline]
     pub(crate) fn is_at_ease(&self) -> bool {
         self.crowded_until.is_none() && self.rest_left == 0 && self.ever_spins()
     }
 
-    /// How long to spin in a wait that begins now.
+    /// Returns how long a wait that begins now may spin.
     pub(crate) fn budget(&mut self, now: Instant) -> Duration {
         if let Some(until) = self.crowded_until {
             if now < until {
@@ -155,7 +158,7 @@ impl Waiter {
         self.span
     }
 
-    /// A spin ended with the event there.
+    /// Records a spin that ended with its event.
     pub(crate) fn paid(&mut self) {
         self.futility = self.futility.saturating_sub(1);
         if self.futility == 0 {
@@ -164,7 +167,7 @@ impl Waiter {
         self.crowded_span = CROWDED_SPAN_MIN;
     }
 
-    /// A spin ended without the event.
+    /// Records a spin that ended without its event.
     pub(crate) fn vain(&mut self) {
         self.futility = (self.futility + VAIN_WEIGHT).min(FUTILITY_MAX);
         if self.futility >= FUTILE {
@@ -173,8 +176,8 @@ impl Waiter {
         }
     }
 
-    /// A sleep ended, of one who may spin for longer: what that says about the spin before it,
-    /// or about one that was left out.
+    /// Records the length of a server's sleep. After a short sleep, a slightly longer spin would
+    /// have caught the event, so the next spins are longer and no more waits skip spinning.
     pub(crate) fn slept(&mut self, span: Duration) {
         if span > NEARLY_SPAN || !self.ever_spins() {
             self.span = self.policy.spin_max;
@@ -185,15 +188,15 @@ impl Waiter {
         self.rest_left = 0;
     }
 
-    /// Whether no thread has wanted our core lately. Some things pay only on a core of one's
-    /// own.
+    /// True if no other thread has wanted this core lately. Yielding, and polling sockets for
+    /// many clients, pay only then.
     #[inline]
     pub(crate) fn is_alone(&self, now: Instant) -> bool {
         self.shared_until.is_none_or(|until| now >= until)
     }
 
-    /// Another thread wanted our core: that is believed for longer each time, until it is
-    /// long past.
+    /// Records that another thread wanted this core. Repeated preemptions make the core count as
+    /// shared for longer each time, until none has happened for a while.
     fn share(&mut self, now: Instant) {
         let again = self.shared_until.is_some_and(|until| now < until + RELAPSE_SPAN);
         self.shared_span =
@@ -201,20 +204,21 @@ impl Waiter {
         self.shared_until = Some(now + self.shared_span);
     }
 
-    /// A spin begins.
+    /// Prepares the preemption count for a spin that begins now.
     pub(crate) fn begin(&mut self, now: Instant) {
         let is_watched = self.watched_until.is_some_and(|until| now < until);
         self.preemptions_before = is_watched.then(preemptions);
     }
 
-    /// Two looks at the clock inside one spin lay this far apart: what that says.
+    /// Judges the time between two readings of the clock within one spin.
     #[inline]
     pub(crate) fn judge(&mut self, gap: Duration, now: Instant) -> Gap {
         if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, preemptions()) }
     }
 
-    /// The first gap tells nothing, for counting begins with it. Who took the core when it was
-    /// offered counts as well: the kernel counts every change of threads that we did not sleep for.
+    /// Judges a long gap. The first gap tells nothing, because it starts the counting. A thread
+    /// that took the core when this one yielded it counts as a preemption, too: the kernel counts
+    /// every change of threads for which this thread did not sleep.
     #[cold]
     fn judge_long(&mut self, gap: Duration, now: Instant, preemptions: u64) -> Gap {
         self.watched_until = Some(now + WATCHED_SPAN);
@@ -229,42 +233,43 @@ impl Waiter {
     }
 }
 
-/// What lies between two looks at the clock.
+/// The cause of the time between two readings of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gap {
-    /// Our own running.
+    /// The thread kept running.
     None,
-    /// Time in which our core did not run, as far as is known: it does not count.
+    /// As far as known, the core itself stood still. This time does not count as spinning.
     Stolen(Duration),
-    /// Another thread had our core: stop spinning at once.
+    /// Another thread had the core. Stop spinning at once.
     Preempted,
 }
 
-/// Longest spin unless somebody wants it otherwise: what a wake-up costs.
+/// The default of the longest spin: the cost of a wake-up.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// A gap in our own running that may be another thread's turn on the core: a scheduler
-/// hands it the core for milliseconds. Shorter gaps are a noisy machine.
+/// The shortest gap that may be another thread's turn on the core. A scheduler grants turns of
+/// milliseconds; shorter gaps are noise of the machine.
 const GAP_MIN: Duration = Duration::from_millis(1);
-/// How long after a gap spins count preemptions, which takes a system call each.
+/// How long spins count preemptions after a gap. Each count takes a system call.
 const WATCHED_SPAN: Duration = Duration::from_secs(1);
-/// How long after a preemption nothing is done that only pays on a core of one's own: the
-/// first time, and if it was so again and again.
+/// How long the core counts as shared after a preemption: after the first, and at most after
+/// repeated ones.
 const SHARED_SPAN_MIN: Duration = Duration::from_millis(50);
 const SHARED_SPAN_MAX: Duration = Duration::from_secs(16);
-/// A preemption so long after the time in which another was believed is of the same cause.
+/// A preemption within this time after the core last counted as shared has the same cause.
 const RELAPSE_SPAN: Duration = Duration::from_secs(2);
-/// How long something is worth waiting for that a peer has announced by waking us.
+/// How long to spin for a message that a peer has announced by an early wake-up.
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
-/// A sleep no longer than this, which a wake-up takes half of, was not worth it.
+/// A sleep up to this long was not worth its wake-up, which takes half of it.
 const NEARLY_SPAN: Duration = Duration::from_micros(150);
-/// Longest spin of who was nearly awake for long enough.
+/// The longest spin of a server whose sleeps are short.
 const STRETCHED_SPAN_MAX: Duration = Duration::from_micros(250);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
 const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
-/// A spin in vain counts as much as two that paid: where every third is vain, sleeping costs
-/// less.
+/// The weight of a spin in vain relative to a successful spin. Where every third spin is in vain,
+/// sleeping costs less.
 const VAIN_WEIGHT: u32 = 2;
-/// Less may be chance: three vain spins in a row are not.
+/// The score at which the interface stops spinning: three spins in vain in a row. Fewer may be
+/// chance.
 const FUTILE: u32 = 3 * VAIN_WEIGHT;
 const FUTILITY_MAX: u32 = FUTILE + 4 * VAIN_WEIGHT;
 const REST_MIN: u32 = 4;

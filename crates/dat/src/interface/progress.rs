@@ -1,7 +1,6 @@
-//! Making progress: polling, spinning, sleeping.
+//! Polls, spins and sleeps: the calls in which an interface makes progress.
 //!
-//! Invariant: nothing is taken in and nothing sent but inside these calls, which the
-//! owner of the interface makes.
+//! Invariant: the interface receives and sends only within these calls, which its owner makes.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -24,10 +23,10 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Takes in what has arrived for connections that show it in memory, and what
-    /// sockets hold, without waiting. Returns the number of events queued.
+    /// Receives, without waiting, what has arrived for connections over shared memory and over
+    /// sockets. Returns the number of queued events.
     pub fn poll(&mut self) -> usize {
-        // Whoever waited for the descriptor was woken by now.
+        // A thread that waited for the descriptor has been woken by now.
         if std::mem::take(&mut self.is_armed) {
             self.waker.get_up();
             self.waker.take();
@@ -43,9 +42,8 @@ impl<E> Interface<E> {
         self.events.len()
     }
 
-    /// Waits until `threshold` events are queued, any event other than a completion
-    /// is, or the time is over. Returns the number queued.
-    /// A [`Waker`] ends it early.
+    /// Waits until `threshold` events are queued, any event other than a completion is queued, a
+    /// [`Waker`] ends the wait, or `timeout` has passed. Returns the number of queued events.
     pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         let count = self.wait_for(threshold, timeout);
         self.waker.take();
@@ -87,66 +85,69 @@ impl<E> Interface<E> {
         self.events.len()
     }
 
-    /// What is awaited next will take longer than it pays to spin: the next wait begins by
-    /// sleeping, unless it is there by then.
+    /// Makes the next wait sleep at once unless its events are already queued. Call it if the next
+    /// event will take longer than it pays to spin.
     #[inline]
     pub fn be_patient(&mut self) {
         self.is_patient = true;
     }
 
-    /// The answer to what was posted last is all that is awaited. If it will be here soon, or
-    /// spins last longer than usual, a socket is worth asking for it. Said anew for each.
+    /// Announces that the reply to the last posted request is the only pending one. The next wait
+    /// then polls the socket for it, if `is_soon` or if the policy allows long spins. Call it anew
+    /// for each such request.
     #[inline]
     pub fn await_alone(&mut self, is_soon: bool) {
         self.is_eager |= is_soon || self.config.wait.is_long();
     }
 
-    /// Whether the last wait slept, and so may have lasted. Spins are short.
+    /// True if the last wait slept and so may have taken long. A spin is short.
     #[must_use]
     #[inline]
     pub fn has_slept(&self) -> bool {
         self.has_slept
     }
 
-    /// Something that ends this interface's waits from another thread.
+    /// Returns a handle by which another thread can end this interface's waits.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Whether the next wait would end at once, since somebody has woken it.
+    /// True if a [`Waker`] was used since the last wait: the next wait would end at once.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         self.waker.is_woken()
     }
 
-    /// Takes a wake-up, as a wait does: for who polls, and keeps from polling when there is none.
+    /// Clears a wake-up as [`Interface::wait`] does. For an owner that polls; otherwise the
+    /// wake-up would end every later wait at once.
     pub fn take_wake_up(&mut self) {
         self.waker.take();
     }
 
-    /// Events queued.
+    /// Returns the number of queued events.
     #[must_use]
     #[inline]
     pub fn event_count(&self) -> usize {
         self.events.len()
     }
 
-    /// The next event, oldest first.
+    /// Removes and returns the oldest queued event.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// The next event, if it is a completion, where it is: one that is moved about is loaded in
-    /// other words than it was stored in, and waits for all that is stored.
+    /// Returns a reference to the oldest event if it is a completion. Moving a completion out
+    /// would be slower: the processor loads it in other words than it was stored in, and such a
+    /// load waits for all earlier stores.
     #[must_use]
     #[inline(always)]
     pub fn first_completion(&self) -> Option<&Completion> {
         self.events.first_completion()
     }
 
-    /// Takes the completion away that [`Interface::first_completion`] shows.
+    /// Removes the completion that [`Interface::first_completion`] returns.
     #[inline(always)]
     pub fn pass_completion(&mut self) {
         if self.events.first_completion().is_some() {
@@ -154,8 +155,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// The same, if it is a receive of this inbox: the slot that the message is in. Otherwise
-    /// the completion stays.
+    /// Removes the oldest event if it is the completion of a receive of `inbox`, and returns the
+    /// slot that holds the message. Leaves any other event in the queue.
     #[inline(always)]
     pub fn pass_message(&mut self, inbox: &mut Inbox) -> Option<InboxSlot> {
         let slot = inbox.ended(self.events.first_completion()?)?;
@@ -163,15 +164,15 @@ impl<E> Interface<E> {
         Some(slot)
     }
 
-    /// A descriptor that becomes readable when [`Interface::poll`] would find
-    /// something or a [`Waker`] was used, once [`Interface::arm`] said that it may be waited for.
+    /// Returns a descriptor for epoll. After [`Interface::arm`] has returned true, it becomes
+    /// readable when [`Interface::poll`] would find something or a [`Waker`] was used.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.fd()
     }
 
-    /// Prepares for waiting on [`Interface::as_fd`]. False if events are queued, work has
-    /// arrived already, or a [`Waker`] was used: poll instead.
+    /// Prepares for waiting on [`Interface::as_fd`]. Returns false if events are queued, messages
+    /// have already arrived, or a [`Waker`] was used: then poll instead.
     pub fn arm(&mut self) -> bool {
         self.flush();
         self.end_gathering();
@@ -183,8 +184,8 @@ impl<E> Interface<E> {
         self.waker.lie_down()
     }
 
-    /// Takes in what the simulated network has brought: connection requests, answers
-    /// to connects, then work. No descriptor tells of these.
+    /// Processes what the simulated network has delivered: connection requests, replies to
+    /// connects, then messages. No descriptor reports these.
     #[inline]
     pub(super) fn turn_sim(&mut self) {
         if self.config.sim.is_none() {
@@ -206,8 +207,8 @@ impl<E> Interface<E> {
         self.flush();
     }
 
-    /// Waits in virtual time: moves the network's clock instead of sleeping, and
-    /// returns early when the network is quiet.
+    /// Waits in virtual time: advances the network's clock instead of sleeping. Returns early
+    /// when the network has nothing in flight.
     fn wait_sim(
         &mut self,
         network: &sim::Network,
@@ -244,7 +245,8 @@ impl<E> Interface<E> {
         self.events.len() >= threshold.max(1) || self.events.has_others() || self.waker.is_woken()
     }
 
-    /// Whether somebody has woken this interface, or called it: then it has answered.
+    /// True if another thread has woken this interface or handed it connections, which this call
+    /// takes over.
     #[inline]
     fn is_rung(&mut self) -> bool {
         let is_rung = self.waker.is_rung();
@@ -254,8 +256,8 @@ impl<E> Interface<E> {
         is_rung
     }
 
-    /// The first polls of a wait, which an answer over shared memory mostly ends: shorter
-    /// than two looks at the clock are worth. True when satisfied.
+    /// Makes the first polls of a wait without reading the clock twice, which would take longer.
+    /// A reply over shared memory mostly arrives during them. Returns true if the wait is over.
     #[inline]
     fn spin_unclocked(&mut self, threshold: usize) -> bool {
         let is_there = !self.hot.is_empty()
@@ -267,7 +269,7 @@ impl<E> Interface<E> {
         is_there
     }
 
-    /// As many polls as go between two looks at the clock.
+    /// Makes the polls between two readings of the clock.
     #[inline]
     fn spin_a_while(&mut self, threshold: usize) -> Spun {
         if self.hot.is_empty() {
@@ -287,8 +289,8 @@ impl<E> Interface<E> {
         spun
     }
 
-    /// One look at the socket that a message is awaited from: a system call takes longer
-    /// than a look at the clock. Who serves many looks at all of them.
+    /// Polls once the socket from which a reply is awaited: the system call takes longer than
+    /// reading the clock. An interface that serves many clients polls all its sockets.
     fn spin_on_socket(&mut self, threshold: usize) -> Spun {
         let mut moved = false;
         if self.serves_many() {
@@ -311,17 +313,17 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Whether others rely on this interface: it listens, shares connections, or works together
-    /// with other threads.
+    /// True if others rely on this interface: it listens or shares connections with other
+    /// threads.
     #[inline]
     fn serves_many(&self) -> bool {
         !self.listeners.is_empty() || self.member.is_some()
     }
 
-    /// Whether asking sockets beats sleeping, for a while. Who serves many asks, unless another
-    /// thread wants the core: requests come together, and a peer whose server sleeps pays for
-    /// waking it. Who awaits several answers does not: the others would come while the first
-    /// is dealt with.
+    /// True if polling sockets for a while beats sleeping. A server polls unless another thread
+    /// wants the core: requests arrive together, and a client pays for waking a sleeping server. A
+    /// client that awaits several replies does not poll: the others arrive while it processes the
+    /// first.
     fn may_ask(&mut self, now: Instant) -> bool {
         if self.serves_many() {
             return self.waiter.is_alone(now);
@@ -332,8 +334,8 @@ impl<E> Interface<E> {
             })
     }
 
-    /// Spins within the learned budget, or for what a peer has announced. True when
-    /// satisfied.
+    /// Spins for the learned time, or for a message that a peer has announced. Returns true if
+    /// the wait is over.
     fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
         let start = Instant::now();
@@ -352,7 +354,8 @@ impl<E> Interface<E> {
         self.satisfied(threshold)
     }
 
-    /// Spins until satisfied, or in vain, or until something else ends it.
+    /// Spins until the wait is over, `budget` is used up in vain, the deadline has passed, or
+    /// another thread takes the core.
     fn spin_for(
         &mut self,
         threshold: usize,
@@ -393,7 +396,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Arms everything and sleeps until a descriptor is ready. True when the wait is over.
+    /// Arms all connections and sleeps until a descriptor is ready. Returns true if the wait is
+    /// over.
     fn doze(&mut self, threshold: usize, alarm: Alarm, deadline: Option<Instant>) -> bool {
         self.has_slept = true;
         let (before, missing) = (self.events.len(), alarm.threshold);
@@ -404,7 +408,7 @@ impl<E> Interface<E> {
                 let left = first.saturating_duration_since(Instant::now());
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
-            // Who serves many is woken at others' cost, and may stay awake for them.
+            // Waking a server costs its clients time, so it may stay awake for them.
             let begun = self.serves_many().then(Instant::now);
             self.sleep_through(missing, timeout);
             woken = !self.hot.is_empty();
@@ -424,8 +428,8 @@ impl<E> Interface<E> {
         self.satisfied(threshold)
     }
 
-    /// Sleeps until a descriptor is ready. Where the answers that are missing have begun
-    /// to come, the first bytes of the rest are not worth waking for.
+    /// Sleeps until a descriptor is ready. If the first of the missing replies have begun to
+    /// arrive, the first bytes of the rest do not end the sleep.
     fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
@@ -444,7 +448,8 @@ impl<E> Interface<E> {
         self.with(endpoint, |connection, context| connection.gathered(context));
     }
 
-    /// Whoever looks at descriptors for anything else is to hear of every byte again.
+    /// Makes the gathering connection's descriptor report every byte again. Needed before any
+    /// other use of the descriptors.
     fn end_gathering(&mut self) {
         let Some(endpoint) = self.gathering.take() else { return };
         if let Some((connection, _)) = self.lend(endpoint) {
@@ -452,7 +457,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Memory kept us from looking at sockets; but not every time.
+    /// Counts a wait in which polling memory kept this interface from looking at its sockets, and
+    /// looks at them after [`TURNS_PER_SOCKET_LOOK`] such waits.
     fn pass_sockets_by(&mut self) {
         self.turns_without_sockets += 1;
         if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
@@ -460,13 +466,13 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Sleeps until any descriptor is ready, and sees to those that are. True if one was.
+    /// Sleeps until any descriptor is ready and handles all that are. Returns true if one was.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         self.end_gathering();
         self.look(timeout)
     }
 
-    /// One epoll call and what follows from it. True if anything was ready.
+    /// Makes one epoll call and handles the ready descriptors. Returns true if one was ready.
     fn look(&mut self, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
@@ -482,7 +488,7 @@ impl<E> Interface<E> {
         for (token, readiness) in ready.drain(..) {
             match token {
                 Token::Listener(index) => self.accept_ready(index),
-                // Ended the wait by being there; `wait` takes it.
+                // Its readiness ended the sleep; `wait` clears it.
                 Token::Waker => {}
                 Token::Endpoint { endpoint, which } => {
                     self.with(endpoint, |c, context| c.ready(context, which, readiness));
@@ -498,9 +504,9 @@ impl<E> Interface<E> {
         is_any
     }
 
-    /// Nothing is heard of sockets any more, because somebody has closed the descriptor that
-    /// tells of them. Every connection ends and says so; whoever waits goes on, and not in vain
-    /// at full speed.
+    /// Breaks every connection, because the epoll descriptor no longer works: the application has
+    /// closed it. Pauses as well, so that a caller that goes on waiting does not loop at full
+    /// speed.
     #[cold]
     fn on_deaf(&mut self, error: &std::io::Error, timeout: Option<Duration>) {
         for index in 0..self.slots.len() {
@@ -513,7 +519,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Polls every hot endpoint once. True if anything moved.
+    /// Polls every hot endpoint once. Returns true if any made progress.
     #[inline]
     pub(super) fn poll_hot(&mut self) -> bool {
         let mut moved = false;
@@ -527,7 +533,7 @@ impl<E> Interface<E> {
                 Ok(())
             });
             moved |= here;
-            // A broken endpoint has left the list; its place holds the next one.
+            // A broken endpoint has left the list, and the next one took its position.
             if self.hot.len() == before && !self.cool(position, here) {
                 position += 1;
             }
@@ -535,8 +541,8 @@ impl<E> Interface<E> {
         moved
     }
 
-    /// Takes an endpoint out of the list that has been polled in vain for long while
-    /// others are busy: its peer wakes us when it has something. True if it is out.
+    /// Stops polling an endpoint that has long been polled in vain while others are busy. Its peer
+    /// wakes this interface when it sends something. Returns true if the endpoint left the list.
     #[inline]
     fn cool(&mut self, position: usize, moved: bool) -> bool {
         let slot = &mut self.slots[self.hot[position] as usize];
@@ -550,7 +556,7 @@ impl<E> Interface<E> {
         }
         slot.vain_polls = 0;
         let Some(connection) = slot.connection.as_mut() else { return false };
-        // A single endpoint is what spinning is for.
+        // The only hot endpoint stays: spinning is meant for it.
         if self.hot.len() == 1 {
             return false;
         }
@@ -613,45 +619,46 @@ impl<E> Interface<E> {
     }
 }
 
-/// Whether it is more than a look: one is nothing that others would have to know of.
+/// True unless the timeout is zero. A call with a zero timeout only looks, so other threads need
+/// not know of it.
 #[inline]
 fn is_sleep(timeout: Option<Duration>) -> bool {
     timeout != Some(Duration::ZERO)
 }
 
-/// What some polls came to.
+/// The result of some polls.
 enum Spun {
     /// The wait is over.
     Satisfied,
-    /// Neither: something has come, but not enough, or there was no time.
+    /// Something arrived, but not enough, or the time was up.
     Moved,
     Vain,
 }
 
-/// Empty polls between two looks at the clock.
+/// The number of polls between two readings of the clock.
 const SPINS_PER_CLOCK: u32 = 64;
 
-/// Budgets that one spin may take together while something moves but nothing ends it:
-/// a peer could keep us at its memory for ever.
+/// The length of one spin in multiples of its budget, while messages arrive but do not end it.
+/// Without this limit a peer could keep this thread polling its memory for ever.
 const SPIN_STRETCH_MAX: u32 = 16;
 
-/// What lasts longer may be waiting for the core we spin on.
+/// After this much spinning, the awaited thread may be waiting for this very core.
 const YIELD_AFTER: Duration = Duration::from_micros(4);
-/// The same where a socket is asked, through which no answer comes sooner than this.
+/// The same limit for polling a socket, through which no reply comes sooner.
 const YIELD_AFTER_ASKING: Duration = Duration::from_micros(12);
 
-/// Turns that memory alone took up before sockets get a look, so that busy shared
-/// memory never starves them.
+/// The number of waits that may end by polling memory alone before sockets are looked at, so that
+/// busy shared memory never starves them.
 const TURNS_PER_SOCKET_LOOK: u32 = 32;
 
-/// Longest sleep for much at once: what the peer has said instead, if it is less, waits
-/// so long at most.
+/// The longest sleep while a descriptor reports only larger amounts of data. If the peer has sent
+/// less than expected, its bytes wait at most this long.
 const GATHERING_MAX: Duration = Duration::from_millis(2);
 
-/// Longest pause of an interface that hears nothing.
+/// The longest pause of an interface whose epoll descriptor does not work.
 const DEAF_PAUSE: Duration = Duration::from_millis(100);
 
-/// Polls in vain after which a peer is no longer expected to say something soon: some
+/// The number of polls in vain after which a peer is no longer expected to send soon: some
 /// milliseconds of a busy interface.
 const VAIN_POLLS_MAX: u32 = 8192;
 
@@ -679,7 +686,8 @@ mod tests {
         assert_eq!(interface.wait(1, Some(Duration::from_millis(1))), 0);
     }
 
-    /// An interface that has somebody's shared memory to look at, whose owner is to serve it.
+    /// Returns an interface with one shared-memory connection to poll, and the peer that must
+    /// serve it.
     fn spinning(config: InterfaceConfig) -> (Interface, Interface) {
         let folder = tempfile::tempdir().unwrap();
         let address = Address::Shm(folder.path().join("socket"));
