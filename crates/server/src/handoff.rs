@@ -1,13 +1,14 @@
-//! What one reactor leaves to another: work on a connection that is not its own.
+//! Work that one reactor leaves to another, on a connection of the other.
 //!
-//! A connection belongs to the reactor whose interface has it, and nobody else posts anything on
-//! it. A reactor that finds out that a request of another's connection can go on, or has an answer
-//! for it, leaves that in the other's mailbox and wakes it.
+//! A connection belongs to the reactor whose interface it is on, and only that reactor posts on
+//! it. Another reactor that finds that a request of the connection can continue, or that has a
+//! reply for it, puts that into the owner's mailbox and wakes the owner.
 //!
-//! Invariant: a mailbox is bounded by what is bounded already. Work in it is a parked task or a
-//! request that was set aside, each of which holds a credit; a message answers such a request, or
-//! asks a client under a credit of its own. Whoever has work in a mailbox is woken after the turn
-//! that put it there.
+//! Invariants:
+//! - A mailbox needs no limit of its own. Each entry is a parked task or a request that was set
+//!   aside, both of which hold a credit; or a reply to such a request; or a request to a client,
+//!   which holds a back-channel credit.
+//! - A reactor with new entries in its mailbox is woken after the turn that put them there.
 
 use std::collections::VecDeque;
 
@@ -20,31 +21,31 @@ use crate::pool::jobs::Done;
 use crate::reply_to::{ChainId, ReplyTo, TaskId};
 use crate::requests::set_aside::SetAside;
 
-/// Something to go on with.
+/// One piece of work for another reactor.
 pub(crate) enum Handoff {
-    /// Parked tasks can be stepped again, in this order. With an error a job that they may have
-    /// waited for has failed. The first is of a connection of the reactor's.
+    /// These parked tasks can be stepped again, in this order. The error, if any, is that of the
+    /// job that they waited for. The first task belongs to a connection of the receiving reactor.
     Resume(Vec<TaskId>, Option<StoreError>),
-    /// A request that was set aside can be carried out.
+    /// A request that was set aside can be executed.
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },
-    /// The next member of a chain can begin.
+    /// The next member of a chain can start.
     Chain(ChainId),
-    /// A job is done for whoever logs in over a connection.
+    /// A job has finished for a client that logs in over a connection of the receiver.
     Done(Box<Done>),
 }
 
-/// What waits for one reactor.
+/// The entries that wait for one reactor.
 struct Mailbox {
     work: VecDeque<Handoff>,
-    /// To be sent.
+    /// Messages to send.
     messages: VecDeque<(EndpointId, Box<[u8]>)>,
-    /// Connections that are owed receives.
+    /// Connections whose deferred receives must be posted.
     receives: Vec<EndpointId>,
-    /// Connections to be broken.
+    /// Connections to break.
     broken: Vec<EndpointId>,
     is_fresh: bool,
     waker: Waker,
-    /// Regions that its interface has.
+    /// The number of regions registered with the reactor's interface.
     regions: usize,
 }
 
@@ -62,33 +63,33 @@ impl Mailbox {
     }
 }
 
-/// The mailboxes of all reactors, by number.
+/// The mailboxes of all reactors, by reactor number.
 pub(crate) struct Handoffs {
     boxes: Vec<Mailbox>,
     has_fresh: bool,
     count: u64,
-    /// A defect on purpose.
+    /// A defect injected by a test.
     defect: Option<Defect>,
 }
 
 impl Handoffs {
-    /// For reactors that are woken so, with a defect on purpose if there is to be one.
+    /// Creates one mailbox for each waker.
     pub fn new(wakers: impl Iterator<Item = Waker>, defect: Option<Defect>) -> Self {
         let boxes = wakers.map(Mailbox::of).collect();
         Self { boxes, has_fresh: false, count: 0, defect }
     }
 
-    /// Reactors there are.
+    /// The number of reactors.
     pub fn reactors(&self) -> usize {
         self.boxes.len()
     }
 
-    /// Things left to others so far.
+    /// The number of entries left to other reactors so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether anything is left for a reactor.
+    /// Returns true if the reactor's mailbox has entries.
     pub fn has_any(&self, reactor: usize) -> bool {
         self.boxes.get(reactor).is_some_and(|mailbox| {
             let Mailbox { work, messages, receives, broken, .. } = mailbox;
@@ -96,12 +97,12 @@ impl Handoffs {
         })
     }
 
-    /// Regions of all interfaces.
+    /// The number of regions of all interfaces together.
     pub fn regions(&self) -> usize {
         self.boxes.iter().map(|mailbox| mailbox.regions).sum()
     }
 
-    /// Leaves work to a reactor.
+    /// Puts work into a reactor's mailbox.
     #[cold]
     pub fn leave(&mut self, reactor: usize, work: Handoff) {
         if let Some(mailbox) = self.freshen(reactor) {
@@ -109,7 +110,7 @@ impl Handoffs {
         }
     }
 
-    /// Has a message sent by whose connection it is.
+    /// Puts a message into the mailbox of the connection's owner, which sends it.
     #[cold]
     pub fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
         if self.defect == Some(Defect::LoseOthersMessages) {
@@ -120,7 +121,7 @@ impl Handoffs {
         }
     }
 
-    /// Has receives posted that a connection is owed.
+    /// Asks the connection's owner to post its deferred receives.
     #[cold]
     pub fn owe_receives(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner())
@@ -130,7 +131,7 @@ impl Handoffs {
         }
     }
 
-    /// Has a connection broken.
+    /// Asks the connection's owner to break it.
     #[cold]
     pub fn give_up(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner()) {
@@ -146,32 +147,32 @@ impl Handoffs {
         Some(mailbox)
     }
 
-    /// The next work for a reactor.
+    /// Takes the next work from a reactor's mailbox.
     #[inline]
     pub fn next_work(&mut self, reactor: usize) -> Option<Handoff> {
         self.boxes.get_mut(reactor)?.work.pop_front()
     }
 
-    /// The next message that a reactor is to send.
+    /// Takes the next message that a reactor must send.
     #[inline]
     pub fn next_message(&mut self, reactor: usize) -> Option<(EndpointId, Box<[u8]>)> {
         self.boxes.get_mut(reactor)?.messages.pop_front()
     }
 
-    /// The next connection of a reactor that is owed receives.
+    /// Takes the next connection whose deferred receives must be posted.
     #[inline]
     pub fn next_owed(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.receives.pop()
     }
 
-    /// The next connection that a reactor is to break.
+    /// Takes the next connection that a reactor must break.
     #[inline]
     pub fn next_broken(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.broken.pop()
     }
 
-    /// A reactor's turn ends, with so many regions in its interface. All for whom something was
-    /// left are woken.
+    /// Ends a turn of a reactor whose interface has `regions` regions. Wakes every reactor whose
+    /// mailbox has new entries.
     #[inline]
     pub fn end_turn(&mut self, reactor: usize, regions: usize) {
         if let Some(mailbox) = self.boxes.get_mut(reactor) {
@@ -180,7 +181,7 @@ impl Handoffs {
         self.wake_others();
     }
 
-    /// Wakes all for whom something was left.
+    /// Wakes every reactor whose mailbox has new entries.
     #[inline]
     pub fn wake_others(&mut self) {
         if self.has_fresh {
@@ -201,7 +202,7 @@ impl Handoffs {
         }
     }
 
-    /// Wakes all, since the server ends.
+    /// Wakes all reactors, because the server stops.
     pub fn wake_all(&self) {
         self.boxes.iter().for_each(|mailbox| mailbox.waker.wake());
     }

@@ -1,21 +1,21 @@
-//! How a reactor gets at what all reactors share.
+//! Access of a reactor to the state that all reactors share.
 //!
-//! Invariant: nobody waits for a peer, a disk or a socket while they have it.
+//! Invariant: no reactor waits for a peer, a disk or a socket while it holds the shared state.
 
 use std::sync::{Mutex, TryLockError};
 
 use crate::reactor::Shared;
 
-/// A way to what all share.
+/// Access to the shared state.
 pub(crate) trait Hold {
-    /// Does something with it.
+    /// Runs `act` with the shared state.
     fn with<R>(&mut self, act: impl FnOnce(&mut Shared) -> R) -> R;
 }
 
-/// The only reactor has it at all times.
+/// Access for the only reactor of a server, without a lock.
 pub(crate) struct Alone<'s>(pub &'s mut Shared);
 
-/// Several take turns.
+/// Access for one of several reactors, through a lock.
 pub(crate) struct InTurns<'s>(pub &'s Mutex<Shared>);
 
 impl Hold for Alone<'_> {
@@ -28,7 +28,7 @@ impl Hold for Alone<'_> {
 impl Hold for InTurns<'_> {
     #[inline]
     fn with<R>(&mut self, act: impl FnOnce(&mut Shared) -> R) -> R {
-        // A turn takes some microseconds, and to sleep and be woken takes more.
+        // A turn takes some microseconds, less than to sleep and be woken.
         for _ in 0..SPINS_MAX {
             match self.0.try_lock() {
                 Ok(mut shared) => return act(&mut shared),
@@ -38,11 +38,13 @@ impl Hold for InTurns<'_> {
         }
         match self.0.lock() {
             Ok(mut shared) => act(&mut shared),
-            // Whatever the other was about is half done: nothing can be promised any more.
+            // The panic of the other reactor left the shared state half changed, so this one
+            // must end too.
             Err(_) => std::panic::resume_unwind(Box::new("another reactor has panicked")),
         }
     }
 }
 
-/// Looks at a lock before its owner must be taken for one that does not run.
+/// The number of attempts to take the lock before this thread sleeps. By then the holder is
+/// probably not running.
 const SPINS_MAX: u32 = 1000;

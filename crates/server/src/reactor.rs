@@ -1,10 +1,12 @@
-//! A reactor's turn: events in, answers out.
+//! A reactor's turn: it takes events and sends replies.
 //!
-//! A server has one reactor or several, each a thread with connections of its own ([`Own`]). All
-//! else is shared ([`Shared`]), and one of them at a time works with it.
+//! A server has one or more reactors. Each is a thread with connections of its own ([`Own`]).
+//! Everything else is shared ([`Shared`]); one reactor at a time works with it.
 //!
-//! Invariant: nothing here blocks but the wait for events, which is no part of a turn, and
-//! name-space calls of the store, which a local file system answers from its caches. What a client
+//! Invariants:
+//! - Nothing in a turn blocks, except name-space calls of the store, which a local file system
+//!   serves from its caches. The wait for events is not part of a turn.
+//! - What a client is told stays true for every reactor that takes a turn later.
 //! is told is true for whoever has the next turn.
 
 use std::sync::Arc;
@@ -42,77 +44,78 @@ use crate::task::Tasks;
 use crate::waiting::Waiting;
 use crate::waiting::fencing::operation_of_loan;
 
-/// What a turn works with: what all reactors share, and what is this reactor's own.
+/// The state that a turn works with: the shared part and the part of this reactor.
 pub(crate) struct Reactor<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) own: &'a mut Own,
 }
 
-/// What all reactors share. One of them at a time works with it ([`crate::hold`]).
+/// The state that all reactors share. One reactor at a time works with it ([`crate::hold`]).
 pub(crate) struct Shared {
     pub(crate) filer: Filer,
     pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
-    /// The store as it is. Clients enter it by their views ([`dafs_files::caller::Asker`]).
+    /// The unrestricted store. Clients use it through their views ([`dafs_files::caller::Asker`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
     pub(crate) batches: Batches,
     pub(crate) loans: Loans,
-    /// What clients hold of files.
+    /// The files, opens and locks that clients hold.
     pub(crate) holdings: Holdings,
-    /// Who is let in, and to what.
+    /// Authentication and authorization of clients.
     pub(crate) entrance: Entrance,
-    /// The way of requests through the journal, if there is one.
+    /// The journal of requests, if the server keeps one.
     pub(crate) ledger: Option<Ledger>,
-    /// What time it is, and whether the server ends.
+    /// The current time, and the shutdown flag.
     pub(crate) life: Life,
-    /// Requests that wait for others than the disk.
+    /// Requests that wait for something other than the disk.
     pub(crate) waiting: Waiting,
-    /// What requests come to.
+    /// Statistics about requests.
     pub(crate) meter: Meter,
-    /// What is done before anything else is looked at.
+    /// Work to do before the next event is handled.
     pub(crate) afterwards: Afterwards,
-    /// What reactors leave to each other.
+    /// Work that reactors hand over to each other.
     pub(crate) handoffs: Handoffs,
 }
 
-/// What one reactor has for itself: its connections, and what is under way on them in this turn.
+/// The state of one reactor: its connections, and the transfers of the current turn.
 pub(crate) struct Own {
-    /// Which of the reactors it is: the owner of its endpoints.
+    /// The number of this reactor, which is the owner number of its endpoints.
     pub(crate) number: usize,
     pub(crate) interface: ServingInterface,
-    /// The cache's memory, as this interface knows it.
+    /// The cache's memory as registered with this interface.
     pub(crate) arena: Region,
-    /// Direct reads and writes under way; empty between turns.
+    /// Direct reads and writes in progress. Empty between turns.
     pub(crate) hits: Hits,
-    /// Whether there is no other reactor.
+    /// True if there is no other reactor.
     pub(crate) is_alone: bool,
-    /// A defect on purpose.
+    /// A defect injected by a test.
     pub(crate) defect: Option<Defect>,
 }
 
-/// As [`Own::may_move`].
+/// See [`Own::may_move`].
 #[inline]
 pub(crate) fn may_move(is_alone: bool, length: u32) -> bool {
     is_alone || length <= MOVED_IN_TURN_MAX
 }
 
-/// What a reactor waits for between turns.
+/// The wait that follows a turn.
 pub(crate) struct Rest {
-    /// Events, for so long; `None` if there is something to do without any.
+    /// The longest time to wait for events; `None` if there is work to do without any event.
     pub pause: Option<Duration>,
 }
 
 impl Own {
-    /// Whether a connection is on its interface.
+    /// Returns true if the connection belongs to this reactor's interface.
     #[inline]
     pub fn has(&self, endpoint: EndpointId) -> bool {
         endpoint.owner() == self.number
     }
 
-    /// Whether so many bytes may be moved within a turn. Others wait for its end.
+    /// Returns true if `length` bytes may be copied within a turn. A long copy would delay the
+    /// other reactors, which wait for the end of the turn.
     #[inline]
     pub fn may_move(&self, length: u32) -> bool {
         may_move(self.is_alone, length)
@@ -129,8 +132,8 @@ impl Own {
 }
 
 impl Reactor<'_> {
-    /// Everything that has happened since the last wait, and what is due by time. What is to be
-    /// waited for next.
+    /// Handles all events since the last wait and the timers that are due. Returns how to wait
+    /// next.
     pub(crate) fn take_turn(&mut self) -> Rest {
         self.note_sleep();
         self.begin_turn();
@@ -138,8 +141,8 @@ impl Reactor<'_> {
         self.finish_turn()
     }
 
-    /// It is later, if the last wait slept. Otherwise no time worth a look at the clock has passed
-    /// since the last turn.
+    /// Reads the clock if the last wait slept. If it did not sleep, too little time has passed
+    /// since the last turn to matter.
     #[inline]
     fn note_sleep(&mut self) {
         if self.own.interface.has_slept() {
@@ -147,21 +150,21 @@ impl Reactor<'_> {
         }
     }
 
-    /// The present moment, to the microsecond while there are batches, whose windows are that
-    /// short.
+    /// The current time. It is exact to the microsecond while there are batches, because their
+    /// windows are that short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
         self.shared.life.present(!self.shared.batches.is_idle())
     }
 
-    /// A turn, and what is due by time, at one moment.
+    /// Runs a whole turn, timers included, at the given time.
     pub(crate) fn turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         self.begin_turn();
         self.end_turn_at(now);
     }
 
-    /// The part of a turn behind the moving of bytes, and what is due by time.
+    /// Runs the part of a turn after the bytes are moved, timers included.
     pub(crate) fn end_turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         self.settle_moves();
@@ -169,7 +172,7 @@ impl Reactor<'_> {
         self.pass_time(now);
     }
 
-    /// What is to be waited for.
+    /// Returns how to wait for the next events.
     #[inline]
     pub(crate) fn rest(&mut self) -> Rest {
         let shared = &mut *self.shared;
@@ -185,15 +188,16 @@ impl Reactor<'_> {
         Rest { pause: Some(pause.min(due)) }
     }
 
-    /// As [`Reactor::take_turn`], up to where bytes are to be moved ([`Own::move_hits`]); `None`
-    /// then, and [`Reactor::end_moves`] does the rest. What is looked up is kept until then.
+    /// Runs a turn like [`Reactor::take_turn`], but stops before bytes are moved and then returns
+    /// `None`. The caller then calls [`Own::move_hits`] and [`Reactor::end_moves`]. Transfers that
+    /// were looked up are kept until then.
     pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
         self.note_sleep();
         let has_moves = self.begin_shared_turn();
         (!has_moves).then(|| self.finish_turn())
     }
 
-    /// The part of a turn before bytes are moved. Whether there are any to move.
+    /// Runs the part of a turn before bytes are moved. Returns true if there are bytes to move.
     pub(crate) fn begin_shared_turn(&mut self) -> bool {
         self.begin_turn();
         self.look_up();
@@ -208,13 +212,14 @@ impl Reactor<'_> {
         has_moves
     }
 
-    /// The rest of a turn, behind [`Own::move_hits`].
+    /// Finishes a turn after [`Own::move_hits`].
     pub(crate) fn end_moves(&mut self) -> Rest {
         self.settle_moves();
         self.finish_turn()
     }
 
-    /// What was moved is answered, behind what others have made to be sent.
+    /// Sends messages that other reactors left here, then replies to the requests whose bytes
+    /// were moved.
     fn settle_moves(&mut self) {
         self.send_for_others();
         self.settle_hits();
@@ -226,14 +231,14 @@ impl Reactor<'_> {
         self.rest()
     }
 
-    /// The first part of a turn: what has come is looked at. Direct reads and writes that need
-    /// one copy are left to be moved.
+    /// Runs the first part of a turn: handles all events. Direct reads and writes that need only
+    /// one copy are kept, to be moved later.
     pub(crate) fn begin_turn(&mut self) {
         self.shared.batches.begin_turn();
         self.shared.pool.begin_turn(self.own.number);
         self.take_handoffs();
         loop {
-            // Not as an event: it is built once and taken from where it is.
+            // A completion is read in place. Building an event from it would cost a copy.
             if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
                 self.own.interface.first_completion()
             {
@@ -253,14 +258,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// The rest of a turn: answers go out, and what can go on does.
+    /// Runs the rest of a turn: sends replies and continues requests that can continue.
     fn end_turn(&mut self) {
         if self.shared.afterwards.is_any() {
             self.show_answers();
             self.follow_up();
         }
         self.take_done();
-        // Who asks gets the answer first: most turns have nothing to do behind this.
+        // Flush replies before housekeeping. Most turns have nothing to do after this.
         self.show_answers();
         self.shared.channels.pay_receives(&mut self.own.interface);
         self.push_on();
@@ -269,8 +274,8 @@ impl Reactor<'_> {
         afterwards.close_removed_by(&mut self.own.interface, pool, whole_store);
     }
 
-    /// Makes what is posted visible to clients; where others wait for their turn, that is done
-    /// behind it.
+    /// Flushes posted replies to clients. With several reactors this happens after the turn
+    /// instead, because the others wait for its end.
     #[inline]
     pub(crate) fn show_answers(&mut self) {
         if self.own.is_alone {
@@ -288,7 +293,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Does what is due by time. Behind a turn: who asks gets the answer first.
+    /// Runs the timers that are due. This comes after the turn, so that replies go out first.
     fn pass_time(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         if self.shared.life.ticks() {
@@ -303,7 +308,7 @@ impl Reactor<'_> {
         self.shared.handoffs.end_turn(self.own.number, regions);
     }
 
-    /// Goes on with everything that waits for nothing any more.
+    /// Continues every request that no longer has anything to wait for.
     #[inline]
     fn push_on(&mut self) {
         loop {
@@ -314,14 +319,14 @@ impl Reactor<'_> {
             self.push_chains();
             self.push_batches();
             self.push_ledger();
-            // Operations among them may have asked for more.
+            // Operations of this round may have caused new notices.
             if self.shared.afterwards.has_no_notices() {
                 return;
             }
         }
     }
 
-    /// Does what waited for the replies to be out.
+    /// Does the work that was deferred until the replies were sent.
     #[inline]
     pub(crate) fn follow_up(&mut self) {
         if self.shared.afterwards.is_any() {
@@ -338,7 +343,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A request to write that is not over at once is under way from here on.
+    /// Records that a request that writes is in flight, if it cannot finish at once.
     #[inline]
     pub(crate) fn keep_begun(&mut self, to: ReplyTo) -> ReplyTo {
         keep_begun(&mut self.shared.sessions, to)
@@ -348,7 +353,7 @@ impl Reactor<'_> {
         self.follow_up();
         self.settle();
         match event {
-            // Those are taken first.
+            // Completions are handled before events.
             Event::Completion(_) => {}
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
                 let Shared { entrance, filer, sessions, channels, life, .. } = &mut *self.shared;
@@ -369,14 +374,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// The first completion is a receive's.
+    /// Handles the first completion, which is that of a receive.
     #[inline(always)]
     fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
         let channel = self.shared.channels.get_mut(endpoint);
         let Some(slot) =
             channel.and_then(|channel| self.own.interface.pass_message(&mut channel.inbox))
         else {
-            // The channel has ended.
+            // The channel is closed.
             return self.own.interface.pass_completion();
         };
         self.follow_up();
@@ -394,7 +399,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The transport has read what was lent to it.
+    /// Ends a loan: the transport has read the lent memory.
     #[inline]
     pub(crate) fn on_loan_done(&mut self, cookie: Cookie) {
         let Cookie::Loan(index) = cookie else { return };
@@ -431,7 +436,7 @@ impl Reactor<'_> {
 }
 
 impl Shared {
-    /// Makes a copy of the server for whoever waits for one.
+    /// Publishes a copy of the server's state for readers of its statistics.
     pub(crate) fn show_itself(&mut self) {
         if self.meter.is_looked_at() {
             let shown = Shown {
@@ -474,8 +479,8 @@ impl Shared {
     }
 }
 
-/// Bytes of a transfer that are moved within a turn though others wait for its end: some
-/// microseconds.
+/// The most bytes of one transfer that are copied within a turn while other reactors wait for
+/// its end. Copying them takes some microseconds.
 const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

@@ -1,13 +1,14 @@
-//! Plain direct reads and writes: several at a time on their way through the server.
+//! The fast path of plain direct reads and writes, which handles several requests together.
 //!
-//! A request is wanted first. A few that are wanted are looked up together, so that what the
-//! cache's index misses is fetched side by side. What then needs one copy and no more is a
-//! hit, and kept until later ones have been looked at; all along, the processor is asked
-//! for the lines that will be copied next (docs/decisions/0003). Whatever else is found goes
-//! the long way of a task.
+//! A request is queued first. A few queued requests are looked up together, so that their misses
+//! in the processor's cache overlap. A request that then needs just one copy is a hit. It is kept
+//! until later requests have been looked up; meanwhile the lines that will be copied next are
+//! prefetched (docs/decisions/0003). Every other request becomes a task.
 //!
-//! Invariant: all of it happens in one turn, in the order in which the requests came, and
-//! before anything else is served; what is wanted holds its file.
+//! Invariants:
+//! - A request goes this whole way in one turn, in order of arrival, and before any other request
+//!   is served.
+//! - A queued request holds its file.
 
 mod moving;
 mod spoiling;
@@ -23,7 +24,7 @@ use dafs_wire::{DirectBuffer, TRANSFER_ANSWER_BYTES};
 
 use crate::reply_to::{ReplyTo, TaskId};
 
-/// A request that was let in, with one buffer and without a checksum.
+/// A request that was admitted, with one buffer and without a checksum.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub answer: ReplyTo,
@@ -34,15 +35,15 @@ pub(crate) struct Wanted {
     pub way: Way,
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Read(CacheHint),
-    /// Unstable.
+    /// An unstable write.
     Write,
 }
 
-/// A request that needs one copy and no more.
+/// A request that needs only one copy.
 #[derive(Debug)]
 struct Hit {
     answer: ReplyTo,
@@ -50,23 +51,23 @@ struct Hit {
     remote: RemoteSegment,
     io: IoFile,
     hold: Hold,
-    /// Whether its bytes are where they go, once that has been tried.
+    /// The result of the attempt to move the bytes: true if they were moved. `None` before it.
     moved: Option<bool>,
-    /// Its name among what goes on while others have their turns.
+    /// Its entry in the table of tasks, if it is moved while other reactors take turns.
     moves_as: Option<TaskId>,
-    /// Whether the answer is made beforehand, as far as it can be known.
+    /// True if the reply is already encoded, except for its credits.
     is_foretold: bool,
     message: [u8; TRANSFER_ANSWER_BYTES],
 }
 
-/// What keeps a hit's place in the cache, and what else its end needs.
+/// The reference that keeps a hit's bytes in the cache, and what its end needs.
 #[derive(Debug)]
 enum Hold {
     Read {
         pin: Pin,
         is_end: bool,
     },
-    /// A read's, lent to the transport.
+    /// A pin of a read, lent to the transport.
     Lent {
         is_end: bool,
     },
@@ -77,7 +78,7 @@ enum Hold {
     },
 }
 
-/// A write whose bytes are still to come.
+/// A write whose bytes have not arrived yet.
 #[derive(Debug)]
 struct Late {
     over: EndpointId,
@@ -85,28 +86,27 @@ struct Late {
     remote: RemoteSegment,
 }
 
-/// What is under way.
+/// The queued requests and the hits of one reactor.
 #[derive(Debug, Default)]
 pub(crate) struct Hits {
     wanted: Vec<Wanted>,
     kept: VecDeque<Hit>,
-    /// Writes that are answered already, which is a defect.
+    /// Writes that were answered too early, by an injected defect.
     late: Vec<Late>,
     ahead: Ahead,
 }
 
-/// What the processor is to fetch into its own caches, by address.
+/// Address ranges that the processor should prefetch.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// What is left of the first range.
+    /// The rest of the first range.
     from: usize,
     to: usize,
-    /// Where the ranges behind it begin and end.
+    /// The beginnings and ends of the following ranges.
     next: VecDeque<(usize, usize)>,
 }
 
 impl Ahead {
-    /// Adds a range.
     #[inline]
     fn push(&mut self, from: u64, length: u32) {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
@@ -118,7 +118,7 @@ impl Ahead {
         }
     }
 
-    /// Asks for the next few lines.
+    /// Prefetches the next few lines.
     #[inline]
     fn step(&mut self) {
         if self.from >= self.to {
@@ -133,12 +133,11 @@ impl Ahead {
         }
     }
 
-    /// Goes on to the next range.
     fn skip(&mut self) {
         (self.from, self.to) = self.next.pop_front().unwrap_or_default();
     }
 
-    /// Ranges begun or to be begun.
+    /// The number of ranges that are not finished.
     #[inline]
     fn count(&self) -> usize {
         self.next.len() + usize::from(self.from < self.to)
@@ -146,13 +145,13 @@ impl Ahead {
 }
 
 impl Hits {
-    /// Whether there is anything to move.
+    /// Returns true if there are hits to move.
     #[inline]
     pub fn has_kept(&self) -> bool {
         !(self.kept.is_empty() & self.late.is_empty())
     }
 
-    /// The oldest hit. From now on its bytes are no longer asked for.
+    /// The oldest hit. Its bytes are no longer prefetched.
     #[inline]
     fn first(&mut self) -> Option<&mut Hit> {
         if self.ahead.count() >= self.kept.len() {
@@ -162,13 +161,13 @@ impl Hits {
     }
 }
 
-/// Requests looked up together.
+/// The number of requests that are looked up together.
 const WANTED_MAX: usize = 4;
-/// Hits that are kept while later requests are looked at.
+/// The number of hits that are kept while later requests are looked up.
 const KEPT_MAX: usize = 4;
-/// The same where several reactors share.
+/// The same with several reactors.
 const SHARED_KEPT_MAX: usize = 64;
-/// Lines asked for at a time.
+/// The number of cache lines prefetched at a time.
 const STEP_LINES: usize = 4;
-/// Bytes of a hit that are asked for ahead; beyond them the copy itself runs ahead.
+/// The number of bytes of a hit that are prefetched. After them the copy prefetches for itself.
 const AHEAD_BYTES_MAX: u32 = 4096;

@@ -1,7 +1,7 @@
-//! Bytes on their way between the cache and clients.
+//! Transfers of bytes between the cache and clients.
 //!
-//! Invariant: bytes are posted from pinned pieces alone, and pins come back whatever happens to the
-//! connection.
+//! Invariant: bytes are posted only from pinned pieces, and every pin is released, even if the
+//! connection breaks.
 
 pub(crate) mod hits;
 pub(crate) mod read;

@@ -1,8 +1,7 @@
-//! READ: from where the bytes are in the cache ([`dafs_files::reading`]) into the client's
-//! memory.
+//! READ: from the cache ([`dafs_files::reading`]) into the client's memory.
 //!
-//! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
-//! the completion of what was posted, whatever happens to the connection.
+//! Invariant: bytes are posted only from pinned pieces. Every pin is released with the completion
+//! of the post, even if the connection breaks.
 
 use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
@@ -72,14 +71,14 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Reads what is cached at once; only a miss makes a task of it.
+    /// Reads at once what is cached. Only a miss makes a task of the read.
     fn start_read(&mut self, answer: ReplyTo, read: ReadTask) {
         let mut pieces = Pieces::new();
         let found = self.look_on(&read, &mut pieces);
         self.start_read_with(answer, read, found, pieces);
     }
 
-    /// As [`Reactor::start_read`], with what the cache has said already.
+    /// Starts a read for which the cache was already looked up.
     pub(crate) fn start_read_found(
         &mut self,
         answer: ReplyTo,
@@ -126,7 +125,7 @@ impl Reactor<'_> {
         self.go_on_reading(answer, task, found, pieces)
     }
 
-    /// Looks for what is left of a read.
+    /// Looks up the rest of a read in the cache.
     fn look_on(&mut self, task: &ReadTask, pieces: &mut Pieces) -> Look {
         let mut ahead = Vec::new();
         let found = self.files().look(&task.reading, pieces, &mut ahead);
@@ -160,14 +159,14 @@ impl Reactor<'_> {
                     if matches!(task.target, ReadTarget::Direct(_)) {
                         self.place(answer, task, length, &mut pieces);
                     } else if length == 0 && matches!(task.target, ReadTarget::Inline) {
-                        // More pieces than an answer gathers: such a read is too scattered
-                        // to be inline, and small enough to be short.
+                        // The read has more pieces than a reply can gather. It is too scattered
+                        // to be inline, and so small that a short read is allowed.
                         return self.finish_read(answer, task, &mut pieces, false);
                     }
                 }
                 Look::Needs(need) => {
                     if let Some(wait) = self.meet(need) {
-                        // An inline answer starts over; what it found is let go.
+                        // An inline read starts over and releases the pieces it has found.
                         if matches!(task.target, ReadTarget::Inline) {
                             task.reading.done = 0;
                         }
@@ -225,8 +224,8 @@ impl Reactor<'_> {
         step
     }
 
-    /// Posts RDMA writes of the pieces, which are the last `length` bytes done so far,
-    /// into the client's buffers.
+    /// Posts RDMA writes of `pieces`, which are the last `length` bytes done so far, into the
+    /// client's buffers.
     #[inline]
     fn place(&mut self, answer: ReplyTo, task: &ReadTask, length: u32, pieces: &mut Pieces) {
         let ReadTarget::Direct(buffers) = &task.target else { return };
@@ -245,7 +244,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Lends pieces, which are `length` bytes, to the connection an answer goes over.
+    /// Lends `length` bytes of pieces to the connection that the reply goes over.
     #[inline]
     fn lend(&mut self, answer: ReplyTo, pieces: &mut Pieces, length: u32) -> Cookie {
         let Some(loan) = Loan::of(pieces) else { return Cookie::Silent };
@@ -260,8 +259,8 @@ impl Reactor<'_> {
 
     // ---- into the client's memory -----------------------------------------------------
 
-    /// Places bytes into the client's buffers before the answer. Returns their checksum
-    /// for the answer.
+    /// Places bytes into the client's buffers before the reply. Returns their checksum for the
+    /// reply.
     pub(crate) fn place_bytes(
         &mut self,
         answer: ReplyTo,
@@ -299,8 +298,8 @@ impl Reactor<'_> {
         Ok(checksum)
     }
 
-    /// Posts one RDMA write out of what is lent under `cookie`, which comes back with the
-    /// last. False if the connection is at its end, and the loan with it.
+    /// Posts one RDMA write from the memory lent under `cookie`. The loan ends with the last
+    /// write. Returns false if the connection is closing; the loan has then ended.
     pub(crate) fn post_write(
         &mut self,
         endpoint: EndpointId,
@@ -324,7 +323,7 @@ impl Reactor<'_> {
     }
 }
 
-/// Bytes gathered for one read in a session with checksums.
+/// The most bytes gathered for one read in a session with checksums.
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
-/// Header and fixed section of READ_INLINE's results.
+/// The length of the header and the fixed section of READ_INLINE's results, in bytes.
 const INLINE_READ_HEAD: usize = 48;

@@ -1,7 +1,9 @@
-//! Writes with a checksum: fetched into memory of their own and looked at there, so that
-//! the file never has a byte that was damaged on its way. What is large is summed by the pool.
+//! Writes with a checksum.
 //!
-//! Invariant: what such writes hold stays below a bound for each client and one for all; who
+//! Their bytes are fetched into separate memory and verified there, so that no byte that was
+//! damaged in transit reaches the file. The worker pool computes the checksums of large writes.
+//!
+//! Invariant: the memory for such writes is limited for each client and in total. A write that
 //! finds no room waits for the others.
 
 use dafs_memory::Memory;
@@ -17,7 +19,8 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Wait, WriteSource, WriteTask};
 
 impl Reactor<'_> {
-    /// Brings the bytes of a sealed write here. A step if it waits for them, or ends.
+    /// Fetches and verifies the bytes of a checksummed write. Returns a step if the write must
+    /// wait or ends.
     pub(crate) fn unseal(
         &mut self,
         id: TaskId,
@@ -67,7 +70,7 @@ impl Reactor<'_> {
         self.open_seal(id, answer, task, staging)
     }
 
-    /// Looks at what was fetched, or has somebody look at it.
+    /// Verifies the fetched bytes, or submits that to the worker pool.
     fn open_seal(
         &mut self,
         id: TaskId,
@@ -106,7 +109,7 @@ impl Reactor<'_> {
         None
     }
 
-    /// Whether a sealed write may be held beside those there are.
+    /// Returns true if there is room for another checksummed write of `length` bytes.
     fn has_room_for_sealed(&self, answer: ReplyTo, length: usize) -> bool {
         let own =
             self.shared.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
@@ -129,7 +132,7 @@ impl Reactor<'_> {
         self.shared.channels.hold_sealed(answer.endpoint, task.sealed_bytes);
     }
 
-    /// Gives back the room of a sealed write that ends.
+    /// Releases the room of a checksummed write that ends.
     pub(crate) fn release_sealed(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.sealed_bytes > 0 {
             self.shared.channels.release_sealed(answer.endpoint, task.sealed_bytes);
@@ -138,8 +141,8 @@ impl Reactor<'_> {
     }
 }
 
-/// Bytes that all sealed writes hold together.
+/// The most bytes that all checksummed writes hold together.
 const SEALED_BYTES_MAX: usize = 256 << 20;
-/// Bytes that those of one client hold: a client that does not let its memory be read keeps
-/// no others waiting.
+/// The most bytes that the checksummed writes of one connection hold. So a client that does not
+/// let its memory be read delays no other client.
 const CHANNEL_BYTES_MAX: usize = 32 << 20;

@@ -1,17 +1,17 @@
-//! What one client may hold of what all clients hold together.
+//! The share of one client in a resource that all clients use.
 //!
-//! Invariant: whoever has nothing of it yet finds something left.
+//! Invariant: a client that holds nothing finds some of the resource free.
 
-/// Whether so much is free that nobody's share is looked at.
+/// Returns true if at least half of the resource is free; then no shares are enforced.
 pub(crate) fn is_plenty(taken: usize, max: usize) -> bool {
     taken <= max / 2
 }
 
-/// Whether a holder may have `own` of what all hold together. Clients of one address or user,
-/// however many, leave a quarter of it to others.
+/// Returns true if one holder may have `own` of the resource. All clients of one address or user
+/// together leave a quarter of the resource to others.
 pub(crate) fn is_share(own: usize, taken: usize, max: usize) -> bool {
     own <= max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }
 
-/// How many times what is free a holder may have.
+/// A holder may have this many times the amount that is free.
 const SHARE_TIMES: usize = 3;

@@ -1,27 +1,29 @@
-//! Transfers whose peer does not do its part, while others wait for what they hold.
+//! Transfers that a peer does not complete while other requests wait for what they hold.
 //!
-//! A write holds the blocks that it fills, an append the end of its file, a read the memory that
-//! it is sent from, until the client's side has done its part; nothing makes a client do that.
-//! While nobody waits for it, a client may take its time: it may be a program that is stopped.
+//! Until the client's side has done its part, a write holds the blocks that it fills, an append
+//! holds the end of its file, and a read holds the memory that it is sent from. Nothing forces a
+//! client to do its part. As long as no request waits, a client may take its time; its program may
+//! be stopped, for example.
 //!
-//! Once somebody waits, a connection must get on, in each direction, at [`RATE_MIN`] or faster. It
-//! is late by the time for which others have waited, less the time that the bytes it has moved
-//! since then need at that rate. It may be late by
-//! [`ServerConfig::transfer_patience`](crate::ServerConfig::transfer_patience) and by what its
-//! oldest transfer needs at that rate; then it is broken, which ends its transfers, and those who
-//! wait go on. What is moved pays for itself alone: however many small transfers a client ends
-//! one after another, they buy it no patience anew. While nobody waits lateness is forgotten, ten
-//! times slower than it came.
+//! As soon as a request waits, each direction of a connection must move bytes at [`RATE_MIN`] or
+//! faster. The lateness of a direction is the time that others have waited for it, minus the time
+//! that the bytes moved since then need at that rate. The limit of lateness is
+//! [`ServerConfig::transfer_patience`](crate::ServerConfig::transfer_patience) plus the time that
+//! the oldest transfer needs at that rate. A connection over the limit is broken. This ends its
+//! transfers, and the waiting requests continue. Bytes that are moved only pay for their own time:
+//! a client cannot buy more patience with many small transfers. While no request waits, lateness
+//! decays at a tenth of the rate at which it grew.
 //!
-//! Those who wait take turns besides, client by client ([`in_turns`]).
+//! In addition, waiting requests take turns by client ([`in_turns`]).
 //!
-//! So one connection keeps others waiting no longer than the patience and the time that its bytes
-//! need at the lowest rate. An append of one client waits for two of each other client's at most,
-//! however many those have sent: with the 10 seconds that a server has by default and appends of
-//! 1 MiB no longer than 14 seconds for each connection that stalls.
+//! So one connection delays others at most for the patience plus the time that its bytes need at
+//! the lowest rate. An append of one client waits for at most two appends of each other client,
+//! however many those have sent. With the default patience of 10 seconds and appends of 1 MiB, that
+//! is at most 14 seconds for each connection that stalls.
 //!
-//! Invariant: nothing is looked at while nobody waits and nobody is late, and nobody waits for one
-//! transfer for ever.
+//! Invariants:
+//! - While no request waits and no connection is late, nothing is examined.
+//! - No request waits for one transfer for ever.
 
 pub(crate) mod hurry;
 
@@ -31,39 +33,39 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_types::Moment;
 
-/// Which transfers of a connection end in order.
+/// A group of transfers of one connection that end in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
-    /// The client's memory is read.
+    /// Reads of the client's memory.
     In,
-    /// It is written, for single requests.
+    /// Writes to the client's memory for single requests.
     Out,
-    /// It is written, for batches, which may use another connection for that.
+    /// Writes to the client's memory for batches, which may use another connection.
     Batches,
 }
 
 /// The oldest transfer of a connection in one direction.
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
-    /// When it began, as a number that rises.
+    /// The number of its start, in increasing order.
     begun: u64,
     bytes: u64,
-    /// Others wait for this one or for one behind it.
+    /// True if other requests wait for this transfer or for a later one of the same lane.
     is_awaited: bool,
 }
 
-/// What was seen of a connection's transfers.
+/// The observed progress of a lane.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     late: Duration,
-    /// Bytes that have been moved since the last look.
+    /// The bytes moved since the last look.
     moved: u64,
 }
 
-/// What transfers that end in order belong to.
+/// Identifies transfers that end in order: a connection and a direction.
 type Lane = (EndpointId, Direction);
 
-/// Lanes that others have waited for, until their lateness is forgotten.
+/// The lanes that other requests have waited for, until their lateness has decayed.
 #[derive(Debug)]
 pub(crate) struct Stalls<L = Lane> {
     patience: Duration,
@@ -76,20 +78,20 @@ impl<L: Copy + Ord> Stalls<L> {
         Self { patience, looked: Moment(0), seen: BTreeMap::new() }
     }
 
-    /// Whether what is moved counts for anything.
+    /// Returns true if any lane is watched, so that moved bytes must be counted.
     #[inline]
     pub fn is_watching(&self) -> bool {
         !self.seen.is_empty()
     }
 
-    /// So much of a lane has been moved.
+    /// Counts `bytes` moved in a lane.
     pub fn note_moved(&mut self, lane: L, bytes: u32) {
         if let Some(seen) = self.seen.get_mut(&lane) {
             seen.moved = seen.moved.saturating_add(u64::from(bytes));
         }
     }
 
-    /// Takes in what is there now. Whose time is up.
+    /// Updates the lateness of all lanes. Returns the lanes over the limit.
     fn note(&mut self, present: &BTreeMap<L, Oldest>, now: Moment) -> Vec<L> {
         let passed = now.since(std::mem::replace(&mut self.looked, now));
         self.seen.retain(|lane, seen| {
@@ -113,13 +115,13 @@ impl<L: Copy + Ord> Stalls<L> {
     }
 }
 
-/// How long bytes may take.
+/// The time that `bytes` need at [`RATE_MIN`].
 fn needed_for(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1000) / RATE_MIN)
 }
 
-/// What waits, in the order in which it has come, but such that those who wait take turns: the
-/// first of each comes before the second of any.
+/// Orders waiting entries so that their owners take turns: the first entry of each owner comes
+/// before the second of any. Otherwise the order of arrival is kept.
 pub(crate) fn in_turns<T: Copy, W: Ord>(waiting: Vec<T>, whose: impl Fn(T) -> W) -> Vec<T> {
     let mut counts = BTreeMap::<W, usize>::new();
     let ranked = waiting.into_iter().map(|one| {
@@ -132,9 +134,9 @@ pub(crate) fn in_turns<T: Copy, W: Ord>(waiting: Vec<T>, whose: impl Fn(T) -> W)
     ranked.into_iter().map(|(_, one)| one).collect()
 }
 
-/// Bytes a second that a link is expected to carry for one connection at least.
+/// The lowest rate that a link is expected to give one connection, in bytes per second.
 const RATE_MIN: u64 = 512 << 10;
-/// While nobody waits, lateness is forgotten by one part in so many of the time that passes.
+/// While no request waits, lateness decays by the elapsed time divided by this.
 const FORGIVES_ONE_IN: u32 = 10;
 
 #[cfg(test)]
@@ -149,7 +151,7 @@ mod tests {
         Moment(seconds * 1_000_000_000)
     }
 
-    /// One lane, second by second.
+    /// One lane, observed once a second.
     struct Watched {
         stalls: Stalls<()>,
         second: u64,
@@ -162,7 +164,8 @@ mod tests {
             Self { stalls, second: 100 }
         }
 
-        /// A second in which so much was moved. Whether the lane's time is up.
+        /// Advances one second in which `moved` bytes were moved. Returns true if the lane is over
+        /// the limit.
         fn pass(&mut self, moved: u64, oldest: u64, is_awaited: bool) -> bool {
             self.stalls.note_moved((), u32::try_from(moved).unwrap());
             self.second += 1;
@@ -170,7 +173,7 @@ mod tests {
             !self.stalls.note(&[((), oldest)].into(), at(self.second)).is_empty()
         }
 
-        /// How many seconds pass until the lane's time is up.
+        /// Returns the number of seconds until the lane is over the limit.
         fn lasts(&mut self, moved: u64, oldest: u64, is_awaited: bool) -> u64 {
             (1..10_000).find(|_| self.pass(moved, oldest, is_awaited)).unwrap_or(u64::MAX)
         }
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn drop_by_drop_a_client_keeps_others_no_longer_than_its_bytes_need() {
-        // Beginning with the first look, which finds somebody waiting.
+        // One second more than the patience: the first look only finds that a request waits.
         assert_eq!(Watched::new().lasts(0, 0, true), PATIENCE + 1, "it moves nothing");
         assert_eq!(Watched::new().lasts(100, 0, true), PATIENCE + 1, "drop by drop");
         assert_eq!(Watched::new().lasts(RATE_MIN / 2, 0, true), 2 * PATIENCE + 1, "half as fast");

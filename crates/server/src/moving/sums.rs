@@ -1,6 +1,6 @@
-//! Checksums of what was fetched, made by whoever may take the time.
+//! Checksums of fetched bytes, computed on a worker thread.
 //!
-//! Invariant: what is summed is memory of our own, which nobody writes any more.
+//! Invariant: the summed memory belongs to the server, and nothing writes to it any more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use dafs_wire::{Checksum, DirectChecksum};
 
 use crate::reply_to::TaskId;
 
-/// Stretches of a task's memory that are to be summed.
+/// A job that computes checksums of ranges of a task's memory.
 #[derive(Debug)]
 pub struct SumJob {
     pub task: TaskId,
     pub memory: Memory,
     pub stretches: Vec<Range<usize>>,
-    /// Whether a copy of each is wanted, too.
+    /// True if the job also returns a copy of each range.
     pub keeps: bool,
 }
 
-/// A stretch that was summed.
+/// The checksum of one range.
 #[derive(Clone, Debug)]
 pub struct Summed {
     pub sum: Checksum,
-    /// The copy, if one was wanted.
+    /// The copy of the bytes, if the job was asked for one.
     pub bytes: Option<Arc<[u8]>>,
 }
 
-/// What came of a [`SumJob`]: each stretch in its turn, or that it failed.
+/// The result of a [`SumJob`]: its ranges in order, or an error.
 #[derive(Debug)]
 pub struct SumDone {
     pub task: TaskId,
@@ -37,7 +37,7 @@ pub struct SumDone {
 }
 
 impl SumJob {
-    /// Does it, with a pause before each part of what takes long.
+    /// Runs the job. `pause` is called before each part of a long sum.
     pub fn run_in_parts(self, pause: impl Fn()) -> SumDone {
         let Self { task, memory, stretches, keeps } = self;
         let summed = stretches.into_iter().map(|stretch| {
@@ -48,13 +48,13 @@ impl SumJob {
         SumDone { task, result: Ok(summed.collect()) }
     }
 
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     pub fn failed(&self) -> SumDone {
         SumDone { task: self.task, result: Err(Status::ServerFault) }
     }
 }
 
-/// The checksum of a stretch of memory, which is read in parts.
+/// Computes the checksum of a range of memory, in parts.
 pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -> Checksum {
     let mut part = vec![0; stretch.len().min(PART_BYTES)];
     let mut sum = DirectChecksum::new();
@@ -69,9 +69,9 @@ pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -
     sum.finish()
 }
 
-/// Bytes that are summed by the thread that serves: what a message could hold anyway.
+/// The most bytes that the reactor itself checksums. An inline message may be as long.
 pub(crate) const IN_PLACE_BYTES_MAX: usize = 64 << 10;
-/// Bytes that are read at a time: they stay in the processor's cache for the sum.
+/// The number of bytes read at a time. They stay in the processor's cache while they are summed.
 const PART_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

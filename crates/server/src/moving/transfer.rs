@@ -1,7 +1,7 @@
-//! What is lent to the transport: cache pieces and staging memory, by cookie.
+//! Memory lent to the transport: cache pieces and staging memory, by cookie.
 //!
-//! Invariant: every cookie of a signalled post names one live entry, which is given
-//! back when its completion comes, successful or not.
+//! Invariant: the cookie of every signalled post names one live entry. The entry is released with
+//! the post's completion, successful or not.
 
 use arrayvec::ArrayVec;
 use dafs_base::{Key, Slab};
@@ -15,19 +15,19 @@ use crate::config::ServerConfig;
 use crate::direct_reads::DirectReads;
 use crate::reply_to::TaskId;
 
-/// What a completion means.
+/// The meaning of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cookie {
-    /// Nothing waits for it.
+    /// Nothing needs to know about this completion.
     Silent,
-    /// Something lent is free again.
+    /// A loan has ended: its memory is free again.
     Loan(LoanId),
     /// Part of a task's transfer is done.
     Task(TaskId),
 }
 
 impl Cookie {
-    /// As the transport carries it: below 2^63, which is the inboxes' own.
+    /// The cookie as the transport carries it: below 2^63, because inboxes use the rest.
     #[inline]
     pub fn pack(self) -> u64 {
         match self {
@@ -37,7 +37,7 @@ impl Cookie {
         }
     }
 
-    /// As it comes back; only our own cookies do.
+    /// Decodes a cookie that the transport returned. Only the server's own cookies come back.
     #[inline]
     pub fn unpack(word: u64) -> Self {
         if word & LOAN != 0 {
@@ -50,22 +50,22 @@ impl Cookie {
     }
 }
 
-/// A loan that was made, and perhaps has ended.
+/// The key of a loan, which may have ended already.
 pub type LoanId = Key<Loan>;
 
-/// Something the transport reads from until a completion.
+/// Memory that the transport reads from until a completion.
 #[derive(Debug)]
 pub enum Loan {
-    /// One cached piece: the usual case.
+    /// One cached piece, which is the usual case.
     Pin(Pin),
-    /// Several.
+    /// Several cached pieces.
     Pins(Vec<Pin>),
     /// Memory registered for one transfer.
     Staging(LocalKey),
 }
 
 impl Loan {
-    /// The pins of these pieces.
+    /// Takes the pins out of `pieces`.
     #[inline]
     pub fn of(pieces: &mut Pieces) -> Option<Self> {
         if pieces.len() <= 1 {
@@ -74,7 +74,7 @@ impl Loan {
         Some(Loan::Pins(pieces.drain(..).map(|piece| piece.pin).collect()))
     }
 
-    /// One of the pins, if there are any: all are of one file.
+    /// One of the pins, if there are any. All pins of a loan are of one file.
     pub fn first_pin(&self) -> Option<&Pin> {
         match self {
             Loan::Pin(pin) => Some(pin),
@@ -84,24 +84,24 @@ impl Loan {
     }
 }
 
-/// What is lent to a connection.
+/// A loan to a connection.
 #[derive(Debug)]
 pub struct Lent {
     pub endpoint: EndpointId,
     pub loan: Loan,
-    /// Bytes.
+    /// The number of bytes lent.
     pub length: u32,
-    /// Higher than those of loans made before.
+    /// A serial number: higher than those of all earlier loans.
     pub number: u64,
 }
 
-/// All loans.
+/// The table of all loans.
 #[derive(Debug)]
 pub(crate) struct Loans {
     all: Slab<Lent, Loan>,
-    /// Loans so far: which is older.
+    /// The number of loans so far, which gives the next serial number.
     count: u64,
-    /// Files in the hands of clients.
+    /// Files that clients read directly.
     files: DirectReads,
 }
 
@@ -110,47 +110,47 @@ impl Loans {
         Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
     }
 
-    /// Files in the hands of clients.
+    /// The files that clients read directly.
     #[inline]
     pub fn files(&mut self) -> &mut DirectReads {
         &mut self.files
     }
 
-    /// The same, to be looked at.
+    /// The same without the right to change them.
     pub fn files_given(&self) -> &DirectReads {
         &self.files
     }
 
-    /// Keeps what is lent to a connection, so many bytes, and names it.
+    /// Adds a loan of `length` bytes to a connection, and returns its cookie.
     #[inline]
     pub fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {
         self.count += 1;
         Cookie::Loan(self.all.insert(Lent { endpoint, loan, length, number: self.count }))
     }
 
-    /// Loans now.
+    /// The number of current loans.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Every loan, with its name.
+    /// Iterates over all loans and their keys.
     pub fn iter(&self) -> impl Iterator<Item = (LoanId, &Lent)> {
         self.all.iter()
     }
 
-    /// Who has a loan.
+    /// The connection that has the loan.
     pub fn holder(&self, id: LoanId) -> Option<EndpointId> {
         self.all.get(id).map(|lent| lent.endpoint)
     }
 
-    /// Ends a loan.
+    /// Ends a loan and returns it.
     #[inline]
     pub fn take(&mut self, id: LoanId) -> Option<Lent> {
         self.all.remove(id)
     }
 }
 
-/// Memory for one transfer, filled or to be filled.
+/// Memory registered for one transfer.
 #[derive(Clone, Debug)]
 pub struct Staging {
     pub memory: Memory,
@@ -158,10 +158,10 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Memory with these bytes that a transfer may use.
+    /// Registers memory with these bytes for a transfer.
     ///
     /// # Errors
-    /// RESOURCE if it cannot be registered.
+    /// RESOURCE if the memory cannot be registered.
     pub fn of(interface: &mut ServingInterface, bytes: Box<[u8]>) -> Result<Self, Status> {
         let memory = Memory::from_heap(bytes);
         let region = interface.register_local(&memory, Domain(0)).ok_or(Status::Resource)?;
@@ -169,13 +169,13 @@ impl Staging {
     }
 }
 
-/// The beginning of a client's buffer, as the transport sees it.
+/// The first `length` bytes of a client's buffer, as a segment for the transport.
 pub(crate) fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
     RemoteSegment { stag: Stag(buffer.context.0), address: buffer.target.0, length }
 }
 
-/// Cuts file ranges in the arena and buffers of the client into transfers that are
-/// contiguous on the client's side.
+/// Splits ranges of cache memory and the client's buffers into transfers, each of which is
+/// contiguous in the client's memory.
 pub struct Cut<'a> {
     spans: &'a [Span],
     span_done: u32,
@@ -185,7 +185,7 @@ pub struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// `start` bytes of the buffers are done already.
+    /// Starts after the first `start` bytes of the buffers, which are already done.
     pub fn new(spans: &'a [Span], buffers: &'a [DirectBuffer], start: u32, length: u32) -> Self {
         let (mut buffers, mut skip) = (buffers, start);
         while let Some(first) = buffers.first()
@@ -197,12 +197,12 @@ impl<'a> Cut<'a> {
         Self { spans, span_done: 0, buffers, buffer_done: skip, left: length }
     }
 
-    /// Nothing is left to cut.
+    /// Returns true if nothing is left to split.
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// The next transfer.
+    /// Returns the next transfer.
     #[inline]
     pub fn next(
         &mut self,
@@ -238,9 +238,9 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Marks the cookie of a loan: a key leaves this bit free.
+/// Marks the cookie of a loan. A key leaves this bit free.
 const LOAN: u64 = 1 << 62;
-/// Marks the cookie of a task, where it is no loan's.
+/// Marks the cookie of a task, if it is not that of a loan.
 const TASK: u64 = 1 << 32;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! WRITE and COMMIT: from the client's memory to where the cache has room
-//! ([`dafs_files::writing`]), and on to the disk.
+//! WRITE and COMMIT: from the client's memory to room in the cache ([`dafs_files::writing`]), and
+//! from there to the disk.
 //!
-//! Invariant: bytes go into spans whose token is held, and the token comes back to
-//! the cache whether they arrived or not.
+//! Invariant: bytes go only into spans whose token the write holds. The token is returned to the
+//! cache whether or not the bytes arrived.
 
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
@@ -55,7 +55,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Where the bytes of a direct write come from.
+    /// The source of a direct write's bytes.
     pub(crate) fn direct_source(
         &self,
         answer: ReplyTo,
@@ -84,7 +84,7 @@ impl Reactor<'_> {
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let writing = Writing::new(io, request.offset, length, request.stability);
         if length == 0 || self.keeps_undo() {
-            // Needs no room, and changes nothing; or may have to wait.
+            // An empty write needs no room and changes nothing. Other writes may have to wait.
             let task = WriteTask::new(writing, WriteSource::Bytes(bytes.into()));
             self.start(Task::new(answer, Work::Write(task)));
             return Ok(());
@@ -93,7 +93,7 @@ impl Reactor<'_> {
         let found =
             self.shared.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
         match found {
-            // The usual case: room is there, and the answer can go out at once.
+            // The usual case: there is room, and the reply can be sent at once.
             Prepared::Ready(token)
                 if token.length() == length && request.stability == Stability::Unstable =>
             {
@@ -112,7 +112,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Starts a write with what the cache said when it was asked for all of its room.
+    /// Starts a write with the cache's answer to the request for all of its room.
     pub(crate) fn start_write_with(
         &mut self,
         answer: ReplyTo,
@@ -146,7 +146,7 @@ impl Reactor<'_> {
     }
 
     pub(crate) fn step_write(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> Step {
-        // The transfers into a room have ended.
+        // The transfers into the room are complete.
         if let Some(step) = self.end_room(answer, task) {
             return step;
         }
@@ -183,8 +183,8 @@ impl Reactor<'_> {
         self.finish_write(answer, task)
     }
 
-    /// Goes on with what a write was told when it asked for room. A step if the write does not go
-    /// on at once.
+    /// Continues a write with the cache's answer to its request for room. Returns a step if the
+    /// write cannot continue at once.
     fn use_room(
         &mut self,
         id: TaskId,
@@ -209,7 +209,7 @@ impl Reactor<'_> {
                 self.copy_in_from(memory, from, spans);
                 task.writing.token = Some(token);
             }
-            // Before they are looked at they are given no room.
+            // Checksummed writes get room only after they are verified.
             WriteSource::Direct(_) | WriteSource::Sealed { .. } | WriteSource::Fetched { .. } => {
                 if !self.fetch_into(id, answer, task, token, spans) {
                     return Some(Step::Wait(Wait::Transfers));
@@ -230,13 +230,13 @@ impl Reactor<'_> {
         Step::failed(status)
     }
 
-    /// Ends a write whose bytes could not be had: the connection is at its end.
+    /// Ends a write whose bytes could not be fetched, because the connection is closing.
     pub(crate) fn refuse_broken(&mut self, answer: ReplyTo, task: &WriteTask) -> Step {
         self.end_write(answer, task);
         Step::Broken
     }
 
-    /// Gives the room that was filled to the file. A step if the write ends with it.
+    /// Adds the filled room to the file. Returns a step if the write ends with it.
     fn end_room(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
         let token = task.writing.token.take()?;
         let has_arrived = !task.transfer_failed;
@@ -248,10 +248,10 @@ impl Reactor<'_> {
         if has_arrived { None } else { Some(self.refuse_broken(answer, task)) }
     }
 
-    /// All bytes are in the cache: answer, or make them stable first.
+    /// All bytes are in the cache: replies, or makes them stable first.
     fn finish_write(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Step {
         if task.writing.is_append {
-            // Its results do not say how much it was.
+            // The results of APPEND do not contain the length.
             let moved = Moved::Written(task.writing.length);
             self.note_moved(answer.endpoint, answer.reading, moved);
         }
@@ -264,7 +264,8 @@ impl Reactor<'_> {
         now.into()
     }
 
-    /// Has the client's bytes come into the room. True if they are there, or never will be.
+    /// Fetches the client's bytes into the room. Returns true if they have arrived or will never
+    /// arrive.
     pub(crate) fn fetch_into(
         &mut self,
         id: TaskId,
@@ -281,8 +282,9 @@ impl Reactor<'_> {
         task.transfers_left == 0
     }
 
-    /// Has what is cut come into a region of ours for a task. How many transfers it waits for,
-    /// and whether one could not be posted: then the connection goes.
+    /// Fetches the bytes that `cut` describes into a region of the server, for a task. Returns the
+    /// number of transfers that the task waits for, and true if one could not be posted, which
+    /// breaks the connection.
     pub(crate) fn fetch_all(
         &mut self,
         id: TaskId,
@@ -312,7 +314,7 @@ impl Reactor<'_> {
         copy_in(self.shared.cache.arena(), bytes, spans);
     }
 
-    /// The same out of other memory, from an offset there.
+    /// Copies bytes into the room from other memory, starting at an offset there.
     fn copy_in_from(&self, memory: &Memory, mut from: usize, spans: &[Span]) {
         for span in spans {
             let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
@@ -322,14 +324,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// What an unstable write answers.
+    /// The reply to an unstable write.
     #[inline]
     pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
         let verifier = verifier_of(self.shared.life.boot(), &self.shared.cache);
         written_response(&Written { length, committed: Stability::Unstable, verifier })
     }
 
-    /// Whatever a write kept others from besides its room.
+    /// Releases what a write held besides its room: its position in the file.
     fn release(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.writing.has_place {
             self.leave_end(task.writing.file);
@@ -337,7 +339,7 @@ impl Reactor<'_> {
         self.release_sealed(answer, task);
     }
 
-    /// Whatever a write held besides its room.
+    /// Ends a write: releases everything it held besides its room.
     pub(crate) fn end_write(&mut self, answer: ReplyTo, task: &WriteTask) {
         self.release(answer, task);
         self.give_back(task.writing.file, task.writing.borrowed);

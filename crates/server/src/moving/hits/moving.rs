@@ -1,4 +1,4 @@
-//! Plain transfers on their way: looked up together, moved, replied to.
+//! The steps of the fast path: look up, move, reply.
 
 use dafs_dat::{EndpointId, Gather, ServingInterface};
 use dafs_files::defect::Defect;
@@ -24,8 +24,8 @@ use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, 
 use crate::waiting::fencing::{operation_of_loan, operation_of_task};
 
 impl Own {
-    /// Moves the bytes of all hits, while others work with what is shared. What cannot be moved
-    /// at once is left for [`Reactor::settle_hits`], and so are the answers.
+    /// Moves the bytes of all hits, while other reactors work with the shared state. Hits that
+    /// cannot be moved at once, and all replies, are left to [`Reactor::settle_hits`].
     pub(crate) fn move_hits(&mut self) {
         if self.defect.is_some() {
             self.move_late();
@@ -34,15 +34,15 @@ impl Own {
         for index in 0..hits.kept.len() {
             hits.ahead.step();
             let Some(hit) = hits.kept.get_mut(index) else { return };
-            // There are no channels for RDMA reads where there are several reactors.
+            // With several reactors there are no channels for RDMA reads.
             let over = hit.answer.endpoint;
             hit.moved = Some(hit.move_over(interface, over));
             hits.ahead.step();
         }
     }
 
-    /// Hits that are kept while later requests are looked at. Where several share, as many as
-    /// come in a turn: they are moved when others have their turns.
+    /// The number of hits that are kept while later requests are looked up. With several reactors
+    /// all hits of a turn are kept, because they are moved while the others take turns.
     #[inline]
     fn kept_max(&self) -> usize {
         if self.is_alone { KEPT_MAX } else { SHARED_KEPT_MAX }
@@ -50,7 +50,7 @@ impl Own {
 }
 
 impl Hit {
-    /// Moves its bytes, if that can be done at once.
+    /// Moves the bytes of the hit. Returns false if that cannot be done at once.
     #[inline]
     fn move_over(&self, interface: &mut ServingInterface, over: EndpointId) -> bool {
         let local = std::slice::from_ref(&self.local);
@@ -64,11 +64,11 @@ impl Hit {
 }
 
 impl Reactor<'_> {
-    /// Takes a request. It is looked up with those behind it.
+    /// Queues a request. It is looked up together with those that follow.
     #[inline]
     pub(crate) fn want(&mut self, wanted: Wanted) {
         if self.own.hits.wanted.is_empty() && self.own.interface.event_count() == 0 {
-            // Nothing will come that it could be looked up with.
+            // No further request will come, so look this one up now.
             return self.look_up_one(&wanted);
         }
         self.shared.cache.hold(wanted.io.file);
@@ -82,16 +82,15 @@ impl Reactor<'_> {
         }
     }
 
-    /// Has everything wanted moved and answered, or parked, and what follows upon the answers
-    /// done.
+    /// Finishes all queued requests: each is moved and answered, or parked. Then does the work
+    /// that was deferred until the replies were sent.
     #[inline]
     pub(crate) fn settle(&mut self) {
         self.settle_hits();
         self.follow_up();
     }
 
-    /// The first half of a turn ends. What is kept for the second is spoiled, if a defect on
-    /// purpose says so.
+    /// Applies an injected defect to the hits at the end of the first half of a turn.
     #[cold]
     pub(crate) fn spoil_moves(&mut self) {
         match self.own.defect {
@@ -101,7 +100,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Answers the writes at the front, and says that they are done.
+    /// Replies to the writes at the front before their bytes have arrived (a defect).
     fn answer_early(&mut self) {
         while let Some(hit) = self.own.hits.kept.front()
             && let (true, Hold::Write { .. }) = (hit.is_foretold, &hit.hold)
@@ -118,7 +117,7 @@ impl Reactor<'_> {
         self.own.interface.flush();
     }
 
-    /// Has everything wanted moved and answered, or parked.
+    /// Finishes all queued requests: each is moved and answered, or parked.
     #[inline]
     pub(crate) fn settle_hits(&mut self) {
         self.look_up();
@@ -127,9 +126,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Asks the memory for a few more lines of what will be copied next. Called in between
-    /// all along a request, twice where much was done since the last time: the processor has
-    /// room for about ten lines under way, and who asks for more at once waits.
+    /// Prefetches a few more lines of the bytes that will be copied next. It is called all along
+    /// the way of a request, twice where much was done since the last call. The processor has
+    /// room for about ten outstanding lines; a thread that asks for more stalls.
     #[inline]
     pub(crate) fn fetch_ahead(&mut self) {
         self.own.hits.ahead.step();
@@ -198,9 +197,10 @@ impl Reactor<'_> {
         self.start_write_with(answer, task, (found, jobs), &mut spans);
     }
 
-    /// Keeps a hit, and makes its answer beforehand if nothing but credits may change in it:
-    /// what is stored right behind the copy of a page and loaded again in other words waits
-    /// until the page is through. For the same reason it stays where it is from here on.
+    /// Keeps a hit. If nothing but the credits can change in its reply, the reply is encoded now:
+    /// a store just after the copy of a page must wait until the page is through, and so must a
+    /// load of the same bytes with another word size. For the same reason the reply is not moved
+    /// in memory after this.
     #[inline]
     fn keep_hit(
         &mut self,
@@ -240,7 +240,7 @@ impl Reactor<'_> {
         self.fetch_ahead();
     }
 
-    /// What is done while others have their turns is under way for them.
+    /// Enters the hit into the table of tasks, so that other reactors see it while it is moved.
     fn begin_move(&mut self, wanted: &Wanted, length: u32) -> TaskId {
         let Wanted { answer, io, offset, .. } = *wanted;
         let changes = match wanted.way {
@@ -248,23 +248,23 @@ impl Reactor<'_> {
             Way::Write => Some(io.undo_seen),
         };
         let reach = Reach::of(io.file, (offset, length), changes);
-        // As a parked task holds its file: the open that it came through may be closed.
+        // The hit holds its file like a parked task, because its open may be closed meanwhile.
         self.shared.cache.hold(io.file);
         self.shared.tasks.begin_move(answer.endpoint, reach)
     }
 
-    /// It is over, if it was.
+    /// Removes the hit from the table of tasks, if it was entered there.
     #[inline]
     fn end_move(&mut self, id: Option<TaskId>, file: CachedFile) {
         let Some(id) = id else { return };
         self.shared.tasks.end_move(id);
         self.shared.filer.leave_fence(operation_of_task(id));
-        // Who waits for a file may have waited for this.
+        // Requests that wait for the file may have waited for this one.
         self.on_progress(Progress { file, error: None });
         self.shared.cache.close(file);
     }
 
-    /// Moves the bytes of the oldest hit and answers it.
+    /// Moves the bytes of the oldest hit and replies to it.
     #[inline]
     fn move_hit(&mut self) {
         self.fetch_ahead();
@@ -277,7 +277,8 @@ impl Reactor<'_> {
         };
         let is_moved = match hit.moved {
             Some(is_moved) => is_moved,
-            // Others wait for the end of this turn: what is large is posted.
+            // With several reactors a long transfer is posted, because the others wait for the
+            // end of this turn.
             None => {
                 may_move(is_alone, hit.local.length) && hit.move_over(&mut self.own.interface, over)
             }
@@ -295,8 +296,8 @@ impl Reactor<'_> {
         self.fetch_ahead();
     }
 
-    /// Sends the answer of the oldest hit, whose bytes were moved, from where it is. False if it
-    /// was not made beforehand.
+    /// Sends the encoded reply of the oldest hit, whose bytes were moved, without copying it.
+    /// Returns false if the reply was not encoded in advance.
     #[inline]
     fn send_foretold(&mut self) -> bool {
         let is_last = self.own.hits.kept.len() == 1;
@@ -311,7 +312,7 @@ impl Reactor<'_> {
         let gather = [Gather::Bytes(&hit.message)];
         let silent = Cookie::Silent.pack();
         let is_posted = self.own.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
-        // Who asked does not wait for this.
+        // The client does not wait for what follows.
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             let length = hit.local.length;
             let moved = match hit.hold {
@@ -326,19 +327,19 @@ impl Reactor<'_> {
             if is_last {
                 self.shared.afterwards.keep(keeping, &mut self.shared.sessions);
             } else {
-                // Others wait all the same.
+                // The client does not wait for this, but other requests may.
                 keeping.keep(&mut self.shared.sessions);
             }
         }
         self.end_send(endpoint, is_posted);
         if let Some(member) = member {
-            // Those behind it learn nothing of it but that it went well.
+            // The following members of the chain only need to know that this one succeeded.
             self.end_member(member);
         }
         true
     }
 
-    /// A hit ends whose bytes are moved.
+    /// Releases a hit's hold on the cache after its bytes were moved.
     #[inline]
     fn end_hold(&mut self, io: IoFile, hold: Hold) {
         match hold {
@@ -352,7 +353,7 @@ impl Reactor<'_> {
         self.give_back(io.file, io.borrowed);
     }
 
-    /// Answers the oldest hit, whose bytes were moved, the long way.
+    /// Replies to the oldest hit, whose bytes were moved, when no reply was encoded in advance.
     #[inline(never)]
     fn end_hit(&mut self) {
         let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
@@ -376,7 +377,7 @@ impl Reactor<'_> {
         self.end_move(moves_as, io.file);
     }
 
-    /// Has the transport move the bytes of the oldest hit. False if that must be waited for.
+    /// Posts the transfer of the oldest hit. Returns false if the hit must wait for it.
     #[inline]
     fn post_hit(&mut self) -> bool {
         let Some(hit) = self.own.hits.kept.front_mut() else { return false };
@@ -384,7 +385,7 @@ impl Reactor<'_> {
         let is_end = match hit.hold {
             Hold::Read { is_end, .. } => is_end,
             Hold::Lent { .. } => {
-                // Nothing holds it, which is a defect.
+                // Here an injected defect has released the pin.
                 self.post_write(endpoint, &[local], remote, Cookie::Silent, true);
                 return true;
             }
@@ -405,7 +406,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Makes a task of the oldest hit, a write whose bytes must be fetched.
+    /// Turns the oldest hit, a write whose bytes must be fetched, into a task.
     fn await_hit(&mut self) {
         let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
         else {

@@ -1,4 +1,4 @@
-//! Breaking connections that others wait for in vain.
+//! Finds connections to break, because other requests wait for their transfers in vain.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::reply_to::TaskId;
 use crate::task::{Tasks, Work};
 
 impl Work {
-    /// What of its transfers is under way, if it waits for some.
+    /// The direction and length of the task's transfers, if it waits for any.
     fn moving(&self) -> Option<(Direction, u32)> {
         match self {
             Work::Write(write) => {
@@ -36,19 +36,19 @@ impl Work {
     }
 }
 
-/// Where transfers are under way, and who waits for their end.
+/// The transfers in progress, and the requests that wait for them.
 pub(crate) struct Transfers<'r> {
     pub tasks: &'r Tasks,
     pub loans: &'r Loans,
     pub cache: &'r Cache,
-    /// Undo waits for all of them.
+    /// True if rollback waits for all transfers.
     pub keeps_undo: bool,
-    /// So do batches, for those of batches.
+    /// True if batches wait for the transfers of batches.
     pub is_crowded: bool,
 }
 
 impl Stalls {
-    /// Connections that others wait for in vain.
+    /// Returns the connections that other requests have waited for too long.
     pub fn late(&mut self, transfers: &Transfers<'_>, now: Moment) -> Vec<EndpointId> {
         let is_awaited = transfers.are_awaited();
         if !is_awaited && !self.is_watching() {
@@ -58,12 +58,12 @@ impl Stalls {
         self.note(&present, now).into_iter().map(|(endpoint, _)| endpoint).collect()
     }
 
-    /// A connection is gone.
+    /// Forgets a connection that has ended.
     pub fn forget(&mut self, endpoint: EndpointId) {
         self.seen.retain(|(other, _), _| *other != endpoint);
     }
 
-    /// All that a task has waited for is moved.
+    /// Counts the bytes of a task whose transfers are complete.
     pub fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
         if self.is_watching()
             && let Some(task) = tasks.get(id)
@@ -79,7 +79,7 @@ impl Transfers<'_> {
         self.keeps_undo || self.is_crowded || self.tasks.await_progress()
     }
 
-    /// The oldest transfers of every connection.
+    /// The oldest transfer of each lane.
     fn oldest(&self) -> BTreeMap<Lane, Oldest> {
         let (keeps_undo, is_crowded) = (self.keeps_undo, self.is_crowded);
         let mut present = BTreeMap::new();
