@@ -1,13 +1,15 @@
-//! Acting for others, as a trusted client may (draft 3.1.1, 6.2.8).
+//! Impersonation: requests carried out with another user's credentials, as the server allows its
+//! trusted clients (draft 3.1.1, 6.2.8).
 //!
-//! Invariant: a session that acts for somebody names them in each of its requests but those
-//! that move data through an open file or close it: an open is the client's own, and what may
-//! be done with it was judged when it was made.
+//! Invariant: an impersonating session names the user in each of its requests, except those that
+//! move data through an open file or close it. An open belongs to the client itself, and its rights
+//! were checked when it was made.
 //!
-//! A server that has restarted knows no credentials, and gives other handles for them. So a
-//! request has a number of the library's own in its header, in the field that is the sender's
-//! (`analyzer`), and the handle of the moment is put in when it is sent. The number takes the
-//! field's upper 24 bits; the lower 40 are the session's label ([`crate::Label`]).
+//! A server that has restarted forgets registered credentials and gives out new handles for them.
+//! So a request carries a number of this library's own in the header field that the draft leaves to
+//! the sender (`analyzer`), and the current handle is filled in when the request is sent. The
+//! number takes the upper 24 bits of the field; the lower 40 bits are the session's label
+//! ([`crate::Label`]).
 
 use std::num::NonZeroU64;
 
@@ -17,31 +19,31 @@ use dafs_wire::messages::{CredentialData, RegisterCred};
 
 use crate::label::Label;
 
-/// Credentials that the server keeps for this client, for the session that registered them.
+/// Credentials registered at the server. Valid only in the session that registered them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registered(pub(crate) NonZeroU64);
 
-/// Somebody to act for.
+/// A user whose credentials a trusted client's requests can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActFor<'a> {
-    /// A user, by the name the server knows.
+    /// A user name as the server knows it.
     User(&'a str),
-    /// POSIX numbers.
+    /// POSIX user and group numbers.
     Id {
-        /// User.
+        /// The numeric user id.
         uid: u32,
-        /// Group.
+        /// The numeric primary group id.
         gid: u32,
-        /// Supplementary groups.
+        /// The numeric ids of supplementary groups.
         groups: &'a [u32],
     },
-    /// A principal of Kerberos.
+    /// A Kerberos principal such as `alice@EXAMPLE.ORG`.
     Principal(&'a str),
-    /// Whomever the server takes for nobody.
+    /// The server's default (unprivileged) user.
     Default,
 }
 
-/// Somebody to act for, kept.
+/// An owned copy of [`ActFor`].
 #[derive(Debug)]
 pub(crate) enum Whom {
     User(String),
@@ -62,7 +64,7 @@ impl From<ActFor<'_>> for Whom {
 }
 
 impl Whom {
-    /// How a server is asked to keep them.
+    /// Returns the REGISTER_CRED request for this user.
     pub fn request(&self) -> Request<'_> {
         let credentials = match self {
             Self::User(name) => CredentialData::Name(name),
@@ -76,7 +78,7 @@ impl Whom {
     }
 }
 
-/// What a session has registered.
+/// The credentials that a session has registered.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(Vec<Registration>);
 
@@ -85,27 +87,27 @@ struct Registration {
     number: Registered,
     whom: Whom,
     handle: CredHandle,
-    /// What the server called the client that the handle was given to.
+    /// The client id under which the server gave out `handle`.
     client: ClientId,
 }
 
 impl Registrations {
-    /// The server keeps these, and has given a handle for them.
+    /// Records credentials that the server has registered as `handle`.
     pub fn add(&mut self, number: Registered, whom: Whom, handle: CredHandle, client: ClientId) {
         self.0.push(Registration { number, whom, handle, client });
     }
 
-    /// The server has forgotten these.
+    /// Removes credentials that the server has deregistered.
     pub fn remove(&mut self, number: Registered) {
         self.0.retain(|registration| registration.number != number);
     }
 
-    /// Whether credentials of this number are registered.
+    /// True if credentials with this number are registered.
     pub fn has(&self, number: Registered) -> bool {
         self.0.iter().any(|registration| registration.number == number)
     }
 
-    /// Names in a message whom it is to be carried out for, if that is not the client.
+    /// Writes the current credential handle into an encoded request that impersonates a user.
     #[inline]
     pub fn name_in(&self, message: &mut [u8]) {
         if let Some(whom) = acting_in(message) {
@@ -118,24 +120,26 @@ impl Registrations {
         message[HANDLE_AT..HANDLE_AT + 4].copy_from_slice(&self.handle(whom).0.to_le_bytes());
     }
 
-    /// What the server calls them now.
+    /// Returns the server's current handle for these credentials.
     pub fn handle(&self, whom: Registered) -> CredHandle {
         let known = self.0.iter().find(|registration| registration.number == whom);
         known.map_or(NOBODYS, |registration| registration.handle)
     }
 
-    /// Those that the server, which knows the client by this name, has not been asked for.
+    /// Returns the indexes of the credentials that were registered under a client id other than
+    /// `client` and must be registered again.
     pub fn unknown_to(&self, client: ClientId) -> Vec<usize> {
         let is_unknown = |&place: &usize| self.0[place].client != client;
         (0..self.0.len()).filter(is_unknown).collect()
     }
 
-    /// Asks for one anew.
+    /// Calls `ask` with the request that registers the credentials at `place`.
     pub fn ask_for<T>(&self, place: usize, ask: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
         self.0.get(place).map(|registration| ask(&registration.whom.request()))
     }
 
-    /// The server has answered; it gives no handle for whom it does not know any more.
+    /// Records the server's reply for the credentials at `place`: `None` if it no longer knows the
+    /// user.
     pub fn note(&mut self, place: usize, handle: Option<CredHandle>, client: ClientId) {
         if let Some(registration) = self.0.get_mut(place) {
             (registration.handle, registration.client) = (handle.unwrap_or(NOBODYS), client);
@@ -143,13 +147,13 @@ impl Registrations {
     }
 }
 
-/// What a request's header has for whom it is to be carried out.
+/// Returns the bits of the header's `analyzer` field that name the credentials of a request.
 #[inline]
 pub(crate) fn acting_bits(whom: Option<Registered>) -> u64 {
     whom.map_or(0, |Registered(number)| number.get() << Label::BITS)
 }
 
-/// For whom an encoded request is to be carried out.
+/// Reads the credentials number from an encoded request.
 #[inline]
 pub(crate) fn acting_in(message: &[u8]) -> Option<Registered> {
     let bytes = message.get(LABEL_AT..LABEL_AT + 8)?;
@@ -157,13 +161,13 @@ pub(crate) fn acting_in(message: &[u8]) -> Option<Registered> {
     NonZeroU64::new(number).map(Registered)
 }
 
-/// The greatest number of credentials.
+/// The largest number of credentials, since numbers are `analyzer` bits above the label.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX >> Label::BITS;
 
-/// Where a request's header has its label and its credentials.
+/// Offset in a request header of the field that holds the label and the credentials number.
 const LABEL_AT: usize = 16;
 
 const HANDLE_AT: usize = 28;
 
-/// A handle that no server gives.
+/// A handle that no server gives out: requests with it are refused.
 const NOBODYS: CredHandle = CredHandle(u32::MAX);

@@ -1,7 +1,6 @@
-//! The answer to one request, as bytes, for one future.
+//! A future for the reply to one request, as raw bytes.
 //!
-//! Invariant: an answer is taken once; one that nobody waits for any more is dropped when it
-//! comes.
+//! Invariant: a reply is taken once. A reply whose future was dropped is discarded when it arrives.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,15 +16,15 @@ use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 use crate::state::Phase;
 
-/// An answer to come, as bytes.
+/// A future that yields the bytes of a reply.
 pub(crate) struct Answer {
     shared: Rc<Shared>,
-    /// `None` once it was taken.
+    /// `None` once the reply was taken.
     ticket: Option<ReplyTicket>,
 }
 
 impl Answer {
-    /// Sends a request, which is carried out for `acting` or for the client.
+    /// Sends a request with the credentials `acting`, or the client's own if `None`.
     pub fn to(
         shared: &Rc<Shared>,
         key: SessionKey,
@@ -36,7 +35,8 @@ impl Answer {
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }
 
-    /// As [`Answer::to`], by a request of the client's own of so many bytes at most.
+    /// As [`Answer::to`], with the client's own credentials, for a request of at most `bytes_max`
+    /// bytes.
     pub fn within(
         shared: &Rc<Shared>,
         key: SessionKey,
@@ -47,7 +47,8 @@ impl Answer {
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }
 
-    /// Comes, empty, when the connection stands.
+    /// Returns a future that yields no bytes, and is ready when the session's connection is
+    /// established.
     pub fn to_connect(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
         let mut core = shared.borrow_mut();
         let Core { sessions, ends, .. } = &mut *core;
@@ -74,7 +75,7 @@ impl Future for Answer {
     type Output = Result<Vec<u8>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Polled after its end, which a caller must not do.
+        // Polled again after it was ready, which the contract of `Future` forbids.
         let Some(ticket) = self.ticket else { return Poll::Ready(Err(ClientError::Cancelled)) };
         let mut core = self.shared.borrow_mut();
         let Some(result) = core.ends.replies.take(ticket) else {

@@ -1,9 +1,13 @@
-//! The back-control channel: what a server asks of this client (draft 3.1.2.1, 6.6).
+//! The back-control channel, over which a server sends requests to this client (draft 3.1.2.1,
+//! 6.6).
 //!
-//! Invariant: a receive is posted for every request the server has a credit for; each request is
-//! answered at once. A channel goes with its session's connection, and is opened again when the
-//! session has come back; what was to be told over it is then asked for anew (`batch/again.rs`),
-//! and fails if that cannot be done.
+//! Invariants:
+//!
+//! - A receive is posted for every credit that the server has on the channel.
+//! - Each request from the server is answered at once.
+//! - A channel closes with its session's connection and is opened again after the session has
+//!   reconnected. Batches whose completions were due on it are then submitted again
+//!   (`batch/again.rs`), or fail if that is impossible.
 
 use std::time::Duration;
 
@@ -32,25 +36,26 @@ use crate::state::{Phase, SessionState};
 use crate::transport::{Opening, Owner};
 
 impl Session {
-    /// Opens the back-control channel, unless there is one: over it the server tells of the ends
-    /// of submitted batches, and that the turn of a lock has come. Batches that need it open it
-    /// by themselves. In a session by Kerberos this blocks for a token as connecting does.
+    /// Opens the back-control channel unless it is open. Over this channel the server reports
+    /// completions of submitted batches, and that a lock requested earlier is now free. Batches
+    /// that need the channel open it themselves. In a session authenticated by Kerberos the call
+    /// blocks for a token, as connecting does.
     ///
     /// # Errors
-    /// If the session has ended, the server cannot be reached a second time, or takes no such
-    /// channel.
+    /// If the session has ended, if the server cannot be reached by a second connection, or if it
+    /// does not support back-control channels.
     pub fn listen(&self) -> Result<()> {
         self.shared.turn_until(self.key, |core| core.await_back(self.key))
     }
 
-    /// The next lock that the server has said to be ready, if the channel is open
-    /// ([`Session::listen`]).
+    /// Returns the next lock that the server has reported to be free, oldest first. Always `None`
+    /// unless the channel is open ([`Session::listen`]).
     #[must_use]
     pub fn next_lock_ready(&self) -> Option<LockReady> {
         self.shared.borrow_mut().backs.of_mut(self.key)?.next_ready()
     }
 
-    /// Whether the server has said that the turn of just this lock has come; said once.
+    /// Returns true, once per report, if the server has reported exactly this lock to be free.
     pub(crate) fn take_lock_ready(&self, ready: &LockReady) -> bool {
         let mut core = self.shared.borrow_mut();
         core.backs.of_mut(self.key).is_some_and(|back| back.take_ready(ready))
@@ -58,8 +63,8 @@ impl Session {
 }
 
 impl Core {
-    /// Whether the channel of a session stands, which is opened if there is none; `None` while
-    /// that is not known.
+    /// Returns whether the session's back-control channel is open, and opens it if there is none;
+    /// `None` while that is undecided.
     fn await_back(&mut self, key: SessionKey) -> Option<Result<()>> {
         let session = match self.sessions.open_mut(key) {
             Ok(session) => session,
@@ -72,7 +77,8 @@ impl Core {
             None => None,
         };
         if let Some(error) = known {
-            // That one was lost which stood says nothing about another.
+            // That error is about a channel that was open and then lost; it says nothing about a
+            // new one.
             let is_wanted = std::mem::take(&mut session.back_wish.is_wanted);
             self.close_back(key);
             if !is_wanted {
@@ -91,7 +97,7 @@ impl Core {
             owner: Owner::BackControl(key),
             place: &session.place,
             options: &session.options,
-            // A token may be longer than anything that is told.
+            // A Kerberos token may be longer than any message on this channel.
             message_bytes_max: match &session.standing.prover {
                 Some(_) => session.token_request_bytes(),
                 None => SLOT_BYTES as u32,
@@ -109,7 +115,7 @@ impl Core {
         Ok(())
     }
 
-    /// The connection stands: it is bound to its session.
+    /// Binds a channel to its session, now that its connection is established.
     pub fn on_back_established(&mut self, key: SessionKey) {
         let session = &self.sessions[key];
         let bound = match &session.standing.prover {
@@ -130,7 +136,7 @@ impl Core {
         }
     }
 
-    /// The server asks something, or has answered CONNECT_BIND.
+    /// Handles a message on the channel: a request from the server or the reply to CONNECT_BIND.
     pub fn on_asked(
         &mut self,
         key: SessionKey,
@@ -151,7 +157,7 @@ impl Core {
         }
     }
 
-    /// CONNECT_BIND was answered.
+    /// Handles the reply to CONNECT_BIND.
     fn on_bound(&mut self, key: SessionKey, party: Option<Box<Initiator>>, message: &[u8]) {
         let session = &mut self.sessions[key];
         match session.judge_bound(party, message) {
@@ -190,12 +196,13 @@ impl Core {
             }
             Request::BcBatchCompletion(done) => {
                 session.back_wish.losses = 0;
-                // What is not of this session's any more has failed with an earlier channel.
+                // Completions that no longer belong to this session have failed with an earlier
+                // channel.
                 self.take_completions(key, &done.completions);
                 (Status::Ok, Response::BcBatchCompletion(Empty))
             }
             Request::BcRecall(_) => (Status::Ok, Response::BcRecall(Empty)),
-            // Encoded further down.
+            // Encoded below by `encode_told`.
             Request::BcGetAttr(_) => (Status::Ok, Response::Failed),
             _ => (Status::NotSupp, Response::Failed),
         };
@@ -214,18 +221,18 @@ impl Core {
         if let Request::BcRecall(recall) = &request {
             self.on_recall(key, &recall.file, recall.state);
         }
-        // There may be room now for what the server was too busy for.
+        // A completion frees room on a server that was too busy for other requests.
         self.send_refused(key);
     }
 
     fn send_back(&mut self, endpoint: EndpointId, message: &[u8]) {
-        // A failure means that the connection is ending, which an event tells.
+        // A failure means that the connection is ending, which an event will report.
         let _ = self.transport.post(endpoint, &[Gather::Bytes(message)]);
     }
 
-    // ---- the end --------------------------------------------------------------------
+    // ---- losing and closing the channel ------------------------------------------------
 
-    /// The connection of a channel is gone.
+    /// Handles the loss of a channel's connection.
     pub fn end_back(&mut self, key: SessionKey, reason: &str) {
         let Some(back) = self.backs.of_mut(key) else { return };
         let was_new = match back.phase {
@@ -242,8 +249,8 @@ impl Core {
         } else {
             ClientError::SessionEnded { address, reason: reason.clone() }
         };
-        // Mostly the server is gone altogether. And only a session that comes back as a whole knows
-        // that nothing of what was submitted before runs any more.
+        // In most cases the whole server is gone. And only when the whole session reconnects is it
+        // certain that nothing submitted before is still running.
         let wish = &mut session.back_wish;
         if has_submitted && session.recovery.is_some() && wish.losses < LOSSES_MAX {
             wish.losses += 1;
@@ -255,7 +262,7 @@ impl Core {
         self.return_all(key);
     }
 
-    /// A channel is of no use; what was to be told over it fails.
+    /// Closes an unusable channel and fails the batches whose completions were due on it.
     fn refuse_back(&mut self, key: SessionKey, error: ClientError) {
         let Some(back) = self.backs.of_mut(key) else { return };
         let endpoint = back.endpoint;
@@ -266,7 +273,7 @@ impl Core {
         self.transport.close(endpoint);
     }
 
-    /// The connection of a session is gone, and its channel with it.
+    /// Closes the channel of a session that has lost its connection.
     pub fn part_back_of(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         session.back_wish.due = None;
@@ -276,7 +283,7 @@ impl Core {
         self.close_back(key);
     }
 
-    /// A session has come back: so does its channel.
+    /// Opens the channel again after its session has reconnected.
     pub fn rebind_back(&mut self, key: SessionKey) {
         self.return_owed(key);
         let session = &mut self.sessions[key];
@@ -292,7 +299,7 @@ impl Core {
         }
     }
 
-    /// Looks whether a channel that is opened again takes too long.
+    /// Gives up a channel whose reopening has passed its deadline.
     pub fn mind_back(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         if session.back_wish.due.take_if(|due| *due <= now).is_some() {
@@ -302,7 +309,7 @@ impl Core {
         }
     }
 
-    /// A session has ended: its channel and its batches end with it.
+    /// Ends the channel and all batches of a session that has ended.
     pub fn end_back_of(&mut self, key: SessionKey, error: &ClientError) {
         self.batches.fail_all(key, error);
         self.part_back_of(key);
@@ -317,7 +324,8 @@ impl Core {
 }
 
 impl SessionState {
-    /// Whether the server has bound the channel, and is who it must be.
+    /// Checks the reply to CONNECT_BIND: its status and, with Kerberos, the server's proof of
+    /// identity.
     fn judge_bound(&self, party: Option<Box<Initiator>>, message: &[u8]) -> Result<()> {
         let address = &self.address;
         let (header, response) = decode_any(Procedure::ConnectBind, message, address)?;
@@ -329,7 +337,7 @@ impl SessionState {
             let outlook = prover.go_on(*party, header.status, result);
             return match outlook.map_err(|unproved| unproved.at(address))? {
                 Outlook::Proved(_) => Ok(()),
-                // Kerberos needs one; and the draft binds by one request.
+                // Kerberos needs one token, and the draft binds a channel with one request.
                 Outlook::Token(..) => Err(unexpected(address, "CONNECT_BIND")),
             };
         }
@@ -342,7 +350,7 @@ impl SessionState {
         }
     }
 
-    /// CONNECT_BIND for its back-control channel.
+    /// Encodes CONNECT_BIND for the session's back-control channel.
     fn bind_request(&self, authentication: AuthRequest<'_>) -> Result<Vec<u8>> {
         let token_bytes = match &authentication {
             AuthRequest::Gss { token, .. } => token.len() + TOKEN_ROOM,
@@ -371,7 +379,7 @@ impl SessionState {
     }
 }
 
-/// CONNECT_BIND with a token made for this channel, and who reads the answer.
+/// Encodes CONNECT_BIND with a new Kerberos token, and returns the context that checks the reply.
 fn bind_by_token(
     session: &SessionState,
     prover: &Prover,
@@ -384,14 +392,16 @@ fn bind_by_token(
     Ok((Some(Box::new(party)), session.bind_request(authentication)?))
 }
 
-/// Requests that a server may have outstanding.
+/// The number of requests that a server may have outstanding on the channel.
 const CREDITS: u16 = 16;
 
-/// Receives posted: one to spare, since the next may come before an answer is looked at.
+/// The number of posted receives. One is spare: the next message may arrive before a reply to the
+/// last is processed.
 const RECEIVES: u16 = CREDITS + 1;
 
-/// Losses of the channel in a row, with nothing told over it, that a session comes back from.
+/// The number of consecutive losses of the channel, with no completion between, after which the
+/// session no longer reconnects for it.
 const LOSSES_MAX: u32 = 3;
 
-/// Answers on this channel have attributes at most.
+/// The size of replies on this channel, which hold attributes at most.
 const ANSWER_BYTES_MAX: usize = 1024;

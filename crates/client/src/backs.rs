@@ -1,7 +1,7 @@
-//! Back-control channels, and what their sessions want of them.
+//! Back-control channels, and the state that sessions keep about them.
 //!
-//! Invariant: a session has one channel at most; no more hints are kept of one than
-//! [`LOCKS_READY_MAX`].
+//! Invariant: a session has at most one channel, and a channel keeps at most [`LOCKS_READY_MAX`]
+//! reports of free locks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use dafs_types::{FileHandle, StateId};
 use crate::error::ClientError;
 use crate::ids::SessionKey;
 
-/// The turn of a lock that was asked for, and denied, has come: ask for it again.
+/// A lock that was denied before and is now free. This is a hint: request the lock again to get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockReady {
-    /// The file.
+    /// The file that the lock is on.
     pub file: FileHandle,
-    /// The open that it was asked for under.
+    /// The open under which the lock was requested.
     pub state: StateId,
-    /// First byte of the lock.
+    /// The offset of the lock's first byte.
     pub offset: u64,
-    /// Its bytes; all ones to the end of the file.
+    /// The length in bytes; `u64::MAX` means up to the end of the file.
     pub length: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct LockReady {
 #[derive(Default)]
 pub(crate) struct Backs(Vec<(SessionKey, Back)>);
 
-/// One channel.
+/// One back-control channel.
 pub(crate) struct Back {
     pub endpoint: EndpointId,
     pub phase: BackPhase,
@@ -39,54 +39,55 @@ pub(crate) struct Back {
 
 pub(crate) enum BackPhase {
     Connecting,
-    /// CONNECT_BIND is under way, with a token of this party's or without.
+    /// CONNECT_BIND is in flight; the initiator checks the Kerberos token in the reply, if there is
+    /// one.
     Binding(Option<Box<Initiator>>),
     Bound,
     Ended(ClientError),
 }
 
-/// Whether a session wants a channel.
+/// What a session remembers about its channel across reconnects.
 #[derive(Debug, Default)]
 pub(crate) struct BackWish {
-    /// It had one: when it comes back it has one again.
+    /// True if the session has had a channel, so that it opens one again after a reconnect.
     pub is_wanted: bool,
-    /// When one that is opened again must stand.
+    /// The deadline for reopening the channel.
     pub due: Option<Duration>,
-    /// How often in a row the channel was lost with nothing told over it.
+    /// Consecutive losses of the channel with no completion reported between.
     pub losses: u32,
 }
 
 impl Backs {
-    /// The channel of a session.
+    /// Returns the channel of a session.
     pub fn of(&self, key: SessionKey) -> Option<&Back> {
         self.0.iter().find(|(session, _)| *session == key).map(|(_, back)| back)
     }
 
-    /// As [`Backs::of`], to be changed.
+    /// Returns the channel of a session, mutably.
     pub fn of_mut(&mut self, key: SessionKey) -> Option<&mut Back> {
         self.0.iter_mut().find(|(session, _)| *session == key).map(|(_, back)| back)
     }
 
-    /// A channel is begun of a session that has none.
+    /// Adds a channel, whose connection is being established, for a session that has none.
     pub fn add(&mut self, key: SessionKey, endpoint: EndpointId) {
         let (phase, locks_ready) = (BackPhase::Connecting, VecDeque::new());
         self.0.push((key, Back { endpoint, phase, locks_ready }));
     }
 
-    /// A session has no channel any more. The connection that it had.
+    /// Removes a session's channel and returns its connection.
     pub fn remove(&mut self, key: SessionKey) -> Option<EndpointId> {
         let place = self.0.iter().position(|(session, _)| *session == key)?;
         Some(self.0.swap_remove(place).1.endpoint)
     }
 
-    /// Whether the server can tell a session something.
+    /// True if the session's channel is bound, so that the server can send requests over it.
     pub fn listens(&self, key: SessionKey) -> bool {
         self.of(key).is_some_and(|back| matches!(back.phase, BackPhase::Bound))
     }
 }
 
 impl Back {
-    /// The server has said that a lock is ready.
+    /// Keeps the server's report that a lock is free.
     pub fn note_ready(&mut self, ready: LockReady) {
         if self.locks_ready.len() == LOCKS_READY_MAX {
             self.locks_ready.pop_front();
@@ -94,17 +95,18 @@ impl Back {
         self.locks_ready.push_back(ready);
     }
 
-    /// The next lock that is ready.
+    /// Returns the oldest report of a free lock.
     pub fn next_ready(&mut self) -> Option<LockReady> {
         self.locks_ready.pop_front()
     }
 
-    /// Whether just this lock is ready; said once.
+    /// Returns true, once per report, if exactly this lock was reported free.
     pub fn take_ready(&mut self, ready: &LockReady) -> bool {
         let place = self.locks_ready.iter().position(|other| other == ready);
         place.is_some_and(|place| self.locks_ready.remove(place).is_some())
     }
 }
 
-/// Locks that are ready and not asked about; hints beyond them are forgotten.
+/// The limit for reports of free locks that the application has not taken; further ones are
+/// dropped.
 const LOCKS_READY_MAX: usize = 1024;

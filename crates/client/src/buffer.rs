@@ -1,8 +1,8 @@
-//! RegisteredMemory memory that the application reads and writes between transfers.
+//! Registered memory that the application reads and writes between transfers.
 //!
-//! Invariant: a buffer's registration lives as long as the buffer or a transfer that
-//! uses it, whichever is longer. Memory that a server might still write, because its
-//! session ended with a transfer under way, is never used again.
+//! Invariant: a registration lasts as long as its buffer or any transfer that uses it, whichever is
+//! longer. Memory that a server might still write, because its session ended with a transfer in
+//! flight, is never used again.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -12,18 +12,18 @@ use dafs_memory::Memory;
 
 use crate::error::{ClientError, Result};
 
-/// Where registered memory goes when nobody uses it any more: its client.
+/// The client that takes registered memory back when it is no longer used.
 pub(crate) trait Home {
-    /// Memory is used no more: it is kept for the next who needs some, or its registration taken
-    /// back.
+    /// Takes back unused memory: keeps it in the pool if `is_reusable`, or deregisters it.
     fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool);
 }
 
-/// Memory that servers may read and write while a transfer names it. Cheap to clone.
+/// Registered memory that servers can read and write while a transfer names it. Cheap to clone;
+/// clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Buffer(pub(crate) Rc<RegisteredMemory>);
 
-/// Part of a buffer.
+/// A range of a buffer's bytes, for use in a transfer.
 #[derive(Clone, Debug)]
 pub struct Slice {
     pub(crate) buffer: Rc<RegisteredMemory>,
@@ -37,9 +37,9 @@ pub(crate) struct RegisteredMemory {
     /// Bytes the owner asked for; the memory may be larger.
     length: usize,
     home: Weak<dyn Home>,
-    /// A server may still write it: not to be used for anything else.
+    /// True if a server may still write this memory, so that it must not be reused.
     is_exposed: Cell<bool>,
-    /// Its bytes are a device's, and `memory` is nothing ([`crate::device`]).
+    /// True for memory of another device; `memory` is empty then ([`crate::device`]).
     pub is_device: bool,
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for RegisteredMemory {
 
 impl Drop for RegisteredMemory {
     fn drop(&mut self) {
-        // What is lent is in no table.
+        // Lent memory is in no table of regions.
         if self.region.is_lent() {
             return;
         }
@@ -62,14 +62,14 @@ impl Drop for RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Memory of a device.
+    /// Wraps memory of another device, which only RDMA devices can access.
     pub fn device<H: Home + 'static>(region: Region, length: usize, home: &Rc<H>) -> Self {
         let (memory, home) = (Memory::from_heap(Box::default()), weak(home));
         let is_exposed = Cell::new(false);
         Self { memory, region, length, home, is_exposed, is_device: true }
     }
 
-    /// The part of `length` bytes at `offset`.
+    /// Returns the slice of `length` bytes at `offset`.
     pub fn slice(self: &Rc<Self>, offset: usize, length: usize) -> Result<Slice> {
         match u32::try_from(length) {
             Ok(bytes) if self.contains(offset, length) => {
@@ -83,17 +83,17 @@ impl RegisteredMemory {
         offset <= self.length && length <= self.length - offset
     }
 
-    /// Bytes.
+    /// The length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// A session ended with a transfer of this memory under way.
+    /// Notes that a session ended with a transfer of this memory in flight.
     pub fn note_exposed(&self) {
         self.is_exposed.set(true);
     }
 
-    /// Whether it is registered with this client.
+    /// True if this memory is registered with the client `home`.
     #[inline]
     pub fn belongs_to<H: Home>(&self, home: &Rc<H>) -> bool {
         std::ptr::addr_eq(self.home.as_ptr(), Rc::as_ptr(home))
@@ -111,33 +111,33 @@ impl Buffer {
         Self(Rc::new(RegisteredMemory { memory, region, length, home, is_exposed, is_device }))
     }
 
-    /// Memory of the application's own that only a device gets at.
+    /// Wraps memory of the application itself, lent for one call to an RDMA device.
     pub(crate) fn lent<H: Home + 'static>(region: Region, home: &Rc<H>) -> Self {
         let nothing = Memory::from_heap(Box::default());
         Self::new(nothing, region, usize::try_from(region.length).unwrap_or(0), home)
     }
 
-    /// Bytes.
+    /// Returns the buffer's length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.length
     }
 
-    /// Whether it has no bytes; never.
+    /// Returns false: a buffer has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part of `length` bytes at `offset`.
+    /// Returns the slice of `length` bytes that begins at byte `offset`.
     ///
     /// # Errors
-    /// [`ClientError::Range`].
+    /// [`ClientError::Range`] if the slice does not lie inside the buffer, or exceeds 4 GiB.
     pub fn slice(&self, offset: usize, length: usize) -> Result<Slice> {
         self.0.slice(offset, length)
     }
 
-    /// Copies `bytes` into the buffer.
+    /// Copies `bytes` into the buffer at byte `offset`.
     ///
     /// # Panics
     /// If they do not fit.
@@ -146,17 +146,18 @@ impl Buffer {
         self.0.memory.write(offset, bytes);
     }
 
-    /// Copies out of the buffer. What a transfer under way writes may be torn.
+    /// Fills `bytes` from the buffer at byte `offset`. Data that a transfer is writing at the same
+    /// time may be partly old and partly new.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// If the range does not lie inside the buffer.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         assert!(self.0.contains(offset, bytes.len()), "reading beyond the buffer");
         self.0.memory.read(offset, bytes);
     }
 
-    /// The memory itself, for file I/O into and out of it without a copy between. It may
-    /// be larger than the buffer.
+    /// Returns the underlying memory, for file I/O into and out of it without a copy. It may be
+    /// longer than the buffer.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0.memory
@@ -169,19 +170,19 @@ fn weak<H: Home + 'static>(home: &Rc<H>) -> Weak<dyn Home> {
 }
 
 impl Slice {
-    /// Bytes.
+    /// Returns the slice's length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the slice has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// What is left of it behind the first `length` bytes.
+    /// Returns the rest of the slice after its first `length` bytes.
     pub(crate) fn behind(&self, length: u32) -> Self {
         let length = length.min(self.length);
         Self {

@@ -1,7 +1,6 @@
-//! Requests of any procedure, without waiting: for whoever has many under way at once.
+//! Requests of any procedure without waiting, for callers with many requests in flight.
 //!
-//! Invariant: an answer is taken once; one that nobody waits for any more is dropped
-//! when it comes.
+//! Invariant: a reply is taken once. A reply whose future was dropped is discarded when it arrives.
 
 use std::ffi::OsStr;
 use std::pin::Pin;
@@ -18,7 +17,7 @@ use crate::error::Result;
 use crate::file::File;
 use crate::session::Session;
 
-/// A request under way. Whoever polls it must also turn the client.
+/// A request in flight. The thread that polls it must also call [`crate::Client::turn`].
 #[derive(Debug)]
 #[must_use = "without it nobody learns how the request ended"]
 pub struct Call {
@@ -27,7 +26,7 @@ pub struct Call {
     answer: Answer,
 }
 
-/// The answer to a [`Call`].
+/// The reply to a [`Call`], still encoded.
 #[derive(Clone, Debug)]
 pub struct Reply {
     procedure: Procedure,
@@ -36,26 +35,26 @@ pub struct Reply {
 }
 
 impl Session {
-    /// Submits a request of any procedure but those that move bulk data through the
-    /// client's own buffers ([`Session::submit_read`] and its like) or make the session.
-    /// It goes out with the client's next turn.
+    /// Submits a request of any procedure, except those that move bulk data through the client's
+    /// own buffers ([`Session::submit_read`] and similar) and those that establish the session. It
+    /// is sent at the client's next turn.
     ///
     /// # Errors
-    /// If the session has ended, or the request does not fit a message.
+    /// If the session has ended, or if the request does not fit in a message.
     pub fn start(&self, request: &Request<'_>) -> Result<Call> {
         let address = self.shared.borrow().sessions[self.key].address.clone();
         let answer = self.answer_to(request)?;
         Ok(Call { procedure: request.procedure(), address, answer })
     }
 
-    /// The handle of the server's root directory.
+    /// Returns the handle of the server's root directory.
     #[must_use]
     pub fn root(&self) -> FileHandle {
         self.root
     }
 
-    /// A file that a request of the caller's own has opened in this session. Dropping it
-    /// closes it.
+    /// Returns a file that was opened in this session by the caller's own OPEN request. Dropping
+    /// the file closes it. `path` is used in error messages only.
     #[must_use]
     pub fn opened(&self, handle: FileHandle, state: StateId, path: impl AsRef<OsStr>) -> File {
         self.file(handle, state, path.as_ref())
@@ -63,7 +62,7 @@ impl Session {
 }
 
 impl File {
-    /// Closes, as a request of the caller's own.
+    /// Sends CLOSE for this file without waiting for the reply.
     ///
     /// # Errors
     /// If the session has ended.
@@ -74,17 +73,18 @@ impl File {
 }
 
 impl Slice {
-    /// How a request of the caller's own names this memory, in sessions of this memory's client.
-    /// Where the server knows it by another name, the library puts that in when it sends the
-    /// request. The buffer must be kept until the answer is there. It is not used for anything
-    /// else afterwards.
+    /// Returns the name of this memory for requests that the caller builds, in sessions of this
+    /// memory's client. Where the server knows the memory by another name, the library substitutes
+    /// it when it sends the request. Keep the buffer until the reply has arrived. The client does
+    /// not reuse the memory for other buffers afterwards.
     #[must_use]
     pub fn direct(&self) -> DirectBuffer {
         self.buffer.note_exposed();
         self.named()
     }
 
-    /// How a request names this memory until it is sent: see [`crate::naming`].
+    /// Returns the name that a request uses for this memory until it is sent: see
+    /// [`crate::naming`].
     #[inline]
     pub(crate) fn named(&self) -> DirectBuffer {
         let remote = self.buffer.region.remote(self.offset as u64, self.length);
@@ -94,11 +94,11 @@ impl Slice {
 }
 
 impl Reply {
-    /// The status and the results, which a failure may have too.
+    /// Decodes the reply: the status and the results, which a failed request may have too.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`](crate::ClientError::Protocol) if it is no answer to what was
-    /// asked.
+    /// [`ClientError::Protocol`](crate::ClientError::Protocol) if the reply does not match the
+    /// request.
     pub fn read(&self) -> Result<(Status, Response<'_>)> {
         let (header, response) = decode_any(self.procedure, &self.message, &self.address)?;
         Ok((header.status, response))

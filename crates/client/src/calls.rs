@@ -1,6 +1,6 @@
-//! Requests without bulk data: encoded, sent when there is a credit, and their answers.
+//! Requests without bulk data: encoding, sending when there is a credit, and handling replies.
 //!
-//! Invariant: the message of a request is kept until its answer is there, since it may have to be
+//! Invariant: the message of a request is kept until its reply has arrived, since it may have to be
 //! sent again.
 
 use dafs_dat::Gather;
@@ -22,8 +22,8 @@ use crate::state::SessionState;
 use crate::work::{Pending, QueuedCall};
 
 impl Core {
-    /// Takes a request without bulk data in, which is carried out for `acting` or for the client;
-    /// its answer comes under the ticket.
+    /// Sends a request without bulk data, with the credentials `acting` or the client's own. The
+    /// reply is delivered to the returned ticket.
     pub fn start_call(
         &mut self,
         key: SessionKey,
@@ -34,7 +34,7 @@ impl Core {
         self.start_call_within(key, bytes_max, acting, request)
     }
 
-    /// As [`Core::start_call`], by a request of so many bytes at most.
+    /// As [`Core::start_call`], for a request of at most `bytes_max` bytes.
     pub fn start_call_within(
         &mut self,
         key: SessionKey,
@@ -45,7 +45,7 @@ impl Core {
         let session = self.sessions.open_mut(key)?;
         session.note_request(request);
         let mut message = session.encode_call(bytes_max, acting, request)?;
-        // The caller may know an open by a state id from before a restart.
+        // The caller may use a state id from before a restart of the server.
         session.restate(&mut message);
         let (id, ticket) = (self.ends.next_id(), self.ends.replies.make());
         self.queue_call(key, QueuedCall { ticket: Some(ticket), ..QueuedCall::new(id, message) });
@@ -55,7 +55,7 @@ impl Core {
         Ok(ticket)
     }
 
-    /// Sends a request whose answer nobody waits for.
+    /// Sends a request whose reply is ignored.
     pub fn cast(&mut self, key: SessionKey, request: &Request<'_>) -> Result<()> {
         let session = self.sessions.open_mut(key)?;
         session.note_request(request);
@@ -78,7 +78,8 @@ impl Core {
         }
     }
 
-    /// The same, in a session with several channels: behind transfers that it must not overtake.
+    /// Queues a request, in a session with several channels, after the transfers that it must not
+    /// overtake.
     fn queue_behind_transfers(&mut self, key: SessionKey, call: QueuedCall) {
         match self.sessions[key].hold(call) {
             Some(call) => self.send_or_queue_call(key, call),
@@ -86,7 +87,7 @@ impl Core {
         }
     }
 
-    /// The same for one that waits for nothing else.
+    /// Sends or queues a request that waits for no transfer.
     pub fn send_or_queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let under_way = &mut self.sessions[key].under_way;
         match under_way.credits.take() {
@@ -108,7 +109,7 @@ impl Core {
         self.note_posted(key, stream, Pending::Call(call), posted);
     }
 
-    /// Tells the server that this client has seen its lower target.
+    /// Sends NULL, to tell the server that this client has seen its lower credit target.
     pub fn send_null(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         if !session.is_open() {
@@ -132,7 +133,7 @@ impl Core {
         self.post(link, stream, Pending::Silent, &[Gather::Bytes(&message[..length])]);
     }
 
-    /// The answer to a request without bulk data came.
+    /// Handles the reply to a request without bulk data.
     pub fn on_called(
         &mut self,
         key: SessionKey,
@@ -161,8 +162,8 @@ impl Core {
 }
 
 impl SessionState {
-    /// A request as it goes to the session's server, but for its place among others, in so many
-    /// bytes at most.
+    /// Encodes a request of at most `bytes_max` bytes for this session; stream and sequence number
+    /// are set when it is sent.
     pub fn encode_call(
         &self,
         bytes_max: u32,
@@ -179,7 +180,7 @@ impl SessionState {
         let length = encoded.map_err(|error| ClientError::Status {
             what: format!("{}: {error}", request.procedure().name()),
             status: match error {
-                // Names are all that is long in these requests.
+                // Only names can make these requests too long.
                 EncodeError::TooMany { .. } | EncodeError::Space => Status::NameTooLong,
                 other => other.status(),
             },

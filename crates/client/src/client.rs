@@ -1,7 +1,7 @@
 //! The client as the application sees it: buffers, completion groups, waiting.
 //!
-//! Invariant: progress is made in the calls of the owning thread alone; whatever is
-//! dropped while the engine is at work is put in order at the next call.
+//! Invariant: progress is made only in calls of the owning thread. What is dropped while the engine
+//! is working is cleaned up at the next call.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::os::fd::BorrowedFd;
@@ -20,26 +20,26 @@ use crate::operation::{Completion, OperationId};
 use crate::pool::Pool;
 use crate::sizes::DOMAIN;
 
-/// Habits of a client.
+/// The settings of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientConfig {
-    /// When to spin and when to sleep while waiting.
+    /// When to busy-poll and when to sleep while waiting.
     pub wait: WaitPolicy,
-    /// What [`crate::File::read_at`] and [`crate::File::write_at`] do with large slices over RDMA
-    /// devices. Other transports copy.
+    /// How [`crate::File::read_at`] and [`crate::File::write_at`] treat large slices over RDMA
+    /// devices. Other transports copy them.
     pub own_memory: OwnMemory,
 }
 
-/// Sessions with servers, driven by the thread that owns it. Cheap to clone.
+/// A set of sessions with servers, driven by the thread that owns it. Cheap to clone.
 #[derive(Clone)]
 pub struct Client(pub(crate) Rc<Shared>);
 
 pub(crate) struct Shared {
     core: RefCell<Core>,
     pool: RefCell<Pool>,
-    /// Dropped while the core was at work, to be put in order once it is free.
+    /// Objects that were dropped while the core was borrowed, to be cleaned up when it is free.
     orphans: RefCell<Vec<Orphan>>,
-    /// Listeners are being told.
+    /// True while listeners are being called.
     is_telling: Cell<bool>,
 }
 
@@ -69,8 +69,8 @@ impl Shared {
         core
     }
 
-    /// Tells listeners what has become of their sessions. They may use the client: nothing
-    /// is borrowed meanwhile.
+    /// Calls the listeners of sessions that have events. Nothing is borrowed meanwhile, so that
+    /// listeners may use the client.
     pub fn tell(&self) {
         if self.is_telling.get() {
             return;
@@ -91,9 +91,9 @@ impl Shared {
         }
     }
 
-    /// Turns until `take` finds what it looks for. A server that sends nothing for its
-    /// session's limit is given up, or another connection made to it: there is no
-    /// retransmission at this level, and what was asked stays undecided (draft 3.2.2).
+    /// Makes progress until `take` returns a value. If the server sends nothing within the
+    /// session's reply timeout, the session ends or reconnects: there is no retransmission at this
+    /// level, and the outcome of the request stays unknown (draft 3.2.2).
     pub fn turn_until<T>(
         &self,
         key: SessionKey,
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// Tells the news, if there are any, between two turns.
+    /// Delivers pending session events, between two turns.
     #[inline]
     fn tell_between<'s>(&'s self, core: RefMut<'s, Core>) -> RefMut<'s, Core> {
         if core.news.is_empty() {
@@ -121,7 +121,7 @@ impl Shared {
         self.borrow_mut()
     }
 
-    /// The last handle of a session is gone.
+    /// Ends a session whose last handle was dropped.
     pub fn leave(&self, key: SessionKey) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.leave(key),
@@ -146,10 +146,10 @@ impl Home for Shared {
 }
 
 impl Client {
-    /// A client without sessions.
+    /// Makes a client without sessions.
     ///
     /// # Errors
-    /// [`ClientError::System`] if the system has no descriptor left.
+    /// [`ClientError::System`] if the system has no file descriptor left.
     pub fn new(config: ClientConfig) -> Result<Self> {
         let mut interface =
             Interface::new(InterfaceConfig { wait: config.wait, ..InterfaceConfig::default() })
@@ -158,8 +158,8 @@ impl Client {
         Ok(Self::over(interface))
     }
 
-    /// A client over an interface of the caller's, such as one on a simulated network.
-    /// It must have neither listeners nor connections.
+    /// Makes a client over the caller's own interface, such as one on a simulated network. The
+    /// interface must have no listeners and no connections.
     #[must_use]
     pub fn over(interface: Interface) -> Self {
         Self(Rc::new(Shared {
@@ -170,10 +170,9 @@ impl Client {
         }))
     }
 
-    /// Registered memory of `length` bytes that a local server can map: bytes arrive
-    /// in it without passing through anything else. What is in it at first is left over
-    /// from earlier use by this client: freed buffers are pooled, so that neither memory
-    /// nor registrations are made anew in steady state.
+    /// Returns registered memory of `length` bytes that a local server can map, so that data
+    /// arrives without a copy. Its initial content is left over from earlier use by this client:
+    /// freed buffers are pooled, so that in steady state neither memory nor registrations are made.
     ///
     /// # Errors
     /// [`ClientError::System`] if there is no memory.
@@ -188,7 +187,8 @@ impl Client {
         self.register_whole(memory, length)
     }
 
-    /// Registers memory of any origin. [`crate::Session::path_of`] says how bytes get there.
+    /// Registers memory on the heap as a buffer. [`crate::Session::path_of`] tells how data reaches
+    /// it.
     ///
     /// # Errors
     /// [`ClientError::System`] if the table of regions is full.
@@ -196,9 +196,9 @@ impl Client {
         self.register_memory(Memory::from_heap(bytes))
     }
 
-    /// Registers memory of any kind, such as some that the application has by pointer and length
-    /// ([`Memory::of_owner`]), until the buffer and all transfers with it have ended. Devices that
-    /// a session uses pin it meanwhile.
+    /// Registers memory of any kind, for example memory that the application has by pointer and
+    /// length ([`Memory::of_owner`]). The registration lasts until the buffer and all transfers
+    /// with it have ended; RDMA devices that a session uses pin the memory meanwhile.
     ///
     /// # Errors
     /// [`ClientError::System`] if the table of regions is full.
@@ -217,22 +217,22 @@ impl Client {
         Ok(Buffer::new(memory, region, length, &self.0))
     }
 
-    /// A new completion group.
+    /// Makes a new completion group, to be named when transfers are submitted.
     #[must_use]
     pub fn group(&self) -> Group {
         self.0.borrow_mut().ends.groups.make()
     }
 
-    /// Gives a group back: its completions, also those still to come, are dropped. Its copies
-    /// name nothing from then on: whatever is submitted to them is refused. The default group
-    /// stays.
+    /// Releases a group: its completions, including later ones, are dropped. Copies of the group
+    /// become invalid, and transfers submitted to them are refused. The default group cannot be
+    /// released.
     pub fn release_group(&self, group: Group) {
         self.0.borrow_mut().ends.groups.release(group);
     }
 
-    /// Waits until `count` completions of a group are there, or all that were submitted
-    /// to it, or the time is over; sleeps until about so many have arrived. Returns how
-    /// many are there.
+    /// Waits until the group has `count` completions, or all that were submitted to it, or until
+    /// the timeout. It sleeps until about that many have arrived. Returns the number of completions
+    /// available.
     pub fn wait(&self, group: Group, count: usize, timeout: Option<Duration>) -> usize {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut core = self.0.borrow_mut();
@@ -254,8 +254,8 @@ impl Client {
         }
     }
 
-    /// Takes in what has arrived, without waiting, and sends what was submitted. Returns
-    /// how many completions of the group are there.
+    /// Processes what has arrived, without waiting, and sends what was submitted. Returns the
+    /// number of completions available in the group.
     pub fn poll(&self, group: Group) -> usize {
         let mut core = self.0.borrow_mut();
         core.turn(0, Some(Duration::ZERO));
@@ -263,45 +263,47 @@ impl Client {
         core.ends.groups.there(group)
     }
 
-    /// The next completion of a group that is there.
+    /// Returns the next available completion of a group.
     #[must_use]
     #[inline]
     pub fn next(&self, group: Group) -> Option<Completion> {
         self.0.borrow_mut().ends.groups.next(group)
     }
 
-    /// Makes progress: waits for at least one event, or the time, or until a session has
-    /// something to do by itself. Returns how many events there were.
+    /// Makes progress: waits for at least one event, for the timeout, or until a session has a
+    /// timer to handle. Returns the number of events processed.
     pub fn turn(&self, timeout: Option<Duration>) -> usize {
         let count = self.0.borrow_mut().turn(1, timeout);
         self.0.tell();
         count
     }
 
-    /// Makes progress without waiting: takes in what has arrived, and sends what was submitted.
-    /// Returns how many events there were.
+    /// Makes progress without waiting: processes what has arrived and sends what was submitted.
+    /// Returns the number of events processed.
     pub fn progress(&self) -> usize {
         let count = self.0.borrow_mut().turn(0, Some(Duration::ZERO));
         self.0.tell();
         count
     }
 
-    /// The shortest [`answer_timeout`](crate::SessionOptions::answer_timeout) of the sessions that
-    /// owe an answer; `None` if none does, or may take for ever.
+    /// Returns the shortest [`answer_timeout`](crate::SessionOptions::answer_timeout) of the
+    /// sessions that wait for a reply; `None` if no session waits, or those that do have no
+    /// timeout.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         self.0.borrow().sessions.patience_for_all()
     }
 
-    /// For whoever waits in other ways than this library's calls: nothing at all has come for so
-    /// long. Gives up the sessions that owe an answer and may not be silent for that long.
+    /// Ends or reconnects all sessions that wait for a reply and whose timeout is at most
+    /// `silence`. For callers with their own way of waiting, after nothing has arrived for that
+    /// long.
     pub fn give_up_silent(&self, silence: Duration) {
         self.0.borrow_mut().give_up_silent(silence);
         self.0.tell();
     }
 
-    /// Makes progress: sleeps until about `count` events have come, or as many as are on
-    /// their way. False if none is: then there is nothing to wait for.
+    /// Makes progress: sleeps until about `count` events have arrived, or as many as are expected.
+    /// Returns false, without sleeping, if no event is expected.
     #[must_use]
     pub fn turn_for(&self, count: usize) -> bool {
         let mut core = self.0.borrow_mut();
@@ -315,27 +317,27 @@ impl Client {
         is_worth_it
     }
 
-    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has
-    /// something to do. False from [`Client::arm`] means: do not wait, turn.
+    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has something to
+    /// do. Call [`Client::arm`] before waiting; if it returns false, call `turn` instead.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         use_fd(self.0.borrow().transport.interface().as_fd())
     }
 
-    /// Prepares for waiting on the descriptor. False if there is something to do now.
+    /// Prepares for waiting on the descriptor. Returns false if there is something to do now.
     #[must_use]
     pub fn arm(&self) -> bool {
         self.0.borrow_mut().transport.interface_mut().arm()
     }
 
-    /// Longest time to wait on the descriptor before [`Client::turn`]: a session that
-    /// recovers makes its next attempt then. `None` if none does.
+    /// Returns the longest time to wait on the descriptor before calling [`Client::turn`]; `None`
+    /// for no limit. A session that is reconnecting makes its next attempt then.
     #[must_use]
     pub fn until_timer(&self) -> Option<Duration> {
         self.0.borrow().sessions.until_timer()
     }
 
-    /// Cancels an operation that waits for a credit; one under way goes on, and its
-    /// completion says [`ClientError::Cancelled`]. False if it has ended already.
+    /// Cancels an operation that waits for a credit. One in flight goes on, and its completion
+    /// reports [`ClientError::Cancelled`]. Returns false if the operation has ended already.
     pub fn cancel(&self, operation: OperationId) -> bool {
         self.0.borrow_mut().cancel(operation)
     }

@@ -1,6 +1,6 @@
-//! Finding a server, connecting to it and logging in, at first and once more.
+//! Finds a server, connects to it and logs in, both the first time and when reconnecting.
 //!
-//! Invariant: whatever goes wrong while a session is made ends it.
+//! Invariant: any failure while a session is being established ends it.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::rc::Rc;
@@ -33,11 +33,10 @@ use crate::transport::{NotOpened, Opening, Owner, Transport};
 use crate::url::{Location, ServerName, local_socket_candidates};
 
 impl Client {
-    /// Connects to the server of a location. The location's user, if any, counts for
-    /// more than `options.login`.
+    /// Connects to the server of a location. A user name in the location overrides `options.login`.
     ///
     /// # Errors
-    /// [`ClientError::Connect`] with every address tried and why it failed;
+    /// [`ClientError::Connect`] with every address that was tried and why it failed;
     /// [`ClientError::Login`] if the server refuses the identity.
     pub fn connect(&self, location: &Location, options: &SessionOptions) -> Result<Session> {
         let mut options = options.clone();
@@ -63,7 +62,7 @@ impl Client {
             let connected = connecting.and_then(|(key, future)| run(&self.0, key, future));
             match connected {
                 Ok(session) => return Ok(session),
-                // The only address says no more than the server's name.
+                // With a single address, its own name adds nothing to the server's name.
                 Err(ClientError::Connect { reason, .. }) if found.len() == 1 => {
                     reasons.push(reason);
                 }
@@ -75,17 +74,17 @@ impl Client {
         }
         reasons.extend(places.passed_over());
         let mut reason = reasons.join("; ");
-        // By TLS it has mostly answered, and what it said tells more.
+        // Over TLS a server has usually replied, and its reply says more.
         if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
             reason.push_str("; is `dafs serve` running there?");
         }
         Err(ClientError::Connect { address: location.server.to_string(), reason })
     }
 
-    /// Connects to one transport address.
+    /// Connects to one transport address, without looking up a name.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// The errors of [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
         let places = Places::one(address.clone());
         let place = Place::named(address.clone());
@@ -93,11 +92,12 @@ impl Client {
         run(&self.0, key, establishing)
     }
 
-    /// Connects to one transport address while the thread does other things; it is under
-    /// way at once. Whoever polls it must also turn the client.
+    /// Starts to connect to one transport address and returns a future for the session. The thread
+    /// that polls it must also call [`Client::turn`].
     ///
     /// # Errors
-    /// As [`Client::connect`]; what cannot even begin fails here.
+    /// The errors of [`Client::connect`]. Failures before the connection starts are returned
+    /// directly.
     pub fn connect_async(
         &self,
         address: &Address,
@@ -107,7 +107,7 @@ impl Client {
         Ok(self.start_connect(&place, options, Places::one(address.clone()))?.1)
     }
 
-    /// Begins to connect; the future goes on with the exchange that makes a session.
+    /// Starts to connect; the returned future performs the exchange that establishes the session.
     fn start_connect(
         &self,
         place: &Place,
@@ -115,7 +115,7 @@ impl Client {
         places: Places,
     ) -> Result<(SessionKey, impl Future<Output = Result<Session>> + use<>)> {
         let key = self.begin(place, options, places)?;
-        // From here on whatever goes wrong ends the session by dropping this.
+        // From here on any failure ends the session, by dropping `anchor`.
         let (shared, options) = (self.0.clone(), options.clone());
         let anchor = Anchor::new(self.0.clone(), key);
         Ok((key, async move {

@@ -1,11 +1,11 @@
-//! Submitted batches of a session whose connection was lost.
+//! Resubmits batches of a session that has reconnected.
 //!
-//! Invariant: a submitted batch is asked for anew only over a back-control channel of the session
-//! that has come back, when nothing of the old one runs any more; and only those of its requests
-//! whose ends were not told. That they may have been carried out does no harm: the same bytes
-//! go to the same places.
+//! Invariant: a submitted batch is sent again only after its session has reconnected and opened a
+//! new back-control channel, when nothing sent over the old connection still runs. Only requests
+//! whose completions were not reported are sent again. They may have been carried out already,
+//! which does no harm: the same bytes go to the same places.
 //!
-//! Synchronous batches need none of this: they are requests that wait for their answers
+//! Synchronous batches need none of this: they are ordinary requests that wait for their replies
 //! (`recovery`).
 
 use std::ops::Range;
@@ -19,7 +19,8 @@ use crate::recovery::stranded::Stranded;
 use crate::work::{QueuedCall, Work};
 
 impl Core {
-    /// What was submitted is not asked for before its ends can be told.
+    /// Takes submitted batches out of what is sent again first: they wait until their completions
+    /// can be reported.
     pub fn set_submitted_aside(&mut self, key: SessionKey, stranded: &mut Vec<Stranded>) {
         let submitted = self.batches.submitted(key);
         for &batch in &submitted {
@@ -42,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Asks for what is left of submitted batches.
+    /// Sends the unreported requests of submitted batches again.
     pub fn submit_again(&mut self, key: SessionKey) {
         for batch in self.batches.submitted(key) {
             self.end_cancelled(batch);
@@ -69,7 +70,7 @@ impl Core {
         }
     }
 
-    /// What nobody wants any more need not be asked for: its memory is free.
+    /// Ends cancelled requests instead of sending them again: their memory is free.
     fn end_cancelled(&mut self, batch: BatchKey) {
         let Some(state) = self.batches.get(batch) else { return };
         let places = state.cancelled.iter().enumerate().filter(|(_, is_cancelled)| **is_cancelled);
@@ -79,7 +80,7 @@ impl Core {
     }
 }
 
-/// The longest ranges of places for which `is_in` has true.
+/// Returns the maximal runs of consecutive positions at which `is_in` yields true.
 pub(super) fn runs_of(is_in: impl Iterator<Item = bool>) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (place, _) in is_in.enumerate().filter(|(_, is_in)| *is_in) {

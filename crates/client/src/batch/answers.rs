@@ -1,6 +1,6 @@
-//! What servers say of batches.
+//! Handles what servers report about batches.
 //!
-//! Invariant: what is not of a session's own batches is passed over.
+//! Invariant: a completion that belongs to no batch of the session is ignored.
 
 use dafs_types::Status;
 use dafs_wire::messages::{Completion, TransferDirection};
@@ -12,7 +12,7 @@ use crate::error::ClientError;
 use crate::ids::SessionKey;
 
 impl Core {
-    /// The answer to some requests of a batch.
+    /// Handles the reply to BATCH_SUBMIT for some requests of a batch.
     pub fn on_batch_answer(
         &mut self,
         key: SessionKey,
@@ -33,7 +33,7 @@ impl Core {
         if header.status == Status::WhoaCowboy && !synchronous {
             state.refused.push(part.clone());
             if !self.batches.expects_completions(key) {
-                // They have all been told meanwhile.
+                // The completions of all its other requests were reported in the meantime.
                 self.send_refused(key);
             }
             return;
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Requests of batches have ended.
+    /// Ends the requests that the server has reported as complete.
     pub fn take_completions(&mut self, key: SessionKey, completions: &Array<'_, Completion>) {
         let has_checksums = self.sessions[key].terms.checksums;
         for completion in completions.iter() {
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Sends again what the server was too busy for.
+    /// Sends requests again that the server was too busy for.
     pub fn send_refused(&mut self, key: SessionKey) {
         for part in self.batches.take_refused(key) {
             self.send_part(key, part);

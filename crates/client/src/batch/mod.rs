@@ -1,15 +1,15 @@
 //! Batches: many reads and writes in a few messages, reported together (draft 4.2.3).
 //!
-//! [`Session::batch`] begins one; reads and writes are added, each of one piece or of lists that
-//! are cut differently in the file and in memory; [`Batch::run`] asks for all of it at once and
-//! waits, [`Batch::submit`] gives the server time ([`Batch::latency`]) and hears of the ends over
-//! the session's back-control channel, which is opened by the first batch that needs it.
+//! [`Session::batch`] starts a batch. Reads and writes are added to it, each of one piece or of
+//! lists that are divided differently in the file and in memory. [`Batch::run`] sends all of them
+//! at once and waits. [`Batch::submit`] lets the server delay them ([`Batch::latency`]); their
+//! completions arrive over the session's back-control channel, which the first batch that needs it
+//! opens.
 //!
-//! There is no order between the requests of a batch. What was written is stable when it is
-//! reported.
+//! The requests of a batch are not ordered. Written data is stable when its completion is reported.
 //!
-//! Invariant: memory that a request names is held until the request has ended, whoever still
-//! waits for it; what may be under way when its session ends is never used again.
+//! Invariant: memory that a request names is kept until the request has ended, even if its batch
+//! was dropped. Memory that may be in use when its session ends is never used again.
 
 mod again;
 mod answers;
@@ -32,7 +32,7 @@ use crate::session::Session;
 
 pub use under_way::Batched;
 
-/// Requests that go to the server together.
+/// A set of reads and writes that go to the server together, in no particular order.
 #[must_use = "a batch does nothing until it is run or submitted"]
 pub struct Batch<'s> {
     session: &'s Session,
@@ -43,7 +43,7 @@ pub struct Batch<'s> {
 }
 
 impl Session {
-    /// An empty batch.
+    /// Starts an empty batch in this session.
     pub fn batch(&self) -> Batch<'_> {
         Batch {
             session: self,
@@ -56,23 +56,24 @@ impl Session {
 }
 
 impl Batch<'_> {
-    /// Adds a read of the slice's length at `offset`. Fewer bytes than that are no error.
+    /// Adds a read that fills the slice from `offset`, in bytes. Reading fewer bytes at the end of
+    /// the file is no error.
     pub fn read(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
         let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
         self.add(file, TransferDirection::Read, smallvec![chunk], smallvec![slice])
     }
 
-    /// Adds a write of the slice at `offset`.
+    /// Adds a write of the whole slice at `offset`, in bytes.
     pub fn write(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
         let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
         self.add(file, TransferDirection::Write, smallvec![chunk], smallvec![slice])
     }
 
-    /// Adds a read of several ranges (offset and length) of a file into several slices, which
-    /// are as long together; it is one request, with one outcome. At most 64 of each.
-    /// Device memory and buffers ([`Span`]) may be mixed.
+    /// Adds a read of several ranges of a file, each an offset and a length in bytes, into several
+    /// slices of the same total length. It is one request with one outcome. At most 64 ranges and
+    /// 64 slices. Device memory and buffers ([`Span`]) may be mixed.
     pub fn read_list(
         self,
         file: &File,
@@ -82,7 +83,8 @@ impl Batch<'_> {
         self.add(file, TransferDirection::Read, chunks_of(ranges), slices_of(slices))
     }
 
-    /// Adds a write of several slices to several ranges of a file, as [`Batch::read_list`].
+    /// Adds a write of several slices to several ranges of a file, with the limits of
+    /// [`Batch::read_list`].
     pub fn write_list(
         self,
         file: &File,
@@ -92,57 +94,59 @@ impl Batch<'_> {
         self.add(file, TransferDirection::Write, chunks_of(ranges), slices_of(slices))
     }
 
-    /// How long the server may take its time with a submitted batch: a hint by which it can
-    /// carry out what lies together and while it has nothing better to do.
+    /// Sets how long the server may delay a submitted batch. This is a hint: with it the server can
+    /// merge adjacent requests and use idle time.
     pub fn latency(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
-    /// How many ends of submitted requests the server should tell at once, in this session from
-    /// now on; by default as many as the batch has.
+    /// Sets how many completions of submitted requests the server should report in one message, in
+    /// this session from now on. By default it is the number of requests in the batch.
     pub fn completions(mut self, count: u32) -> Self {
         self.completion_count = Some(count);
         self
     }
 
-    /// Requests so far.
+    /// Returns the number of requests added so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if no request has been added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Has everything done and waits for it. Gives how each request ended, in their order: the
-    /// bytes moved from its start up to the first that was not, or why it failed.
+    /// Runs all requests and waits for them. Returns each request's outcome in the order they were
+    /// added: the number of bytes moved, counted from its start up to the first byte that was not
+    /// moved, or an error.
     ///
     /// # Errors
-    /// If nothing was asked for: [`ClientError::Foreign`] for a file of another session or a
-    /// buffer of another client, a request that fits no message, a session that has ended.
+    /// If nothing was sent: [`ClientError::Foreign`] for a file of another session or a buffer of
+    /// another client; a request that does not fit in a message; a session that has ended.
     pub fn run(self) -> Result<Vec<Result<u32>>> {
         let session = self.session;
         Ok(session.run(self.start()?))
     }
 
-    /// As [`Batch::run`], while the thread does other things.
+    /// Starts the batch as [`Batch::run`] does, without waiting; the returned future yields the
+    /// outcomes.
     ///
     /// # Errors
-    /// As [`Batch::run`].
+    /// The errors of [`Batch::run`].
     pub fn start(self) -> Result<Batched> {
         self.send(true)
     }
 
-    /// Submits everything, to be done when it suits the server. A session that comes back by
-    /// itself submits what was not told once more, with its window from the start; requests fail
-    /// with an error that names the back-control channel if there is none again in time.
+    /// Submits all requests, to be carried out when it suits the server. A session that reconnects
+    /// submits unreported requests again, with the whole latency window. Requests fail with an
+    /// error that names the back-control channel if it cannot be reopened within its deadline.
     ///
     /// # Errors
-    /// As [`Batch::run`]; and if the server takes no back-control channel.
+    /// The errors of [`Batch::run`], and an error if the server supports no back-control channel.
     pub fn submit(self) -> Result<Batched> {
         self.session.listen()?;
         self.send(false)

@@ -1,7 +1,8 @@
-//! A batch as messages.
+//! Divides a batch into messages.
 //!
-//! Invariant: a message holds as many requests as the server takes in one, and their completions
-//! fit one answer; a request that fits none is refused before anything is sent.
+//! Invariant: a message holds no more requests than the server accepts in one, and their
+//! completions fit in one reply. A request that fits in no message is refused before anything is
+//! sent.
 
 use std::ops::Range;
 
@@ -57,7 +58,8 @@ impl Core {
     pub(super) fn send_part(&mut self, key: SessionKey, part: Part) {
         let Some(state) = self.batches.get(part.batch) else { return };
         if !state.manner.synchronous && !self.backs.listens(key) {
-            // The connection was lost over what went before: all of it goes when it is back.
+            // The connection was lost while earlier parts were sent; the whole batch is sent again
+            // later.
             return;
         }
         let (id, mut delay) = (self.ends.next_id(), None);
@@ -66,8 +68,8 @@ impl Core {
         }
     }
 
-    /// The calls that ask for some requests of a batch, over the connection that is there. Those
-    /// that cannot be asked for end.
+    /// Encodes the calls for some requests of a batch over the current connection. Requests that
+    /// cannot be encoded end with an error.
     fn part_calls(
         &mut self,
         key: SessionKey,
@@ -89,7 +91,7 @@ impl Core {
         calls
     }
 
-    /// Ends the requests of a part whose device memory is out of reach. What is left.
+    /// Ends the requests whose device memory this connection cannot reach, and returns the others.
     fn within_reach(&mut self, key: SessionKey, part: Part) -> Few<Part> {
         let Some(state) = self.batches.get(part.batch) else { return Few::new() };
         let requests = part.requests.clone().zip(&state.requests[part.requests.clone()]);
@@ -114,8 +116,8 @@ impl Core {
         runs.map(|requests| Part { requests, ..part }).collect()
     }
 
-    /// A session is back: what waits of batches names memory as the connection does that is
-    /// there now, and what the connection cannot reach ends.
+    /// Encodes queued parts of batches again after a reconnect, since memory has other names on the
+    /// new connection. Requests for memory that the connection cannot reach end.
     pub fn rename_parts(&mut self, key: SessionKey) {
         for call in self.sessions[key].under_way.take_calls() {
             for call in self.renamed(key, call) {
@@ -141,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Some requests of a batch as a message; `None` if the batch is over.
+    /// Encodes some requests of a batch as one message; `None` if the batch is over.
     fn encode_part(&mut self, key: SessionKey, part: &Part) -> Option<Result<Vec<u8>>> {
         let state = self.batches.get(part.batch)?;
         let session = &self.sessions[key];
@@ -183,7 +185,7 @@ impl Core {
         Some(match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
             Ok(length) => {
                 message.truncate(length);
-                // A file may have been added before a restart.
+                // The state ids may date from before a restart of the server.
                 session.restate(&mut message);
                 Ok(message)
             }
@@ -195,7 +197,7 @@ impl Core {
     }
 }
 
-/// Which requests go in one message.
+/// Divides requests into ranges of which each fits in one message.
 pub(super) fn split_batch(terms: &Terms, requests: &[Asked]) -> Result<Vec<Range<usize>>> {
     let bytes_max = terms.request_bytes_max as usize;
     let answer_room = (terms.response_bytes_max as usize).saturating_sub(ANSWER_HEAD_BYTES);
@@ -220,10 +222,10 @@ pub(super) fn split_batch(terms: &Terms, requests: &[Asked]) -> Result<Vec<Range
     Ok(ranges)
 }
 
-/// Header and arguments of BATCH_SUBMIT, and the head of its array.
+/// Size of BATCH_SUBMIT's header and arguments, and of the head of its array.
 const REQUEST_HEAD_BYTES: usize = HEADER_BYTES + 16 + 8;
 
-/// Header, results and the head of their array.
+/// Size of the reply's header and results, and of the head of its array.
 const ANSWER_HEAD_BYTES: usize = HEADER_BYTES + 8 + 8;
 
 const COMPLETION_BYTES: usize = 24;

@@ -1,7 +1,7 @@
-//! Batches under way, and how their requests end.
+//! The batches in flight, and the outcomes of their requests.
 //!
-//! Invariant: each request ends once; the name of one that has ended is nobody's any more. A
-//! batch keeps its place until all of its requests have ended and nobody looks at it.
+//! Invariant: each request ends once, and its id is never valid again. A batch keeps its slot until
+//! all of its requests have ended and its owner has dropped it.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::buffer::{RegisteredMemory, Slice};
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 
-/// What one request asks for.
+/// One read or write of a batch.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub file: FileHandle,
@@ -28,22 +28,22 @@ pub(crate) struct Asked {
     pub slices: Few<Slice>,
 }
 
-/// The parts of a request, of which most have one.
+/// A short list; most requests have one range and one slice.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
-/// A batch under way.
+/// A batch in flight.
 #[derive(Debug)]
 pub(crate) struct BatchState {
     pub session: SessionKey,
     pub manner: Manner,
     pub requests: Vec<Asked>,
-    /// How requests have ended.
+    /// The outcome of each request; `None` while it is in flight.
     pub results: Vec<Option<Result<u32>>>,
-    /// Requests whose end nobody wants.
+    /// True for each request that was cancelled.
     pub cancelled: Vec<bool>,
     pub left: usize,
     pub waker: Option<Waker>,
-    /// Parts that the server was too busy for, to be sent when another end is told.
+    /// Parts that the server was too busy for; they are sent again after the next completion.
     pub(super) refused: Vec<Part>,
     is_abandoned: bool,
 }
@@ -64,7 +64,7 @@ impl BatchState {
         }
     }
 
-    /// Whether what is left takes longer than it pays to spin for.
+    /// True if the rest of the batch is expected to take too long for busy-polling.
     pub fn lasts(&self) -> bool {
         let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
         let bytes: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
@@ -85,14 +85,13 @@ impl BatchState {
     }
 }
 
-/// A batch of a client's table.
 pub(crate) type BatchKey = Key<BatchState>;
 
-/// All batches of a client, [`BATCHES_MAX`] at most.
+/// The batches of a client, at most [`BATCHES_MAX`].
 #[derive(Debug)]
 pub(crate) struct BatchTable {
     all: Slab<BatchState>,
-    /// Memory that a server may still read, until the session ends that it is of.
+    /// Memory of failed requests that a server may still access until its session ends.
     limbo: Vec<(SessionKey, Rc<RegisteredMemory>)>,
 }
 
@@ -103,7 +102,7 @@ impl Default for BatchTable {
 }
 
 impl BatchTable {
-    /// Takes a batch in; `None` if there are too many.
+    /// Adds a batch; `None` if the table is full.
     pub fn insert(&mut self, state: BatchState) -> Option<BatchKey> {
         self.all.try_insert(state).ok()
     }
@@ -116,14 +115,14 @@ impl BatchTable {
         self.all.get_mut(batch)
     }
 
-    /// The results of a batch that is over; it is gone then.
+    /// Removes a batch that is over and returns its outcomes.
     pub fn take(&mut self, batch: BatchKey) -> Option<Vec<Result<u32>>> {
         self.get(batch).filter(|state| state.left == 0)?;
         let state = self.all.remove(batch)?;
         Some(state.results.into_iter().flatten().collect())
     }
 
-    /// Nobody looks at a batch any more.
+    /// Notes that the owner has dropped the batch.
     pub fn abandon(&mut self, batch: BatchKey) {
         if let Some(state) = self.get_mut(batch) {
             state.is_abandoned = true;
@@ -147,20 +146,20 @@ impl BatchTable {
         }
     }
 
-    /// Ends the requests of a part with an error.
+    /// Ends all requests of a part with an error.
     pub fn fail_part(&mut self, part: &Part, error: &ClientError) {
         for place in part.requests.clone() {
             self.end(part.batch, place, Err(error.clone()));
         }
     }
 
-    /// A session has ended: fails all that batches of it have under way.
+    /// Fails all requests in flight of a session that has ended.
     pub fn fail_all(&mut self, session: SessionKey, error: &ClientError) {
         self.fail(session, error, |_| true);
         self.limbo.retain(|(other, _)| *other != session);
     }
 
-    /// The channel of a session is gone: fails what was to be told over it.
+    /// Fails the submitted batches of a session whose channel is gone.
     pub fn fail_submitted(&mut self, session: SessionKey, error: &ClientError) {
         self.fail(session, error, |state| !state.manner.synchronous);
     }
@@ -188,7 +187,7 @@ impl BatchTable {
         }
     }
 
-    /// The submitted batches of a session that are not over.
+    /// Returns the submitted batches of a session that are not over.
     pub fn submitted(&self, session: SessionKey) -> Vec<BatchKey> {
         let is_meant = |state: &BatchState| {
             state.session == session && !state.manner.synchronous && state.left > 0
@@ -197,13 +196,13 @@ impl BatchTable {
         meant.map(|(batch, _)| batch).collect()
     }
 
-    /// Parts of a session that are to be sent again.
+    /// Takes the parts of a session that are to be sent again.
     pub(super) fn take_refused(&mut self, session: SessionKey) -> Vec<Part> {
         let of_session = self.all.values_mut().filter(|state| state.session == session);
         of_session.flat_map(|state| std::mem::take(&mut state.refused)).collect()
     }
 
-    /// Whether the server has requests of a session's whose ends it will tell.
+    /// True if the server is going to report completions to this session.
     pub(super) fn expects_completions(&self, session: SessionKey) -> bool {
         self.all.values().any(|state| {
             let refused: usize = state.refused.iter().map(|part| part.requests.len()).sum();
@@ -212,15 +211,15 @@ impl BatchTable {
     }
 }
 
-/// What a server takes at least for a request of a batch, and for its bytes.
+/// A lower bound of the server's time for one request of a batch.
 const REQUEST_NS: u64 = 500;
 
 const BYTES_PER_NS: u64 = 10;
 
-/// A wait of this length costs less asleep.
+/// The wait from which sleeping costs less than busy-polling.
 const LASTING_NS: u64 = 16_000;
 
-/// What goes with the requests of every message of a batch.
+/// Parameters sent with every message of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub window_us: u32,
@@ -228,21 +227,21 @@ pub(crate) struct Manner {
     pub synchronous: bool,
 }
 
-/// Some requests of a batch, which go in one message.
+/// Some consecutive requests of a batch, sent in one message.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub batch: BatchKey,
     pub requests: Range<usize>,
 }
 
-/// What a request of a batch is called, in all sessions of a client: by the generation of the
-/// batch's key, its place, and the request's place in it.
+/// Returns the request id of a batch's request, unique in all sessions of a client: the generation
+/// of the batch's key, the batch's slot, and the request's index in it.
 pub(super) fn name_of(batch: BatchKey, place: usize) -> RequestId {
     let bits = batch.to_bits();
     RequestId(bits >> 32 << 32 | u64::from(batch.index()) << PLACE_BITS | place as u64)
 }
 
-/// The batch and the place of a request that is called so.
+/// Returns the batch and the index of the request with this id.
 pub(super) fn place_of(name: RequestId) -> (BatchKey, usize) {
     let low = name.0 as u32;
     let batch = Key::from_bits(name.0 >> 32 << 32 | u64::from(low >> PLACE_BITS));
@@ -250,18 +249,18 @@ pub(super) fn place_of(name: RequestId) -> (BatchKey, usize) {
 }
 
 impl Asked {
-    /// Bytes it takes in a message.
+    /// The size in bytes of this request in a message.
     pub(super) fn wire_bytes(&self) -> usize {
         let lists = self.chunks.len() + self.slices.len();
         WIRE_REQUEST_BYTES + 2 * LIST_HEAD_BYTES + lists * LIST_ELEMENT_BYTES
     }
 
-    /// Bytes it moves.
+    /// The number of bytes that this request moves.
     pub fn length(&self) -> u32 {
         self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
     }
 
-    /// How its memory is named over an endpoint.
+    /// Returns the names of this request's memory on an endpoint.
     pub(super) fn direct(
         &self,
         interface: &mut Interface,
@@ -276,7 +275,7 @@ impl Asked {
         direct.collect()
     }
 
-    /// The checksum of its first `length` bytes as they are in memory.
+    /// Computes the checksum of the first `length` bytes in this request's memory.
     pub fn checksum(&self, length: u32) -> Checksum {
         let (mut sums, mut left) = (DirectChecksum::new(), length);
         for slice in &self.slices {
@@ -298,10 +297,11 @@ const LIST_ELEMENT_BYTES: usize = 16;
 
 const PLACE_BITS: u32 = 12;
 
-/// Most requests in one batch of this library's.
+/// The largest number of requests in one batch.
 pub(super) const REQUESTS_MAX: usize = 1 << PLACE_BITS;
 
-/// Most batches under way in one client: their places have the rest of a word of a name.
+/// The largest number of batches in flight in one client: the slot number takes the rest of a word
+/// of a request id.
 const BATCHES_MAX: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 #[cfg(test)]

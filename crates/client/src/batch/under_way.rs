@@ -1,7 +1,7 @@
-//! A batch that was sent.
+//! A batch that was sent, as a future.
 //!
-//! Invariant: dropping it leaves nothing behind: its requests go on, hold their memory, and end
-//! unseen.
+//! Invariant: dropping the future leaks nothing. Its requests go on, keep their memory, and end
+//! without being reported.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,8 +19,9 @@ use crate::driving::run;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 
-/// A batch under way. Whoever polls it must also turn the client. It is ready when every request
-/// has ended: then the slices it was given are free, and it yields how each ended.
+/// A batch in flight. It becomes ready when every request has ended and yields their outcomes; the
+/// slices it was given are then free. The thread that polls it must also call
+/// [`crate::Client::turn`].
 #[must_use = "without it nobody learns how the batch ended"]
 pub struct Batched {
     shared: Rc<Shared>,
@@ -34,33 +35,33 @@ impl Batched {
         Self { shared, session, batch, is_over: false }
     }
 
-    /// Waits for the end.
+    /// Waits for all requests and returns their outcomes, in the order they were added.
     #[must_use]
     pub fn wait(self) -> Vec<Result<u32>> {
         let (shared, session) = (self.shared.clone(), self.session);
         run(&shared, session, self)
     }
 
-    /// Requests that have not ended, as far as this client has heard.
+    /// Returns the number of requests whose completion has not arrived.
     #[must_use]
     pub fn left(&self) -> usize {
         self.shared.borrow().batches.get(self.batch).map_or(0, |state| state.left)
     }
 
-    /// How a request ended, if it has.
+    /// Returns the outcome of the request with this index; `None` while it is in flight.
     #[must_use]
     pub fn outcome(&self, request: usize) -> Option<Result<u32>> {
         let core = self.shared.borrow();
         core.batches.get(self.batch)?.results.get(request)?.clone()
     }
 
-    /// Asks the server to go on with a request of a submitted batch at once, and to tell of it;
-    /// waits for that to be understood. False if the request has ended already, or the server
-    /// has not accepted it yet: in a session with checksums it fetches what is written first, and
-    /// after a lost connection it is submitted again.
+    /// Asks the server to carry out a request of a submitted batch at once and report it, and waits
+    /// for the server's consent. Returns false if the request has ended already, or if the server
+    /// has not accepted it yet: in a session with checksums the server first fetches written data,
+    /// and after a reconnect the request is submitted again.
     ///
     /// # Errors
-    /// If the session has ended, or as the server says.
+    /// If the session has ended, and any error that the server reports.
     pub fn hurry_up(&self, request: usize) -> Result<bool> {
         let name = name_of(self.batch, request);
         let hurry = Request::HurryUp(HurryUp { request: name });
@@ -75,9 +76,9 @@ impl Batched {
         }
     }
 
-    /// Gives a request up. The protocol has no way to take it back: it goes on, hurried where
-    /// it was submitted, holds its memory until its end, and is then
-    /// [`ClientError::Cancelled`] whatever became of it. False if it has ended already.
+    /// Cancels a request. The protocol cannot withdraw it: the request goes on (expedited if it was
+    /// submitted), keeps its memory until it ends, and its outcome is then
+    /// [`ClientError::Cancelled`] in any case. Returns false if it has ended already.
     #[must_use]
     pub fn cancel(&self, request: usize) -> bool {
         let mut core = self.shared.borrow_mut();
@@ -88,7 +89,7 @@ impl Batched {
         state.cancelled[request] = true;
         if !state.manner.synchronous {
             let name = name_of(self.batch, request);
-            // Whether it is found or not: it will end.
+            // The request ends whether or not the server still finds it.
             let _ = core.cast(self.session, &Request::HurryUp(HurryUp { request: name }));
         }
         true
@@ -114,7 +115,7 @@ impl Future for Batched {
                 }
                 Poll::Pending
             }
-            // Polled after its end, which a caller must not do.
+            // Polled again after it was ready, which the contract of `Future` forbids.
             None => Poll::Ready(Vec::new()),
         }
     }

@@ -1,7 +1,7 @@
-//! A chain under way.
+//! A chain in flight, as a future.
 //!
-//! Invariant: it is over when every member has its answer, so that nothing it was given is
-//! touched any more.
+//! Invariant: the chain is over when every member has a reply. From then on nothing accesses the
+//! memory it was given.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,8 +17,8 @@ use crate::error::{ClientError, Result};
 use crate::session::Session;
 use crate::state::SessionState;
 
-/// A chain under way. Whoever polls it must also turn the client. It is ready when every
-/// member has its answer, so that slices it was given are free then.
+/// A chain in flight. It becomes ready when every member has a reply; the slices it was given are
+/// then free. The thread that polls it must also call [`crate::Client::turn`].
 #[must_use = "without it nobody learns how the chain ended"]
 pub struct Chained<'s> {
     session: &'s Session,
@@ -27,7 +27,7 @@ pub struct Chained<'s> {
 
 enum State {
     UnderWay(SharedChain),
-    /// It was not taken in: nothing will come.
+    /// The chain was refused and not sent.
     Failed(Box<ChainFailure>),
     Over,
 }
@@ -41,7 +41,7 @@ impl<'s> Chained<'s> {
         Self { session, state: State::Failed(Box::new(failure)) }
     }
 
-    /// Reads the answers of a chain that is over.
+    /// Reads the replies of a chain that is over.
     fn read(&self, core: &Core, chain: &ChainWork) -> Brought {
         let mut done = Vec::with_capacity(chain.members.len());
         let session = &core.sessions[self.session.key];
@@ -61,7 +61,7 @@ impl<'s> Chained<'s> {
 type Brought = std::result::Result<Vec<Outcome>, ChainFailure>;
 
 impl ChainWork {
-    /// What a member of a chain that is over has brought.
+    /// Returns the outcome of one member of a chain that is over.
     fn outcome(&self, number: usize, session: &SessionState) -> Result<Outcome> {
         let member = &self.members[number];
         if let Some(Err(error)) = &member.answer {
@@ -88,7 +88,7 @@ impl ChainWork {
         outcome.map_err(|what| broken(what.to_owned()))
     }
 
-    /// The object that a GETATTR names.
+    /// Returns the object that a GETATTR member names.
     fn object_named(&self, number: usize) -> FileHandle {
         let message = &self.bytes[self.members[number].message.clone()];
         match decode_request(ByteOrder::NATIVE, message) {
@@ -105,7 +105,7 @@ impl Future for Chained<'_> {
         let chain = match std::mem::replace(&mut self.state, State::Over) {
             State::UnderWay(chain) => chain,
             State::Failed(failure) => return Poll::Ready(Err(*failure)),
-            // Polled after its end, which a caller must not do.
+            // Polled again after it was ready, which the contract of `Future` forbids.
             State::Over => return Poll::Ready(Ok(Vec::new())),
         };
         if !chain.borrow().is_over {

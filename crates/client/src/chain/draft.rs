@@ -1,6 +1,6 @@
-//! What is known of the next member of a chain that is being put together.
+//! What is known about the next member while a chain is being built.
 //!
-//! Invariant: a member takes from those before what it does not name.
+//! Invariant: a member takes the object and open it does not name from the members before it.
 
 use dafs_types::{FileHandle, StateId};
 use dafs_wire::{ChainClass, ChainFlags, Procedure};
@@ -8,24 +8,24 @@ use dafs_wire::{ChainClass, ChainFlags, Procedure};
 use crate::acting::Registered;
 use crate::chain::outcome::ChainFailure;
 
-/// What is known of the next member of a chain that is being put together.
+/// What is known about the next member while a chain is being built.
 #[derive(Default)]
 pub(crate) struct Draft {
-    /// The object of the next member; `None` for what the members before have left.
+    /// The object of the next member; `None` for the one that the members before it left.
     pub file: Option<FileHandle>,
-    /// The open that the next member uses; `None` for what the members before have left.
+    /// The open of the next member; `None` for the one that the members before it left.
     pub state: Option<StateId>,
     pub has_fetched: bool,
     pub request_bytes_max: usize,
     pub has_checksums: bool,
     pub writes_inline: bool,
-    /// Credits to wish for.
+    /// The number of credits to request.
     pub wish: u16,
-    /// For whom the session acts.
+    /// The user that the session impersonates.
     pub acting: Option<Registered>,
-    /// What its members bear for whoever watches the server.
+    /// The session's label, sent in each member for monitoring the server.
     pub label: u64,
-    /// The member that cannot be sent.
+    /// The first member that cannot be sent.
     pub refused: Option<Box<ChainFailure>>,
 }
 
@@ -34,7 +34,7 @@ impl Draft {
         (self.file, self.state) = (Some(file), Some(state));
     }
 
-    /// The object and the open of the next member.
+    /// Returns the object and the open of the next member.
     pub fn place(&self) -> (Option<FileHandle>, Option<StateId>) {
         (self.file, self.state)
     }
@@ -57,7 +57,7 @@ impl Draft {
         flags
     }
 
-    /// What is wrong with a procedure in this place, if anything is.
+    /// Returns why a procedure is not allowed at this position of the chain; `None` if it is.
     pub fn misplaced(&self, procedure: Procedure) -> Option<String> {
         let name = procedure.name();
         match procedure.chain_class() {
@@ -74,13 +74,13 @@ impl Draft {
         }
     }
 
-    /// What a member leaves for the next one.
+    /// Updates the object and the open for the member after this one.
     pub fn note_left_behind(&mut self, procedure: Procedure) {
         self.has_fetched |= procedure.chain_class() == ChainClass::BulkFetch;
         if procedure == Procedure::Open {
             (self.file, self.state) = (None, None);
         } else if procedure.finds() {
-            // Another object, which nobody has opened here.
+            // Another object, which is not open here.
             (self.file, self.state) = (None, Some(StateId::ANONYMOUS));
         } else if procedure.chained_handle_at().is_some() {
             self.file = None;

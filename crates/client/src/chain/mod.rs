@@ -1,6 +1,5 @@
-//! Chains: several requests, each working on what the one before has found, in one round trip
-//! (draft 4.3).
-//!
+//! Chains: several requests in one round trip, each working on the object that the one before it
+//! found (draft 4.3).
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let client = dafs_client::Client::new(Default::default())?;
@@ -19,18 +18,18 @@
 //! # let _ = read; Ok(()) }
 //! ```
 //!
-//! A member works on the object that the one before has found, made or used; the first one on
-//! the root directory. [`Chain::at`] and [`Chain::of`] name another. Once a file was opened,
-//! members use that open.
+//! A member works on the object that the member before it has found, made or used; the first one
+//! works on the root directory. [`Chain::at`] and [`Chain::of`] select another object. After an
+//! OPEN, members use that open.
 //!
-//! Nothing that changes the file system may stand behind a member that fetches (reads,
-//! attributes, listings), but CLOSE and locks: a chain that was cut off could not be taken up
-//! again (draft 4.3.1). Such a chain is refused before anything of it is sent. CLOSE there is a
-//! liberty of this project's servers (`docs/spec/gaps.md`); another's may answer it with
+//! A member that fetches data (reads, attributes, listings) must not be followed by one that
+//! changes the file system, except CLOSE and locks: such a chain could not be resumed after a lost
+//! connection (draft 4.3.1). It is refused before anything is sent. Allowing CLOSE there is an
+//! extension of this project's servers (`docs/spec/gaps.md`); other servers may answer it with
 //! CHAIN_FORM, and the file stays open.
 //!
-//! Invariant: a member that is in the chain is well placed; the first that is not ends the
-//! building, and is named when the chain is run.
+//! Invariant: every member in the chain is allowed at its position. The first member that is not
+//! stops the building, and running the chain reports it.
 
 mod chained;
 mod draft;
@@ -73,17 +72,17 @@ pub use self::chained::Chained;
 pub use self::outcome::{ChainFailure, Outcome};
 pub use self::whole::NewFile;
 
-/// A chain that is being put together.
+/// A chain of requests that is being built. Nothing is sent before it is run.
 #[must_use = "a chain does nothing before it is run"]
 pub struct Chain<'s> {
     session: &'s Session,
-    /// The members that are in it. All that is known while it is put together is here, too: a
-    /// chain goes from hand to hand with every member, and must be small.
+    /// The members added so far, and all that is known while the chain is built. Building moves the
+    /// chain with every member, so it must be small.
     work: SharedChain,
 }
 
 impl Session {
-    /// A chain without members.
+    /// Starts a chain without members.
     pub fn chain(&self) -> Chain<'_> {
         let mut core = self.shared.borrow_mut();
         let work = core.new_chain();
@@ -105,24 +104,24 @@ impl Session {
 }
 
 impl<'s> Chain<'s> {
-    // ---- which object ---------------------------------------------------------------
+    // ---- selecting the object ----------------------------------------------------------
 
-    /// The next member works on this object, without an open.
+    /// Makes the next member work on this object, without an open.
     pub fn at(self, file: FileHandle) -> Self {
         self.draft().stand_on(file, StateId::ANONYMOUS);
         self
     }
 
-    /// The next member works on an open file, by that open.
+    /// Makes the next member work on an open file, through that open.
     pub fn of(self, file: &File) -> Self {
         self.draft().stand_on(file.handle(), file.state());
         self
     }
 
-    // ---- finding --------------------------------------------------------------------
+    // ---- finding and opening -----------------------------------------------------------
 
-    /// Finds what a path leads to, from the present directory, or from the root if it begins
-    /// with a slash. Symbolic links are not followed, and `..` is not understood.
+    /// Looks up a path from the current object, which must be a directory, or from the root if the
+    /// path begins with a slash. Symbolic links are not followed, and `..` is refused.
     pub fn lookup(self, path: impl AsRef<OsStr>) -> Self {
         let path = path.as_ref();
         let text = wire(path);
@@ -137,14 +136,14 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// Finds the directory that the present one is in.
+    /// Looks up the parent of the current directory.
     pub fn parent(self) -> Self {
         let file = self.object();
         self.push(&Request::LookupP(OneHandle { file }), None)
     }
 
-    /// Opens what a path leads to, or makes it as the options say; otherwise as
-    /// [`Chain::lookup`]. Members behind use the open.
+    /// Opens the file at a path, or creates it if the options say so. The path is resolved as by
+    /// [`Chain::lookup`]. Later members use the open.
     pub fn open(self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Self {
         let path = path.as_ref();
         let text = wire(path);
@@ -152,7 +151,7 @@ impl<'s> Chain<'s> {
         let directory = self.start_of(&text);
         match names.path() {
             Err(status) => self.refuse(Procedure::Open, &label(path), status),
-            // OPEN carries a size only if it may make the file: put `setattr` behind it.
+            // OPEN carries a size only if it may create the file: add `setattr` after it instead.
             Ok(_) if options.truncates_later() => {
                 self.refuse(Procedure::Open, &label(path), Status::Inval)
             }
@@ -162,8 +161,8 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// Opens a name in the present directory, or makes it as the options say. Messages call it
-    /// `path`. Members behind use the open.
+    /// Opens a name in the current directory, or creates it if the options say so. Later members
+    /// use the open. `path` is used in error messages only.
     pub fn open_in(
         self,
         name: impl AsRef<OsStr>,
@@ -177,7 +176,7 @@ impl<'s> Chain<'s> {
         self.open_target(target, path.as_ref(), options)
     }
 
-    /// Makes a file without a name in the file system of the present directory, and opens it.
+    /// Creates a file without a name in the file system of the current directory, and opens it.
     pub fn create_unlinked(self, options: &OpenOptions) -> Self {
         let target = OpenTarget::CreateUnlinked { directory: self.object() };
         self.open_target(target, OsStr::new("a file without a name"), options)
@@ -191,26 +190,26 @@ impl<'s> Chain<'s> {
         })
     }
 
-    // ---- looking --------------------------------------------------------------------
+    // ---- inspecting --------------------------------------------------------------------
 
-    /// Attributes of the present object.
+    /// Fetches the attributes of the current object.
     pub fn getattr(self) -> Self {
         let file = self.object();
         self.push(&Request::GetAttrInline(GetAttributes { file, wanted: METADATA }), None)
     }
 
-    /// Which of these rights there are to the present object.
+    /// Asks which of these access rights the user has to the current object.
     pub fn access(self, access: AccessMask) -> Self {
         let file = self.object();
         self.push(&Request::Access(Access { file, access }), None)
     }
 
-    /// Goes on only if all attributes that are given are those of the present object.
+    /// Continues only if all given attributes equal those of the current object.
     pub fn verify(self, attributes: &FileAttributes) -> Self {
         self.compare(attributes, true)
     }
 
-    /// Goes on only if an attribute that is given differs from the present object's.
+    /// Continues only if at least one given attribute differs from the current object's.
     pub fn verify_not(self, attributes: &FileAttributes) -> Self {
         self.compare(attributes, false)
     }
@@ -231,21 +230,21 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// The text of the present object, a symbolic link.
+    /// Reads the target of the current object, a symbolic link.
     pub fn read_link(self) -> Self {
         let file = self.object();
         self.push(&Request::ReadLinkInline(OneHandle { file }), None)
     }
 
-    /// Does nothing.
+    /// Adds a member that does nothing.
     pub fn null(self) -> Self {
         self.push(&Request::Null(Empty), None)
     }
 
-    // ---- data -----------------------------------------------------------------------
+    // ---- data --------------------------------------------------------------------------
 
-    /// Reads the slice's length into a registered buffer, which belongs to the transport until
-    /// the chain has ended.
+    /// Reads from byte `offset` into the whole slice of a registered buffer. The slice belongs to
+    /// the transport until the chain has ended.
     pub fn read_into(self, offset: u64, slice: Slice) -> Self {
         let (file, state, length) = (self.object(), self.open_state(), slice.length);
         let direct = [slice.named()];
@@ -255,16 +254,16 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Reads up to `length` bytes, which come with the answer: no more than fit one.
+    /// Reads up to `length` bytes, returned inside the reply; limited to what fits in one.
     pub fn read_inline(self, offset: u64, length: u32) -> Self {
         let (file, state, hint) = (self.object(), self.open_state(), CacheHint::default());
         let request = Request::ReadInline(ReadInline { file, state, offset, length, hint });
         self.push_with(&request, None, None, length)
     }
 
-    /// Writes a slice of a registered buffer, unstable. Small ones travel inside the request
-    /// where that is the shorter way, and are taken now; others belong to the transport until
-    /// the chain has ended.
+    /// Writes a slice of a registered buffer at byte `offset`, unstable. Where that is faster,
+    /// small slices are copied into the request now; other slices belong to the transport until the
+    /// chain has ended.
     pub fn write_from(self, offset: u64, slice: Slice) -> Self {
         let length = slice.length;
         let writes_inline = self.draft().writes_inline;
@@ -291,7 +290,7 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Writes bytes that travel inside the request, unstable: no more than fit one.
+    /// Writes bytes that are sent inside the request, unstable; limited to what fits in one.
     pub fn write_inline(self, offset: u64, bytes: &[u8]) -> Self {
         let request = Request::WriteInline(WriteInline {
             file: self.object(),
@@ -305,7 +304,7 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, None, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends bytes that travel inside the request, all or nothing, as data that lasts.
+    /// Appends bytes that are sent inside the request, all or none of them, to stable storage.
     pub fn append(self, bytes: &[u8]) -> Self {
         let request = Request::AppendInline(AppendInline {
             file: self.object(),
@@ -318,8 +317,8 @@ impl<'s> Chain<'s> {
         self.push(&request, None)
     }
 
-    /// Appends a slice of a registered buffer, all or nothing, as data that lasts. It belongs
-    /// to the transport until the chain has ended.
+    /// Appends a slice of a registered buffer, all or none of it, to stable storage. The slice
+    /// belongs to the transport until the chain has ended.
     pub fn append_from(self, slice: Slice) -> Self {
         let request = Request::AppendDirect(AppendDirect {
             file: self.object(),
@@ -334,21 +333,21 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Brings everything written to the present file to stable storage.
+    /// Flushes all data written to the current file to stable storage.
     pub fn commit(self) -> Self {
         let file = self.object();
         self.push(&Request::Commit(Commit { file, offset: 0, length: 0 }), None)
     }
 
-    /// Closes the open that members use.
+    /// Closes the open that the members use.
     pub fn close(self) -> Self {
         let (file, state) = (self.object(), self.open_state());
         self.push(&Request::Close(Close { file, state }), None)
     }
 
-    // ---- changing -------------------------------------------------------------------
+    // ---- changing names and attributes -------------------------------------------------
 
-    /// Sets attributes of the present object.
+    /// Sets attributes of the current object.
     pub fn setattr(self, wanted: &SetAttributes) -> Self {
         let (file, state) = (self.object(), self.open_state());
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
@@ -361,13 +360,13 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// Makes a directory in the present one; it is the present one then.
+    /// Creates a directory in the current one; the new directory becomes the current object.
     pub fn create_dir(self, name: impl AsRef<OsStr>, mode: u32) -> Self {
         self.create(name.as_ref(), NewObject::Directory, Some(mode))
     }
 
-    /// Makes a symbolic link that says `text` in the present directory; it is the present
-    /// object then.
+    /// Creates a symbolic link with the target `text` in the current directory; the link becomes
+    /// the current object.
     pub fn symlink(self, text: impl AsRef<[u8]>, name: impl AsRef<OsStr>) -> Self {
         self.create(name.as_ref(), NewObject::SymbolicLink(text.as_ref()), None)
     }
@@ -386,14 +385,14 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// Gives an object another name, in the present directory.
+    /// Creates a hard link to `source` in the current directory.
     pub fn link(self, source: FileHandle, name: impl AsRef<OsStr>) -> Self {
         let (directory, name) = (self.object(), name.as_ref());
         let link = Link { source, directory, name: &wire(name) };
         self.push(&Request::Link(link), Some(name))
     }
 
-    /// Moves a name from another directory into the present one.
+    /// Moves a name from another directory into the current one.
     pub fn rename(
         self,
         source: FileHandle,
@@ -406,35 +405,35 @@ impl<'s> Chain<'s> {
         self.push(&Request::Rename(rename), Some(new_name))
     }
 
-    /// Removes a name from the present directory.
+    /// Removes a name from the current directory.
     pub fn remove(self, name: impl AsRef<OsStr>) -> Self {
         let (directory, mode, name) = (self.object(), RemoveMode::Unchecked, name.as_ref());
         let remove = Remove { directory, name: &wire(name), mode };
         self.push(&Request::Remove(remove), Some(name))
     }
 
-    // ---- locks ----------------------------------------------------------------------
+    // ---- locks -------------------------------------------------------------------------
 
-    /// Locks a range of the open file; `u64::MAX` bytes are all to its end.
+    /// Locks a range of the open file, in bytes; the length `u64::MAX` means up to its end.
     pub fn lock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
         let (file, state) = (self.object(), self.open_state());
         let options = LockOptions::default();
         self.push(&Request::Lock(Lock { file, lock_type, options, state, offset, length }), None)
     }
 
-    /// Gives a lock back.
+    /// Releases a lock on a range of the open file.
     pub fn unlock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
         let (file, state) = (self.object(), self.open_state());
         self.push(&Request::LockU(Unlock { file, lock_type, state, offset, length }), None)
     }
 
-    // ---- the rest -------------------------------------------------------------------
+    // ---- other -------------------------------------------------------------------------
 
-    /// A request of the caller's own making, with the object and the open it names itself.
-    /// Its results are not read.
+    /// Adds a request that the caller has built, with the object and the open that it names. Its
+    /// results are not decoded.
     pub fn request(self, request: &Request<'_>) -> Self {
         let before = self.draft().place();
-        // Whatever stands in it counts.
+        // The object and open inside the request are used, whatever they are.
         let (file, state) = before;
         let file = file.unwrap_or(FileHandle::NULL);
         self.draft().stand_on(file, state.unwrap_or(StateId::ANONYMOUS));
@@ -446,9 +445,9 @@ impl<'s> Chain<'s> {
         chain
     }
 
-    /// Has the result of the member before kept in the session's response cache, if it has
-    /// one. This is for members that only look; those that others follow which change the
-    /// file system are kept anyway.
+    /// Keeps the result of the preceding member in the session's response cache, if it has one.
+    /// This is for members that only read. Results that a later change of the file system depends
+    /// on are kept anyway.
     pub fn save(self) -> Self {
         let saved = self.work.borrow_mut().members.last_mut().map(|last| {
             last.flags = last.flags.with(ChainFlags::SAVE);
@@ -464,24 +463,24 @@ impl<'s> Chain<'s> {
         self.refuse(procedure, &what, Status::ChainForm)
     }
 
-    /// Runs the chain: one round trip, if the session has credits for all members. What each
-    /// member has brought is there in their order.
+    /// Runs the chain and waits: one round trip, if the session has credits for all members.
+    /// Returns the members' outcomes in order.
     ///
     /// # Errors
-    /// The first member that failed, and what those before it have brought.
+    /// The first member that failed, and the outcomes of the members before it.
     pub fn run(self) -> std::result::Result<Vec<Outcome>, ChainFailure> {
         let session = self.session;
         session.run(self.run_async())
     }
 
-    /// Runs the chain; it is under way at once, and goes on if the future is dropped.
+    /// Starts the chain at once; it goes on even if the future is dropped.
     pub fn run_async(self) -> Chained<'s> {
         let session = self.session;
         self.submit().unwrap_or_else(|failure| Chained::failed(session, failure))
     }
 }
 
-/// Attributes that can be compared; those that are not given are not valid in the message.
+/// The attributes that can be compared. Those that are not given are marked invalid in the message.
 const COMPARED: AttributeBitmap = METADATA
     .with(bits::NAMED_ATTR)
     .with(bits::TIME_CREATE)

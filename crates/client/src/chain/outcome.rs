@@ -1,7 +1,7 @@
-//! What comes of a chain.
+//! The results of a chain.
 //!
-//! Invariant: members before the one that failed were carried out, and their results are
-//! there; of those behind it none was.
+//! Invariant: all members before the one that failed were carried out, and their results are
+//! available. No member after it was carried out.
 
 use std::ops::Range;
 
@@ -14,47 +14,47 @@ use crate::error::ClientError;
 use crate::metadata::{Metadata, to_metadata};
 use crate::operation::Transferred;
 
-/// What a member of a chain has brought.
+/// The outcome of one member of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It was carried out, and there is no more to say.
+    /// The member was carried out and has no results.
     Done,
-    /// The object that was found or made.
+    /// The object that was found or created.
     Found(FileHandle),
-    /// A file was opened, and is open unless a later member has closed it.
+    /// A file was opened. It is still open unless a later member has closed it.
     Opened {
-        /// The file.
+        /// The handle of the opened file.
         file: FileHandle,
-        /// Its open: [`Session::opened`](crate::Session::opened) makes a file of it.
+        /// The open's state id; [`Session::opened`](crate::Session::opened) makes a file of it.
         state: StateId,
     },
-    /// Bytes were moved, or made to last.
+    /// Bytes were transferred, or flushed to stable storage.
     Moved(Transferred),
-    /// Bytes that came with the answer.
+    /// Bytes that arrived inside the reply.
     Bytes {
-        /// The bytes.
+        /// The bytes that were read.
         bytes: Vec<u8>,
-        /// The file ends behind them.
+        /// True if the file ends after these bytes.
         end_of_file: bool,
     },
-    /// Bytes were appended.
+    /// Bytes were appended to the file.
     Appended {
-        /// Where they are.
+        /// The offset of the first appended byte.
         offset: u64,
-        /// Changes when data may have been lost.
+        /// The server's write verifier, which changes when unstable data may have been lost.
         verifier: Verifier,
     },
-    /// Attributes.
+    /// The attributes of the object.
     Metadata(Box<Metadata>),
-    /// Rights, of those that were asked for.
+    /// The rights that are granted, out of those that were asked for.
     Access(AccessMask),
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     LinkText(Vec<u8>),
 }
 
 impl Outcome {
-    /// The object that was found, made or opened.
+    /// Returns the object that was found, created or opened.
     #[must_use]
     pub fn handle(&self) -> Option<FileHandle> {
         match self {
@@ -69,7 +69,7 @@ impl Outcome {
         }
     }
 
-    /// What was moved, of a read or a write.
+    /// Returns the transfer result of a read or a write.
     #[must_use]
     pub fn transferred(&self) -> Option<Transferred> {
         match self {
@@ -86,19 +86,19 @@ impl Outcome {
     }
 }
 
-/// Why a chain was not carried out to its end.
+/// Reports the member that stopped a chain, and the outcomes before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("member {} of the chain, {name}: {}", member + 1, error.in_full())]
 pub struct ChainFailure {
-    /// The member that failed, counted from 0. If the session has ended: the first whose
-    /// answer is missing, and whether it and those behind it were carried out is not known.
+    /// The member that failed, counted from 0. If the session has ended, this is the first member
+    /// without a reply; whether it and the members after it were carried out is unknown.
     pub member: usize,
-    /// Its procedure.
+    /// The name of the member's procedure.
     pub name: &'static str,
-    /// Why. In the text already, since it is kept to be compared.
+    /// The error. It is not a `source()`, since the message of this failure includes its text.
     pub error: ClientError,
-    /// What those before it have brought. They stay done: a file that one of them has opened
-    /// is open.
+    /// The outcomes of the members before. Their effects stay: a file that one of them opened is
+    /// open.
     pub done: Vec<Outcome>,
 }
 
@@ -108,20 +108,20 @@ impl From<ChainFailure> for ClientError {
     }
 }
 
-/// What is known of a member when its answer comes.
+/// What the client needs to decode a member's reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// What messages call it, in the chain's names.
+    /// The range of the chain's names that error messages use for this member.
     pub what: Option<Range<usize>>,
-    /// Where bytes were to go.
+    /// The slice to read into or write from.
     pub slice: Option<Slice>,
-    /// Bytes asked for.
+    /// The number of bytes asked for.
     pub length: u32,
 }
 
 impl Asked {
-    /// Reads the results of a member that was carried out. `named` gives the object that its
-    /// request names, if it does. `Err` says what is wrong with them.
+    /// Decodes the results of a member that was carried out. `named` returns the object that its
+    /// request names, if any. `Err` describes what is wrong with the results.
     pub fn outcome(
         &self,
         response: &Response<'_>,
@@ -173,7 +173,7 @@ impl Asked {
         })
     }
 
-    /// No more than was asked for.
+    /// Checks that the server moved no more bytes than were asked for.
     fn bounded(&self, length: u32) -> std::result::Result<u32, &'static str> {
         if length <= self.length { Ok(length) } else { Err("more bytes than were asked for") }
     }

@@ -1,7 +1,7 @@
-//! Members put behind each other, and the whole given to the session.
+//! Adds members to a chain and hands the chain to its session.
 //!
-//! Invariant: a member takes from those before what it does not name, and no member stands
-//! where its class may not (draft 4.3.1).
+//! Invariant: a member takes what it does not name from the members before it, and no member is at
+//! a position that its class forbids (draft 4.3.1).
 
 use std::cell::RefMut;
 use std::ffi::OsStr;
@@ -57,7 +57,7 @@ impl<'s> Chain<'s> {
         RefMut::map(self.work.borrow_mut(), |work| &mut work.draft)
     }
 
-    /// The object to put into the next member's message.
+    /// Returns the object to put into the next member's message.
     pub(super) fn object(&self) -> FileHandle {
         self.draft().file.unwrap_or(FileHandle::NULL)
     }
@@ -66,7 +66,7 @@ impl<'s> Chain<'s> {
         self.draft().state.unwrap_or(StateId::ANONYMOUS)
     }
 
-    /// Where a path begins. The next member works on that.
+    /// Returns the object at which a path begins, and makes the next member work on it.
     pub(super) fn start_of(&self, path: &str) -> FileHandle {
         if path.starts_with('/') {
             self.draft().stand_on(self.session.root, StateId::ANONYMOUS);
@@ -74,7 +74,7 @@ impl<'s> Chain<'s> {
         self.object()
     }
 
-    /// Bytes that fit a request behind WRITE_INLINE's arguments.
+    /// Returns how many bytes of data fit in one request after WRITE_INLINE's arguments.
     #[must_use]
     pub fn inline_bytes_max(&self) -> usize {
         self.draft().request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
@@ -125,7 +125,7 @@ impl<'s> Chain<'s> {
 }
 
 impl ChainWork {
-    /// Puts a member behind those that are there, unless one before it was refused.
+    /// Adds a member, unless an earlier one was refused.
     fn push(
         &mut self,
         request: &Request<'_>,
@@ -166,11 +166,11 @@ impl ChainWork {
         self.draft.note_left_behind(procedure);
     }
 
-    /// Puts a request behind those that are there. Gives where its bytes are.
+    /// Appends an encoded request and returns the range of its bytes.
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
         let Self { bytes, filled, draft, .. } = self;
         let start = *filled;
-        // As in [`Session::answer_to`]: what closes a file is the client's own.
+        // As in [`Session::answer_to`]: CLOSE always uses the client's own credentials.
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: draft.wish,
@@ -178,7 +178,7 @@ impl ChainWork {
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);
-        // Few requests are long, and room for the longest would be made for each.
+        // Few requests are long: try a small space first instead of reserving the maximum for each.
         for room in [USUAL_BYTES.min(draft.request_bytes_max), draft.request_bytes_max] {
             if bytes.len() < start + room {
                 bytes.resize(start + room, 0);
@@ -199,8 +199,8 @@ impl ChainWork {
         self.draft.refused.get_or_insert_with(|| Box::new(failure));
     }
 
-    /// Results that others rest on are kept, so that a chain that was cut off can be taken up
-    /// again (draft 4.3.1, simple requests).
+    /// Marks results for the response cache that a later change depends on, so that the chain can
+    /// be resumed after a lost connection (draft 4.3.1, simple requests).
     fn save_what_others_rest_on(&mut self) {
         let mut is_rested_on = false;
         for member in self.members.iter_mut().rev() {
@@ -224,7 +224,7 @@ fn status(what: String, status: Status) -> ClientError {
     ClientError::Status { what, status }
 }
 
-/// Why a request has no form on the wire.
+/// Returns the error for a request that cannot be encoded.
 #[cold]
 fn unsendable(procedure: Procedure, error: EncodeError) -> ClientError {
     let what = format!("{}: {error}", procedure.name());
@@ -238,7 +238,7 @@ fn unsendable(procedure: Procedure, error: EncodeError) -> ClientError {
     status(what, reason)
 }
 
-/// The names of a path. Few paths have many.
+/// The components of a path.
 pub(super) struct Names<'p>(SmallVec<[&'p str; 8]>);
 
 impl<'p> Names<'p> {
@@ -248,17 +248,17 @@ impl<'p> Names<'p> {
     }
 
     /// # Errors
-    /// INVAL if there are none, or one leads up.
+    /// INVAL if there are no components, or if one of them is `..`.
     pub fn path(&self) -> std::result::Result<Path<'_>, Status> {
         let is_plain = !self.0.is_empty() && !self.0.contains(&"..");
         if is_plain { Ok(Path::new(&self.0)) } else { Err(Status::Inval) }
     }
 }
 
-/// Bytes that most requests fit in.
+/// A size that most requests fit in.
 const USUAL_BYTES: usize = 512;
 
-/// Header and arguments of WRITE_INLINE.
+/// Size of WRITE_INLINE's header and arguments.
 const INLINE_HEAD_BYTES: usize = 136;
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::metadata::METADATA;
 
-    /// One whose paths are too long never reaches the server in part: its caller goes step by step.
+    /// A chain whose path is too long is refused as a whole; its caller then goes step by step.
     #[test]
     fn a_member_fits_its_request_or_the_chain_is_refused_as_too_long() {
         let (mut refused, mut taken) = (0, 0);

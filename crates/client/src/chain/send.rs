@@ -1,11 +1,13 @@
-//! Chains on their way out, and the answers that have come.
+//! Sends chains and handles their replies.
 //!
-//! Invariant: from a chain's first member to its last nothing else is sent in its session
-//! (draft 4.3.3): while one is open, [`Credits`](crate::credits::Credits) gives its credits to
-//! members alone, and whatever else asks for one waits behind it. A chain that is longer than
-//! the credits there are goes on as its first members are answered. Its answers are kept
-//! until all are there, so that it can be taken up where a connection was lost
-//! (`recovery/chains.rs`).
+//! Invariants:
+//!
+//! - From a chain's first member to its last nothing else is sent in its session (draft 4.3.3).
+//!   While a chain is open, [`Credits`](crate::credits::Credits) gives credits to its members
+//!   alone, and all other requests wait.
+//! - A chain that needs more credits than there are continues as its first members are answered.
+//! - Replies are kept until all have arrived, so that the chain can be resumed after a lost
+//!   connection (`recovery/chains.rs`).
 
 use dafs_dat::Forecast;
 use dafs_wire::{OPEN_ANSWER_BYTES as OPEN_BYTES, Procedure, ResponseHeader};
@@ -19,7 +21,7 @@ use crate::transfer::ANSWER_BYTES;
 use crate::work::Pending;
 
 impl Core {
-    /// Takes a chain in, and sends what there are credits for.
+    /// Queues a chain and sends the members that there are credits for.
     pub fn start_chain(&mut self, key: SessionKey, chain: &SharedChain) -> Result<()> {
         self.sessions.open_mut(key)?.note_changes();
         let id = self.ends.next_id();
@@ -41,21 +43,21 @@ impl Core {
         Ok(())
     }
 
-    /// Sends members as long as there are credits. True if it was all of them.
+    /// Sends members of queued chains while there are credits. Returns true if all were sent.
     pub fn send_chains(&mut self, key: SessionKey) -> bool {
         while let Some(chain) = self.sessions[key].under_way.chains.first().cloned() {
             if !self.send_members(key, &chain) {
                 return false;
             }
-            // Gone already if the connection was lost over it.
+            // Already removed if the connection was lost while sending.
             self.sessions[key].under_way.chains.remove_first(&chain);
         }
         true
     }
 
-    /// Sends the members of a chain. False if there are not credits enough for the rest.
+    /// Sends the remaining members of one chain. Returns false if the credits do not suffice.
     fn send_members(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
-        // Of one that was sent in part before, or is taken up, some may be answered already.
+        // Members of a chain that was sent in part, or is being resumed, may have replies already.
         let is_fresh = shared.borrow().is_fresh();
         loop {
             let mut chain = shared.borrow_mut();
@@ -72,7 +74,7 @@ impl Core {
             session.under_way.credits.hold(if is_last { Holder::Anybody } else { Holder::Members });
             let message = &chain.bytes[chain.members[number].message.clone()];
             let posted = self.transport.post_renamed(session, message);
-            // A connection that is lost over this takes the chain up.
+            // If posting loses the connection, recovery borrows the chain to resume it.
             drop(chain);
             let member = Member { chain: shared.clone(), number };
             self.note_posted(key, stream, Pending::Member(member), posted);
@@ -83,8 +85,8 @@ impl Core {
         }
     }
 
-    /// Tells the transport what the answers to a chain are likely to be. They come together,
-    /// where nothing keeps the server from it: one is what is waited for.
+    /// Tells the transport which replies to expect for a chain. Unless something prevents the
+    /// server from it, they arrive together, so only one is waited for.
     fn foretell(&mut self, key: SessionKey, chain: &ChainWork, is_fresh: bool) {
         let endpoint = self.sessions[key].endpoint;
         let found = match &chain.members[..] {
@@ -110,7 +112,7 @@ impl Core {
         interface.expect(endpoint, &forecast);
     }
 
-    /// The answer to a member came.
+    /// Handles the reply to a member.
     pub fn on_member(
         &mut self,
         key: SessionKey,
@@ -126,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Every member has ended.
+    /// Ends a chain whose members all have replies.
     pub fn end_chain(&mut self, key: SessionKey, shared: &SharedChain) {
         if self.put_off_chain(key, shared) {
             return;
@@ -142,5 +144,5 @@ impl Core {
     }
 }
 
-/// An OPEN's answer without a delegation.
+/// The size of an OPEN reply without a delegation.
 const OPEN_ANSWER_BYTES: u32 = OPEN_BYTES as u32;

@@ -1,6 +1,6 @@
-//! Small files as a whole: opened, read or written, and closed in one round trip.
+//! Whole small files: opened, read or written, and closed in one round trip.
 //!
-//! Invariant: nothing stays open, whatever fails.
+//! Invariant: no file stays open, whatever fails.
 
 use std::ffi::OsStr;
 
@@ -14,33 +14,33 @@ use crate::operation::Transferred;
 use crate::path::label;
 use crate::session::Session;
 
-/// A file that is made, written and closed in one round trip.
+/// A file to create, write and close in one round trip.
 #[derive(Clone, Debug)]
 pub struct NewFile<'n> {
-    /// Where it is made.
+    /// The directory in which the file is created.
     pub directory: FileHandle,
-    /// Its name there, which nobody must have.
+    /// The file's name in that directory; nothing may have this name yet.
     pub name: &'n OsStr,
-    /// What messages call it.
+    /// The path that error messages show.
     pub path: &'n OsStr,
-    /// The mode it is made with. Let its owner write: after a restart of the server the client
-    /// takes the open back by the file's handle, and the server asks the mode whether it may. A
-    /// mode without that bit is set once the file is made, by a request of its own.
+    /// The mode bits at creation. They should let the owner write: after a restart of the server
+    /// the client reclaims the open by the file's handle, and the server checks the mode for that.
+    /// To create a file without that bit, set the mode afterwards by a separate request.
     pub mode: u32,
-    /// What it holds; `None` for nothing.
+    /// The file's content; `None` for an empty file.
     pub content: Option<Slice>,
-    /// Whether it is on stable storage when it is there.
+    /// True if the content must be on stable storage when the call returns.
     pub is_stable: bool,
-    /// What is set once it is closed, so that nothing changes its times any more.
+    /// Attributes to set after the file is closed, so that nothing changes its times afterwards.
     pub attributes: SetAttributes,
 }
 
 impl Session {
-    /// Makes a file, in one round trip. `None` if the server has written less than it was given:
-    /// then the file is there, and is not whole.
+    /// Creates a file in one round trip. Returns `None` if the server wrote fewer bytes than it was
+    /// given: the file exists but is incomplete.
     ///
     /// # Errors
-    /// EXIST if something has the name; as the server says, with the path;
+    /// EXIST if the name is taken; any other error of the server, with the path;
     /// [`ClientError::DataLost`] if the server lost data before it was stable.
     pub async fn make_file_async(&self, new: &NewFile<'_>) -> Result<Option<FileHandle>> {
         let options = OpenOptions {
@@ -57,18 +57,18 @@ impl Session {
             chain = chain.commit();
         }
         chain = chain.close();
-        // The object is still there, its open is not.
+        // The object is still selected, but its open is closed.
         chain.draft().state = Some(StateId::ANONYMOUS);
         match chain.setattr(&new.attributes).run_async().await {
             Ok(outcomes) => new.check(&outcomes),
             Err(failure) => {
                 let close = 1 + usize::from(new.content.is_some()) + usize::from(new.is_stable);
-                // Also if CLOSE itself was refused or put off. Another one of what is closed after
-                // all is refused, and nobody waits for it.
+                // This includes a CLOSE that was refused or delayed. If that one takes effect after
+                // all, the second CLOSE is refused, and its reply is ignored.
                 if failure.member <= close
                     && let Some(Outcome::Opened { file, state }) = failure.done.first()
                 {
-                    // Dropping it closes it.
+                    // Dropping the file closes it.
                     drop(self.opened(*file, *state, new.path));
                 }
                 Err(match failure.error {
@@ -81,12 +81,12 @@ impl Session {
         }
     }
 
-    /// Reads the beginning of a file into a registered buffer, as much as the slice holds: one
-    /// round trip, unless the path leads over symbolic links or the server moves less than it
-    /// was asked for. Fewer bytes than the slice has only at the end of the file.
+    /// Reads from the start of a file into a registered buffer, as many bytes as the slice holds.
+    /// This takes one round trip, unless the path leads over symbolic links or the server moves
+    /// fewer bytes than it was asked for. The result is shorter than the slice only if the file is.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn read_file_once(&self, path: impl AsRef<OsStr>, slice: Slice) -> Result<Transferred> {
         let path = path.as_ref();
         let options = OpenOptions::read();
@@ -108,12 +108,12 @@ impl Session {
         }
     }
 
-    /// Makes a file of these bytes, or gives one that is there this content: one round trip,
-    /// unless the path leads over symbolic links. It is closed, so that local processes on the
-    /// server see it; it lasts as any unstable write does.
+    /// Creates a file with these bytes, or replaces the content of an existing one. This takes one
+    /// round trip, unless the path leads over symbolic links. The file is closed afterwards, so
+    /// that local processes on the server see it. The data is as durable as any unstable write.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn create_file(&self, path: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<()> {
         let path = path.as_ref();
         let access = ShareAccess::Write;
@@ -143,8 +143,8 @@ impl Session {
         file.close()
     }
 
-    /// What an open, something with it and a close have come to. `None` if it must be done step
-    /// by step. A file that was left open is closed.
+    /// Evaluates a chain that opens, works on and closes a file. `None` means that the caller must
+    /// do it step by step. A file that was left open is closed.
     fn settle(
         &self,
         path: &OsStr,
@@ -157,21 +157,21 @@ impl Session {
         let status = failure.error.status();
         let is_open = match failure.done.first() {
             Some(Outcome::Opened { file, state }) => {
-                // Dropping it closes it.
+                // Dropping the file closes it.
                 drop(self.opened(*file, *state, path));
                 true
             }
             _ => false,
         };
         match status {
-            // Links are followed on this side, `..` is understood here, and a path that is too long
-            // for one request goes in several.
+            // Step by step, this client follows links, resolves `..`, and divides a path that is
+            // too long for one request.
             Some(Status::Symlink | Status::NotDir | Status::Inval | Status::NameTooLong)
                 if !is_open =>
             {
                 Ok(None)
             }
-            // A server that takes no CLOSE behind a READ (draft 4.3.1): all is done but that.
+            // A server that allows no CLOSE after a READ (draft 4.3.1) has done everything else.
             Some(Status::ChainForm) if is_open && failure.name == "CLOSE" => Ok(Some(failure.done)),
             _ => Err(failure.error),
         }
@@ -179,7 +179,7 @@ impl Session {
 }
 
 impl NewFile<'_> {
-    /// Whether what was moved is all, and was not lost before it was stable.
+    /// Checks that all bytes were moved and that none was lost before it was stable.
     fn check(&self, outcomes: &[Outcome]) -> Result<Option<FileHandle>> {
         let mut verifiers = outcomes.iter().filter_map(Outcome::transferred).map(|t| t.verifier);
         if let (Some(first), Some(second)) = (verifiers.next(), verifiers.next())

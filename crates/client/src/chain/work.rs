@@ -1,7 +1,7 @@
-//! A chain, from its first member to its last answer.
+//! A chain from its first member to its last reply.
 //!
-//! Invariant: its answers are kept until all are there, so that it can be taken up where a
-//! connection was lost (`recovery/chains.rs`).
+//! Invariant: replies are kept until all have arrived, so that the chain can be resumed after a
+//! lost connection (`recovery/chains.rs`).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,73 +20,72 @@ use crate::opens::Opens;
 use crate::operation::OperationId;
 use crate::recovery::delay::Delay;
 
-/// A chain from its first member to its last answer. It is one piece, which is used again for
-/// another chain: making it anew costs more than anything else that is done for a small one.
+/// A chain from its first member to its last reply. The object is reused for other chains:
+/// allocating a new one would cost more than all other work for a small chain.
 #[derive(Default)]
 pub(crate) struct ChainWork {
     pub id: OperationId,
-    /// Until it is put together: what is known of the next member.
+    /// What is known about the next member, while the chain is built.
     pub draft: Draft,
-    /// The messages of all members, one behind the other, and room behind them.
+    /// The messages of all members, one after the other, and spare room after them.
     pub bytes: Vec<u8>,
-    /// Bytes of the messages.
+    /// The number of bytes of `bytes` that hold messages.
     pub filled: usize,
     pub members: Vec<ChainMember>,
-    /// The answers that have come, one behind the other.
+    /// The replies that have arrived, one after the other.
     pub answers: Vec<u8>,
-    /// What members are called, one behind the other.
+    /// The names for error messages, one after the other.
     pub names: String,
     /// The first member that may still have to be sent.
     next: usize,
-    /// Some was sent, and not all.
+    /// True if some members were sent, but not all.
     is_open: bool,
-    /// Members without an answer.
+    /// The number of members without a reply.
     missing: usize,
-    /// Every member has ended: whoever waits may look.
+    /// True if every member has ended, so that the future is ready.
     pub is_over: bool,
     waker: Option<Waker>,
-    /// The server has put it off.
+    /// Set if the server delayed the chain and it must be tried again.
     pub delay: Option<Box<Delay>>,
 }
 
-/// One of its members.
 pub(crate) struct ChainMember {
-    /// Where its message is.
+    /// The range of its message in the chain's bytes.
     pub message: Range<usize>,
     pub procedure: Procedure,
-    /// What is known of it when its answer comes. Its buffer is kept until the chain is over.
+    /// What is needed to decode the reply. Its buffer is kept until the chain is over.
     pub asked: Asked,
-    /// As it was put together, and as it is sent: what is known by now is not asked for.
+    /// The flags as built, and as sent: results known by now are not requested again.
     pub planned: ChainFlags,
     pub flags: ChainFlags,
-    /// How it ended, if it has, and where its answer is.
+    /// The status and the range of the reply, once it has arrived.
     pub status: Option<Status>,
     pub answer: Option<Result<Range<usize>>>,
-    /// What it did to opens is known where that is kept.
+    /// True if its effect on open state has been recorded.
     pub is_noted: bool,
 }
 
 pub(crate) type SharedChain = Rc<RefCell<ChainWork>>;
 
-/// What a stream waits for that carries a member.
+/// The chain member that a reply on a stream belongs to.
 pub(crate) struct Member {
     pub chain: SharedChain,
     pub number: usize,
 }
 
-/// What of a session goes into the messages of a chain when they are sent.
+/// The session state that goes into a chain's messages when they are sent.
 pub(crate) struct Stamping<'s> {
     pub opens: Option<&'s Opens>,
     pub registered: &'s Registrations,
     pub checksums: bool,
 }
 
-/// The chains of a session that are not all sent. Only the first may be open.
+/// The chains of a session that are not completely sent. Only the first may be open.
 #[derive(Default)]
 pub(crate) struct ChainQueue(VecDeque<SharedChain>);
 
 impl ChainQueue {
-    /// The one that is sent next.
+    /// Returns the chain that is sent next.
     pub fn first(&self) -> Option<&SharedChain> {
         self.0.front()
     }
@@ -96,13 +95,13 @@ impl ChainQueue {
         self.0.is_empty()
     }
 
-    /// Some members of the first are sent, and not all.
+    /// True if some members of the first chain are sent, but not all.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.0.front().is_some_and(|chain| chain.borrow().is_open)
     }
 
-    /// The one that is open, which is to be taken up anew.
+    /// Takes the open chain, so that it can be resumed.
     pub fn take_open(&mut self) -> Option<SharedChain> {
         if self.is_open() { self.0.pop_front() } else { None }
     }
@@ -123,7 +122,7 @@ impl ChainQueue {
         self.0.into_iter()
     }
 
-    /// All of it was sent.
+    /// Removes a chain that is completely sent.
     pub(super) fn remove_first(&mut self, chain: &SharedChain) {
         if self.0.front().is_some_and(|first| Rc::ptr_eq(first, chain)) {
             self.0.pop_front();
@@ -132,13 +131,13 @@ impl ChainQueue {
 }
 
 impl ChainWork {
-    /// It is put together. True if there is anything to do.
+    /// Starts a chain that is completely built. Returns true if it has members.
     pub fn begin(&mut self, id: OperationId) -> bool {
         (self.id, self.missing) = (id, self.members.len());
         self.missing > 0
     }
 
-    /// Makes it one without members. False if it has grown too large to be kept.
+    /// Empties the chain for reuse. Returns false if it has grown too large to be kept.
     pub fn clear(&mut self) -> bool {
         let Self { bytes, members, answers, names, .. } = self;
         if bytes.capacity() + answers.capacity() + names.capacity() > SPARE_BYTES_MAX
@@ -155,7 +154,7 @@ impl ChainWork {
         true
     }
 
-    /// A member has ended. True if it was the last.
+    /// Records the reply to a member. Returns true if it was the last one missing.
     pub fn note_answer(
         &mut self,
         number: usize,
@@ -176,7 +175,7 @@ impl ChainWork {
         self.missing == 0
     }
 
-    /// A member's answer, if it has one, be it a failure.
+    /// Returns the bytes of a member's reply, whatever its status.
     pub fn answer(&self, number: usize) -> Option<&[u8]> {
         match &self.members.get(number)?.answer {
             Some(Ok(place)) => self.answers.get(place.clone()),
@@ -184,7 +183,7 @@ impl ChainWork {
         }
     }
 
-    /// Whom to wake when it is over.
+    /// Sets the waker to call when the chain is over.
     pub fn wake_with(&mut self, waker: &Waker) {
         match &mut self.waker {
             Some(known) => known.clone_from(waker),
@@ -192,7 +191,7 @@ impl ChainWork {
         }
     }
 
-    /// Nothing of it is under way any more.
+    /// Marks the chain as over and wakes its future.
     pub fn end(&mut self) {
         self.is_over = true;
         if let Some(waker) = self.waker.take() {
@@ -200,12 +199,12 @@ impl ChainWork {
         }
     }
 
-    /// Ends what has not ended of it with an error.
+    /// Ends all members without a reply with an error.
     pub fn fail(&mut self, error: &ClientError) {
         self.missing = 0;
         for member in &mut self.members {
             if let (None, Some(slice)) = (&member.answer, &member.asked.slice) {
-                // The server may have been at work on it.
+                // The server may still be accessing the memory.
                 slice.buffer.note_exposed();
             }
             member.answer.get_or_insert_with(|| Err(error.clone()));
@@ -213,7 +212,7 @@ impl ChainWork {
         self.end();
     }
 
-    /// A member has no answer any more: it is asked for once more.
+    /// Discards the reply of a member, so that it is sent again.
     pub fn forget_answer(&mut self, number: usize) {
         let member = &mut self.members[number];
         if let Some(answer) = member.answer.take() {
@@ -225,22 +224,22 @@ impl ChainWork {
         member.status = None;
     }
 
-    /// Nothing of it was sent.
+    /// True if no member was sent.
     pub(super) fn is_fresh(&self) -> bool {
         self.next == 0 && !self.is_open && self.missing == self.members.len()
     }
 
-    /// Members without an answer.
+    /// Returns the number of members without a reply.
     pub fn missing(&self) -> usize {
         self.missing
     }
 
-    /// From now on everything without an answer is to be sent.
+    /// Marks all members without a reply as to be sent.
     pub fn begin_anew(&mut self) {
         (self.next, self.is_open) = (0, false);
     }
 
-    /// The next member to send.
+    /// Returns the next member to send.
     #[inline]
     pub(super) fn due(&mut self) -> Option<usize> {
         while self.members.get(self.next)?.answer.is_some() {
@@ -249,7 +248,7 @@ impl ChainWork {
         Some(self.next)
     }
 
-    /// Puts the next member's message in order. True if it is the last.
+    /// Completes the next member's message for sending. Returns true if it is the last member.
     pub(super) fn stamp(
         &mut self,
         number: usize,
@@ -267,7 +266,7 @@ impl ChainWork {
         message[10..12].copy_from_slice(&member.flags.0.to_ne_bytes());
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
-        // It may have been sealed for another session.
+        // The message may carry a checksum of an earlier session.
         message[24..28].fill(0);
         if session.checksums {
             seal(message, &[]);
@@ -284,7 +283,7 @@ impl ChainMember {
     }
 }
 
-/// A chain that has grown larger than this is not kept for the next.
+/// The capacity above which a finished chain is not kept for reuse.
 pub(crate) const SPARE_BYTES_MAX: usize = 16 << 10;
 
 pub(crate) const SPARE_MEMBERS_MAX: usize = 16;

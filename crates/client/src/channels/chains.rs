@@ -1,8 +1,8 @@
-//! Chains over channels beside the first.
+//! Chains on channels other than the first.
 //!
-//! Invariant: a chain goes over another channel only if it opens a file that is there, looks at it
-//! and closes it: what it has opened is nobody's but its own, and it can be made again from its
-//! beginning by a server that has restarted.
+//! Invariant: a chain goes over another channel only if it opens an existing file, reads from it
+//! and closes it. Nothing else uses that open, and after a restart of the server the chain can be
+//! run again from its start.
 
 use dafs_types::{ShareDeny, Status};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::ids::SessionKey;
 
 impl Core {
-    /// The channel for a chain of a session with several: the one with the fewest requests.
+    /// Chooses the channel for a chain: the one with the fewest requests.
     pub fn channel_for_chain(&self, first: SessionKey, chain: &SharedChain) -> SessionKey {
         if !chain.borrow().is_of_its_own() {
             return first;
@@ -29,8 +29,8 @@ impl Core {
         loads.min_by_key(|(load, _)| *load).map_or(first, |(_, key)| key)
     }
 
-    /// A chain has ended that went over a channel beside the first. What it has left open, since
-    /// a member behind the OPEN failed, is the session's.
+    /// Hands the open of a chain that ran on another channel to the session, if a member after the
+    /// OPEN failed and left it open.
     pub fn hand_over_opens(&mut self, first: SessionKey, key: SessionKey, chain: &SharedChain) {
         let mut chain = chain.borrow_mut();
         if chain.members.iter().all(|member| member.status == Some(Status::Ok)) {
@@ -47,8 +47,8 @@ impl Core {
 }
 
 impl ChainWork {
-    /// Whether it opens a file that is there, for the client itself and so that nobody is kept
-    /// out, looks at it, and closes it.
+    /// True if the chain opens an existing file with the client's own credentials, without
+    /// excluding other clients, reads from it and closes it.
     pub fn is_of_its_own(&self) -> bool {
         let [open, looks @ .., close] = &self.members[..] else { return false };
         let uses_it = |member: &ChainMember| {
@@ -83,7 +83,7 @@ impl ChainWork {
             && acting_in(message).is_none()
     }
 
-    /// What its OPEN has opened.
+    /// Returns the state id of the chain's OPEN.
     fn opened(&self) -> Option<dafs_types::StateId> {
         match self.response(0) {
             Some(Response::Open(opened)) => Some(opened.state),

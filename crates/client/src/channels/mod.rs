@@ -1,10 +1,13 @@
-//! Several channels of one session: sessions of the same client beside the first, over connections
-//! of their own, that take transfers off it (`docs/decisions/0042-several-channels.md`).
+//! Several channels for one session: more sessions of the same client, over connections of their
+//! own, that take transfers off the first one (`docs/decisions/0042-several-channels.md`).
 //!
-//! Invariant: transfers of one file go over one channel, in the order they were asked for. Only
-//! transfers go over channels beside the first, and chains that open a file, look at it and close
-//! it. Those channels have no opens, locks, delegations or handles that an application holds; they
-//! come and go with the first.
+//! Invariants:
+//!
+//! - Transfers of one file go over one channel, in the order they were submitted.
+//! - Only two things go over additional channels: transfers, and chains that open a file, read it
+//!   and close it.
+//! - Additional channels have no opens, locks, delegations or handles that an application holds,
+//!   and last no longer than the first channel.
 
 mod chains;
 pub(crate) mod opening;
@@ -25,28 +28,28 @@ use crate::opens::Opened;
 use crate::sizes::LOOK_PERIOD;
 use crate::work::QueuedCall;
 
-/// What a session of the table is among others.
+/// The role of a session among the channels.
 #[derive(Default)]
 pub(crate) enum Role {
-    /// It has one channel.
+    /// The session has one channel.
     #[default]
     Alone,
-    /// The first of several; the application's handles are of it.
+    /// The first of several channels; it owns the application's handles.
     First(Box<Channels>),
-    /// A channel beside that one.
+    /// An additional channel.
     Beside(Beside),
 }
 
-/// The channels of a session that has several, kept with the first of them.
+/// The channels of a session that has several, stored with the first.
 #[derive(Default)]
 pub(crate) struct Channels {
-    /// Those beside the first, also those that have ended.
+    /// The additional channels, including those that have ended.
     beside: SmallVec<[SessionKey; 7]>,
-    /// The channel of each part of all files; empty until all channels are there.
+    /// The channel for each hash class of files; empty until all channels are established.
     parts: SmallVec<[SessionKey; 8]>,
-    /// Requests that wait until transfers over other channels have ended, in their order.
+    /// Requests that wait for transfers on other channels to end, in order.
     held: VecDeque<Held>,
-    /// When to look next whether they may go out.
+    /// The next time to check whether they may be sent.
     look: Option<Duration>,
 }
 
@@ -55,29 +58,29 @@ struct Held {
     opened: Rc<Opened>,
 }
 
-/// A channel beside the first.
+/// The state of an additional channel.
 pub(crate) struct Beside {
     pub first: SessionKey,
-    /// What the server is asked over the first channel, once this one does not come back.
+    /// Questions sent over the first channel, once this channel cannot reconnect.
     pub folding: Vec<FoldQuestion>,
 }
 
-/// What became of a request of a channel that does not come back.
+/// A question to the server about a request of a channel that cannot reconnect.
 pub(crate) struct FoldQuestion {
-    /// Which of the requests that were cut off; `None` if it only parts the old connection.
+    /// The index of the interrupted request; `None` if the question only closes the old connection.
     pub number: Option<usize>,
-    /// `None` once it was answered.
+    /// `None` once the server has replied.
     pub ticket: Option<ReplyTicket>,
 }
 
 impl Role {
-    /// Whether transfers are spread.
+    /// True if transfers are spread over several channels.
     #[inline]
     pub fn has_channels(&self) -> bool {
         matches!(self, Self::First(_))
     }
 
-    /// The channels beside this one, if it is the first.
+    /// Returns the additional channels, if this is the first.
     pub fn beside(&self) -> SmallVec<[SessionKey; 7]> {
         match self {
             Self::First(channels) => channels.beside.clone(),
@@ -85,7 +88,7 @@ impl Role {
         }
     }
 
-    /// The first channel of one beside it.
+    /// Returns the first channel, if this is an additional one.
     pub fn first(&self) -> Option<SessionKey> {
         match self {
             Self::Beside(beside) => Some(beside.first),
@@ -93,7 +96,7 @@ impl Role {
         }
     }
 
-    /// A channel is begun beside this one.
+    /// Adds a channel that is being connected.
     pub fn add(&mut self, key: SessionKey) {
         if let Self::Alone = self {
             *self = Self::First(Box::default());
@@ -103,14 +106,14 @@ impl Role {
         }
     }
 
-    /// A channel that was begun does not stand.
+    /// Removes a channel that could not be connected.
     pub fn remove(&mut self, key: SessionKey) {
         if let Self::First(channels) = self {
             channels.beside.retain(|other| *other != key);
         }
     }
 
-    /// All channels are there that there will be: from now on transfers are spread over them.
+    /// Spreads transfers over the channels, all of which are established now.
     pub fn spread(&mut self, first: SessionKey) {
         let Self::First(channels) = self else { return };
         if channels.beside.is_empty() {
@@ -120,7 +123,7 @@ impl Role {
         channels.parts = std::iter::once(first).chain(channels.beside.iter().copied()).collect();
     }
 
-    /// What went over a channel goes over another from now on.
+    /// Sends everything for the channel `key` over another one from now on.
     pub fn replace(&mut self, key: SessionKey, by: SessionKey) {
         if let Self::First(channels) = self {
             let parts = channels.parts.iter_mut();
@@ -128,7 +131,7 @@ impl Role {
         }
     }
 
-    /// Channels that transfers are spread over.
+    /// Returns the number of channels that transfers are spread over.
     pub fn count(&self) -> usize {
         let Self::First(channels) = self else { return 1 };
         let mut parts = channels.parts.clone();
@@ -137,7 +140,7 @@ impl Role {
         parts.len().max(1)
     }
 
-    /// The channels that what may go over any is spread over.
+    /// Returns the channels for requests that may go over any.
     pub fn parts(&self) -> &[SessionKey] {
         match self {
             Self::First(channels) => &channels.parts,
@@ -145,17 +148,17 @@ impl Role {
         }
     }
 
-    /// The channel for transfers of a file; `None` while nothing is spread.
+    /// Returns the channel for transfers of a file; `None` while transfers are not spread.
     pub fn channel_for(&self, file: &FileHandle) -> Option<SessionKey> {
         let Self::First(channels) = self else { return None };
         let part = ChannelCount::new(channels.parts.len())?.home_of(file);
         channels.parts.get(usize::from(part.0)).copied()
     }
 
-    // ---- what must not overtake transfers --------------------------------------------
+    // ---- requests that must not overtake transfers -----------------------------------
 
-    /// Keeps a request while transfers of its open are under way beside, or another request of
-    /// that open is kept.
+    /// Holds a request back if transfers of its open are in flight on other channels, or if an
+    /// earlier request of that open is held. Returns a request that need not wait.
     pub fn hold(&mut self, call: QueuedCall, opened: Rc<Opened>) -> Option<QueuedCall> {
         let Self::First(channels) = self else { return Some(call) };
         let is_kept = |held: &Held| Rc::ptr_eq(&held.opened, &opened);
@@ -167,7 +170,7 @@ impl Role {
         None
     }
 
-    /// Takes out the requests that wait for nothing any more.
+    /// Takes the requests that no longer wait for anything.
     pub fn take_ready(&mut self) -> Vec<QueuedCall> {
         let Self::First(channels) = self else { return Vec::new() };
         if channels.held.is_empty() {
@@ -180,14 +183,14 @@ impl Role {
         ready.into_iter().map(|held| held.call).collect()
     }
 
-    /// Takes out all of them: the session has ended.
+    /// Takes all requests that are held, because the session has ended.
     pub fn take_held(&mut self) -> Vec<QueuedCall> {
         let Self::First(channels) = self else { return Vec::new() };
         channels.look = None;
         channels.held.drain(..).map(|held| held.call).collect()
     }
 
-    /// Those that wait, to be changed.
+    /// Returns the requests that are held, mutably.
     pub fn held_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
         let channels = match self {
             Self::First(channels) => Some(channels),
@@ -198,12 +201,12 @@ impl Role {
             .flat_map(|channels| channels.held.iter_mut().map(|held| &mut held.call))
     }
 
-    /// Whether requests are kept that an application waits for.
+    /// True if any request is held.
     pub fn holds_any(&self) -> bool {
         matches!(self, Self::First(channels) if !channels.held.is_empty())
     }
 
-    /// When it must be looked at.
+    /// Returns the next time to check the requests that are held.
     pub fn next_look(&self) -> Option<Duration> {
         match self {
             Self::First(channels) => channels.look,

@@ -1,7 +1,8 @@
-//! The channels beside the first, made when a session is established.
+//! Opens additional channels when a session is established.
 //!
-//! Invariant: a channel counts only if its server knows it for the same client as the first; so it
-//! is the same server, in the same life. One that does not come about is done without.
+//! Invariant: a channel counts only if its server knows it as the same client as the first channel,
+//! which proves that it is the same incarnation of the same server. The session works without
+//! channels that cannot be opened.
 
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ use crate::options::SessionOptions;
 use crate::recovery::places::Place;
 use crate::state::SessionState;
 
-/// Makes as many channels beside the first as the session wants and its server has use for.
+/// Opens as many additional channels as the session wants and its server can use.
 pub(crate) async fn open_beside(shared: &Rc<Shared>, first: SessionKey) {
     let wanted = shared.borrow().channels_wanted(first);
     if wanted <= 1 {
@@ -39,7 +40,7 @@ pub(crate) async fn open_beside(shared: &Rc<Shared>, first: SessionKey) {
     shared.borrow_mut().sessions[first].role.spread(first);
 }
 
-/// By how many channels the server can be used; `None` of one that does not know the question.
+/// Asks the server how many channels it can use; `None` if it does not know the request.
 async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
     let address = shared.borrow().sessions[first].address.clone();
     let answer = Answer::to(shared, first, None, &Request::Channels(Empty)).ok()?.await.ok()?;
@@ -51,7 +52,7 @@ async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
     }
 }
 
-/// Makes one channel. Whether it stands.
+/// Opens one channel. Returns true if it is established.
 async fn open_one(shared: &Rc<Shared>, first: SessionKey, place: &Place) -> bool {
     let Some((key, options)) = shared.borrow_mut().begin_beside(first, place) else { return false };
     let is_established = establish(shared, key, &options).await.is_ok();
@@ -65,10 +66,10 @@ async fn open_one(shared: &Rc<Shared>, first: SessionKey, place: &Place) -> bool
 }
 
 impl Core {
-    /// How many channels a session may have.
+    /// Returns how many channels the session wants.
     fn channels_wanted(&self, first: SessionKey) -> u16 {
         let session = &self.sessions[first];
-        // Memory that devices were told of goes over one of them.
+        // Memory registered with an RDMA device can be reached over one channel only.
         let can_spread = match session.place.address {
             Address::Tcp(_) | Address::Shm(_) | Address::Sim { .. } => session.recovery.is_some(),
             Address::Verbs(_) => false,
@@ -77,7 +78,7 @@ impl Core {
         if can_spread { most } else { 1 }
     }
 
-    /// Where to look for the server for a channel, best first.
+    /// Returns the addresses to try for a channel, best first.
     fn places_beside(&self, first: SessionKey, number: usize) -> Vec<Place> {
         let session = &self.sessions[first];
         let machine = session.recovery.as_ref();
@@ -92,7 +93,7 @@ impl Core {
         places
     }
 
-    /// Begins to connect a channel beside the first.
+    /// Starts to connect an additional channel.
     fn begin_beside(
         &mut self,
         first: SessionKey,
@@ -117,10 +118,10 @@ impl Core {
         Some((key, options))
     }
 
-    /// Whether a channel's server knows it for the client that the first one is of.
+    /// True if the server knows both channels as the same client.
     fn is_same_client(&self, first: SessionKey, key: SessionKey) -> bool {
         let (one, other) = (&self.sessions[first], &self.sessions[key]);
-        // One without kept results could not come back.
+        // A session without kept results could not reconnect.
         other.recovery.is_some() && one.standing.client == other.standing.client
     }
 }

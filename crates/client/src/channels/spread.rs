@@ -1,14 +1,14 @@
-//! Which channel a transfer goes over, and what waits for it.
+//! Chooses the channel of a transfer, and delays requests that must not overtake it.
 //!
-//! Invariant: a request that gives up what transfers need, or changes what they find, goes out when
-//! the transfers of its open that were asked for before have ended.
+//! Invariant: a request that releases what transfers need, or changes what they see, is sent after
+//! all earlier transfers of its open have ended.
 
 use crate::core::Core;
 use crate::ids::SessionKey;
 use crate::transfer::Transfer;
 
 impl Core {
-    /// Sends a transfer of a session with several channels over that of its file.
+    /// Sends a transfer over the channel of its file, in a session with several channels.
     pub fn send_beside(&mut self, first: SessionKey, mut transfer: Transfer) {
         let key = self.sessions[first].role.channel_for(&transfer.job.file.handle);
         let key = key.unwrap_or(first);
@@ -18,7 +18,7 @@ impl Core {
         self.send_or_queue(key, transfer);
     }
 
-    /// Sends what has waited for transfers over other channels.
+    /// Sends held requests whose transfers on other channels have ended.
     pub fn send_held(&mut self, key: SessionKey) {
         for call in self.sessions[key].role.take_ready() {
             self.send_or_queue_call(key, call);
