@@ -1,17 +1,17 @@
-//! Clients: who a client id string belongs to, and what state hangs on it
+//! The table of clients: which principal owns a client id string, and which state belongs to it
 //! (draft 3.1.1.3).
 //!
-//! Invariant: a record exists only for a client that has authenticated and still has a
-//! session or state; its name belongs to one principal as long as it exists. A client
-//! id is never used for two records, so that a client whose state was lost sees a
-//! changed id.
+//! Invariants:
+//! - A record exists only for a client that has authenticated and still has a session or state.
+//! - A name belongs to one principal as long as it exists.
+//! - A client id is never used for two records, so a client whose state was lost sees a new id.
 //!
-//! A life of a client begins with its first request, not when it authenticates: until then
-//! it is an heir, beside the life that has the name. For a life that is over may have a
-//! connect on its way, which must not end the one that lives. Whoever is dead says no more
-//! than that. But a request may be on its way as well, of a life that entered and died: once a
-//! later heir has begun, those who entered before it are over. State hangs on lives that have
-//! begun.
+//! An incarnation of a client begins with its first request, not when it authenticates. Until then
+//! it is an heir: it exists beside the incarnation that has the name. The reason is that a connect
+//! of a dead incarnation may arrive late and must not end the living one. A dead incarnation sends
+//! nothing after its connect, with one exception: a request may also arrive late from an
+//! incarnation that authenticated and died. So when an heir begins, all incarnations that
+//! authenticated before it are over. State belongs only to incarnations that have begun.
 
 use std::collections::BTreeMap;
 
@@ -21,41 +21,44 @@ use dafs_types::{ClientId, Moment, Verifier};
 use crate::Holder;
 use crate::opens::ClientOpens;
 
-/// Names a client's record: whoever asks for something that is about state asks with it. It names
-/// nobody once the client's life is over.
+/// The key of a client's record. Every request that concerns state carries it. The key is dangling
+/// once the client's incarnation is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(Key<Client>);
 
 impl ClientKey {
-    /// Whoever is no client. Nobody has state.
+    /// The key of a caller that is not a client and so has no state.
     pub const NOBODY: Self = Self(Key::NULL);
-    /// Owner of a free slot in the table of opens. It differs from [`Self::NOBODY`], so that
-    /// whoever is no client owns nothing.
+    /// The owner of a free slot in the table of opens. It differs from [`Self::NOBODY`], so a
+    /// caller that is not a client does not own free slots.
     pub(crate) const FREE_OPEN: Self = Self(Key::MAX);
 
-    /// The key as a word, for a hash.
+    /// Returns the key as an integer, for hashing.
     pub(crate) const fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
-    /// Some client's, as far as tables are concerned that only compare them.
+    /// Makes an arbitrary key, for tests of tables that only compare keys.
     #[cfg(test)]
     pub(crate) const fn of_test(number: u64) -> Self {
         Self(Key::from_bits(number))
     }
 }
 
-/// As whom a client authenticated: type and name both count (draft 3.1.1.3).
+/// The identity a client authenticated as. Principals are equal if both type and name are equal
+/// (draft 3.1.1.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
-    /// AUTH_NONE from this machine.
+    /// A user of this host, by number, who authenticated with AUTH_NONE.
     LocalUser(u32),
-    /// AUTH_NONE from elsewhere. All anonymous clients are one principal: any of them
-    /// may restart another. Who minds configures TEXT only.
+    /// A remote peer that authenticated with AUTH_NONE. All anonymous clients are one principal, so
+    /// each of them can restart any other. An administrator can prevent this by allowing AUTH_TEXT
+    /// only.
     Anonymous,
-    /// AUTH_TEXT.
+    /// A user that authenticated with AUTH_TEXT, by name.
     User(Box<str>),
-    /// AUTH_GSS: a name in the writing of its mechanism, such as `ada@REALM`.
+    /// A user that authenticated with AUTH_GSS, by the name its mechanism uses, such as
+    /// `ada@REALM`.
     Gss(Box<str>),
 }
 
@@ -70,53 +73,53 @@ impl std::fmt::Display for Principal {
     }
 }
 
-/// One client.
+/// One incarnation of a client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub id: ClientId,
     pub name: Box<[u8]>,
     pub verifier: Verifier,
     pub principal: Principal,
-    /// The same as bytes.
+    /// The principal, encoded as bytes.
     pub principal_bytes: Box<[u8]>,
-    /// Where its first session came from.
+    /// The origin of its first session.
     pub holder: Holder,
     pub sessions: u32,
     pub opens: ClientOpens,
-    /// It is written down as one that has state.
+    /// True if stable storage records this client as one with state.
     pub is_recorded: bool,
-    /// And as one that holds plain locks, or has.
+    /// True if stable storage records that the client holds, or has held, plain locks.
     pub has_locks: bool,
-    /// It has not begun, and a later life of its name has.
+    /// True if this incarnation has not begun and a later one of the same name has.
     pub is_over: bool,
     /// When the state of a client without sessions is released.
     pub expires: Option<Moment>,
 }
 
-/// All clients, by key and by name.
+/// All clients, indexed by key and by name.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     records: Slab<Client>,
-    /// Lives that have begun.
+    /// Incarnations that have begun, by client name.
     by_name: BTreeMap<Box<[u8]>, ClientKey>,
-    /// Those that have not, in the order in which they entered.
+    /// Incarnations that have not begun, in the order in which they authenticated.
     heirs: Vec<ClientKey>,
-    /// Clients without sessions whose state is kept.
+    /// The number of clients without sessions whose state is kept.
     kept: u32,
 }
 
 impl ClientTable {
-    /// Clients.
+    /// Returns the number of clients.
     pub fn count(&self) -> usize {
         self.records.len()
     }
 
-    /// Clients without sessions.
+    /// Returns the number of clients without sessions.
     pub fn kept_count(&self) -> u32 {
         self.kept
     }
 
-    /// The lives of this name; the one that has begun comes first.
+    /// Returns the incarnations of a client, the one that has begun first.
     pub fn lives(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
         let begun = self.by_name.get(name).copied();
         let heirs = self.heirs.iter().copied();
@@ -124,42 +127,40 @@ impl ClientTable {
         lives.filter(move |(_, client)| &*client.name == name)
     }
 
-    /// The one of them with this verifier.
+    /// Returns the incarnation of a client that has this verifier.
     pub fn life(&self, name: &[u8], verifier: Verifier) -> Option<(ClientKey, &Client)> {
         self.lives(name).find(|(_, client)| client.verifier == verifier)
     }
 
-    /// A client's record; `None` for [`ClientKey::NOBODY`] and for who is gone.
+    /// Returns a client's record; `None` for [`ClientKey::NOBODY`] and for a client that is gone.
     #[inline]
     pub fn get(&self, key: ClientKey) -> Option<&Client> {
         self.records.get(key.0)
     }
 
-    /// The same, to be changed.
     #[inline]
     pub fn get_mut(&mut self, key: ClientKey) -> Option<&mut Client> {
         self.records.get_mut(key.0)
     }
 
-    /// Every record.
     pub fn iter(&self) -> impl Iterator<Item = &Client> {
         self.records.values()
     }
 
-    /// Whether a record has this id.
+    /// Returns true if a record has this client id.
     pub fn has_id(&self, id: ClientId) -> bool {
         self.iter().any(|client| client.id == id)
     }
 
-    /// Adds a record, of a life that has not begun.
+    /// Adds the record of an incarnation that has not begun.
     pub fn insert(&mut self, client: Client) -> ClientKey {
         let key = ClientKey(self.records.insert(client));
         self.heirs.push(key);
         key
     }
 
-    /// A life begins. Returns the key of the one that had the name. Heirs of it that entered
-    /// before are over.
+    /// Begins an incarnation and returns the key of the one that had the name. All heirs of the
+    /// name that authenticated earlier are over.
     pub fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
         for heir in self.heirs.iter().take_while(|heir| **heir != key) {
@@ -171,12 +172,12 @@ impl ClientTable {
         self.by_name.insert(name, key).filter(|before| *before != key)
     }
 
-    /// Whether it is of a life that has begun.
+    /// Returns true if this incarnation has begun.
     pub fn has_begun(&self, key: ClientKey) -> bool {
         !self.heirs.contains(&key)
     }
 
-    /// Removes a record; its opens must have been released.
+    /// Removes a record. The client's opens must have been released before.
     pub fn remove(&mut self, key: ClientKey) {
         if let Some(client) = self.records.remove(key.0) {
             debug_assert_eq!(client.opens.count, 0);
@@ -188,7 +189,7 @@ impl ClientTable {
         }
     }
 
-    /// Whoever has this name is not written down any more.
+    /// Notes that stable storage no longer records the client of this name.
     pub fn set_unrecorded(&mut self, name: &[u8]) {
         let client = self.by_name.get(name).copied().and_then(|key| self.get_mut(key));
         if let Some(client) = client {
@@ -205,7 +206,7 @@ impl ClientTable {
         }
     }
 
-    /// A session joins a client.
+    /// Adds a session to a client.
     pub fn join(&mut self, key: ClientKey) {
         if let Some(client) = self.get_mut(key) {
             client.sessions += 1;
@@ -214,7 +215,7 @@ impl ClientTable {
         }
     }
 
-    /// The clients whose time has come.
+    /// Returns the clients whose lease has expired.
     pub fn expired(&self, now: Moment) -> Vec<ClientKey> {
         if self.kept == 0 {
             return Vec::new();

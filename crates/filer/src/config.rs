@@ -1,7 +1,7 @@
-//! The limits of what clients hold.
+//! Limits on the state that clients may hold.
 //!
-//! Invariant: a [`FilerConfig`] that passed [`FilerConfig::check`] has no limit that its tables
-//! could not hold.
+//! Invariant: the tables can hold every limit of a [`FilerConfig`] that passed
+//! [`FilerConfig::check`].
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::locks::LockConfig;
 use crate::unkept::ConfigError;
 use crate::{DelegationPolicy, FenceLimits};
 
-/// Most opens a table can number; the index part of a state id has 20 bits.
+/// The most opens a table can number: the index part of a state id has 20 bits.
 pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
-/// Most clients without a session that can be kept.
+/// The most clients without a session that can be kept.
 const CLIENTS_LIMIT: u32 = 1 << 16;
 
-/// Limits and policies. `Default` suits one machine.
+/// Limits and policies of a [`crate::Filer`]. `Default` suits one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilerConfig {
-    /// Lease of a client's state (LEASE_TIME attribute).
+    /// The lease of a client's state (LEASE_TIME attribute).
     pub lease: Duration,
-    /// Most clients whose state is kept without a session.
+    /// The most clients whose state is kept without a session.
     pub clients_kept_max: u32,
-    /// Most opens of all clients together.
+    /// The most opens of all clients together.
     pub opens_max: u32,
-    /// Most opens of one client.
+    /// The most opens of one client.
     pub opens_per_client_max: u32,
     /// Limits of fencing lists.
     pub fences: FenceLimits,
@@ -48,10 +48,10 @@ impl Default for FilerConfig {
 }
 
 impl FilerConfig {
-    /// Checks every limit against the tables.
+    /// Checks that the tables can hold every limit.
     ///
     /// # Errors
-    /// The first limit that cannot be kept.
+    /// Names the first limit that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("clients_kept_max", self.clients_kept_max, CLIENTS_LIMIT),

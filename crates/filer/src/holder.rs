@@ -1,24 +1,25 @@
-//! Whom limits are counted for.
+//! The unit that shared limits are counted for.
 //!
-//! Invariant: a holder is what the transport or the kernel says of a peer, never what the peer
-//! says of itself; whoever has a network of IPv6 addresses is one holder.
+//! Invariants: a holder is derived from what the transport or the kernel reports about a peer,
+//! never from what the peer claims. All addresses of one IPv6 /64 network are one holder.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Who has a share of what the server has to give, before anybody has logged in.
+/// The origin of a peer, known before it authenticates. Each holder gets a fair share of the
+/// server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// A user of this host, by the kernel's word.
+    /// A user of this host, as the kernel reports it.
     User(u32),
-    /// Everybody at an address; of IPv6, everybody in a network of 64 bits.
+    /// An IPv4 address, or the first 64 bits of an IPv6 address.
     Address(IpAddr),
-    /// A peer of whom nothing is known.
+    /// A peer about which nothing is known.
     Elsewhere,
 }
 
 impl Holder {
-    /// Whoever is at this address.
+    /// Returns the holder of this address.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
@@ -30,30 +31,31 @@ impl Holder {
         })
     }
 
-    /// The superuser of this host.
+    /// Returns true for the superuser of this host.
     #[must_use]
     pub const fn is_superuser(&self) -> bool {
         matches!(self, Self::User(0))
     }
 
-    /// A process of this host, for which the kernel vouches.
+    /// Returns true for a user of this host, as the kernel reports it.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::User(_))
     }
 }
 
-/// Whether whoever has `own` may have one more, if `taken` of `max` are gone.
+/// Returns true if a holder that has `own` units may take one more when `taken` of `max` are in
+/// use.
 ///
-/// A limit that is one number for all is an attacker's tool: whoever takes it all keeps everybody
-/// else out. So each holder may have no more than [`SHARE_TIMES`] times what is still free: one
-/// alone gets three quarters, and the next three quarters of what is left.
+/// A single limit for all peers helps an attacker: a peer that uses it up locks all others out. So
+/// each holder may have at most [`SHARE_TIMES`] times what is still free. A single holder gets
+/// three quarters, the next one three quarters of the rest, and so on.
 #[must_use]
 pub fn fair_share(own: u32, taken: u32, max: u32) -> bool {
     own < max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }
 
-/// How many times what is free a holder may have.
+/// A holder may have this many times what is free.
 pub const SHARE_TIMES: u32 = 3;
 
 impl fmt::Display for Holder {

@@ -1,32 +1,36 @@
-//! What clients hold of files: opens and their reservations, locks, delegations, fences, and the
-//! lives of the clients that hold them.
+//! The state that clients hold on files: opens and share reservations, locks, delegations and
+//! fences, and the incarnations of the clients that hold them.
 //!
-//! Invariant: this crate does no I/O, reads no clock, draws no randomness and knows neither
-//! transport nor store nor any protocol. Time ([`dafs_types::Moment`]) is an argument, so that the
-//! simulator and the server run the same code. Why something is not done is a
-//! [`dafs_ops::Fault`], which each protocol has its own word for. Everything a peer can make grow
-//! has a named limit in [`FilerConfig`] or in [`dafs_types::limits`].
+//! Invariants:
+//! - This crate does no I/O, reads no clock, draws no random numbers, and knows neither transport
+//!   nor store nor protocol. Time ([`dafs_types::Moment`]) is an argument, so that the simulator
+//!   and the server run the same code.
+//! - The reason of a refusal is a [`dafs_ops::Fault`], which each protocol translates into its own
+//!   status.
+//! - Everything that a peer can make grow has a named limit in [`FilerConfig`] or in
+//!   [`dafs_types::limits`].
 //!
-//! One thread owns a [`Filer`] and calls it directly; nothing is queued. What is called for every
-//! READ and WRITE ([`Filer::check_io`]) is array accesses: it neither allocates nor hashes.
+//! One thread owns a [`Filer`] and calls it directly; there is no queue. The call made for every
+//! READ and WRITE ([`Filer::check_io`]) consists of array accesses: it neither allocates nor
+//! hashes.
 //!
-//! Whoever asks names a client by its [`ClientKey`], and the identity that fences know it by with
-//! its [`FenceKey`]; both together are a [`Party`]. A key that is used after its owner's end names
-//! nobody. How somebody comes to be a client is the business of the protocol's half; here it
-//! enters, begins its life, and leaves:
+//! A caller names a client by its [`ClientKey`] and its fence identity by a [`FenceKey`]; a
+//! [`Party`] holds both. A key that is used after its owner is gone is dangling: it names no
+//! client. The protocol layer authenticates a client. In this crate the client enters, begins its
+//! incarnation, and leaves:
 //!
 //! ```text
-//! client_enter ─► heir ─client_begin─► lives ─last client_leave─┬─► gone
-//!                  │                     │                      │
-//!                  │                     └─another life begins─►┤
-//!                  └─last client_leave─────────────────────────►┤
-//!                                        kept ──lease is over──►┘
-//!                                         ▲ (its connection was lost)
+//! client_enter ─► entered ─client_begin─► begun ─last client_leave─┬─► gone
+//!                    │                      │                      │
+//!                    │                      └─a successor begins──►┤
+//!                    └─last client_leave──────────────────────────►┤
+//!                                           kept ──lease is over──►┘
+//!                                            ▲ (its connection was lost)
 //! ```
 //!
 //! Fences ([`FenceTable`]), delegations ([`DelegationTable`]) and locks ([`locks::LockTable`]) are
-//! machines of their own, with the same rules; each says in its module what the draft leaves open
-//! and what is done there.
+//! separate state machines that follow the same rules. The comment of each module says what the
+//! draft does not define and what this server does there.
 #![forbid(unsafe_code)]
 
 mod clients;

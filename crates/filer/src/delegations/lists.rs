@@ -1,7 +1,7 @@
-//! The lists behind the table: by file and by client.
+//! The lists of delegations by file and by client.
 //!
-//! Invariant: that of the table, before and after every function but [`DelegationTable`]'s
-//! `detach` and `unlink_client`, which `end` and `revoke` complete.
+//! Invariant: that of [`DelegationTable`] holds before and after every function except `detach` and
+//! `unlink_client`, whose work `end` and `revoke` complete.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, Moment, StateId};
@@ -54,7 +54,7 @@ impl DelegationTable {
         }
     }
 
-    /// A delegation is over: nothing of it is left.
+    /// Ends a delegation and forgets it.
     pub(super) fn end(&mut self, index: u32, now: Moment) {
         if self.slots.get(index).phase != DelegationPhase::Revoked {
             self.detach(index, now);
@@ -68,7 +68,7 @@ impl DelegationTable {
         }
     }
 
-    /// A delegation is over for everybody but its holder.
+    /// Revokes a delegation: only its state id remains, until the holder returns it.
     pub(super) fn revoke(&mut self, index: u32, now: Moment) {
         self.detach(index, now);
         let delegation = self.slots.get_mut(index);
@@ -79,7 +79,7 @@ impl DelegationTable {
         self.actions.push_back(DelegationAction::Revoked { client, handle });
     }
 
-    /// Takes a delegation from its file, and lets those go on who waited for that.
+    /// Removes a delegation from its file and resumes the requests that waited for that.
     fn detach(&mut self, index: u32, now: Moment) {
         self.set_timer(index, None);
         let delegation = self.slots.get_mut(index);
@@ -107,7 +107,8 @@ impl DelegationTable {
         }
     }
 
-    /// A delegation that may be used: it is this client's, of this file, and not over.
+    /// Finds a delegation that may be used: it belongs to this client and this file, and is in
+    /// force.
     pub(super) fn find(
         &self,
         client: ClientId,
@@ -119,7 +120,7 @@ impl DelegationTable {
             DelegationPhase::Revoked => Err(Fault::Expired),
             _ if delegation.file != file => Err(Fault::BadState),
             DelegationPhase::Granted | DelegationPhase::Recalling { .. } => Ok(delegation),
-            // Its new number was told to nobody yet.
+            // The client has not been told the new state id yet.
             DelegationPhase::Awaiting { .. } => Err(Fault::BadState),
         }
     }
@@ -139,7 +140,7 @@ impl DelegationTable {
         delegated.holders.iter().copied().find(|&index| self.slots.get(index).client == client)
     }
 
-    /// Whether somebody's delegation excludes one of this kind.
+    /// Returns true if another client's delegation excludes one of this kind.
     pub(super) fn has_conflict(&self, file: FileKey, kind: DelegationKind) -> bool {
         self.files.get(&file).is_some_and(|delegated| {
             kind == DelegationKind::Write
@@ -154,7 +155,8 @@ impl DelegationTable {
         self.files.get(&file).is_some_and(|delegated| !delegated.waiters.is_empty())
     }
 
-    /// Whether somebody waits, or a delegation is on its way back or without a holder.
+    /// Returns true if a request waits for the file, or a delegation of it is being recalled or
+    /// awaits its restarted holder.
     pub(super) fn is_coming_back(&self, file: FileKey) -> bool {
         self.has_waiters(file)
             || self.files.get(&file).is_some_and(|delegated| {

@@ -1,11 +1,13 @@
-//! Delegations: a client answers for a file by itself until it is called back (draft
-//! 6.5.10, 6.5.11, 6.5.24, 6.6.3, 6.6.4; RFC 3010 chapter 9, which the draft leans on).
+//! Delegations: a client serves requests for a file locally until the server recalls the delegation
+//! (draft 6.5.10, 6.5.11, 6.5.24, 6.6.3, 6.6.4; RFC 3010 chapter 9, on which the draft relies).
 //!
-//! Invariant: a file has one write delegation, or any number of read delegations, or none;
-//! no two of one client. The state id of a delegation that was returned or revoked is never
-//! honoured again. Nothing is granted on a file that somebody waits for. Whoever waits is
-//! released when the last delegation in the way is gone, and every delegation that is in
-//! somebody's way goes within a bounded time.
+//! Invariants:
+//! - A file has one write delegation, or any number of read delegations, or none; a client has at
+//!   most one of a file.
+//! - The state id of a delegation that was returned or revoked is never honoured again.
+//! - No delegation of a file is granted while a request waits for the file.
+//! - A waiting request is released when the last conflicting delegation is gone, and every
+//!   delegation that blocks a request ends within a bounded time.
 //!
 //! ```text
 //!            ┌──────────────DELEGRETURN, client gone───────────────► gone
@@ -19,7 +21,7 @@
 //!      (the client restarted)
 //! ```
 //!
-//! What is in the way of what; a client's own delegation never is:
+//! Conflicts between requests and delegations. A client's own delegation never conflicts.
 //!
 //! | touch                        | read delegation | write delegation |
 //! |------------------------------|-----------------|------------------|
@@ -30,20 +32,21 @@
 //! | LOCK to read                 | -               | recall           |
 //! | LOCK to write                | recall          | recall           |
 //!
-//! READ and WRITE under an open's state id need not be checked: their OPEN was.
+//! READ and WRITE under the state id of an open need no check, because their OPEN was checked.
 //!
 //! Choices of this server:
-//! - A revoked delegation leaves its number behind until the holder has returned it (the
-//!   answer is EXPIRED, RFC 3010 8.7) or is gone. Such a holder gets no new delegations.
-//! - The draft releases all of a client's state when it restarts (4.4.1.1), and yet has
-//!   CLAIM_DELEGATE_PREV and DELEGPURGE. [`DelegationPolicy::recovery`] decides: zero obeys
-//!   the first; otherwise delegations wait that long for the client's new life.
-//! - Whoever would wait beyond [`DelegationPolicy::waiters_max`] is answered with DELAY
-//!   (draft chapter 7 has it for this), and the recall goes on.
-//! - A read delegation is not in the way of an open that denies writes: its holder may
-//!   have opened the file to read without a word, no more.
-//! - BC_RECALL may reach a client before the answer to its OPEN, on another channel. A
-//!   client that does not know the delegation is asked again; only time revokes.
+//! - A revoked delegation keeps its state id until the holder has returned it or is gone. Requests
+//!   that use it get EXPIRED (RFC 3010 8.7). Such a holder gets no new delegations.
+//! - The draft releases all of a client's state when it restarts (4.4.1.1), yet it also has
+//!   CLAIM_DELEGATE_PREV and DELEGPURGE. [`DelegationPolicy::recovery`] decides: zero follows
+//!   4.4.1.1; otherwise delegations wait that long for the client's next incarnation.
+//! - A request that would exceed [`DelegationPolicy::waiters_max`] gets DELAY (draft chapter 7 has
+//!   it for this), and the recall continues.
+//! - A read delegation does not conflict with an open that denies writes: its holder may at most
+//!   have opened the file to read without a request to the server.
+//! - BC_RECALL may reach a client before the reply to its OPEN, because it uses another channel.
+//!   The recall is sent again to a client that does not know the delegation; only the timeout
+//!   revokes.
 
 mod lists;
 mod policy;
@@ -58,206 +61,209 @@ use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, SpaceLimi
 
 use crate::FileKey;
 
-/// What a client may answer for.
+/// The kind of a delegation: which operations its holder may serve locally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DelegationKind {
-    /// Opens to read: nobody else changes the file.
+    /// The holder may open the file to read; no other client changes the file.
     Read,
-    /// Everything: nobody else has the file open.
+    /// The holder may do everything; no other client has the file open.
     Write,
 }
 
-/// What the caller knows of an OPEN that has just succeeded.
+/// What the caller knows about an OPEN that has just succeeded.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationFacts {
-    /// Who opened.
+    /// The client that opened the file.
     pub client: ClientId,
-    /// What.
+    /// The file that was opened.
     pub file: FileKey,
-    /// Its handle, for the recall.
+    /// The file's handle, for the recall.
     pub handle: FileHandle,
-    /// What the open may do.
+    /// The access the open allows.
     pub access: ShareAccess,
-    /// Whether the client can be called back.
+    /// True if the client can receive a recall.
     pub can_recall: bool,
-    /// Whether another client has the file open at all.
+    /// True if another client has the file open at all.
     pub others_open: bool,
-    /// Whether another client has it open to write.
+    /// True if another client has the file open to write.
     pub others_write: bool,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: u64,
-    /// Bytes free in its file system.
+    /// The free bytes of its file system.
     pub space: u64,
 }
 
-/// Why an open got no delegation. Nothing of this reaches the client.
+/// The reason why an open got no delegation. It is not reported to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoDelegation {
-    /// The policy grants none.
+    /// The policy grants no delegations.
     Disabled,
-    /// The client could not be called back.
+    /// The client cannot receive a recall.
     CannotBeRecalled,
-    /// The client has one for this file.
+    /// The client already has a delegation of this file.
     HeldAlready,
-    /// Another client's open or delegation is in the way.
+    /// Another client's open or delegation conflicts.
     Conflict,
-    /// Somebody waits for the file, or a delegation of it is on its way back.
+    /// A request waits for the file, or a delegation of it is being recalled.
     Recalling,
-    /// The file was called back lately.
+    /// A delegation of the file was recalled a short time ago.
     Quiet,
-    /// The client has not returned what was revoked.
+    /// The client has not returned a delegation that was revoked.
     Untrustworthy,
     /// A table is full.
     Limit,
 }
 
-/// A delegation for the answer to OPEN (draft 6.5.24).
+/// A delegation, as the reply to OPEN reports it (draft 6.5.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedDelegation {
-    /// Names it. Never the state id of an open.
+    /// The delegation's state id; never the state id of an open.
     pub state_id: StateId,
-    /// What it is for.
+    /// The kind of the delegation.
     pub kind: DelegationKind,
-    /// It is called back by this very answer; no BC_RECALL follows.
+    /// True if this reply also recalls the delegation; no BC_RECALL follows.
     pub recall: bool,
-    /// How far the file may grow; of write delegations only.
+    /// How far the file may grow; only for write delegations.
     pub limit: Option<SpaceLimit>,
 }
 
-/// Something that may be in conflict with a delegation.
+/// An operation that may conflict with a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// OPEN, before it is granted.
+    /// An OPEN, before it is granted.
     Open {
-        /// What the open will do.
+        /// The access the open wants.
         access: ShareAccess,
-        /// What others may not do.
+        /// The access that the open denies to others.
         deny: ShareDeny,
-        /// The file is cut to nothing.
+        /// True if the open truncates the file to length zero.
         truncate: bool,
     },
-    /// READ with the anonymous state id.
+    /// A READ with the anonymous state id.
     Read,
-    /// WRITE or APPEND with the anonymous state id.
+    /// A WRITE or APPEND with the anonymous state id.
     Write,
-    /// GETATTR, VERIFY and what else shows size, change or time.
+    /// A GETATTR, VERIFY or another request that shows size, change attribute or times.
     GetAttributes {
-        /// Whether the holder may be asked; if that failed, the delegation is recalled.
+        /// True if the holder may be asked for the attributes. Set it to false if asking failed;
+        /// the delegation is then recalled.
         may_ask: bool,
     },
-    /// SETATTR.
+    /// A SETATTR of any attribute.
     SetAttributes {
-        /// The file is cut to nothing.
+        /// True if it truncates the file to length zero.
         truncate: bool,
     },
-    /// REMOVE of one of its names, or a RENAME over it.
+    /// A REMOVE of one of the file's names, or a RENAME over it.
     Remove,
-    /// RENAME of the file.
+    /// A RENAME of the file.
     Rename,
-    /// LINK to the file.
+    /// A LINK to the file.
     Link,
-    /// LOCK.
+    /// A LOCK on a range of the file.
     Lock {
-        /// A lock to write.
+        /// True for a write lock.
         exclusive: bool,
     },
 }
 
-/// What a [`Touch`] may do.
+/// The decision about a [`Touch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationDecision {
-    /// Go on.
+    /// The operation may proceed.
     Proceed,
-    /// Park the request; [`DelegationAction::Resume`] names it when it may be checked again.
+    /// The request must be parked; [`DelegationAction::Resume`] names it when it may be checked
+    /// again.
     Wait,
-    /// Send BC_GETATTR to the holder and answer with what it says.
+    /// The driver must send BC_GETATTR to the holder and reply with the attributes it returns.
     AskAttributes {
-        /// The holder.
+        /// The client that holds the delegation.
         client: ClientId,
-        /// The file.
+        /// The handle of the file.
         handle: FileHandle,
     },
-    /// Answer with DELAY: too many wait.
+    /// Too many requests wait: reply with DELAY.
     Delay,
 }
 
-/// The driver's name for a parked request, unique among those that are parked.
+/// The driver's id of a parked request, unique among those that are parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
-/// What the driver does next, in this order.
+/// What the driver must do next. Actions must be carried out in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationAction {
-    /// Send BC_RECALL, and tell [`DelegationTable::recall_answered`] what came of it.
+    /// Send BC_RECALL, then report the result to [`DelegationTable::recall_answered`].
     Recall {
-        /// The holder.
+        /// The client that holds the delegation.
         client: ClientId,
-        /// The file.
+        /// The handle of the file.
         handle: FileHandle,
-        /// The delegation.
+        /// The state id of the delegation.
         state_id: StateId,
-        /// Changed data need not be written back.
+        /// True if the holder need not write dirty data back.
         truncate: bool,
     },
     /// Check a parked request again.
     Resume {
-        /// Which.
+        /// The parked request.
         waiter: WaiterId,
     },
-    /// A holder did not return its delegation in time; worth a line in the log.
+    /// A holder did not return its delegation before the deadline. The driver should log this.
     Revoked {
-        /// The holder.
+        /// The client that held the delegation.
         client: ClientId,
-        /// The file.
+        /// The handle of the file.
         handle: FileHandle,
     },
 }
 
-/// What came of a BC_RECALL.
+/// The result of a BC_RECALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecallAnswer {
-    /// OK: the client will return it.
+    /// OK: the client will return the delegation.
     Accepted,
-    /// BADHANDLE, BAD_STATEID or RESOURCE: not now, or not yet known to it.
+    /// BADHANDLE, BAD_STATEID or RESOURCE: the client cannot return it now, or does not know it
+    /// yet.
     Refused,
     /// The client could not be reached.
     Undelivered,
 }
 
-/// Where a delegation stands in its life.
+/// The phase of a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationPhase {
-    /// In force.
+    /// The delegation is in force.
     Granted,
-    /// In force, but asked back.
+    /// The delegation is in force, but is being recalled.
     Recalling {
-        /// When it is revoked.
+        /// When the delegation is revoked.
         deadline: Moment,
     },
-    /// Of a client's earlier life.
+    /// The delegation belongs to an earlier incarnation of the client.
     Awaiting {
-        /// When it is dropped.
+        /// When the delegation is dropped.
         until: Moment,
     },
-    /// Over; the holder has yet to return it.
+    /// The delegation was revoked; the holder has yet to return it.
     Revoked,
 }
 
-/// One delegation, for the operator.
+/// A description of one delegation for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegationInformation {
-    /// The file.
+    /// The file's key in the store.
     pub file: FileKey,
-    /// Its handle.
+    /// The file's handle on the wire.
     pub handle: FileHandle,
-    /// The holder.
+    /// The client that holds the delegation.
     pub client: ClientId,
-    /// Its state id.
+    /// The state id of the delegation.
     pub state_id: StateId,
-    /// What it is for.
+    /// The kind of the delegation.
     pub kind: DelegationKind,
-    /// Where it stands.
+    /// The phase of the delegation.
     pub phase: DelegationPhase,
-    /// Since when.
+    /// When the delegation was granted.
     pub granted: Moment,
 }

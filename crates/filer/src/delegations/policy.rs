@@ -1,7 +1,7 @@
-//! When delegations are given, and what they promise.
+//! The policy of granting delegations, and the file growth that write delegations promise.
 //!
-//! Invariant: what all write delegations of a file system together may grow by never
-//! exceeds what was free in it when the last of them was granted.
+//! Invariant: the growth promised to all write delegations of a file system together never exceeds
+//! the space that was free when the last of them was granted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,31 +14,33 @@ use crate::{ConfigError, FileKey};
 /// Limits and policies of delegations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelegationPolicy {
-    /// Whether any are granted on OPEN. Those claimed after a restart are in any case.
+    /// True if OPEN grants delegations. Delegations claimed after a restart are granted in any
+    /// case.
     pub enabled: bool,
-    /// Most delegations of all clients together.
+    /// The most delegations of all clients together.
     pub total_max: u32,
-    /// Most delegations of one client.
+    /// The most delegations of one client.
     pub per_client_max: u32,
-    /// Most read delegations of one file.
+    /// The most read delegations of one file.
     pub per_file_max: u32,
-    /// Most requests that wait for delegations to come back.
+    /// The most requests that may wait for delegations to be returned.
     pub waiters_max: u32,
-    /// How long a client may take to return a delegation. A client that is alive but
-    /// partitioned learns of its loss by its lease; so it is never less than the lease.
+    /// The time a client has to return a delegation. It is never less than the lease, because a
+    /// client that is alive but partitioned learns from its lease that it lost the delegation.
     pub recall_timeout: Duration,
-    /// Time between two attempts to reach a client that was not reached, or knew nothing.
+    /// The time between two attempts to recall, if the client was not reached or did not know the
+    /// delegation.
     pub recall_retry: Duration,
-    /// How long after a recall nobody gets a delegation of the file, so that a file in
-    /// common use does not go to and fro.
+    /// The time after a recall during which no client gets a delegation of the file. This keeps the
+    /// delegation of a shared file from bouncing between clients.
     pub quiet: Duration,
-    /// Most files whose quiet time is remembered; beyond, the oldest are forgotten.
+    /// The most files whose quiet time is remembered; beyond this the oldest are forgotten.
     pub quiet_files_max: u32,
-    /// How long the delegations of a client that restarts wait for it; zero drops them.
+    /// How long the delegations of a restarted client wait for it to claim them; zero drops them.
     pub recovery: Duration,
-    /// Most bytes a file may grow by under a write delegation.
+    /// The most bytes a file may grow by under a write delegation.
     pub growth_bytes_max: u64,
-    /// Bytes of a block, to promise growth in blocks; 0 promises a size.
+    /// The block size in bytes, to promise growth in blocks; 0 promises a size instead.
     pub growth_block_bytes: u32,
 }
 
@@ -65,12 +67,12 @@ impl DelegationPolicy {
     /// Checks every limit.
     ///
     /// # Errors
-    /// The first that is zero or beyond what the table can number.
+    /// Names the first limit that is zero or more than the table can number.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("delegations.total_max", self.total_max, SLOTS_LIMIT),
             ("delegations.per_client_max", self.per_client_max, SLOTS_LIMIT),
-            // Every touch of the file looks through them.
+            // Every check of a request against delegations searches the file's list.
             ("delegations.per_file_max", self.per_file_max, 4096),
             ("delegations.waiters_max", self.waiters_max, 1 << 20),
             ("delegations.quiet_files_max", self.quiet_files_max, 1 << 20),
@@ -80,7 +82,7 @@ impl DelegationPolicy {
                 return Err(ConfigError::OutOfRange(name));
             }
         }
-        // A retry that is due at once would be due for ever.
+        // A retry without delay would be due again at once, forever.
         if self.recall_retry.is_zero() {
             return Err(ConfigError::OutOfRange("delegations.recall_retry"));
         }
@@ -88,7 +90,7 @@ impl DelegationPolicy {
     }
 }
 
-/// Files that were called back lately, the earliest first.
+/// Files with a recent recall, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct QuietFiles {
     until: BTreeMap<FileKey, Moment>,
@@ -96,12 +98,12 @@ pub(super) struct QuietFiles {
 }
 
 impl QuietFiles {
-    /// Whether nobody gets a delegation of a file yet.
+    /// Returns true if delegations of the file are not granted yet.
     pub fn is_quiet(&self, file: FileKey, now: Moment) -> bool {
         self.until.get(&file).is_some_and(|&until| now < until)
     }
 
-    /// A file was called back; at most `most` are remembered.
+    /// Notes that the file was recalled; at most `most` files are remembered.
     pub fn note(&mut self, file: FileKey, until: Moment, most: u32) {
         self.until.insert(file, until);
         self.order.push_back((until, file));
@@ -110,7 +112,7 @@ impl QuietFiles {
         }
     }
 
-    /// Forgets what is over.
+    /// Forgets the files whose quiet time is over.
     pub fn expire(&mut self, now: Moment) {
         while self.order.front().is_some_and(|&(until, _)| until <= now) {
             self.forget_first();
@@ -131,9 +133,9 @@ impl QuietFiles {
 pub(super) struct Promises(BTreeMap<[u8; 16], u64>);
 
 impl Promises {
-    /// Promises what can be kept: at most `policy` says, at most what is free and not
-    /// promised yet, in whole blocks if blocks are promised. May be 0, which allows
-    /// writing over what there is.
+    /// Promises growth and returns the bytes promised. It is at most what `policy` allows and at
+    /// most the free space that is not promised yet. If the policy promises blocks, it is a whole
+    /// number of blocks. It may be 0, which still allows overwriting existing data.
     pub fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
         let promised = self.0.get(&fs.0).copied().unwrap_or(0);
         let growth = policy.growth_bytes_max.min(space.saturating_sub(promised));
@@ -147,7 +149,7 @@ impl Promises {
         growth
     }
 
-    /// A promise has ended.
+    /// Ends a promise.
     pub fn end(&mut self, fs: FsHandle, growth: u64) {
         if let Some(promised) = self.0.get_mut(&fs.0) {
             *promised -= growth;
@@ -157,13 +159,13 @@ impl Promises {
         }
     }
 
-    /// Bytes promised in all file systems.
+    /// Returns the bytes promised in all file systems.
     pub fn total(&self) -> u64 {
         self.0.values().fold(0, |sum, promised| sum.saturating_add(*promised))
     }
 }
 
-/// A promise as OPEN shows it.
+/// Encodes a promise as the reply to OPEN shows it.
 pub(super) fn limit_of(policy: &DelegationPolicy, size: u64, growth: u64) -> SpaceLimit {
     match policy.growth_block_bytes {
         0 => SpaceLimit::Size(size.saturating_add(growth)),
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(promises.make(&policy, FsHandle([2; 16]), 30), 30);
         assert_eq!(promises.total(), 280);
         promises.end(FS, 100);
-        // Less is free than is promised: the rest are not told a lie on top.
+        // Less is free than is promised already, so nothing more is promised.
         assert_eq!(promises.make(&policy, FS, 120), 0);
         assert_eq!(promises.make(&policy, FS, 160), 10);
     }

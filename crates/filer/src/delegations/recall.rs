@@ -1,7 +1,7 @@
-//! Conflicts, recalls, and those who wait for them.
+//! Conflicts, recalls, and the requests that wait for recalls.
 //!
-//! Invariant: a parked request waits for at least one delegation that is recalled or
-//! awaits its client, and so has a timer.
+//! Invariant: a parked request waits for at least one delegation that is being recalled or awaits
+//! its restarted holder. Both kinds have a timer.
 
 use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId};
 
@@ -13,13 +13,13 @@ use super::{
 use crate::FileKey;
 
 impl Touch {
-    /// Whether somebody else's delegation of this kind is in the way.
+    /// Returns true if another client's delegation of this kind conflicts.
     pub(super) const fn conflicts(self, kind: DelegationKind) -> bool {
         match kind {
             DelegationKind::Write => true,
             DelegationKind::Read => match self {
-                // A holder may have opened to read without a word: who denies reads must
-                // hear of it.
+                // The holder may have opened the file to read without a request to the server, so
+                // an open that denies reads conflicts.
                 Self::Open { access, deny, .. } => {
                     !matches!(access, ShareAccess::Read)
                         || matches!(deny, ShareDeny::Read | ShareDeny::Both)
@@ -50,8 +50,8 @@ impl Touch {
 }
 
 impl DelegationTable {
-    /// Whether a request may touch a file. `actor` is `None` for who is no client. Unless
-    /// the answer is `Wait`, `waiter` is not kept.
+    /// Decides whether a request may touch a file. `actor` is `None` if the caller is not a client.
+    /// `waiter` is kept only if the decision is `Wait`.
     #[inline]
     pub fn check(
         &mut self,
@@ -71,7 +71,7 @@ impl DelegationTable {
         let in_the_way = self.in_the_way(file, &waiter);
         let Some(&first) = in_the_way.first() else { return DelegationDecision::Proceed };
         let holder = self.slots.get(first);
-        // Only a write delegation is in the way of attributes, and it is alone.
+        // Only a write delegation conflicts with reading attributes, and a file has at most one.
         if waiter.touch == (Touch::GetAttributes { may_ask: true })
             && !matches!(holder.phase, DelegationPhase::Awaiting { .. })
         {
@@ -111,7 +111,7 @@ impl DelegationTable {
         Some(holder.client) != waiter.actor && waiter.touch.conflicts(holder.kind)
     }
 
-    /// Starts the clock of a recall.
+    /// Starts the recall and its deadline.
     pub(super) fn begin_recall(&mut self, index: u32, truncate: bool, now: Moment) {
         let deadline = now.after(self.policy.recall_timeout);
         let delegation = self.slots.get_mut(index);
@@ -122,8 +122,8 @@ impl DelegationTable {
         self.counters.recalled += 1;
     }
 
-    /// Calls a delegation back that nobody waits for yet. One that is called back already, or is
-    /// over, stays as it is.
+    /// Recalls a delegation that no request waits for yet. Does nothing if it is being recalled
+    /// already or is over.
     pub fn recall(&mut self, client: ClientId, state_id: StateId, now: Moment) {
         if let Ok(index) = self.slots.find(client, state_id)
             && self.slots.get(index).phase == DelegationPhase::Granted
@@ -143,8 +143,8 @@ impl DelegationTable {
         });
     }
 
-    /// What came of a BC_RECALL. One that did not arrive is sent again after a while, or
-    /// when the client can be reached again.
+    /// Reports the result of a BC_RECALL. A recall that did not arrive is sent again after
+    /// [`DelegationPolicy::recall_retry`], or as soon as the client can be reached again.
     pub fn recall_answered(
         &mut self,
         client: ClientId,
@@ -166,7 +166,7 @@ impl DelegationTable {
         }
     }
 
-    /// A client can be reached again: what did not reach it is sent now.
+    /// Reports that a client can be reached again; recalls that did not reach it are sent now.
     pub fn can_be_reached(&mut self, client: ClientId) {
         for index in self.of_client(client, |delegation| delegation.retries) {
             self.recall_again(index);
@@ -183,13 +183,14 @@ impl DelegationTable {
         }
     }
 
-    /// When [`DelegationTable::tick`] has something to do.
+    /// Returns the time at which [`DelegationTable::tick`] next has something to do.
     #[must_use]
     pub fn next_timer(&self) -> Option<Moment> {
         self.timers.first().map(|&(when, _)| when)
     }
 
-    /// Does what is due: attempts to recall, revocations, the end of waiting for clients.
+    /// Runs expired timers: retries of recalls, revocations, and delegations that waited too long
+    /// for a restarted client.
     pub fn tick(&mut self, now: Moment) {
         while let Some(&(when, index)) = self.timers.first()
             && when <= now
@@ -207,7 +208,7 @@ impl DelegationTable {
         self.quiet.expire(now);
     }
 
-    /// A parked request is no more: its session is gone, or it was answered with DELAY.
+    /// Forgets a parked request whose session is gone or which was answered with DELAY.
     pub fn abandon(&mut self, waiter: WaiterId) {
         let resumed = DelegationAction::Resume { waiter };
         self.actions.retain(|action| *action != resumed);
@@ -217,14 +218,16 @@ impl DelegationTable {
         }
     }
 
-    /// What the driver does next; to be asked after every other call.
+    /// Returns the next action for the driver. Call it after every other call until it returns
+    /// `None`.
     pub fn poll_action(&mut self) -> Option<DelegationAction> {
         loop {
             let action = self.actions.pop_front()?;
             let DelegationAction::Recall { client, state_id, .. } = action else {
                 return Some(action);
             };
-            // It may have come back, or to its end, before it was asked for.
+            // The delegation may have been returned or may have ended before the driver got to
+            // this.
             if let Ok(index) = self.slots.find(client, state_id)
                 && matches!(self.slots.get(index).phase, DelegationPhase::Recalling { .. })
             {
@@ -233,7 +236,7 @@ impl DelegationTable {
         }
     }
 
-    /// Lets those go on whom nothing stands in the way of.
+    /// Resumes the requests for a file that no delegation blocks any more.
     pub(super) fn resume(&mut self, file: FileKey) {
         let Some(delegated) = self.files.get_mut(&file) else { return };
         let waiters = std::mem::take(&mut delegated.waiters);

@@ -1,9 +1,11 @@
-//! Delegations by number.
+//! A table of delegations whose slots are addressed by state id.
 //!
-//! Invariant: a state id names one delegation for ever: its slot's generation moves on when
-//! the delegation is over. No state id of this table is one of the table of opens with
-//! the same boot seed: their epochs differ in the topmost bit. None is anonymous: a
-//! generation is never zero.
+//! Invariants:
+//! - A state id names one delegation forever: the generation of a slot advances when its delegation
+//!   is over.
+//! - The state ids differ from those of the table of opens with the same boot seed: their epochs
+//!   differ in the topmost bit.
+//! - No state id is the anonymous one: a generation is never zero.
 
 use std::collections::VecDeque;
 
@@ -13,18 +15,18 @@ use dafs_types::{ClientId, FileHandle, Moment, SpaceLimit, StateId};
 use super::{DelegationKind, DelegationPhase};
 use crate::FileKey;
 
-/// Bits of a state id, as those of opens: epoch, generation of the slot, index of the slot.
+/// The layout of a state id is that of opens: epoch, generation of the slot, index of the slot.
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 20;
 const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-/// What tells the epoch of delegations from that of opens.
+/// The bit in which the epoch of delegations differs from that of opens.
 const EPOCH_DIFFERENCE: u64 = 1 << 23;
-/// Most delegations the table can number.
+/// The most delegations the table can number.
 pub(super) const SLOTS_LIMIT: u32 = 1 << INDEX_BITS;
 
-/// A delegation.
+/// One delegation and its state.
 #[derive(Debug)]
 pub(super) struct Delegation {
     pub file: FileKey,
@@ -34,13 +36,13 @@ pub(super) struct Delegation {
     pub phase: DelegationPhase,
     pub granted: Moment,
     pub limit: Option<SpaceLimit>,
-    /// Bytes of growth promised to it.
+    /// The bytes of growth promised to the holder.
     pub growth: u64,
-    /// Told, or to be told, to the holder with the recall.
+    /// True if the recall tells the holder that it need not write data back.
     pub truncate: bool,
-    /// When something is due with it: the next attempt to recall, or its end.
+    /// When the next timer of this delegation expires: a retry of the recall, or its end.
     pub timer: Option<Moment>,
-    /// The recall has to be sent again then.
+    /// True if the recall must be sent again when the timer expires.
     pub retries: bool,
 }
 
@@ -50,17 +52,17 @@ struct Slot {
     delegation: Option<Delegation>,
 }
 
-/// All slots.
 #[derive(Debug)]
 pub(super) struct Slots {
     epoch: u64,
     slots: Vec<Slot>,
-    /// Free slots, the longest free first, so that a generation returns late.
+    /// Free slots. The slot that has been free longest is used first, so that generations wrap
+    /// around late.
     free: VecDeque<u32>,
 }
 
 impl Slots {
-    /// No delegations. `boot_seed` is that of the table of opens.
+    /// Makes an empty table. `boot_seed` is that of the table of opens.
     pub fn new(boot_seed: u64) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         let epoch_of_opens = (folded & 0xff_ffff).max(1);
@@ -68,12 +70,12 @@ impl Slots {
         Self { epoch, slots: Vec::new(), free: VecDeque::new() }
     }
 
-    /// Delegations, those revoked and not returned included.
+    /// Returns the number of delegations, including revoked ones that were not returned.
     pub fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a slot.
+    /// Stores a delegation in a free slot and returns the index of the slot.
     pub fn insert(&mut self, delegation: Delegation) -> u32 {
         if let Some(index) = self.free.pop_front() {
             self.slots[index as usize].delegation = Some(delegation);
@@ -84,7 +86,7 @@ impl Slots {
         (self.slots.len() - 1) as u32
     }
 
-    /// Frees a slot; its state id names nothing any more.
+    /// Frees a slot; its state id becomes invalid.
     pub fn remove(&mut self, index: u32) -> Option<Delegation> {
         let delegation = self.slots[index as usize].delegation.take()?;
         self.rename(index);
@@ -92,34 +94,33 @@ impl Slots {
         Some(delegation)
     }
 
-    /// Gives a delegation another state id; the present one names nothing any more.
+    /// Gives a delegation a new state id; the old one becomes invalid.
     pub fn rename(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = ((slot.generation + 1) & GENERATION_MASK).max(1);
     }
 
-    /// A delegation of which the caller has the number.
+    /// Returns the delegation in a slot; the slot must be in use.
     pub fn get(&self, index: u32) -> &Delegation {
         self.slots[index as usize].delegation.as_ref().expect("a number in use has a delegation")
     }
 
-    /// The same, to be changed.
     pub fn get_mut(&mut self, index: u32) -> &mut Delegation {
         self.slots[index as usize].delegation.as_mut().expect("a number in use has a delegation")
     }
 
-    /// The state id of a slot's delegation.
+    /// Returns the state id of the delegation in a slot.
     pub fn state_id(&self, index: u32) -> StateId {
         let generation = u64::from(self.slots[index as usize].generation);
         StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
     }
 
-    /// Whether a state id is of this table and this boot.
+    /// Returns true if a state id was issued by this table since this boot.
     pub fn owns(&self, state_id: StateId) -> bool {
         state_id.0 >> EPOCH_SHIFT == self.epoch
     }
 
-    /// The slot that a state id names, if it is this client's.
+    /// Returns the slot that a state id names, if the delegation belongs to this client.
     pub fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Fault> {
         if !self.owns(state_id) {
             return Err(Fault::StaleState);
@@ -135,7 +136,6 @@ impl Slots {
         }
     }
 
-    /// Every delegation.
     pub fn iter<'a>(&'a self) -> impl Iterator<Item = (u32, &'a Delegation)> {
         let taken = |(index, slot): (usize, &'a Slot)| {
             slot.delegation.as_ref().map(|delegation| (index as u32, delegation))

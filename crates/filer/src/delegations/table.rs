@@ -1,8 +1,10 @@
-//! Who holds what: granting, claiming, returning.
+//! The table of delegations: granting, claiming and returning.
 //!
-//! Invariant: a delegation that is not revoked stands in its file's and its client's list;
-//! a revoked one in its client's alone. A file is in the table exactly while it has a
-//! delegation. A timer stands in `timers` exactly as its delegation has it.
+//! Invariants:
+//! - A delegation that is not revoked is in the lists of its file and of its client; a revoked one
+//!   is in its client's list only.
+//! - A file is in the table exactly while it has a delegation.
+//! - `timers` holds exactly the timers of the delegations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,7 +26,7 @@ pub struct DelegationTable {
     pub(super) slots: Slots,
     pub(super) files: BTreeMap<FileKey, DelegatedFile>,
     pub(super) clients: BTreeMap<ClientId, Holder>,
-    /// Every parked request, and the file it waits for.
+    /// Every parked request, with the file it waits for.
     pub(super) waiters: BTreeMap<WaiterId, FileKey>,
     pub(super) timers: BTreeSet<(Moment, u32)>,
     pub(super) quiet: QuietFiles,
@@ -33,34 +35,34 @@ pub struct DelegationTable {
     pub(super) promises: Promises,
 }
 
-/// Numbers for the operator; the gauges are filled in by [`DelegationTable::counters`].
+/// Counters for the operator; [`DelegationTable::counters`] fills in the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelegationCounters {
-    /// Gauge: delegations, revoked ones that nobody has returned included.
+    /// Gauge: delegations, including revoked ones that were not returned.
     pub held: u32,
     /// Gauge: files with a delegation.
     pub files: u32,
-    /// Gauge: requests that wait.
+    /// Gauge: requests that wait for a delegation to be returned.
     pub waiting: u32,
-    /// Gauge: bytes of growth promised.
+    /// Gauge: bytes of growth promised to write delegations.
     pub promised: u64,
-    /// Read delegations granted, claimed ones included.
+    /// Read delegations granted, including claimed ones.
     pub granted_read: u64,
-    /// Write delegations granted, claimed ones included.
+    /// Write delegations granted, including claimed ones.
     pub granted_write: u64,
-    /// Opens that got none.
+    /// Opens that got no delegation.
     pub not_granted: u64,
-    /// Recalls begun.
+    /// Recalls that were started.
     pub recalled: u64,
-    /// Recalls sent again.
+    /// Recalls that were sent again.
     pub retried: u64,
-    /// Delegations returned in time.
+    /// Delegations returned before their deadline.
     pub returned: u64,
-    /// Delegations revoked.
+    /// Delegations that were revoked.
     pub revoked: u64,
-    /// Times a holder was asked for attributes.
+    /// How often a holder was asked for attributes.
     pub asked: u64,
-    /// Requests parked.
+    /// Requests that were parked.
     pub parked: u64,
     /// Requests answered with DELAY.
     pub delayed: u64,
@@ -70,11 +72,10 @@ pub struct DelegationCounters {
 #[derive(Debug, Default)]
 pub(super) struct DelegatedFile {
     pub holders: Vec<u32>,
-    /// In the order of their arrival.
+    /// Waiting requests, oldest first.
     pub waiters: Vec<Waiter>,
 }
 
-/// A parked request.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub id: WaiterId,
@@ -82,7 +83,7 @@ pub(super) struct Waiter {
     pub touch: Touch,
 }
 
-/// What a client holds.
+/// The delegations of one client.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
     pub delegations: BTreeSet<u32>,
@@ -90,8 +91,8 @@ pub(super) struct Holder {
 }
 
 impl DelegationTable {
-    /// No delegations. `boot_seed` must be the one that the table of opens was made with:
-    /// it keeps their state ids apart.
+    /// Makes an empty table. `boot_seed` must be the one that the table of opens was made with;
+    /// this keeps their state ids distinct.
     #[must_use]
     pub fn new(boot_seed: u64, policy: DelegationPolicy) -> Self {
         Self {
@@ -108,20 +109,21 @@ impl DelegationTable {
         }
     }
 
-    /// Whether no file is delegated: one load and one comparison.
+    /// Returns true if no file has a delegation. Costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Whether a file is delegated: its key must stay what it is meanwhile.
+    /// Returns true if a file has a delegation. The store must not reuse the file's key until it
+    /// has none.
     #[must_use]
     pub fn is_delegated(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)
     }
 
-    /// Whether a client has delegations in force: they are kept for its lease.
+    /// Returns true if a client has delegations in force. They are kept for the time of its lease.
     #[must_use]
     pub fn holds_any(&self, client: ClientId) -> bool {
         self.clients
@@ -129,18 +131,19 @@ impl DelegationTable {
             .is_some_and(|holder| holder.delegations.len() > holder.revoked as usize)
     }
 
-    /// Whether a state id is one of this table's, in force or over. Any other is an open's.
+    /// Returns true if this table issued the state id, whether it is in force or over. All other
+    /// state ids belong to opens.
     #[inline]
     #[must_use]
     pub fn owns(&self, state_id: StateId) -> bool {
         self.slots.owns(state_id)
     }
 
-    /// Decides on a delegation for an OPEN that has just succeeded. Nothing may come
-    /// between the two.
+    /// Decides whether an OPEN that has just succeeded gets a delegation. No other call may come
+    /// between the OPEN and this one.
     ///
     /// # Errors
-    /// Why not; the open stands without.
+    /// The reason why there is no delegation; the open succeeds without it.
     pub fn grant(
         &mut self,
         facts: &DelegationFacts,
@@ -189,13 +192,13 @@ impl DelegationTable {
         }
     }
 
-    /// OPEN with CLAIM_PREVIOUS (draft 6.5.24): what the client held before the server
-    /// restarted is granted, unless it cannot be, though it may be called back at once.
-    /// The caller sees to it that this is the time for reclaims.
+    /// Handles OPEN with CLAIM_PREVIOUS (draft 6.5.24): grants again what the client held before
+    /// the server restarted, unless this is impossible. The delegation may be recalled at once. The
+    /// caller makes sure that the grace period is in effect.
     ///
     /// # Errors
-    /// DENIED if another client has reclaimed what excludes it; INVAL if this client holds
-    /// the other kind; RESOURCE beyond a limit.
+    /// DENIED if another client has reclaimed something that excludes it; INVAL if this client
+    /// holds the other kind; RESOURCE beyond a limit.
     pub fn claim_previous(
         &mut self,
         facts: &DelegationFacts,
@@ -221,10 +224,11 @@ impl DelegationTable {
         Ok(self.shown(index))
     }
 
-    /// OPEN with CLAIM_DELEGATE_PREV: the client takes over what its earlier life held.
+    /// Handles OPEN with CLAIM_DELEGATE_PREV: the client takes over a delegation of its previous
+    /// incarnation.
     ///
     /// # Errors
-    /// EXPIRED if there is nothing of that file, or no more.
+    /// EXPIRED if there is no such delegation of that file, or none any more.
     pub fn claim_awaiting(
         &mut self,
         facts: &DelegationFacts,
@@ -245,11 +249,11 @@ impl DelegationTable {
         Ok(self.shown(index))
     }
 
-    /// OPEN with CLAIM_DELEGATE_CUR: whether the delegation covers an open that the client
-    /// has already made by itself.
+    /// Handles OPEN with CLAIM_DELEGATE_CUR: checks that the delegation covers an open that the
+    /// client has already made locally.
     ///
     /// # Errors
-    /// Those of state ids, EXPIRED if it was revoked; INVAL if it does not cover this.
+    /// Those of state ids; EXPIRED if it was revoked; INVAL if it does not cover this open.
     pub fn claim_current(
         &self,
         client: ClientId,
@@ -266,11 +270,10 @@ impl DelegationTable {
         }
     }
 
-    /// Whether a client may read or write under a delegation's state id.
+    /// Checks that a client may read or write under a delegation's state id.
     ///
     /// # Errors
-    /// Those of state ids, EXPIRED if it was revoked; ACCES for a write under a read
-    /// delegation.
+    /// Those of state ids; EXPIRED if it was revoked; ACCES for a write under a read delegation.
     pub fn check_io(
         &self,
         client: ClientId,
@@ -284,12 +287,12 @@ impl DelegationTable {
         }
     }
 
-    /// Whether a client's delegation keeps others from changing a file, and has not been called
-    /// back.
+    /// Checks that a client's delegation keeps other clients from changing a file and is not being
+    /// recalled.
     ///
     /// # Errors
-    /// Those of state ids, EXPIRED if it was revoked; DELAY if it was called back; INVAL for a
-    /// delegation to write, whose holder changes the file.
+    /// Those of state ids; EXPIRED if it was revoked; DELAY if it is being recalled; INVAL for a
+    /// write delegation, because its holder changes the file.
     pub fn check_undisturbed(
         &self,
         client: ClientId,
@@ -304,18 +307,18 @@ impl DelegationTable {
         }
     }
 
-    /// Whether a client's delegation is in force, called back or not.
+    /// Returns true if a client's delegation is in force, even if it is being recalled.
     #[must_use]
     pub fn is_in_force(&self, client: ClientId, state_id: StateId) -> bool {
         let found = self.slots.find(client, state_id);
         found.is_ok_and(|index| self.slots.get(index).phase.is_in_force())
     }
 
-    /// DELEGRETURN.
+    /// Handles DELEGRETURN.
     ///
     /// # Errors
-    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked,
-    /// which the server may forget now.
+    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. The server
+    /// forgets a revoked delegation when it is returned.
     pub fn returned(
         &mut self,
         client: ClientId,
@@ -332,8 +335,8 @@ impl DelegationTable {
         Ok(())
     }
 
-    /// DELEGPURGE: the client will claim nothing more of its earlier life. Returns how
-    /// many delegations that ended.
+    /// Handles DELEGPURGE: the client will claim no more delegations of its previous incarnation.
+    /// Returns the number of delegations that this ended.
     pub fn purge(&mut self, client: ClientId, now: Moment) -> usize {
         let is_awaiting = |d: &Delegation| matches!(d.phase, DelegationPhase::Awaiting { .. });
         let awaiting = self.of_client(client, is_awaiting);
@@ -343,15 +346,16 @@ impl DelegationTable {
         awaiting.len()
     }
 
-    /// A client's state is released: its lease ran out, or it has left.
+    /// Ends the delegations of a client whose state is released because its lease expired or it
+    /// disconnected.
     pub fn client_gone(&mut self, client: ClientId, now: Moment) {
         for index in self.of_client(client, |_| true) {
             self.end(index, now);
         }
     }
 
-    /// A client has restarted and is known by another id. What it held ends, or awaits it
-    /// if the policy says so. Nobody waits longer for that than before.
+    /// Reports that a client has restarted and has a new id. Its delegations end, or await its
+    /// claims if the policy says so. No request waits longer for them than before.
     pub fn client_restarted(&mut self, old: ClientId, new: ClientId, now: Moment) {
         if self.policy.recovery.is_zero() || old == new {
             return self.client_gone(old, now);
@@ -378,7 +382,7 @@ impl DelegationTable {
         }
     }
 
-    /// Every delegation, for the operator.
+    /// Iterates over all delegations, for the operator.
     pub fn iter(&self) -> impl Iterator<Item = DelegationInformation> + '_ {
         self.slots.iter().map(|(index, delegation)| DelegationInformation {
             file: delegation.file,
@@ -391,7 +395,7 @@ impl DelegationTable {
         })
     }
 
-    /// The numbers now.
+    /// Returns the counters and gauges as they are now.
     #[must_use]
     pub fn counters(&self) -> DelegationCounters {
         DelegationCounters {
@@ -405,7 +409,7 @@ impl DelegationTable {
 }
 
 impl DelegationPhase {
-    /// Whether the holder may rely on it.
+    /// Returns true if the holder may rely on the delegation.
     const fn is_in_force(self) -> bool {
         match self {
             Self::Granted | Self::Recalling { .. } => true,

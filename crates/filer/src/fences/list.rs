@@ -1,20 +1,21 @@
-//! One fencing list.
+//! A fencing list of one object.
 //!
-//! Invariant: the identities are sorted, none is empty, none stands twice; and a list
-//! that names somebody never becomes one that names nobody by taking identities out.
+//! Invariants: the identities are sorted, none is empty and none occurs twice. Removing identities
+//! never turns a list that names some into one that names none, because an empty list admits
+//! everyone.
 
 use dafs_ops::Fault;
 use dafs_types::{FenceAccess, FenceUpdate, limits};
 
 use crate::ConfigError;
 
-/// A fence identity: what a session calls itself in `fence_id_string` (draft 4.4.4.1).
-/// Empty if it gave none. A clone is as long as the text.
+/// A fence identity: the name a session gave for itself in `fence_id_string` (draft 4.4.4.1). Empty
+/// if it gave none. Cloning copies the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceId(Box<str>);
 
 impl FenceId {
-    /// The identity of a session.
+    /// Makes the identity of a session.
     ///
     /// # Errors
     /// INVAL beyond [`limits::FENCE_ID_BYTES_MAX`].
@@ -25,24 +26,24 @@ impl FenceId {
         Ok(Self(text.into()))
     }
 
-    /// The text.
+    /// Returns the identity as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// How much fencing a server keeps.
+/// Limits on the fencing state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceLimits {
-    /// Most objects with a list, or with a change of theirs under way. Lists can be lifted
-    /// beyond it.
+    /// The most objects with a list or with a pending change. Removing a fence is possible beyond
+    /// this limit.
     pub lists_max: u32,
-    /// Most identities in one list.
+    /// The most identities in one list.
     pub ids_per_list_max: u32,
-    /// Most bytes of all identities in all lists together.
+    /// The most bytes of all identities in all lists together.
     pub bytes_max: u32,
-    /// Most changes under way at once.
+    /// The most pending changes at once.
     pub changes_max: u32,
 }
 
@@ -61,13 +62,13 @@ impl FenceLimits {
     /// Checks every limit.
     ///
     /// # Errors
-    /// The first that is zero, or that a message could not carry.
+    /// Names the first limit that is zero or more than a message can carry.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("fences.lists_max", self.lists_max, 1 << 20),
             ("fences.ids_per_list_max", self.ids_per_list_max, limits::FENCE_IDS_MAX as u32),
             ("fences.bytes_max", self.bytes_max, 1 << 30),
-            // `leave` looks through the changes under way.
+            // `leave` searches all pending changes.
             ("fences.changes_max", self.changes_max, 256),
         ];
         match ranges.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
@@ -77,12 +78,12 @@ impl FenceLimits {
     }
 }
 
-/// Who may enter an object; everybody if nobody is named.
+/// The identities that may access an object. An empty list admits every session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FenceList(Vec<FenceId>);
 
 impl FenceList {
-    /// A list of these identities.
+    /// Makes a list of these identities.
     ///
     /// # Errors
     /// INVAL if one is empty.
@@ -96,30 +97,30 @@ impl FenceList {
         }
     }
 
-    /// The identities, sorted.
+    /// Returns the identities, sorted.
     pub fn ids(&self) -> &[FenceId] {
         &self.0
     }
 
-    /// Whether everybody may enter.
+    /// Returns true if the list admits every session.
     pub fn is_open(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this session may enter.
+    /// Returns true if the list admits a session with this identity.
     pub fn allows(&self, fence_id: &FenceId) -> bool {
         self.is_open() || self.0.binary_search(fence_id).is_ok()
     }
 
-    /// Bytes of all identities.
+    /// Returns the bytes of all identities.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }
 
-    /// The list after a change; the table in the module comment above.
+    /// Returns the list after a change, by the table in the comment of [`super`].
     ///
     /// # Errors
-    /// INVAL for what the flags or the list cannot say.
+    /// INVAL for a change that the flags or the list cannot express.
     pub fn after(
         &self,
         access: FenceAccess,
@@ -146,7 +147,7 @@ impl FenceList {
     fn without(&self, given: &Self) -> Result<Self, Fault> {
         let absent = |id: &&FenceId| given.0.binary_search(id).is_err();
         let rest = Self(self.0.iter().filter(absent).cloned().collect());
-        // Whoever denies nobody changes nothing, also where there is no list.
+        // Denying access to no identity changes nothing, even if there is no list.
         if rest.is_open() && !given.is_open() { Err(Fault::Invalid) } else { Ok(rest) }
     }
 }
@@ -181,7 +182,7 @@ mod tests {
             ("a b c", Deny, Append, "b d", Some("a c")),
             ("a", Deny, Remove, "", Some("a")),
             ("", Deny, Remove, "", Some("")),
-            // Nobody left, or everybody but one: no list says that.
+            // The result would admit no identity, or all but one. A list cannot express either.
             ("a", Deny, Remove, "a b", None),
             ("", Deny, Remove, "a", None),
             ("a", Allow, Remove, "a", None),

@@ -1,12 +1,13 @@
-//! Fences: who may still reach a file or a file system (draft 4.4.4 and 6.4).
+//! Fences: which sessions may still access a file or a file system (draft 4.4.4 and 6.4).
 //!
-//! Invariant: once a change is [`FenceAction::Completed`], its list is on stable storage,
-//! no operation of a session that the list leaves out runs on the object, and none enters
-//! until a later change lets it in.
+//! Invariant: once a change is [`FenceAction::Completed`], its list is on stable storage, no
+//! operation of a session outside the list is running on the object, and none starts until a later
+//! change admits the session.
 //!
-//! A list of a fenced object names the fence identities that may enter; an object without
-//! a list is open to everybody. The draft has two flags for a change and leaves open what
-//! some of their six combinations mean. `L` is the list before, `A` the one in the request:
+//! The list of a fenced object names the fence identities that may access it. An object without a
+//! list is open to every session. The draft has two flags for a change and does not define what
+//! some of the six combinations mean. `L` is the list before the change, `A` the one in the
+//! request:
 //!
 //! | access | update    | the list after   | why                                         |
 //! |--------|-----------|------------------|---------------------------------------------|
@@ -17,35 +18,35 @@
 //! | DENY   | APPEND    | `L` without `A`  | access: "add or remove"; APPEND: "modifies" |
 //! | DENY   | REMOVE    | `L` without `A`  | the plain reading                           |
 //!
-//! A list says who may enter, so a denial must be refused where a list cannot say it:
-//! with INVAL if the object has no list (everybody but `A`), or if none would be left
-//! (an empty list would let everybody in). The fence is unchanged then; the caller
-//! overwrites the list with those who may stay.
+//! A list contains the identities that may access the object, so a denial that a list cannot
+//! express must be refused. It gets INVAL if the object has no list (the result would be "everyone
+//! except `A`"), or if the list would become empty (an empty list would admit everyone). The fence
+//! is then unchanged; the caller can overwrite the list with the identities that may stay.
 //!
-//! The draft drains after a DENY. Here every change drains those whom the new list leaves
-//! out, however they got out: an ALLOW that drops somebody promises no less.
+//! The draft drains running operations after a DENY. This server drains after every change, for all
+//! sessions that the new list leaves out: an ALLOW that drops a session must promise no less.
 //!
-//! More choices the draft leaves to a server:
-//! - A file's list and its file system's are independent; both must let a session in.
+//! More choices that the draft leaves to a server:
+//! - The list of a file and that of its file system are independent; both must admit a session.
 //! - A session without a fence identity (an empty text) is in no list.
-//! - Fenced requests are answered with ACCES: fencing is a permission (4.4.4.3), and of the
-//!   statuses that could say so only ACCES stands in the lists of READ, WRITE and the rest.
-//!   NOT_AUTHORIZED is for who may not ask for or change a list (6.4.1, 6.4.2).
-//! - Sessions are not closed, locks and opens not dropped (the note in 4.4.4.4).
+//! - Fenced requests get ACCES. Fencing is a permission (4.4.4.3), and of the possible statuses
+//!   only ACCES is in the lists of READ, WRITE and the other procedures. NOT_AUTHORIZED is for
+//!   callers that may not read or change a list (6.4.1, 6.4.2).
+//! - Sessions are not closed, and locks and opens are not dropped (the note in 4.4.4.4).
 //! - GET_FENCING_LIST has no object flag: see [`FencedObject::asked_for`].
-//! - The fencing procedures are never fenced, or nobody could lift a fence from outside.
-//! - A second change of an object while one is under way is answered with DELAY.
+//! - The fencing procedures are never fenced; otherwise no outside client could lift a fence.
+//! - A second change of an object while one is pending gets DELAY.
 //!
-//! # What runs
+//! # Running operations
 //!
-//! While there is no fence, READ and WRITE pay one load and one branch in
-//! [`FenceTable::enter`] and one in [`FenceTable::leave`]; so nothing is counted there. The
-//! driver knows what runs anyway, and shows it to [`FenceTable::set`], which notes those
-//! operations that must end first. After that only their `leave` means anything: what the
-//! new list leaves out cannot enter, and what it lets in need not be waited for. This
-//! holds with fences in place too, so there is one way and not two. Its price is one walk
-//! over the running operations for each change, which is rare; the duty of the driver is to
-//! show every operation between its `enter` and its `leave`, transfers of batches included.
+//! While there is no fence, READ and WRITE pay one load and one branch in [`FenceTable::enter`] and
+//! one in [`FenceTable::leave`]. So nothing is counted there. The driver knows which operations are
+//! running and passes them to [`FenceTable::set`], which notes those that must end first. From then
+//! on only their `leave` matters: sessions that the new list leaves out cannot start operations,
+//! and sessions that it admits need not be waited for. The same holds while fences exist, so there
+//! is only one code path. The cost is one pass over the running operations for each change, which
+//! is rare. In return the driver must report every operation between its `enter` and its `leave`,
+//! including transfers of batches.
 //!
 //! ```text
 //! set ─► changing ──stored and drained──► Completed: the new list is in force
@@ -61,7 +62,7 @@ pub use table::{FenceCounters, FenceInformation, FenceTable};
 
 use dafs_types::{FenceAccess, FenceObject, FenceUpdate, FileHandle, FsHandle};
 
-/// What a fence stands around.
+/// The object that a fence protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FencedObject {
     /// One file.
@@ -71,7 +72,7 @@ pub enum FencedObject {
 }
 
 impl FencedObject {
-    /// What SET_FENCING_LIST means.
+    /// Returns the object that a SET_FENCING_LIST request names.
     #[must_use]
     pub fn named(file: &FileHandle, object: FenceObject) -> Self {
         match object {
@@ -80,9 +81,9 @@ impl FencedObject {
         }
     }
 
-    /// What GET_FENCING_LIST means, whose handle is "file or fshandle" without a flag
-    /// (draft 6.4.1): the file system if behind its 16 bytes there are only zeros, which
-    /// no file has, or else the file.
+    /// Returns the object that a GET_FENCING_LIST request names. Its handle is "file or fshandle"
+    /// without a flag (draft 6.4.1). It is taken for a file system if only zeros follow its first
+    /// 16 bytes, which is true of no file.
     #[must_use]
     pub fn asked_for(handle: &FileHandle) -> Self {
         if handle.file_id() == [0; 48] {
@@ -92,7 +93,7 @@ impl FencedObject {
         }
     }
 
-    /// Whether an operation on this file meets the fence.
+    /// Returns true if the fence applies to operations on this file.
     #[must_use]
     pub fn covers(&self, file: &FileHandle) -> bool {
         match self {
@@ -101,7 +102,7 @@ impl FencedObject {
         }
     }
 
-    /// 64 bytes or 16, so that no file is equal to a file system.
+    /// Returns 64 bytes for a file and 16 for a file system, so that the two are never equal.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::File(file) => &file.0,
@@ -122,17 +123,17 @@ impl PartialOrd for FencedObject {
     }
 }
 
-/// What the caller knows of whoever asks for or changes a list.
+/// The authority of a caller that reads or changes a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceAuthority {
-    /// The request's identity owns the file.
+    /// True if the request's identity owns the file.
     pub is_owner: bool,
-    /// The client is trusted.
+    /// True if the client is trusted.
     pub is_trusted: bool,
 }
 
 impl FenceAuthority {
-    /// The rule of draft 4.4.4.4.
+    /// Returns true if the caller may read or change the list (draft 4.4.4.4).
     #[must_use]
     pub fn extends_to(self, object: &FencedObject) -> bool {
         match object {
@@ -145,84 +146,86 @@ impl FenceAuthority {
 /// A change of one list (draft 6.4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct FenceChange<'a> {
-    /// Whose list.
+    /// The object whose list changes.
     pub object: FencedObject,
-    /// What is said of the identities.
+    /// Whether the identities are allowed or denied.
     pub access: FenceAccess,
-    /// How they are applied.
+    /// How the identities are combined with the list.
     pub update: FenceUpdate,
-    /// The identities, in any order; twice is as good as once.
+    /// The identities, in any order; duplicates are harmless.
     pub fence_ids: &'a [FenceId],
 }
 
-/// The driver's name for a request to change a list.
+/// The driver's id of a request that changes a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceRequest(pub u64);
 
-/// The driver's name for an operation, unique among those that run.
+/// The driver's id of an operation, unique among those that are running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u64);
 
-/// An operation that has entered and not left. One that touches two files is shown twice.
+/// An operation that has entered and not left. An operation that touches two files is reported
+/// twice.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningOperation<'a> {
-    /// Which.
+    /// The id of the operation.
     pub operation: OperationId,
-    /// Fence identity of its session.
+    /// The fence identity of its session.
     pub fence_id: &'a FenceId,
     /// The file it touches.
     pub file: &'a FileHandle,
 }
 
-/// Names one [`FenceAction::Store`].
+/// The id of one [`FenceAction::Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceStoreId(pub u64);
 
 /// A list as it is kept on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceRecord {
-    /// Whose list.
+    /// The object whose list this is.
     pub object: FencedObject,
-    /// Who may enter, sorted. Empty: the record of this object is erased.
+    /// The identities that may access the object, sorted. If empty, the record of this object is
+    /// erased.
     pub fence_ids: Box<[FenceId]>,
 }
 
-/// What the driver does next, in this order.
+/// What the driver must do next. Actions must be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FenceAction {
-    /// Put a record on stable storage in place of the object's earlier one, atomically,
-    /// and call [`FenceTable::stored`].
+    /// Put a record on stable storage, atomically replacing the object's earlier one, then call
+    /// [`FenceTable::stored`].
     Store {
-        /// To be named then.
+        /// The id to pass to [`FenceTable::stored`].
         id: FenceStoreId,
-        /// What to store.
+        /// The record to store.
         record: FenceRecord,
     },
-    /// The change holds; answer OK.
+    /// The change is complete: reply OK.
     Completed {
-        /// Which.
+        /// The request that asked for the change.
         request: FenceRequest,
     },
-    /// Nothing was changed; answer with this fault.
+    /// Nothing was changed: reply with this fault.
     Failed {
-        /// Which.
+        /// The request that asked for the change.
         request: FenceRequest,
-        /// Why.
+        /// The reason of the failure.
         fault: dafs_ops::Fault,
     },
 }
 
-/// Why the lists of an earlier run cannot be taken over. A server that would go on
-/// without them would let in those who were fenced out.
+/// The reason why the lists of an earlier run cannot be restored. A server that started without
+/// them would admit sessions that were fenced out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FenceRestoreError {
-    /// Two records for one object.
+    /// There are two records for one object.
     #[error("two stored fencing lists for {0:?}")]
     Twice(FencedObject),
-    /// Nobody can be let in by it.
+    /// A record without identities admits no session.
     #[error("the stored fencing list of {0:?} is empty or has an empty identity")]
     Empty(FencedObject),
-    /// The limits were lowered since.
+    /// There are more records than the limits allow; the limits were lowered.
     #[error("the stored fencing lists exceed the configured limits at {0:?}; raise them")]
     TooMany(FencedObject),
 }

@@ -1,8 +1,10 @@
-//! All fencing lists and the changes under way.
+//! The table of all fencing lists and pending changes.
 //!
-//! Invariant: an object is in the table exactly while it has a list or a change under
-//! way; `bytes` is the sum over both. `changing` names the objects with a change, and
-//! `draining` counts those of them that wait for operations.
+//! Invariants:
+//! - An object is in the table exactly while it has a list or a pending change.
+//! - `bytes` is the sum over lists and pending changes.
+//! - `changing` names the objects with a pending change; `draining` counts those of them that wait
+//!   for operations to end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,38 +30,37 @@ pub struct FenceTable {
     counters: FenceCounters,
 }
 
-/// Numbers for the operator; the gauges are filled in by [`FenceTable::counters`].
+/// Counters for the operator; [`FenceTable::counters`] fills in the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceCounters {
-    /// Gauge: objects with a list or a change under way.
+    /// Gauge: objects with a list or a pending change.
     pub objects: u32,
-    /// Gauge: bytes of identities, in lists and in changes under way.
+    /// Gauge: bytes of identities, in lists and in pending changes.
     pub bytes: u64,
-    /// Gauge: changes under way.
+    /// Gauge: the number of pending changes.
     pub changing: u32,
-    /// Gauge: those of them that wait for operations; while there are none, `leave` does
-    /// nothing.
+    /// Gauge: changes that wait for operations to end. While this is zero, `leave` does nothing.
     pub draining: u32,
-    /// Changes completed.
+    /// Changes that were completed.
     pub completed: u64,
-    /// Changes that failed after they were begun.
+    /// Changes that failed after they had started.
     pub failed: u64,
-    /// Changes refused with a status.
+    /// Changes that were refused with a status.
     pub refused: u64,
     /// Operations that changes had to wait for.
     pub drained: u64,
-    /// Operations fenced out.
+    /// Operations refused because their session is fenced out.
     pub fenced_out: u64,
 }
 
-/// One fence, for the operator.
+/// A description of one fence for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceInformation<'a> {
-    /// Around what.
+    /// The object that is fenced.
     pub object: FencedObject,
-    /// Who may enter; empty if everybody may.
+    /// The identities that may access it; empty if every session may.
     pub fence_ids: &'a [FenceId],
-    /// The list to come and the number of operations it still waits for.
+    /// The list of the pending change and the number of operations it still waits for.
     pub change: Option<(&'a [FenceId], usize)>,
 }
 
@@ -80,8 +81,8 @@ struct Change {
 }
 
 impl Fence {
-    /// During a change both lists count: who is denied stays out at once, and who is let
-    /// in waits until that is certain.
+    /// During a change both lists apply: a session that is denied stays out at once, and a session
+    /// that is admitted waits until the change is certain.
     fn allows(&self, fence_id: &FenceId) -> bool {
         let next = self.change.as_ref().map(|change| &change.next);
         self.list.allows(fence_id) && next.is_none_or(|next| next.allows(fence_id))
@@ -89,7 +90,7 @@ impl Fence {
 }
 
 impl FenceTable {
-    /// No fences.
+    /// Makes an empty table.
     #[must_use]
     pub fn new(limits: FenceLimits) -> Self {
         Self {
@@ -104,10 +105,10 @@ impl FenceTable {
         }
     }
 
-    /// Takes over the lists of an earlier run, before the first session.
+    /// Restores the lists of an earlier run. Call it before the first session starts.
     ///
     /// # Errors
-    /// Records that cannot all be kept; the server must not start then.
+    /// Fails if the records cannot all be kept; the server must not start then.
     pub fn restore(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,
@@ -127,25 +128,25 @@ impl FenceTable {
         Ok(())
     }
 
-    /// Whether there is no fence at all: one load and one comparison.
+    /// Returns true if there is no fence at all. Costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Whether a file or its file system has a list, or is about to get one.
+    /// Returns true if a file or its file system has a list, or a pending change of one.
     #[must_use]
     pub fn covers(&self, file: &FileHandle) -> bool {
         let around = [FencedObject::File(*file), FencedObject::FileSystem(file.fs())];
         around.iter().any(|object| self.objects.contains_key(object))
     }
 
-    /// An operation of a session wants to begin on a file.
+    /// Checks whether a session may start an operation on a file.
     ///
     /// # Errors
-    /// ACCES if the file or its file system is fenced and the session's fence identity
-    /// is not let in.
+    /// ACCES if the file or its file system is fenced and the list does not admit the session's
+    /// fence identity.
     #[inline]
     pub fn enter(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Fault> {
         if self.is_idle() { Ok(()) } else { self.judge(fence_id, file) }
@@ -162,8 +163,8 @@ impl FenceTable {
         }
     }
 
-    /// An operation that had entered has ended, was aborted, or lost its session. To
-    /// leave more often than one entered does no harm.
+    /// Reports that an operation which had entered has ended, was aborted, or lost its session.
+    /// Calling it more often than `enter` does no harm.
     #[inline]
     pub fn leave(&mut self, operation: OperationId) {
         if self.draining != 0 {
@@ -183,8 +184,8 @@ impl FenceTable {
         }
     }
 
-    /// What an operation that had entered is about goes on under another name: whoever waits for
-    /// the one waits for the other from now on.
+    /// Reports that the work of an operation continues under another id. Changes that wait for
+    /// `from` wait for `to` from now on.
     #[inline]
     pub fn pass_on(&mut self, from: OperationId, to: OperationId) {
         if self.draining != 0 {
@@ -203,8 +204,8 @@ impl FenceTable {
         }
     }
 
-    /// The list of an object (GET_FENCING_LIST); empty if everybody may enter. While a
-    /// change is under way, the list before it.
+    /// Returns the list of an object (GET_FENCING_LIST); empty if every session may access it.
+    /// While a change is pending, this is the list before it.
     ///
     /// # Errors
     /// NOT_AUTHORIZED (draft 6.4.1).
@@ -219,15 +220,15 @@ impl FenceTable {
         Ok(self.objects.get(object).map_or(&[], |fence| fence.list.ids()))
     }
 
-    /// Begins to change a list (SET_FENCING_LIST). `running` shows every operation that
-    /// has entered and not left, fenced or not; the request itself is none of them. Whom
-    /// the new list leaves out can enter no more from now on;
-    /// [`FenceTable::poll_action`] says when all is done. Returns how many operations must
-    /// leave first: see [`FenceTable::waits_for`].
+    /// Begins to change a list (SET_FENCING_LIST). `running` yields every operation that has
+    /// entered and not left, fenced or not, but not this request. Sessions that the new list leaves
+    /// out can start no operations from now on. [`FenceTable::poll_action`] reports when the change
+    /// is complete. Returns the number of operations that must leave first: see
+    /// [`FenceTable::waits_for`].
     ///
     /// # Errors
-    /// NOT_AUTHORIZED; INVAL (see the module's table); DELAY while the object's list, or
-    /// too many lists, are being changed; RESOURCE beyond a limit. Nothing has changed then.
+    /// NOT_AUTHORIZED; INVAL (see the table in [`super`]); DELAY while a change of the object's
+    /// list, or too many changes, are pending; RESOURCE beyond a limit. Nothing has changed then.
     pub fn set<'a>(
         &mut self,
         request: FenceRequest,
@@ -253,8 +254,8 @@ impl FenceTable {
         self.counters.drained += waits as u64;
         self.bytes += next.bytes();
         self.changing.push(object);
-        // Also if the list is the one before: what a failed change left behind on stable
-        // storage is not for certain.
+        // Store the list even if it is the old one: the contents of stable storage after a failed
+        // change are not certain.
         let store = Some(self.store(object, next.ids()));
         self.objects.entry(object).or_default().change =
             Some(Change { request, next, store, waits_for });
@@ -285,19 +286,19 @@ impl FenceTable {
         Ok(next)
     }
 
-    /// Whether there is room for one more list beside those there are. An object's old
-    /// list is counted until the new one is in force.
+    /// Checks that there is room for one more list. An object's old list is counted until the new
+    /// one is in force.
     fn check_room(&self, object: &FencedObject, list: &FenceList) -> Result<(), Fault> {
         let objects = self.objects.len() + usize::from(!self.objects.contains_key(object));
         let fits = objects <= self.limits.lists_max as usize
             && list.ids().len() <= self.limits.ids_per_list_max as usize
             && self.bytes + list.bytes() <= self.limits.bytes_max as usize;
-        // A fence can be lifted however full the table is.
+        // Lifting a fence is allowed even if the table is full.
         if fits || list.is_open() { Ok(()) } else { Err(Fault::Limit) }
     }
 
-    /// The operations that a change waits for. The driver may abort those that are only
-    /// parked; each must `leave` all the same.
+    /// Returns the operations that a change waits for. The driver may abort those that are only
+    /// parked; each must still `leave`.
     pub fn waits_for(&self, request: FenceRequest) -> impl Iterator<Item = OperationId> + '_ {
         self.changing
             .iter()
@@ -306,9 +307,9 @@ impl FenceTable {
             .flat_map(|change| change.waits_for.iter().copied())
     }
 
-    /// A record is on stable storage, or could not be put there. In the second case the
-    /// change fails with IO and the list before it is in force again; whoever stores
-    /// records must see to it that the earlier one is found at the next start.
+    /// Reports that a record is on stable storage, or that storing it failed. After a failure the
+    /// change fails with IO and the previous list is in force again. The driver must make sure that
+    /// the next start finds the previous record.
     pub fn stored(&mut self, id: FenceStoreId, is_stable: bool) {
         let found = self.changing.iter().copied().find(|object| {
             self.objects[object].change.as_ref().is_some_and(|change| change.store == Some(id))
@@ -323,7 +324,8 @@ impl FenceTable {
         }
     }
 
-    /// A file is gone for good: its fence goes too, and a change of it fails with STALE.
+    /// Reports that a file was deleted: its fence is removed, and a pending change of it fails with
+    /// STALE.
     pub fn file_removed(&mut self, file: &FileHandle) {
         let object = FencedObject::File(*file);
         if self.is_idle() || !self.objects.contains_key(&object) {
@@ -334,16 +336,18 @@ impl FenceTable {
         }
         let fence = self.objects.remove(&object).unwrap_or_default();
         self.bytes -= fence.list.bytes();
-        // Also if only a change was under way: its record may be stable already.
+        // Erase the record even if there was only a pending change: its record may be stable
+        // already.
         self.store(object, &[]);
     }
 
-    /// What the driver does next; to be asked after every other call.
+    /// Returns the next action for the driver. Call it after every other call until it returns
+    /// `None`.
     pub fn poll_action(&mut self) -> Option<FenceAction> {
         self.actions.pop_front()
     }
 
-    /// Every fence, for the operator.
+    /// Iterates over all fences, for the operator.
     pub fn iter(&self) -> impl Iterator<Item = FenceInformation<'_>> {
         self.objects.iter().map(|(&object, fence)| FenceInformation {
             object,
@@ -352,7 +356,7 @@ impl FenceTable {
         })
     }
 
-    /// The numbers now.
+    /// Returns the counters and gauges as they are now.
     #[must_use]
     pub fn counters(&self) -> FenceCounters {
         FenceCounters {
@@ -377,7 +381,7 @@ impl FenceTable {
         fence.and_then(|fence| fence.change.as_mut()).expect("a changing object has a change")
     }
 
-    /// Puts a change in force that waits for nothing more.
+    /// Puts a change in force once it waits for nothing.
     fn settle(&mut self, object: FencedObject) {
         let change = self.change_mut(&object);
         if change.store.is_some() || !change.waits_for.is_empty() {
@@ -393,7 +397,7 @@ impl FenceTable {
         self.tidy(object);
     }
 
-    /// Ends a change without effect. The object's entry may be left empty.
+    /// Cancels a change. This may leave the object's entry empty.
     fn withdraw(&mut self, object: FencedObject, fault: Fault) {
         if let Some(change) = self.end_change(object) {
             self.bytes -= change.next.bytes();
@@ -408,7 +412,7 @@ impl FenceTable {
         self.objects.get_mut(&object)?.change.take()
     }
 
-    /// Forgets an object that has neither list nor change.
+    /// Removes an object that has neither a list nor a change.
     fn tidy(&mut self, object: FencedObject) {
         let is_over = |fence: &Fence| fence.list.is_open() && fence.change.is_none();
         if self.objects.get(&object).is_some_and(is_over) {

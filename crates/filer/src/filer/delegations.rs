@@ -1,8 +1,8 @@
-//! Delegations, from a client's point of view (draft 6.5.10, 6.5.11, 6.5.24).
+//! Delegations as the protocol layer uses them (draft 6.5.10, 6.5.11, 6.5.24).
 //!
-//! Invariant: a delegation belongs to a client that has a record here, and ends with it at
-//! the latest; it is granted only to a client that can be called back, and only
-//! while no other client's open stands against it.
+//! Invariant: a delegation belongs to a client that has a record here, and ends with that record at
+//! the latest. It is granted only to a client that can receive recalls, and only while no other
+//! client's open conflicts with it.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId};
@@ -13,46 +13,47 @@ use crate::{
     DelegationInformation, FileKey, GrantedDelegation, RecallAnswer, Touch, WaiterId,
 };
 
-/// What the driver knows of an OPEN that has just succeeded.
+/// What the driver knows about an OPEN that has just succeeded.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationWish {
-    /// What was opened.
+    /// The file that was opened.
     pub file: FileKey,
-    /// Its handle.
+    /// The file's handle on the wire.
     pub handle: FileHandle,
-    /// What the open may do.
+    /// The access that the open allows.
     pub access: ShareAccess,
-    /// Whether the client can be called back.
+    /// True if the client can receive recalls.
     pub can_recall: bool,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: u64,
-    /// Bytes free in its file system.
+    /// The free bytes of its file system.
     pub space: u64,
 }
 
 impl Filer {
-    /// Whether no file is delegated: one load and one comparison.
+    /// Returns true if no file has a delegation. Costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn has_no_delegations(&self) -> bool {
         self.delegations.is_idle()
     }
 
-    /// Whether a file is delegated: its key must stay what it is meanwhile.
+    /// Returns true if a file has a delegation. The store must not reuse the file's key until it
+    /// has none.
     #[must_use]
     pub fn is_delegated(&self, file: FileKey) -> bool {
         self.delegations.is_delegated(file)
     }
 
-    /// Whether a state id is a delegation's, in force or over.
+    /// Returns true if a state id is that of a delegation, in force or over.
     #[inline]
     #[must_use]
     pub fn is_of_delegation(&self, state_id: StateId) -> bool {
         self.delegations.owns(state_id)
     }
 
-    /// Whether a request of a client may touch a file. If it waits, act on
-    /// [`Filer::take_delegation_action`].
+    /// Decides whether a client's request may touch a file. If the request must wait, carry out the
+    /// actions of [`Filer::take_delegation_action`].
     pub fn touch(
         &mut self,
         client: ClientKey,
@@ -65,7 +66,7 @@ impl Filer {
         self.delegations.check(file, actor, touch, waiter, now)
     }
 
-    /// A delegation for an OPEN, if there is reason to give one.
+    /// Grants a delegation for an OPEN if the policy allows it.
     pub fn grant_delegation(
         &mut self,
         client: ClientKey,
@@ -76,10 +77,11 @@ impl Filer {
         self.delegations.grant(&facts, now).ok()
     }
 
-    /// OPEN with CLAIM_DELEGATE_PREV, once the file is open.
+    /// Handles OPEN with CLAIM_DELEGATE_PREV, after the file is open.
     ///
     /// # Errors
-    /// EXPIRED if the client's earlier life left nothing of that file; NOT_AUTHENTICATED.
+    /// EXPIRED if the client's previous incarnation left no delegation of that file;
+    /// NOT_AUTHENTICATED.
     pub fn claim_delegation(
         &mut self,
         client: ClientKey,
@@ -100,7 +102,7 @@ impl Filer {
         let (others_open, others_write) = if self.config.delegations.enabled && can_recall {
             self.opens.others(client, file)
         } else {
-            // Nothing is granted in any case.
+            // No delegation is granted in any case.
             (true, true)
         };
         Some(DelegationFacts {
@@ -116,10 +118,11 @@ impl Filer {
         })
     }
 
-    /// OPEN with CLAIM_DELEGATE_CUR: whether the delegation covers it.
+    /// Checks that a delegation covers an OPEN with CLAIM_DELEGATE_CUR.
     ///
     /// # Errors
-    /// Those of state ids, EXPIRED if it was revoked; INVAL if it does not; NOT_AUTHENTICATED.
+    /// Those of state ids; EXPIRED if it was revoked; INVAL if it does not cover the open;
+    /// NOT_AUTHENTICATED.
     pub fn covers_open(
         &self,
         client: ClientKey,
@@ -132,11 +135,11 @@ impl Filer {
         self.delegations.claim_current(client, state_id, file, access, deny)
     }
 
-    /// Whether a client may be given the file itself: its read delegation is in force
-    /// and has not been called back. Who it is.
+    /// Checks whether a client may be given direct access to the file: its read delegation must be
+    /// in force and not being recalled. Returns the id of the client.
     ///
     /// # Errors
-    /// As [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
+    /// Those of [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
     pub fn check_undisturbed(
         &self,
         client: ClientKey,
@@ -148,18 +151,18 @@ impl Filer {
         Ok(client)
     }
 
-    /// Whether a client's delegation is in force, called back or not.
+    /// Returns true if a client's delegation is in force, even if it is being recalled.
     #[must_use]
     pub fn is_delegation_in_force(&self, client: ClientId, state_id: StateId) -> bool {
         self.delegations.is_in_force(client, state_id)
     }
 
-    /// Calls a delegation back that no request waits for.
+    /// Recalls a delegation that no request waits for.
     pub fn recall_delegation(&mut self, client: ClientId, state_id: StateId, now: Moment) {
         self.delegations.recall(client, state_id, now);
     }
 
-    /// DELEGRETURN.
+    /// Handles DELEGRETURN from a client.
     ///
     /// # Errors
     /// Those of state ids; EXPIRED if it was revoked; NOT_AUTHENTICATED.
@@ -173,7 +176,7 @@ impl Filer {
         self.delegations.returned(client, state_id, now)
     }
 
-    /// DELEGPURGE. Returns how many delegations that ended.
+    /// Handles DELEGPURGE. Returns the number of delegations that this ended.
     ///
     /// # Errors
     /// NOT_AUTHENTICATED.
@@ -182,7 +185,7 @@ impl Filer {
         Ok(self.delegations.purge(client, now))
     }
 
-    /// What came of a BC_RECALL.
+    /// Reports the result of a BC_RECALL.
     pub fn recall_answered(
         &mut self,
         client: ClientId,
@@ -193,36 +196,37 @@ impl Filer {
         self.delegations.recall_answered(client, state_id, answer, now);
     }
 
-    /// A client can be called back from now on.
+    /// Reports that a client can receive recalls from now on.
     pub fn can_recall(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get(client) {
             self.delegations.can_be_reached(client.id);
         }
     }
 
-    /// A request that waits for delegations is no more.
+    /// Forgets a request that waited for delegations.
     pub fn abandon_waiter(&mut self, waiter: WaiterId) {
         self.delegations.abandon(waiter);
     }
 
-    /// What is to be done on behalf of delegations.
+    /// Returns the next action that delegations need from the driver.
     #[inline]
     pub fn take_delegation_action(&mut self) -> Option<DelegationAction> {
         self.delegations.poll_action()
     }
 
-    /// Every delegation, for people.
+    /// Iterates over all delegations, for the operator.
     pub fn delegations(&self) -> impl Iterator<Item = DelegationInformation> + '_ {
         self.delegations.iter()
     }
 
-    /// Numbers about delegations.
+    /// Returns the counters of delegations.
     #[must_use]
     pub fn delegation_counters(&self) -> DelegationCounters {
         self.delegations.counters()
     }
 
-    /// Whether a read or write under a state id that is no open's is one of a delegation.
+    /// Checks a read or write whose state id is not that of an open but may be that of a
+    /// delegation.
     #[cold]
     pub(super) fn check_delegated_io(
         &self,

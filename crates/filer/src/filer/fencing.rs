@@ -1,8 +1,7 @@
-//! Fences, from the point of view of whoever asks (draft 4.4.4, 6.4).
+//! Fences as the protocol layer uses them (draft 4.4.4, 6.4).
 //!
-//! Invariant: every question to the table is asked with the fence identity that whoever asks gave
-//! when they came. Those who are gone have none: what is left of their requests is let in nowhere
-//! that anybody is left out of.
+//! Invariant: every check uses the fence identity that the caller gave when it connected. A caller
+//! that is gone has no identity, so the rest of its requests cannot access any fenced object.
 
 use dafs_base::Key;
 use dafs_ops::Fault;
@@ -15,85 +14,84 @@ use crate::{
     RunningOperation,
 };
 
-/// Names a fence identity that somebody asks under, a session for instance. It names none once they
-/// are gone.
+/// The key of a fence identity, for instance of a session. It is dangling once the session is gone.
 pub type FenceKey = Key<FenceId>;
 
-/// Whoever asks for something that is done to files.
+/// The caller of an operation on files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Party {
-    /// The client whose state it is about.
+    /// The client whose state the operation uses.
     pub client: ClientKey,
-    /// The identity that fences know it by; `None` if it has none.
+    /// The caller's fence identity; `None` if it has none.
     pub fence: Option<FenceKey>,
 }
 
-/// An operation under way, as the driver knows it.
+/// An operation in flight, as the driver knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningRequest {
-    /// Which.
+    /// The id of the operation.
     pub operation: OperationId,
-    /// Under which identity it was asked for; `None` if whoever asked is gone.
+    /// The fence identity of the caller; `None` if the caller is gone.
     pub fence: Option<FenceKey>,
     /// The file it touches.
     pub file: FileHandle,
 }
 
 impl Filer {
-    /// Somebody comes who will ask under this identity.
+    /// Registers the fence identity of a new session.
     pub fn identity_came(&mut self, fence_id: FenceId) -> FenceKey {
         self.identities.insert(fence_id)
     }
 
-    /// Nobody asks under an identity any more.
+    /// Removes a fence identity whose session is gone.
     pub fn identity_gone(&mut self, fence: FenceKey) {
         self.identities.remove(fence);
     }
 
-    /// An identity; `None` if whoever had it is gone.
+    /// Returns a fence identity; `None` if its session is gone.
     #[must_use]
     pub fn identity(&self, fence: FenceKey) -> Option<&FenceId> {
         self.identities.get(fence)
     }
 
-    /// Whether there is any fence, or will be: one load and one comparison.
+    /// Returns true if there is a fence or a pending change. Costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn has_fences(&self) -> bool {
         !self.fences.is_idle()
     }
 
-    /// A request wants to touch a file, or goes on to do so.
+    /// Checks whether a request may touch a file. Call it again when a parked request continues.
     ///
     /// # Errors
-    /// ACCES if whoever asks is fenced out.
+    /// ACCES if the caller is fenced out.
     pub fn pass_fence(&mut self, fence: Option<FenceKey>, file: &FileHandle) -> Result<(), Fault> {
         let fence_id = fence.and_then(|fence| self.identities.get(fence));
         self.fences.enter(fence_id.unwrap_or(&FenceId::default()), file)
     }
 
-    /// Whether a file, or its file system, has a fencing list or is about to get one.
+    /// Returns true if a file or its file system has a fencing list or a pending change of one.
     #[must_use]
     pub fn is_fenced(&self, file: &FileHandle) -> bool {
         self.fences.covers(file)
     }
 
-    /// An operation that was shown as running has ended.
+    /// Reports that an operation which was passed as running has ended.
     #[inline]
     pub fn leave_fence(&mut self, operation: OperationId) {
         self.fences.leave(operation);
     }
 
-    /// What an operation that was shown as running is about goes on under another name.
+    /// Reports that the work of a running operation continues under another id.
     #[inline]
     pub fn pass_on_fence(&mut self, from: OperationId, to: OperationId) {
         self.fences.pass_on(from, to);
     }
 
-    /// The list of an object, as [`crate::FenceTable::list`].
+    /// Returns the list of an object, like [`crate::FenceTable::list`].
     ///
     /// # Errors
-    /// NOT_AUTHORIZED.
+    /// NOT_AUTHORIZED if the caller may not read the list.
     pub fn fencing_list(
         &self,
         object: &FencedObject,
@@ -102,11 +100,11 @@ impl Filer {
         self.fences.list(object, authority)
     }
 
-    /// Begins to change a list, as [`crate::FenceTable::set`]. `running` is everything under way
-    /// that could still have an effect on a file.
+    /// Begins to change a list, like [`crate::FenceTable::set`]. `running` yields every operation
+    /// in flight that could still affect a file.
     ///
     /// # Errors
-    /// As [`crate::FenceTable::set`].
+    /// Those of [`crate::FenceTable::set`].
     pub fn set_fencing_list(
         &mut self,
         request: FenceRequest,
@@ -124,32 +122,32 @@ impl Filer {
         fences.set(request, change, authority, running)
     }
 
-    /// The operations a change still waits for.
+    /// Returns the operations a change still waits for.
     pub fn fence_waits_for(&self, request: FenceRequest) -> impl Iterator<Item = OperationId> + '_ {
         self.fences.waits_for(request)
     }
 
-    /// A list is on stable storage, or could not be put there.
+    /// Reports that a list is on stable storage, or that storing it failed.
     pub fn fence_stored(&mut self, id: FenceStoreId, is_stable: bool) {
         self.fences.stored(id, is_stable);
     }
 
-    /// A file is gone for good.
+    /// Reports that a file was deleted.
     #[inline]
     pub fn fenced_file_removed(&mut self, file: &FileHandle) {
         self.fences.file_removed(file);
     }
 
-    /// What the driver does next; to be asked after every other call about fences.
+    /// Returns the next action for the driver. Call it after every other call about fences.
     #[inline]
     pub fn poll_fence_action(&mut self) -> Option<FenceAction> {
         self.fences.poll_action()
     }
 
-    /// Takes over the lists of an earlier run, before the first channel.
+    /// Restores the lists of an earlier run, before the first connection.
     ///
     /// # Errors
-    /// As [`crate::FenceTable::restore`]; the server must not start then.
+    /// Those of [`crate::FenceTable::restore`]; the server must not start then.
     pub fn restore_fences(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,
@@ -157,8 +155,8 @@ impl Filer {
         self.fences.restore(records)
     }
 
-    /// What stable storage must amount to now: of an object whose list is being changed the
-    /// list to come, since the record of that was handed out already.
+    /// Returns the records that stable storage must hold now. If the list of an object is being
+    /// changed, this is the new list, because its record was handed to the driver already.
     pub fn fence_records(&self) -> impl Iterator<Item = FenceRecord> + '_ {
         self.fences
             .iter()
@@ -169,12 +167,12 @@ impl Filer {
             .filter(|record| !record.fence_ids.is_empty())
     }
 
-    /// Every fence, for the operator.
+    /// Iterates over all fences, for the operator.
     pub fn fences(&self) -> impl Iterator<Item = FenceInformation<'_>> {
         self.fences.iter()
     }
 
-    /// The numbers of fencing now.
+    /// Returns the counters of fencing.
     #[must_use]
     pub fn fence_counters(&self) -> FenceCounters {
         self.fences.counters()

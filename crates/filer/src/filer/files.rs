@@ -1,6 +1,6 @@
-//! Opens, from a client's point of view.
+//! Opens as the protocol layer uses them.
 //!
-//! Invariant: whoever asks reaches only the opens of the client that it asks for.
+//! Invariant: a caller can use only the opens of its own client.
 
 use dafs_ops::Fault;
 use dafs_types::{Moment, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId};
@@ -13,9 +13,9 @@ impl Filer {
     /// Opens a file for a client (draft 6.5.24).
     ///
     /// # Errors
-    /// SHARE_DENIED, KEY_MISMATCH, RESOURCE (a limit), INVAL (owner too long),
-    /// NOT_AUTHENTICATED; GRACE while others take back what they held; EXPIRED for taking
-    /// back too late, or what was not held.
+    /// SHARE_DENIED; KEY_MISMATCH; RESOURCE (a limit); INVAL (owner too long); NOT_AUTHENTICATED;
+    /// GRACE while other clients reclaim; EXPIRED for a reclaim that is too late or of an open that
+    /// was not held.
     pub fn open(
         &mut self,
         client: ClientKey,
@@ -43,8 +43,8 @@ impl Filer {
         outcome
     }
 
-    /// OPEN_DOWNGRADE (draft 6.5.26): replaces access and deny by subsets of them; a
-    /// `None` key gives the shared key up.
+    /// Handles OPEN_DOWNGRADE (draft 6.5.26): replaces access and deny modes by subsets of them. A
+    /// `None` key gives up the shared key.
     ///
     /// # Errors
     /// INVAL for bits or a key not in effect; the errors of state ids.
@@ -61,8 +61,8 @@ impl Filer {
         self.opens.downgrade(client, state_id, file, access, deny, key)
     }
 
-    /// Whether a CLOSE would end this open and nothing else: it has no locks that go with it,
-    /// and no file without a name.
+    /// Returns true if a CLOSE would only end this open: no locks end with it, and the file has a
+    /// name.
     ///
     /// # Errors
     /// Those of [`Filer::close`].
@@ -76,11 +76,11 @@ impl Filer {
         Ok(self.locks.is_empty() & self.opens.closes_alone(client, state_id, file)?)
     }
 
-    /// CLOSE.
+    /// Handles CLOSE and returns the open that ended.
     ///
     /// # Errors
-    /// STALE_STATEID (from before a restart), OLD_STATEID (closed already),
-    /// BAD_STATEID (never issued, or not for this client and file).
+    /// STALE_STATEID (from before a restart); OLD_STATEID (closed already); BAD_STATEID (never
+    /// issued, or not for this client and file).
     pub fn close(
         &mut self,
         client: ClientKey,
@@ -93,11 +93,12 @@ impl Filer {
         self.opens.close(client, &mut record.opens, state_id, file)
     }
 
-    /// Whether a read or write may go on under this state id.
+    /// Checks whether a read or write may proceed under this state id.
     ///
     /// # Errors
     /// Those of [`Filer::close`]; ACCES if the open lacks the access; LOCKED if the state id is
-    /// anonymous and somebody's open denies it. Whoever asks under that one need be no client.
+    /// anonymous and an open denies the access. A caller that uses the anonymous state id need not
+    /// be a client.
     #[inline]
     pub fn check_io(
         &mut self,
@@ -109,9 +110,9 @@ impl Filer {
     ) -> Result<(), Fault> {
         let outcome = match self.grace {
             None => Ok(()),
-            // Somebody may yet take a reservation back that stands against it,
+            // Another client may still reclaim a reservation that conflicts,
             Some(_) if state_id == StateId::ANONYMOUS => self.may_take(client, now),
-            // or a lock.
+            // or a lock that conflicts.
             Some(_) => self.may_move(client),
         };
         let outcome = outcome.and_then(|()| self.opens.check_io(client, state_id, file, kind));
@@ -123,7 +124,7 @@ impl Filer {
         outcome
     }
 
-    /// Whether a name of the file may be removed, or replaced by RENAME.
+    /// Checks whether a name of the file may be removed or replaced by RENAME.
     ///
     /// # Errors
     /// DENYDISP_CONFLICT (draft 6.5.33).
@@ -131,38 +132,39 @@ impl Filer {
         self.opens.remove_check(file, mode)
     }
 
-    /// The file's last name is gone: its last close will say `delete`. Returns whether
-    /// the file is open; if not, the driver deletes at once.
+    /// Reports that the file's last name was removed: its last close will set `delete`. Returns
+    /// true if the file is open; if not, the driver must delete it at once.
     pub fn file_unlinked(&mut self, file: FileKey) -> bool {
         self.opens.set_unlinked(file, true)
     }
 
-    /// The file has got a name (LINK of an unlinked file): its last close deletes nothing.
+    /// Reports that the file has a name again (LINK of an unlinked file): its last close deletes
+    /// nothing.
     pub fn file_linked(&mut self, file: FileKey) {
         self.opens.set_unlinked(file, false);
     }
 
-    /// Whether anybody has the file open.
+    /// Returns true if any client has the file open.
     #[must_use]
     pub fn is_open(&self, file: FileKey) -> bool {
         self.opens.is_open(file)
     }
 
-    /// Whether a client has the file open.
+    /// Returns true if a client has the file open.
     #[must_use]
     pub fn is_open_by(&self, client: ClientKey, file: FileKey) -> bool {
         let record = self.clients.get(client);
         record.is_some_and(|record| self.opens.is_open_by(client, &record.opens, file))
     }
 
-    /// The state ids under which a client has the file open.
+    /// Returns the state ids under which a client has the file open.
     #[must_use]
     pub fn opens_by(&self, client: ClientKey, file: FileKey) -> Vec<StateId> {
         let record = self.clients.get(client);
         record.map_or_else(Vec::new, |record| self.opens.opens_by(client, &record.opens, file))
     }
 
-    /// A client's record.
+    /// Returns a client's record.
     ///
     /// # Errors
     /// NOT_AUTHENTICATED if it has none.

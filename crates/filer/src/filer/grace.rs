@@ -1,16 +1,18 @@
-//! The time after a restart in which clients take back what they held (draft 4.4.1.6, as
-//! NFSv4 has it).
+//! The grace period after a restart, in which clients reclaim the state they held (draft 4.4.1.6,
+//! following NFSv4).
 //!
-//! Invariant: while it lasts no state is granted but what its owner held before, so that
-//! nothing can be granted that stands against what is yet to be taken back. Whoever asks
-//! for something new, be it whether there is a lock, or leaves, has taken back what it wants;
-//! when all have, the time is over early. And nobody reads or writes while another may have
-//! plain locks to take back: nobody knows of which ranges.
+//! Invariants:
+//! - During the grace period the server grants only state that its owner held before, so nothing
+//!   can be granted that conflicts with a later reclaim.
+//! - A client has finished reclaiming when it asks for anything new, even for a lock test, or
+//!   disconnects. When all clients have finished, the period ends early.
+//! - No client reads or writes while another may have plain locks to reclaim, because the server
+//!   does not know their ranges.
 //!
-//! Whoever has not said so when the time is over keeps what it has taken back. But it may believe
-//! that it still holds the rest, which others may have from now on. So it is written down as a
-//! client without state, and the next server lets it take nothing back. It is written down again
-//! with the next thing that it opens or locks, or asks a lock about.
+//! A client that has not finished when the period ends keeps what it has reclaimed. But it may
+//! believe that it still holds the rest, which other clients may now be granted. So stable storage
+//! records it as a client without state, and the next server lets it reclaim nothing. It is
+//! recorded with state again when it next opens, locks, or tests a lock.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +23,20 @@ use super::Filer;
 use crate::clients::{Client, Principal};
 use crate::{ClientKey, Counters};
 
-/// A client that has state, as it is written down.
+/// The stable record of a client that has state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
-    /// Its name for itself.
+    /// The client id string that the client gave itself.
     pub name: Box<[u8]>,
-    /// Its life.
+    /// The verifier of its incarnation.
     pub verifier: Verifier,
-    /// As whom it authenticated.
+    /// The principal it authenticated as.
     pub principal: Principal,
-    /// Whether it may hold plain locks, which are not written down one by one.
+    /// True if it may hold plain locks, which are not recorded one by one.
     pub has_locks: bool,
 }
 
-/// The time of taking back.
+/// The state of a grace period.
 #[derive(Debug)]
 pub(super) struct Grace {
     ends: Moment,
@@ -46,13 +48,13 @@ struct Expected {
     verifier: Verifier,
     principal: Principal,
     has_locks: bool,
-    /// It has taken back what it wants.
+    /// True if the client has finished reclaiming.
     is_done: bool,
 }
 
 impl Filer {
-    /// The server has started again, and these clients had state when the last one ended.
-    /// They have as long as a lease to take it back.
+    /// Begins the grace period after a restart. `clients` had state when the previous server ended;
+    /// each has the time of a lease to reclaim it.
     pub fn begin_grace(&mut self, clients: Vec<ClientRecord>, now: Moment) {
         if clients.is_empty() {
             return;
@@ -66,17 +68,17 @@ impl Filer {
         self.grace = Some(Grace { ends: now.after(self.config.lease), expected });
     }
 
-    /// Whether clients are taking back what they held.
+    /// Returns true during the grace period.
     #[must_use]
     pub fn is_in_grace(&self) -> bool {
         self.grace.is_some()
     }
 
-    /// Whether a client may have something it did not hold before. Asking says
-    /// that it has taken back everything else.
+    /// Checks whether a client may be granted new state. A client that asks for this has finished
+    /// reclaiming.
     ///
     /// # Errors
-    /// GRACE: not yet; NOT_AUTHENTICATED.
+    /// GRACE while the grace period lasts; NOT_AUTHENTICATED.
     #[inline]
     pub fn may_take(&mut self, client: ClientKey, now: Moment) -> Result<(), Fault> {
         if self.grace.is_none() {
@@ -87,10 +89,10 @@ impl Filer {
         if self.grace.is_none() { Ok(()) } else { Err(Fault::Grace) }
     }
 
-    /// Whether a client may read and write what it has open.
+    /// Checks whether a client may read and write the files it has open.
     ///
     /// # Errors
-    /// GRACE: another client may yet take a plain lock back that stands against it.
+    /// GRACE while another client may still reclaim a plain lock that conflicts.
     #[inline]
     pub fn may_move(&mut self, client: ClientKey) -> Result<(), Fault> {
         if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(client) }
@@ -106,12 +108,12 @@ impl Filer {
         if stands_against { Err(Fault::Grace) } else { Ok(()) }
     }
 
-    /// A client has taken back what it wants.
+    /// Notes that a client has finished reclaiming.
     #[cold]
     pub(super) fn end_reclaims_of(&mut self, slot: ClientKey, now: Moment) {
         let Some(grace) = &mut self.grace else { return };
         let Some(client) = self.clients.get(slot) else { return };
-        // Somebody else by that name says nothing of what this one wants.
+        // A client of another principal with the same name must not end the reclaims of this one.
         match grace.expected.get_mut(&client.name) {
             Some(expected) if expected.is(client) => expected.is_done = true,
             _ => {}
@@ -129,10 +131,10 @@ impl Filer {
         }
     }
 
-    /// Whether a client may take something back.
+    /// Checks whether a client may reclaim state.
     ///
     /// # Errors
-    /// EXPIRED: the time for it is over, or this client held nothing.
+    /// EXPIRED if the grace period is over or the client held nothing.
     pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
         let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
         match grace.expected.get(&client.name) {
@@ -141,20 +143,20 @@ impl Filer {
         }
     }
 
-    /// A client has authenticated.
+    /// Notes that a client of the previous server has authenticated again.
     pub(super) fn note_return(&mut self, slot: ClientKey, now: Moment) {
         let Some(grace) = &mut self.grace else { return };
         let Some(client) = self.clients.get_mut(slot) else { return };
         let Some(expected) = grace.expected.get_mut(&client.name) else { return };
-        // Somebody else by that name gets nothing, and ends nothing.
+        // A client of another principal with the same name reclaims nothing and ends nothing.
         if expected.principal != client.principal {
             return;
         }
         if expected.verifier == client.verifier {
-            // Who left when it was done, and comes again, is written down no longer.
+            // The record of a client that disconnected after it had finished was removed.
             (client.is_recorded, client.has_locks) = (!expected.is_done, expected.has_locks);
         } else {
-            // It has restarted itself, and has nothing to take back.
+            // The client has restarted, so it has nothing to reclaim.
             let name = client.name.clone();
             grace.expected.remove(&name);
             self.lapsed.push(name);
@@ -162,7 +164,7 @@ impl Filer {
         }
     }
 
-    /// Time passes.
+    /// Ends the grace period when its time is over.
     pub(super) fn tick_grace(&mut self, now: Moment) {
         if self.grace.as_ref().is_some_and(|grace| grace.ends <= now) {
             self.end_grace(now);
@@ -179,21 +181,22 @@ impl Filer {
         self.has_grace_ended = true;
     }
 
-    /// Whether a client may have more to take back: it is written down, with or without state.
+    /// Returns true if a client may have more to reclaim: stable storage records it, with or
+    /// without state.
     pub(super) fn is_awaited(&self, client: &Client) -> bool {
         let expected = self.grace.as_ref().and_then(|grace| grace.expected.get(&client.name));
         expected.is_some_and(|expected| expected.is(client) && !expected.is_done)
     }
 
-    /// Clients that are to be written down no longer: they have no state, and none to take
-    /// back, or may believe that they have more than is theirs. True with it if a time of taking
-    /// back has ended since the last call: nothing new may be granted for good before that is
-    /// written down.
+    /// Returns the clients whose stable records must be removed: they have no state and none to
+    /// reclaim, or may believe that they have more than they do. The flag is true if a grace period
+    /// has ended since the last call; no new state may be granted durably before this is on stable
+    /// storage.
     pub fn take_lapsed(&mut self) -> (Vec<Box<[u8]>>, bool) {
         (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
     }
 
-    /// The clients that have state, to be written down.
+    /// Returns the clients that have state, for stable storage.
     #[must_use]
     pub fn client_records(&self) -> Vec<ClientRecord> {
         let mut records: BTreeMap<Box<[u8]>, ClientRecord> = BTreeMap::new();
@@ -208,8 +211,8 @@ impl Filer {
         records.into_values().collect()
     }
 
-    /// The record of a client, if it has state now and none is written down yet.
-    /// The driver writes it, and lets no answer out before that is durable.
+    /// Returns the record of a client if it has state that is not recorded yet. The driver must
+    /// make the record durable before it sends the reply.
     pub fn client_to_record(&mut self, client: ClientKey) -> Option<ClientRecord> {
         let client = self.clients.get_mut(client)?;
         if client.is_recorded || client.opens.count == 0 {
@@ -219,15 +222,15 @@ impl Filer {
         Some(ClientRecord::of(client))
     }
 
-    /// The name of a client, if it has a plain lock now and that is not written down
-    /// yet. The driver writes it, and lets no answer out before that is durable.
+    /// Returns the name of a client if it has a plain lock that is not recorded yet. The driver
+    /// must make this durable before it sends the reply.
     pub fn lock_holder_to_record(&mut self, client: ClientKey) -> Option<Box<[u8]>> {
         let client = self.clients.get_mut(client)?;
         let is_known = std::mem::replace(&mut client.has_locks, true);
         (!is_known).then(|| client.name.clone())
     }
 
-    /// Fills in what is told of it.
+    /// Fills in the counters of the grace period.
     pub(super) fn count_grace(&self, counters: &mut Counters) {
         counters.clients_expected = self.grace.as_ref().map_or(0, |grace| {
             grace.expected.values().filter(|expected| !expected.is_done).count() as u32

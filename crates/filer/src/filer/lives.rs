@@ -1,8 +1,8 @@
-//! Clients: how one enters, when its life begins and ends, and what is left of it then (draft
-//! 3.1.1.3).
+//! The incarnations of clients: how a client enters, when its incarnation begins and ends, and
+//! which state remains (draft 3.1.1.3).
 //!
-//! Invariant: whoever enters has proved who it is; its life begins later, with the first thing that
-//! it asks for, and ends the one before it of the same name.
+//! Invariant: a client that enters has authenticated. Its incarnation begins later, with its first
+//! request, and ends the previous incarnation of the same name.
 
 use dafs_types::{ClientId, Moment, Verifier};
 
@@ -11,89 +11,89 @@ use crate::clients::Client;
 use crate::opens::ClientOpens;
 use crate::{ClientKey, Closed, Holder, Principal};
 
-/// A client that wants to enter, by one more session.
+/// A session that enters as a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Entering<'a> {
-    /// The id that it was told.
+    /// The client id that the server gave it.
     pub id: ClientId,
-    /// Its name for itself.
+    /// The client id string that the client gave itself.
     pub name: &'a [u8],
-    /// Changes when it restarts.
+    /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
-    /// As whom it has proved itself.
+    /// The principal it authenticated as.
     pub principal: &'a Principal,
-    /// Where it comes from.
+    /// The origin of its session.
     pub holder: Holder,
-    /// A record stood under the id when it was told that, or has stood since. Should it be gone,
-    /// its state is lost, and the client must not believe otherwise.
+    /// True if a record with this id existed when the id was given to the client, or later. If that
+    /// record is gone, the client's state is lost, and the client must learn of it.
     pub expects_record: bool,
 }
 
-/// Why a client may not enter.
+/// The reason why a client may not enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotEntered {
-    /// Its name belongs to another principal.
+    /// The name belongs to another principal.
     #[error("the client's name belongs to another principal")]
     NameTaken,
-    /// Its state was lost since it was told its id.
+    /// The client's state was lost after it was given its id.
     #[error("the client's earlier state was lost")]
     StateLost,
 }
 
-/// What the beginning of a life has come to.
+/// The effects of the start of an incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
-    /// The life before it, which is over: its sessions may ask for nothing any more.
+    /// The previous incarnation, which is over: requests of its sessions must be refused.
     pub before: Option<ClientKey>,
-    /// The new one may not live, and is over, too: a later life of its name has begun, or locks are
-    /// kept for somebody else of it.
+    /// True if the new incarnation is refused and over as well: a later incarnation of the same
+    /// name has begun, or locks are kept for another principal of that name.
     pub is_refused: bool,
 }
 
 /// How a session leaves its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// By the client's will.
+    /// The client disconnected.
     Orderly,
-    /// Its connection is lost.
+    /// The connection was lost.
     Lost {
-        /// What its client holds is kept for the lease.
+        /// True if the client's state is kept for the time of its lease.
         is_kept: bool,
-        /// So is that which was told to it last, for as long as the client may come back for it.
+        /// True if the replies are kept as well, as long as the client may reconnect to fetch them.
         has_replies: bool,
     },
 }
 
-/// A client, for people.
+/// A description of one client for the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientView<'a> {
-    /// Its id.
+    /// The client id that the server assigned.
     pub id: ClientId,
-    /// Its name for itself.
+    /// The client id string that the client gave itself.
     pub name: &'a [u8],
-    /// As whom it authenticated.
+    /// The principal it authenticated as.
     pub principal: &'a [u8],
-    /// Its opens.
+    /// The number of its opens.
     pub opens: u32,
 }
 
 impl Filer {
-    /// The id of a client's life, if that has a record.
+    /// Returns the id of a client's incarnation if that has a record.
     #[must_use]
     pub fn id_of_life(&self, name: &[u8], verifier: Verifier) -> Option<ClientId> {
         self.clients.life(name, verifier).map(|(_, client)| client.id)
     }
 
-    /// Whether a client has this id.
+    /// Returns true if a client has this id.
     #[must_use]
     pub fn has_client_id(&self, id: ClientId) -> bool {
         self.clients.has_id(id)
     }
 
-    /// Ties a session whose principal is proven to its client.
+    /// Adds a session that has authenticated to its client.
     ///
     /// # Errors
-    /// As [`NotEntered`] says.
+    /// See [`NotEntered`].
     pub fn client_enter(&mut self, entering: &Entering<'_>) -> Result<ClientKey, NotEntered> {
         let &Entering { id, name, verifier, principal, holder, expects_record } = entering;
         if self.clients.lives(name).any(|(_, life)| life.principal != *principal) {
@@ -129,15 +129,15 @@ impl Filer {
         Ok(client)
     }
 
-    /// Whether a client's life has begun.
+    /// Returns true if a client's incarnation has begun.
     #[must_use]
     pub fn has_begun(&self, client: ClientKey) -> bool {
         self.clients.has_begun(client)
     }
 
-    /// A client asks for something for the first time, or a session of it has stood for so long
-    /// that whoever made it must live. The state of the life before it goes at once:
-    /// [`Filer::take_released`].
+    /// Begins an incarnation. Call it on the first request of a client, or when a session has
+    /// existed for so long that its client must be alive. The state of the previous incarnation is
+    /// released at once: see [`Filer::take_released`].
     pub fn client_begin(&mut self, client: ClientKey, now: Moment) -> Begun {
         let mut begun = Begun::default();
         if self.clients.has_begun(client) {
@@ -145,7 +145,7 @@ impl Filer {
         }
         let mut released = std::mem::take(&mut self.released);
         if self.clients.get(client).is_some_and(|client| client.is_over) {
-            // What it asks for was sent before the life that has begun meanwhile.
+            // The request was sent before the incarnation that has begun meanwhile.
             begun.is_refused = true;
             self.release_client(client, now, &mut released);
             self.released = released;
@@ -170,18 +170,19 @@ impl Filer {
         begun
     }
 
-    /// Opens of lives that others have followed since the last call, for the store.
+    /// Returns the opens of superseded incarnations that ended since the last call, for the store.
     pub fn take_released(&mut self) -> Vec<Closed> {
         std::mem::take(&mut self.released)
     }
 
-    /// Clients that are gone since the last call, for whoever keeps something for them.
+    /// Returns the clients that have gone since the last call, so that others can release what they
+    /// keep for them.
     pub fn take_ended(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.ended)
     }
 
-    /// A session leaves its client; with the last one the client's state goes, too, unless it is
-    /// kept. Returns the opens released, for the store.
+    /// Removes a session from its client. With the last session the client's state is released,
+    /// unless it is kept. Returns the opens released, for the store.
     pub fn client_leave(&mut self, client: ClientKey, how: Leaving, now: Moment) -> Vec<Closed> {
         let mut released = Vec::new();
         let may_be_kept = self.may_be_kept(client);
@@ -191,7 +192,8 @@ impl Filer {
         if record.sessions > 0 {
             return released;
         }
-        // Kept clients are bounded, and shared out as channels are.
+        // The number of kept clients is limited, and shared fairly between holders, as connections
+        // are.
         let keep = match how {
             Leaving::Orderly => false,
             Leaving::Lost { is_kept, has_replies } => {
@@ -216,7 +218,7 @@ impl Filer {
         released
     }
 
-    /// Ends a client's opens and delegations, and forgets it.
+    /// Ends a client's opens and delegations, and removes its record.
     pub(super) fn release_client(
         &mut self,
         client: ClientKey,
@@ -228,7 +230,7 @@ impl Filer {
             self.opens.release(&mut record.opens, released);
             self.ended.push(record.id);
             self.delegations.client_gone(record.id, now);
-            // One that may come back to take something back stays written down until then.
+            // The stable record of a client that may come back to reclaim stays until then.
             if record.is_recorded && !is_awaited {
                 self.lapsed.push(record.name.clone());
             }
@@ -236,7 +238,7 @@ impl Filer {
         }
     }
 
-    /// A client, for people; `None` if it is gone.
+    /// Describes a client for the operator; `None` if it is gone.
     #[must_use]
     pub fn client_view(&self, client: ClientKey) -> Option<ClientView<'_>> {
         self.clients.get(client).map(|client| ClientView {

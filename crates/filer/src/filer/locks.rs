@@ -1,7 +1,7 @@
-//! Byte-range locks, from a client's point of view (draft 4.4.1, 6.5.18 to 6.5.20).
+//! Byte-range locks as the protocol layer uses them (draft 4.4.1, 6.5.18 to 6.5.20).
 //!
-//! Invariant: a lock is taken under an open of the asker's own, which allows what the lock
-//! is for; it ends with that open, with its client, or as its options say.
+//! Invariant: a lock is taken under an open of the same owner that allows the lock's mode. It ends
+//! with that open, with its client, or as its options say.
 
 use dafs_ops::Fault;
 use dafs_types::{Moment, StateId};
@@ -15,11 +15,12 @@ use crate::locks::{
 use crate::{ClientKey, FileKey, IoKind};
 
 impl Filer {
-    /// LOCK of any kind but ABORT. Act on [`Filer::take_lock_action`] before the answer.
+    /// Handles LOCK of any kind except ABORT. Carry out the actions of [`Filer::take_lock_action`]
+    /// before the reply.
     ///
     /// # Errors
-    /// Those of state ids; ACCES if the open does not allow what the lock is for; GRACE;
-    /// EXPIRED for taking back what is lost; those of [`crate::locks::LockError`].
+    /// Those of state ids; ACCES if the open does not allow the lock's mode; GRACE; EXPIRED for a
+    /// reclaim of a lost lock; those of [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
         client: ClientKey,
@@ -28,7 +29,8 @@ impl Filer {
         now: Moment,
     ) -> Result<LockAnswer, Fault> {
         self.client(client)?;
-        // Who repairs gets something new, too, around what others have yet to take back.
+        // A REPAIR gets new state too, which must not conflict with later reclaims of other
+        // clients.
         if request.claim != Claim::Reclaim {
             self.may_take(client, now)?;
         }
@@ -45,10 +47,11 @@ impl Filer {
         self.locks.lock(&owner, request, now).map_err(Fault::from)
     }
 
-    /// LOCKT: `owner` is the asker's name for itself.
+    /// Handles LOCKT; `owner` is the caller's name of its lock owner.
     ///
     /// # Errors
-    /// INVAL for an impossible range; GRACE, since nobody knows yet; NOT_AUTHENTICATED.
+    /// INVAL for an impossible range; GRACE, because the server does not know all locks yet;
+    /// NOT_AUTHENTICATED.
     pub fn lock_test(
         &mut self,
         client: ClientKey,
@@ -63,7 +66,7 @@ impl Filer {
         tested.map_err(Fault::from)
     }
 
-    /// LOCKU.
+    /// Handles LOCKU for a range of a file.
     ///
     /// # Errors
     /// Those of state ids and of [`crate::locks::LockError`].
@@ -82,10 +85,10 @@ impl Filer {
         unlocked.map_err(Fault::from)
     }
 
-    /// LOCK of kind ABORT: the rollbacks to wait for before the answer.
+    /// Handles LOCK of kind ABORT. Returns the rollbacks that must be done before the reply.
     ///
     /// # Errors
-    /// As [`Filer::unlock`].
+    /// Those of [`Filer::unlock`].
     pub fn abort_lock(
         &mut self,
         client: ClientKey,
@@ -99,8 +102,8 @@ impl Filer {
         aborted.map_err(Fault::from)
     }
 
-    /// Whether locks of others let a read or write through, under a state id that
-    /// [`Filer::check_io`] has found good.
+    /// Checks whether locks of other owners allow a read or write under a state id that
+    /// [`Filer::check_io`] has accepted.
     ///
     /// # Errors
     /// LOCKED; STALE_STATEID in a broken range.
@@ -116,19 +119,19 @@ impl Filer {
         self.locks.check_io(file, state, offset, count, kind)
     }
 
-    /// Nobody has a lock.
+    /// Returns true if there are no locks.
     #[must_use]
     #[inline]
     pub fn has_no_locks(&self) -> bool {
         self.locks.is_empty()
     }
 
-    /// What is to be done on behalf of locks.
+    /// Returns the next action that locks need from the driver.
     pub fn take_lock_action(&mut self) -> Option<LockAction> {
         self.locks.poll_action()
     }
 
-    /// Takes over the locks that stable storage has, before anybody is let in.
+    /// Restores the locks from stable storage. Call it before the first client enters.
     pub fn restore_locks(&mut self, records: Vec<LockRecord>, now: Moment) {
         self.locks.restore(records);
         if self.grace.is_some() {
@@ -138,34 +141,34 @@ impl Filer {
         }
     }
 
-    /// The locks that stable storage must have.
+    /// Returns the locks that stable storage must hold.
     #[must_use]
     pub fn lock_records(&self) -> Vec<LockRecord> {
         self.locks.records()
     }
 
-    /// What was to be rolled back is.
+    /// Reports that a rollback is done.
     pub fn rollback_done(&mut self, rollback: RollbackId, now: Moment) -> bool {
         self.locks.rollback_done(rollback, now)
     }
 
-    /// Every lock, for people.
+    /// Iterates over all locks, for the operator.
     pub fn locks(&self) -> impl Iterator<Item = LockEntry<'_>> {
         self.locks.locks()
     }
 
-    /// Every request that waits for one.
+    /// Iterates over all requests that wait for a lock.
     pub fn lock_waiters(&self) -> impl Iterator<Item = WaiterEntry<'_>> {
         self.locks.waiting_requests()
     }
 
-    /// Numbers about locks.
+    /// Returns the counters of locks.
     #[must_use]
     pub fn lock_counters(&self) -> LockCounters {
         self.locks.counters()
     }
 
-    /// An open ends by its owner's will.
+    /// Ends the locks of an open that its owner closes.
     pub(super) fn end_locks_of_open(
         &mut self,
         client: ClientKey,
@@ -181,13 +184,14 @@ impl Filer {
         self.locks.release_open(OwnerName { client: record.id, owner }, file, now);
     }
 
-    /// Whether no locks are kept for somebody else of a client's name.
+    /// Returns true if no locks are kept for another principal of the client's name.
     pub(super) fn may_lock(&self, client: ClientKey) -> bool {
         let record = self.clients.get(client);
         record.is_none_or(|record| self.locks.may_connect(&record.for_locks()).is_ok())
     }
 
-    /// A client's life begins. False as above.
+    /// Registers a client whose incarnation begins. Returns false if locks are kept for another
+    /// principal of its name.
     pub(super) fn connect_locks(&mut self, client: ClientKey, now: Moment) -> bool {
         let Some(record) = self.clients.get(client) else { return true };
         self.locks.client_connected(&record.for_locks(), now).is_ok()
@@ -206,7 +210,7 @@ impl Client {
 }
 
 impl Principal {
-    /// Whether those who have proved to be this are one and the same, and have bounds.
+    /// Returns true if all clients with this principal are one user with bounded rights.
     #[must_use]
     pub fn is_one(&self) -> bool {
         match self {
@@ -216,7 +220,7 @@ impl Principal {
         }
     }
 
-    /// As bytes, for comparing: equal bytes mean equal principals.
+    /// Encodes the principal for comparison: equal bytes mean equal principals.
     #[must_use]
     pub fn bytes(&self) -> Box<[u8]> {
         match self {

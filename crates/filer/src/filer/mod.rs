@@ -1,7 +1,7 @@
-//! The machine the driver owns: who holds what of which files.
+//! The state machine that the driver owns: which client holds which state on which files.
 //!
 //! Invariant: every client record and every open belongs to exactly one of the tables here, and
-//! every public call leaves their counts in agreement.
+//! their counts agree after every public call.
 
 mod delegations;
 mod fencing;
@@ -26,7 +26,7 @@ use crate::{
     FilerConfig,
 };
 
-/// Clients and what they hold of the files of one server: opens, locks, delegations, fences.
+/// The clients of one server and the state they hold on files: opens, locks, delegations, fences.
 #[derive(Debug)]
 pub struct Filer {
     config: FilerConfig,
@@ -34,33 +34,33 @@ pub struct Filer {
     opens: OpenTable,
     locks: LockTable,
     fences: FenceTable,
-    /// Fence identities of those who ask.
+    /// The fence identities of all sessions.
     identities: Slab<FenceId>,
     delegations: DelegationTable,
     grace: Option<grace::Grace>,
-    /// A time of taking back has ended, and nobody was told.
+    /// True if a grace period has ended and this was not reported yet.
     has_grace_ended: bool,
-    /// Clients without state, not yet told of.
+    /// Clients without state that were not reported yet.
     lapsed: Vec<Box<[u8]>>,
-    /// Clients that are gone, not yet told of.
+    /// Clients that are gone and were not reported yet.
     ended: Vec<ClientId>,
-    /// Opens of lives that others have followed, not yet told of.
+    /// Opens of superseded incarnations that were not reported yet.
     released: Vec<Closed>,
     counters: Counters,
 }
 
 impl Filer {
-    /// A filer without clients. `boot_seed` must differ between runs of the server:
-    /// state ids made before a restart are told from new ones by 24 bits of it.
+    /// Makes a filer without clients. `boot_seed` must differ between runs of the server: 24 bits
+    /// of it tell state ids from before a restart from new ones.
     ///
     /// # Errors
-    /// The first limit in `config` that cannot be kept.
+    /// Names the first invalid limit in `config`.
     pub fn new(config: FilerConfig, boot_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         let locks = LockTable::new(config.locks.clone());
         let fences = FenceTable::new(config.fences.clone());
-        // Within its lease a client learns that it has lost a delegation, and not before.
+        // A client learns within its lease that it has lost a delegation, not earlier.
         let recall_timeout = config.delegations.recall_timeout.max(config.lease);
         let policy = DelegationPolicy { recall_timeout, ..config.delegations.clone() };
         let delegations = DelegationTable::new(boot_seed, policy);
@@ -81,8 +81,8 @@ impl Filer {
         })
     }
 
-    /// Lets time pass: call about once a second. Finds state whose lease has run out, and returns
-    /// the opens among it, for the store.
+    /// Expires timers; call it about once a second. Ends state whose lease is over, and returns the
+    /// opens that this ended, for the store.
     pub fn on_tick(&mut self, now: Moment) -> Vec<Closed> {
         let mut released = Vec::new();
         for client in self.clients.expired(now) {
@@ -97,13 +97,13 @@ impl Filer {
         released
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     #[must_use]
     pub fn config(&self) -> &FilerConfig {
         &self.config
     }
 
-    /// The numbers now.
+    /// Returns the counters and gauges as they are now.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = Counters {

@@ -1,16 +1,17 @@
-//! Who may have how much of what clients share: opens, and places without a session.
+//! Fair shares of limits that all clients have in common: opens, and client records without a
+//! session.
 //!
-//! The rule is that of [`fair_share`]. The last opens are for this host's superuser.
+//! The rule is [`fair_share`]. The last opens are reserved for this host's superuser.
 //!
-//! Invariant: nothing of a client is taken away for another.
+//! Invariant: no state of a client is taken away in favour of another client.
 
 use super::Filer;
 use crate::clients::Client;
 use crate::{ClientKey, Principal, fair_share};
 
 impl Filer {
-    /// Whether a client may have one more open beside its own others and those of whoever it
-    /// belongs to.
+    /// Checks whether a client may have one more open, given the opens of all clients of its
+    /// holder.
     pub(super) fn may_have_open(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.opens_max, self.opens.count());
         if count < max / 2 {
@@ -20,7 +21,7 @@ impl Filer {
         own.is_none_or(|own| fair_share(own, count + OPENS_KEPT_BACK.min(max / 16), max))
     }
 
-    /// Whether one more client of the same owner may be kept without a session.
+    /// Checks whether one more client of the same holder may be kept without a session.
     pub(super) fn may_be_kept(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.clients_kept_max, self.clients.kept_count());
         if count < max / 2 {
@@ -30,7 +31,7 @@ impl Filer {
         count < max && own.is_none_or(|own| fair_share(own, count, max))
     }
 
-    /// A sum over all clients of a client's owner; `None` for the superuser of this host.
+    /// Returns a sum over all clients of a client's holder; `None` for the superuser of this host.
     fn sum_of_owner(&self, client: ClientKey, of: impl Fn(&Client) -> u32) -> Option<u32> {
         let client = self.clients.get(client)?;
         if client.principal == Principal::LocalUser(0) {
@@ -44,5 +45,5 @@ impl Filer {
     }
 }
 
-/// The last opens are for this host's superuser.
+/// The number of opens reserved for this host's superuser.
 const OPENS_KEPT_BACK: u32 = 1024;

@@ -1,7 +1,7 @@
-//! What the driver must do on behalf of the lock table.
+//! The actions that the lock table asks of the driver.
 //!
-//! Invariant: the actions of one call are in an order in which a crash between any two
-//! leaves at least as much locked, and at least as much to undo, as was promised.
+//! Invariant: the actions of one call are ordered so that a crash between any two leaves at least
+//! as much locked, and at least as much undo data, as was promised.
 
 use dafs_base::Key;
 use dafs_types::{ClientId, StateId, Verifier};
@@ -11,148 +11,148 @@ use super::range::ByteRange;
 use super::request::{LockAttributes, LockConflict, LockMode, WaiterId};
 use crate::FileKey;
 
-/// Names a record on stable storage. Later locks have larger ids.
+/// The id of a record on stable storage. Later locks have larger ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockId(pub u64);
 
-/// Names a rollback until the driver reports its end.
+/// The id of a rollback, until the driver reports its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RollbackId(pub u64);
 
-/// What the driver must do, in this order, before it answers the call's request.
+/// What the driver must do, in this order, before it replies to the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockAction {
-    /// Make this record stable, in place of any older one with its id.
+    /// Make this record stable; it replaces an older one with the same id.
     WriteRecord(Box<LockRecord>),
-    /// Make the removal of this record stable. For an auto-recovery lock that is the
-    /// moment at which its changes are final.
+    /// Make the removal of this record stable. For an auto-recovery lock this makes its changes
+    /// final.
     RemoveRecord(LockId),
-    /// From now on, before a byte of the range is written for the first time, make
-    /// stable what it was. Undo that no record covers is void at a restart.
+    /// From now on, before a byte of the range is first overwritten, make its old value stable.
+    /// Undo data that no record covers is discarded at a restart.
     KeepUndo {
-        /// The file.
+        /// The file whose data is saved.
         file: FileKey,
-        /// What is covered.
+        /// The range to save.
         range: ByteRange,
     },
-    /// Drop the undo of the range.
+    /// Drop the undo data of the range.
     DropUndo {
-        /// The file.
+        /// The file whose undo data is dropped.
         file: FileKey,
-        /// What is covered no more.
+        /// The range that is no longer covered.
         range: ByteRange,
     },
-    /// Once the writes that were under way have ended, put back what the undo of the range
-    /// has and make it stable; then call `rollback_done`. The undo stays until it is
-    /// dropped by an action of that call.
+    /// Wait for the writes in flight, write the undo data of the range back, make that stable, then
+    /// call `rollback_done`. Keep the undo data until an action of that call drops it.
     Rollback {
-        /// Names the rollback.
+        /// The id of the rollback.
         rollback: RollbackId,
-        /// The file.
+        /// The file to roll back.
         file: FileKey,
-        /// What is put back.
+        /// The range to restore.
         range: ByteRange,
     },
-    /// Nothing stands in this waiter's way any more: its lock is kept for it. Ask again on
-    /// behalf of a parked request; tell the client of one that polls, or let it poll.
+    /// Nothing blocks this waiter any more: its lock is reserved for it. Retry a parked request;
+    /// notify the client of one that polls, or let it poll.
     Ready {
-        /// Whose turn it is.
+        /// The waiter whose turn it is.
         waiter: WaiterId,
-        /// Its file.
+        /// The file it waits for.
         file: FileKey,
     },
-    /// This waiter has lost its place, because a lock that it waited for broke: the answer
-    /// to a parked request is LOCK_BROKEN.
+    /// This waiter has lost its position because a lock that it waited for broke: reply LOCK_BROKEN
+    /// to a parked request.
     WaiterBroken {
-        /// Who waited.
+        /// The waiter that lost its position.
         waiter: WaiterId,
         /// The broken lock.
         conflict: LockConflict,
     },
-    /// This waiter has lost its place, because it was silent too long or its open, owner or
+    /// This waiter has lost its position, because it was silent too long or its open, owner or
     /// client is gone.
     WaiterGone {
-        /// Who waited.
+        /// The waiter that lost its position.
         waiter: WaiterId,
     },
 }
 
-/// Where a recorded lock stands.
+/// The phase of a lock on stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordPhase {
-    /// Held, or breakable: until somebody breaks it, its client may have it back.
+    /// The lock is held or breakable: its client may reclaim it until a conflicting request breaks
+    /// it.
     Held,
-    /// Without PERSIST, and its owner failed: it ends with its rollback.
+    /// The lock has no PERSIST and its owner failed: it ends with its rollback.
     Revoked,
-    /// Broken; its changes, if it has auto-recovery, are yet to be rolled back.
+    /// The lock is broken; if it has auto-recovery, its changes still have to be rolled back.
     BrokenUnrolled,
-    /// Broken, and nothing is left to roll back.
+    /// The lock is broken, and nothing is left to roll back.
     Broken,
 }
 
-/// A lock on stable storage.
+/// The record of a lock on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRecord {
-    /// Names the record.
+    /// The id of the record.
     pub id: LockId,
-    /// The file. The driver keeps its handle instead, since a key lasts only while the
-    /// file is in use, and holds the file as long as the record is there.
+    /// The file. The driver stores the file's handle instead, because a key is valid only while the
+    /// file is in use, and keeps the file in use while the record exists.
     pub file: FileKey,
     /// The id that the client had.
     pub client: ClientId,
     /// The client's identity string.
     pub client_name: Box<[u8]>,
-    /// As whom it authenticated.
+    /// The principal it authenticated as.
     pub principal: Box<[u8]>,
-    /// Changes when the client restarts.
+    /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
     /// The lock owner.
     pub owner: Box<[u8]>,
-    /// What is locked.
+    /// The locked range.
     pub range: ByteRange,
     /// Shared or exclusive.
     pub mode: LockMode,
     /// PERSIST, AUTORECOVERY or both.
     pub attributes: LockAttributes,
-    /// Where it stands.
+    /// The phase of the lock.
     pub phase: RecordPhase,
 }
 
-/// Where a lock stands.
+/// The phase of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its owner has it.
+    /// The lock is held by its owner.
     Held,
-    /// Came from stable storage in this grace period; not reclaimed yet.
+    /// The lock was restored from stable storage in this grace period and not reclaimed yet.
     Survived,
-    /// Its client's lease is over, or the grace period; nobody has minded yet.
+    /// The client's lease or the grace period is over, and no conflicting request has come yet.
     Breakable,
-    /// Broken, and nobody's until it is repaired.
+    /// The lock is broken and belongs to no owner until it is repaired.
     Broken,
-    /// Locked to everybody while its changes are undone.
+    /// The range is locked for all owners while its changes are rolled back.
     RollingBack {
-        /// Names the rollback.
+        /// The id of the rollback.
         rollback: RollbackId,
-        /// What becomes of it.
+        /// The phase after the rollback.
         then: Then,
     },
 }
 
-/// What becomes of a lock when its rollback is done.
+/// What happens to a lock when its rollback is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// ABORT: its owner still holds it.
+    /// After an ABORT: the owner still holds the lock.
     Held,
-    /// ABORT by a client whose lease has ended since, of a lock with PERSIST.
+    /// After an ABORT by a client whose lease has ended since, of a lock with PERSIST.
     Breakable,
-    /// It was revoked.
+    /// The lock was revoked and ends.
     Gone,
-    /// It is broken.
+    /// The lock is broken.
     Broken,
 }
 
 impl Phase {
-    /// Whether the lock belongs to nobody.
+    /// Returns true if the lock belongs to no owner.
     pub fn is_orphan(self) -> bool {
         match self {
             Self::Held | Self::Survived | Self::Breakable => false,
@@ -161,18 +161,18 @@ impl Phase {
         }
     }
 
-    /// Whether requests for it are told that it is broken.
+    /// Returns true if conflicting requests get LOCK_BROKEN.
     pub fn is_broken(self) -> bool {
         matches!(self, Self::Broken | Self::RollingBack { then: Then::Broken, .. })
     }
 
-    /// Whether its changes are being undone.
+    /// Returns true if its changes are being rolled back.
     pub fn is_rolling_back(self) -> bool {
         matches!(self, Self::RollingBack { .. })
     }
 
-    /// What stable storage must know. An ABORT is not recorded: who asked for it has no
-    /// answer yet and asks again after a restart; the undo is still there.
+    /// Returns the phase to store. An ABORT is not recorded: its caller has no reply yet and
+    /// repeats the request after a restart, when the undo data is still there.
     pub fn on_record(self) -> RecordPhase {
         match self {
             Self::Held | Self::Survived | Self::Breakable => RecordPhase::Held,
@@ -186,27 +186,27 @@ impl Phase {
     }
 }
 
-/// A lock of the table.
+/// The key of a lock in the table.
 pub(super) type HoldKey = Key<Hold>;
 
 /// One granted range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub file: FileKey,
-    /// Number of its owner, or of who had it.
+    /// The key of its owner, or of its former owner.
     pub owner: OwnerKey,
-    /// The open it is used under; anonymous if it is nobody's or not reclaimed.
+    /// The open it is used under; anonymous if it belongs to no owner or is not reclaimed.
     pub state: StateId,
     pub range: ByteRange,
     pub mode: LockMode,
     pub attributes: LockAttributes,
     pub phase: Phase,
-    /// Its record; present if its attributes are recorded.
+    /// The id of its stable record; present if its attributes are recorded.
     pub id: Option<LockId>,
 }
 
 impl Hold {
-    /// Whether a request of this owner may pass it by.
+    /// Returns true if requests of this owner do not conflict with it.
     pub fn is_of(&self, owner: Option<OwnerKey>) -> bool {
         owner == Some(self.owner) && !self.phase.is_orphan()
     }

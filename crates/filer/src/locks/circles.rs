@@ -1,17 +1,17 @@
-//! Who waits for whom, and deadlocks.
+//! The wait-for graph and deadlock detection.
 //!
-//! Invariant: no owner waits, by hard edges, for itself.
+//! Invariant: no owner waits for itself along hard edges.
 //!
-//! "A waits for B" holds between owners: *hard* if a lock of B is in A's way, *soft* if
-//! only an earlier request of B is. A circle with a soft edge is undone by the exception
-//! that `waiters` makes. A circle of hard edges is a deadlock: the request that would
-//! close it, by waiting or by being granted, is refused, so that no such circle ever
-//! stands. (From which it follows that nobody waits for ever. If a request is ready, it
-//! is served or gives up. If none is, go from any waiter along hard edges as long as
-//! there are some, and along a soft edge that holds where there are none. The way cannot
-//! come back to itself: a circle of hard edges there is none, and the soft edges of a
-//! circle do not hold. So it ends at somebody who does not wait, and whose lock will
-//! end.)
+//! "A waits for B" is a relation between owners. The edge is *hard* if a lock of B blocks A, and
+//! *soft* if only an earlier request of B does. A cycle with a soft edge is broken by the exception
+//! that `waiters` makes. A cycle of hard edges is a deadlock: the request that would close it, by
+//! waiting or by being granted, is refused, so that such a cycle never exists.
+//!
+//! It follows that no request waits forever. If a request is ready, it is served or gives up. If
+//! none is, start at any waiter and follow hard edges while there are some; where there are none,
+//! follow a soft edge that is in effect. This path cannot return to itself: there is no cycle of
+//! hard edges, and the soft edges of a cycle are not in effect. So it ends at an owner that does
+//! not wait, and whose lock will end.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -26,25 +26,25 @@ use super::waiters::Waiter;
 use super::waiters::WaiterKey;
 use crate::FileKey;
 
-/// Which edges a search follows.
+/// The edges that a search follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edges {
     Hard,
     All,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Yes,
     No,
-    /// It was given up at its bound.
+    /// The search was given up at its limit.
     Unknown,
 }
 
 impl LockTable {
-    /// Shows the owners that a waiter waits for, and `None` for a lock of its own or of
-    /// nobody, until told to stop.
+    /// Passes the owners that a waiter waits for to `visit`, until it says stop. Passes `None` for
+    /// a lock of the waiter's own or of no owner.
     fn awaited<B>(
         &self,
         waiter: WaiterKey,
@@ -67,7 +67,7 @@ impl LockTable {
         ControlFlow::Continue(())
     }
 
-    /// The owners that a waiter waits for, each once, holders of locks first.
+    /// Returns the owners that a waiter waits for, each once, holders of locks first.
     pub(super) fn awaited_owners(&self, waiter: WaiterKey) -> Vec<(ClientId, &[u8])> {
         let mut owners = Vec::new();
         let flow = self.awaited(waiter, Edges::All, &mut |owner| {
@@ -80,12 +80,12 @@ impl LockTable {
         owners
     }
 
-    /// Whether one owner waits for another, directly or through others.
+    /// Checks whether one owner waits for another, directly or through others.
     pub(super) fn reaches(&self, from: OwnerKey, to: OwnerKey, edges: Edges) -> Reach {
         if from == to { Reach::Yes } else { self.search_from(from, to, edges) }
     }
 
-    /// A depth-first search that begins with the waits of `from`.
+    /// A depth-first search that starts with the waits of `from`.
     pub(super) fn search_from(&self, from: OwnerKey, to: OwnerKey, edges: Edges) -> Reach {
         let mut budget = self.config.deadlock_steps_max;
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
@@ -110,8 +110,9 @@ impl LockTable {
         Reach::No
     }
 
-    /// A waiter that would wait for `who` if it got the piece, while `who` already waits for
-    /// it: granting would close a circle of hard edges. A search given up counts as one.
+    /// Returns a waiter that would wait for `who` if `who` got the piece, and for which `who`
+    /// already waits: granting would close a cycle of hard edges. A search that was given up counts
+    /// as a cycle.
     pub(super) fn grant_deadlocks(
         &self,
         who: Option<OwnerKey>,
@@ -128,7 +129,7 @@ impl LockTable {
         others.find(|&n| self.reaches(who, self.waiters[n].owner, Edges::Hard) != Reach::No)
     }
 
-    /// Whether an owner that waited for this piece would wait for itself, by hard edges.
+    /// Checks whether an owner that waited for this piece would wait for itself along hard edges.
     pub(super) fn wait_deadlocks(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Reach {
         let others = |hold: &Hold| !hold.is_of(Some(who)) && !hold.phase.is_orphan();
         let holders = self.holds_in(file, piece.range, piece.mode, others);

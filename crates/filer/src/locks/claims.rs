@@ -1,7 +1,7 @@
 //! LOCK with REPAIR and with RECLAIM.
 //!
-//! Invariant: what is broken is had by REPAIR alone, and what survived a failure by its
-//! owner's RECLAIM alone; neither looks at the queue, neither waits.
+//! Invariant: only REPAIR gets a broken lock, and only the owner's RECLAIM gets a lock that
+//! survived a failure. Neither considers the queue, and neither waits.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use super::table::LockTable;
 use crate::FileKey;
 
 impl LockTable {
-    /// REPAIR (draft 4.4.1.3): takes over what is broken. The lock that is gained has
-    /// PERSIST, asked or not: what is half repaired must not become free by another
+    /// Handles REPAIR (draft 4.4.1.3): takes over broken locks. The new lock has PERSIST even if
+    /// the request did not ask for it: half-repaired data must not become unlocked by another
     /// failure.
     pub(super) fn repair(
         &mut self,
@@ -63,8 +63,8 @@ impl LockTable {
         Ok(LockAnswer::Granted)
     }
 
-    /// Replaces broken holds by a piece of the repairer. Its record goes first: until the
-    /// old ones are gone a restart finds both, and keeps the older.
+    /// Replaces broken locks by a piece of the repairer. Its record is written first: until the old
+    /// records are gone, a restart finds both and keeps the older.
     fn take_over(
         &mut self,
         broken: &[HoldKey],
@@ -94,9 +94,9 @@ impl LockTable {
         }
     }
 
-    /// RECLAIM (draft 4.4.1.6). A lock with options is had back if it is still there, in
-    /// the grace period or after it; a plain one only in the grace period, since nobody
-    /// knows afterwards what was granted in between.
+    /// Handles RECLAIM (draft 4.4.1.6). A lock with options can be reclaimed if it still exists, in
+    /// the grace period or after it. A plain lock can be reclaimed only in the grace period,
+    /// because afterwards conflicting locks may have been granted.
     pub(super) fn reclaim(
         &mut self,
         owner: &LockOwner<'_>,
@@ -118,7 +118,7 @@ impl LockTable {
         self.grant(owner, who, request, piece, None)
     }
 
-    /// Whether the owner has the whole range in just this mode and with just these
+    /// Returns true if the owner has the whole range in exactly this mode and with exactly these
     /// attributes.
     fn has_kept(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> bool {
         let same = |hold: &&Hold| hold.mode == piece.mode && hold.attributes == piece.attributes;

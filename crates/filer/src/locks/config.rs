@@ -1,57 +1,58 @@
 //! Limits and policies of byte-range locks.
 //!
-//! Invariant: a [`LockConfig`] that passed its check leaves room for one lock and one
-//! waiter of every kind it admits.
+//! Invariant: a [`LockConfig`] that passed its check leaves room for one lock and one waiter of
+//! every kind it allows.
 
 use std::time::Duration;
 
 use crate::unkept::ConfigError;
 
-/// Most locks, and most waiters, a table can number.
+/// The most locks, and the most waiters, that a table can number.
 const TABLE_MAX: u32 = 1 << 20;
 
-/// What AUTORECOVERY locks are served (draft 4.4.1.4: they are optional, and a server may
-/// restrict them to the whole file).
+/// The AUTORECOVERY locks that the server supports (draft 4.4.1.4: they are optional, and a server
+/// may restrict them to the whole file).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoRecovery {
-    /// None: NOTSUPP.
+    /// None: every request gets NOTSUPP.
     #[default]
     None,
-    /// Of the whole file; NOTSUPP for less.
+    /// Locks of the whole file; a smaller range gets NOTSUPP.
     WholeFile,
-    /// Of any range.
+    /// Locks of any range.
     Ranges,
 }
 
-/// Limits and policies. `Default` suits one machine whose driver keeps nothing on stable
+/// Limits and policies of locks. `Default` suits one machine whose driver keeps nothing on stable
 /// storage: the options that need it are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConfig {
-    /// Whether reads and writes are held against locks (OPEN's result flag MLOCK). If not,
-    /// only broken locks, running rollbacks and, for writes, auto-recovery locks are.
+    /// True if reads and writes are checked against locks (OPEN's result flag MLOCK). If false,
+    /// they are only checked against broken locks and running rollbacks, and writes also against
+    /// auto-recovery locks.
     pub mandatory: bool,
-    /// Whether PERSIST is served: the driver writes records to stable storage.
+    /// True if PERSIST is supported: the driver writes records to stable storage.
     pub persistent: bool,
-    /// Whether AUTORECOVERY is served: the driver keeps undo on stable storage.
+    /// Which AUTORECOVERY locks are supported: the driver keeps undo data on stable storage.
     pub auto_recovery: AutoRecovery,
-    /// Most locks of all clients together.
+    /// The most locks of all clients together.
     pub locks_max: u32,
-    /// Most locks of one file.
+    /// The most locks of one file.
     pub locks_per_file_max: u32,
-    /// Most locks of one client.
+    /// The most locks of one client.
     pub locks_per_client_max: u32,
-    /// Most locks of one owner.
+    /// The most locks of one owner.
     pub locks_per_owner_max: u32,
-    /// Most waiters of all clients together.
+    /// The most waiters of all clients together.
     pub waiters_max: u32,
-    /// Most waiters of one file. Each change of its locks looks at every pair of them.
+    /// The most waiters of one file. Each change of its locks compares every pair of them.
     pub waiters_per_file_max: u32,
-    /// Most waiters of one owner.
+    /// The most waiters of one owner.
     pub waiters_per_owner_max: u32,
-    /// Longest silence of a waiter that polls before it loses its place.
+    /// How long a polling waiter may stay silent before it loses its position.
     pub waiter_silence_max: Duration,
-    /// Most locks and requests that one search for a deadlock looks at. A request that
-    /// could only be judged by more is refused.
+    /// The most locks and requests that one search for a deadlock visits. A request that would need
+    /// more is refused.
     pub deadlock_steps_max: u32,
 }
 
@@ -75,7 +76,7 @@ impl Default for LockConfig {
 }
 
 impl LockConfig {
-    /// Checks every limit against the table.
+    /// Checks that the table can hold every limit.
     ///
     /// # Errors
     /// Names the limit that is zero or too large.

@@ -1,8 +1,8 @@
-//! Ends of opens, owners and clients, and restarts of either side
-//! (draft 4.4.1.3 to 4.4.1.6).
+//! Ends of opens, owners and clients, and restarts of client and server (draft 4.4.1.3 to 4.4.1.6).
 //!
-//! Invariant: a lock with auto-recovery leaves its owner only by the owner's own act or
-//! through a rollback; a lock with PERSIST only by the owner's own act or by repair.
+//! Invariants: a lock with auto-recovery leaves its owner only by the owner's own request or
+//! through a rollback. A lock with PERSIST leaves its owner only by the owner's own request or by
+//! repair.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ use super::request::{LockClient, LockOwner, OwnerName};
 use super::table::LockTable;
 use crate::FileKey;
 
-/// The client's name or verifier shows another principal than the one whose locks are kept
-/// under it: the status is CLID_INUSE.
+/// The error that a client's principal differs from the one whose locks are kept under the client's
+/// name or verifier. The status is CLID_INUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the locks kept under this client's name belong to another principal")]
 pub struct ForeignLocks;
 
-/// How a client failed.
+/// The kind of a client's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     LeaseExpired,
@@ -31,20 +31,20 @@ enum Failure {
 }
 
 impl LockTable {
-    /// CLOSE, or the end of an open by its owner's will: its locks are unlocked and its
-    /// waiters leave.
+    /// Handles CLOSE or another orderly end of an open: unlocks its locks and removes its waiters.
     pub fn release_open(&mut self, owner: OwnerName<'_>, file: FileKey, now: Moment) {
         let Some(who) = self.registry.find(owner) else { return };
         self.release(&[who], Some(file), now);
     }
 
-    /// The owner is gone, by its client's will.
+    /// Releases the locks of an owner that its client has given up.
     pub fn release_owner(&mut self, owner: OwnerName<'_>, now: Moment) {
         let Some(who) = self.registry.find(owner) else { return };
         self.release(&[who], None, now);
     }
 
-    /// The client has left in good order: everything is unlocked, as if it had asked.
+    /// Releases the locks of a client that disconnected in good order: everything is unlocked, as
+    /// if it had asked for that.
     pub fn release_client(&mut self, client: ClientId, now: Moment) {
         let owners = self.registry.owners_of(client);
         self.release(&owners, None, now);
@@ -61,8 +61,8 @@ impl LockTable {
             for &file in &files {
                 for number in self.pieces(file, who, ByteRange::WHOLE) {
                     if self.is_unclaimed(number) {
-                        // Its changes are not its owner's to make final: whoever leaves
-                        // without taking a lock back has given up what it was about.
+                        // The owner has not reclaimed this lock, so it cannot make the changes
+                        // final: by disconnecting it has given them up.
                         self.fail_hold(number, Failure::LeaseExpired);
                     } else {
                         self.leave_rollback(number, Then::Gone);
@@ -80,21 +80,21 @@ impl LockTable {
         self.settle_all(touched, now);
     }
 
-    /// Whether a lock is kept for an owner that has not taken it back.
+    /// Returns true if a lock is kept for an owner that has not reclaimed it.
     fn is_unclaimed(&self, number: HoldKey) -> bool {
         let Hold { state, phase, .. } = self.holds[number];
         state == StateId::ANONYMOUS && matches!(phase, Phase::Survived | Phase::Breakable)
     }
 
-    /// A client's lease has ended (draft 4.4.1.5): plain locks are revoked, those with
-    /// auto-recovery are rolled back and then revoked, those with PERSIST become breakable
-    /// and, if somebody waits for them, are broken.
+    /// Reports that a client's lease has expired (draft 4.4.1.5). Plain locks are revoked. Locks
+    /// with auto-recovery are rolled back and then revoked. Locks with PERSIST become breakable
+    /// and, if a request waits for them, are broken.
     pub fn lease_expired(&mut self, client: ClientId, now: Moment) {
         self.fail(client, Failure::LeaseExpired, now);
     }
 
-    /// A client has restarted: it shows another verifier (draft 4.4.1.5). As for its lease,
-    /// but locks with PERSIST are broken at once.
+    /// Reports that a client has restarted: it has a new verifier (draft 4.4.1.5). Has the effect
+    /// of an expired lease, but locks with PERSIST are broken at once.
     pub fn client_restarted(&mut self, client: ClientId, now: Moment) {
         self.fail(client, Failure::Restarted, now);
     }
@@ -117,7 +117,7 @@ impl LockTable {
         self.settle_all(touched, now);
     }
 
-    /// The draft's table of 4.4.1.5, row by row.
+    /// Applies one row of the table in draft 4.4.1.5 to a lock.
     fn fail_hold(&mut self, number: HoldKey, failure: Failure) {
         let Hold { attributes, phase, .. } = self.holds[number];
         let persistent = match failure {
@@ -139,8 +139,8 @@ impl LockTable {
         }
     }
 
-    /// The client was heard of again before anybody broke its locks, and still has its
-    /// opens: what was breakable is held. What it has yet to reclaim stays as it is.
+    /// Reports that the client was heard of again before its locks were broken, and still has its
+    /// opens: its breakable locks are held again. Locks it has not reclaimed yet stay as they are.
     pub fn client_renewed(&mut self, client: ClientId) {
         for who in self.registry.owners_of(client) {
             for file in self.registry.owner(who).files.clone() {
@@ -162,10 +162,10 @@ impl LockTable {
         }
     }
 
-    /// Whether no locks are kept for somebody else of a client's name.
+    /// Checks that no locks are kept for another principal of a client's name.
     ///
     /// # Errors
-    /// [`ForeignLocks`] if some are.
+    /// [`ForeignLocks`] if there are such locks.
     pub fn may_connect(&self, client: &LockClient<'_>) -> Result<(), ForeignLocks> {
         let former = self.registry.former(client);
         let is_foreign = |id: &ClientId| {
@@ -175,11 +175,11 @@ impl LockTable {
         if former.iter().any(is_foreign) { Err(ForeignLocks) } else { Ok(()) }
     }
 
-    /// The life of a client begins, under an id that is new here. If locks are kept for its
-    /// name, from before a restart of the server or from an earlier record of the client,
-    /// they are its own to reclaim; or, if its verifier says that it has restarted, they
-    /// are dealt with as [`LockTable::client_restarted`] says. Call it before the client's
-    /// first request about locks.
+    /// Registers the incarnation of a client, under an id that is new here. Locks may be kept for
+    /// its name, from before a restart of the server or from an earlier record of the client. The
+    /// client can reclaim them; but if its verifier shows that it has restarted, they are treated
+    /// as [`LockTable::client_restarted`] says. Call this before the client's first request about
+    /// locks.
     ///
     /// # Errors
     /// [`ForeignLocks`]; nothing has changed then.
@@ -194,17 +194,17 @@ impl LockTable {
             match (same_life, self.registry.client(client.id).is_some()) {
                 (false, _) => self.client_restarted(id, now),
                 (true, false) => self.registry.rename(id, client.id),
-                // It has asked for locks already: what it had before it can have no more,
-                // and it ends with the client's lease or the grace period.
+                // The client has requested locks already. It can have no more of its former locks,
+                // which end with the client's lease or the grace period.
                 (true, true) => {}
             }
         }
         Ok(())
     }
 
-    /// Takes over the records that stable storage has, before the first request. Locks that
-    /// were held wait to be reclaimed; rollbacks that had not ended begin again. Where a
-    /// crash came between the actions of one call, records may overlap: the older wins.
+    /// Restores the records from stable storage, before the first request. Locks that were held
+    /// wait to be reclaimed; unfinished rollbacks begin again. If a crash came between the actions
+    /// of one call, records may overlap: the older one wins.
     pub fn restore(&mut self, mut records: Vec<LockRecord>) {
         records.sort_by_key(|record| record.id);
         self.next_lock = records.last().map_or(1, |record| record.id.0 + 1).max(self.next_lock);
@@ -214,7 +214,7 @@ impl LockTable {
     }
 
     fn restore_one(&mut self, record: &LockRecord) {
-        // A client that came back under another id has older records under the old one.
+        // A client that came back under another id has older records under its old id.
         let known = self.registry.life_of(record);
         let client = LockClient {
             id: known.unwrap_or(record.client),
@@ -224,8 +224,8 @@ impl LockTable {
         };
         let state = StateId::ANONYMOUS;
         let who = self.registry.enter(&LockOwner { client, owner: &record.owner, state });
-        // What an owner holds never overlaps itself; shared locks that broke may lie over
-        // each other and over what their former owner has again.
+        // The held locks of one owner never overlap. Broken shared locks may overlap each other and
+        // the locks that their former owner has taken since.
         let held = RecordPhase::Held;
         let older = |hold: &Hold| {
             let same = hold.owner == who && hold.phase.on_record() == held && record.phase == held;
@@ -273,13 +273,13 @@ impl LockTable {
         found.into_iter().map(|number| self.holds[number].range).collect()
     }
 
-    /// A grace period begins: plain locks can be reclaimed.
+    /// Begins a grace period, in which plain locks can be reclaimed.
     pub fn begin_grace(&mut self) {
         self.grace = true;
     }
 
-    /// The grace period has ended (draft 4.4.1.6): what was not reclaimed becomes breakable,
-    /// or, without PERSIST, is rolled back and ends.
+    /// Ends the grace period (draft 4.4.1.6). Locks that were not reclaimed become breakable, or,
+    /// without PERSIST, are rolled back and end.
     pub fn grace_over(&mut self, now: Moment) {
         self.grace = false;
         let survived = |(number, hold): (HoldKey, &Hold)| {
@@ -298,14 +298,14 @@ impl LockTable {
         self.settle_all(touched, now);
     }
 
-    /// Whether plain locks can be reclaimed.
+    /// Returns true while plain locks can be reclaimed.
     #[must_use]
     pub fn in_grace(&self) -> bool {
         self.grace
     }
 
-    /// A lock breaks: it is nobody's until it is repaired. What was changed under it with
-    /// auto-recovery is rolled back now, and not before (draft 4.4.1.4).
+    /// Breaks a lock: it belongs to no owner until it is repaired. Changes made under auto-recovery
+    /// are rolled back now, not earlier (draft 4.4.1.4).
     pub(super) fn break_hold(&mut self, number: HoldKey) {
         self.counters.broken += 1;
         if self.holds[number].attributes.auto_recovery {
@@ -332,8 +332,8 @@ impl LockTable {
         rollback
     }
 
-    /// The owner of an ABORT under way has gone or failed: something else becomes of the
-    /// lock. Other phases are left alone.
+    /// Changes what happens to the lock after a running ABORT whose owner has left or failed. Does
+    /// nothing in other phases.
     fn leave_rollback(&mut self, number: HoldKey, then: Then) {
         let Phase::RollingBack { rollback, .. } = self.holds[number].phase else { return };
         let before = self.holds[number].phase.on_record();
@@ -344,8 +344,8 @@ impl LockTable {
         }
     }
 
-    /// The driver has put back what a rollback was to put back, and it is stable. What the
-    /// lock is to become, it becomes. False for a rollback that is not under way.
+    /// Reports that a rollback is complete and stable. The lock enters the phase that was planned
+    /// for it. Returns false if the rollback is not running.
     pub fn rollback_done(&mut self, rollback: RollbackId, now: Moment) -> bool {
         let Some(number) = self.rollbacks.remove(&rollback) else { return false };
         let hold = self.holds[number];
@@ -383,7 +383,7 @@ impl LockTable {
         true
     }
 
-    /// Dismisses the waiters of owners, in one file or in all.
+    /// Removes the waiters of owners, in one file or in all.
     fn dismiss_waiters(&mut self, owners: &[OwnerKey], only: Option<FileKey>) -> BTreeSet<FileKey> {
         let mut touched = BTreeSet::new();
         for &who in owners {
@@ -398,7 +398,8 @@ impl LockTable {
         touched
     }
 
-    /// Whether an owner that was known is still: its last waiter may have been all it had.
+    /// Returns true if an owner is still known. Removing its last waiter may have removed the
+    /// owner.
     fn has(&self, who: OwnerKey) -> bool {
         self.registry.is_known(who)
     }

@@ -1,20 +1,20 @@
-//! An interval tree: the holds of one file by the bytes they cover.
+//! An interval tree of the locks of one file, by the bytes they cover.
 //!
-//! Invariant: a treap over (first byte, hold), each node of which knows the last byte
-//! of its subtree. Its shape depends on the keys alone, since a node's priority is a
-//! mixing of its key: the same calls build the same tree, and nobody who chooses offsets
-//! can choose its depth without inverting the mixing.
+//! Invariant: it is a treap over (first byte, lock), and each node knows the last byte of its
+//! subtree. Its shape depends only on the keys, because a node's priority is a mix of its key. So
+//! equal calls build equal trees, and a client that chooses offsets cannot choose the depth without
+//! inverting the mix.
 
 use std::ops::ControlFlow;
 
 use super::action::HoldKey;
 use super::range::ByteRange;
 
-/// No node.
+/// The index that stands for no node.
 const NONE: u32 = u32::MAX;
 
-/// Ranges that may overlap, each under a number. Insertion and removal take logarithmic
-/// time; a search takes that and a step for each range it finds.
+/// Ranges that may overlap, each with a lock. Insertion and removal take logarithmic time; a search
+/// takes one more step for each range it finds.
 #[derive(Debug)]
 pub(super) struct IntervalTree {
     nodes: Vec<Node>,
@@ -27,7 +27,7 @@ struct Node {
     range: ByteRange,
     value: HoldKey,
     priority: u64,
-    /// Largest last byte of the subtree.
+    /// The largest last byte of the subtree.
     reach: u64,
     left: u32,
     right: u32,
@@ -40,7 +40,7 @@ impl Default for IntervalTree {
 }
 
 impl IntervalTree {
-    /// Adds a range; no two may have both first byte and value in common.
+    /// Adds a range. No two ranges may have the same first byte and the same value.
     pub fn insert(&mut self, range: ByteRange, value: HoldKey) {
         let node = Node {
             range,
@@ -65,13 +65,13 @@ impl IntervalTree {
         self.root = self.merge(left, right);
     }
 
-    /// Takes a range away; it must be there.
+    /// Removes a range, which must be in the tree.
     pub fn remove(&mut self, range: ByteRange, value: HoldKey) {
         self.root = self.remove_below(self.root, (range.first(), value));
     }
 
-    /// Shows the values of all ranges that overlap `range`, by first byte, until told
-    /// to stop.
+    /// Passes the values of all ranges that overlap `range` to `visit`, by first byte, until it
+    /// says stop.
     pub fn search<B>(
         &self,
         range: ByteRange,
@@ -119,7 +119,7 @@ impl IntervalTree {
         at
     }
 
-    /// Parts a tree into what is below a key and the rest.
+    /// Splits a tree into the keys below `key` and the rest.
     fn split(&mut self, at: u32, key: (u64, HoldKey)) -> (u32, u32) {
         if at == NONE {
             return (NONE, NONE);
@@ -137,7 +137,7 @@ impl IntervalTree {
         }
     }
 
-    /// Joins two trees, all keys of the first before those of the second.
+    /// Joins two trees, where all keys of the first are less than those of the second.
     fn merge(&mut self, left: u32, right: u32) -> u32 {
         if left == NONE || right == NONE {
             return if left == NONE { right } else { left };
@@ -166,7 +166,6 @@ impl IntervalTree {
     }
 }
 
-/// The finalizer of SplitMix64.
 fn mix(value: u64) -> u64 {
     let mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,7 @@
-//! The questions that READ and WRITE ask.
+//! The checks of READ and WRITE against locks.
 //!
-//! Invariant: these change nothing, and cost a comparison while nobody has a lock, a look-up
-//! for a file without locks, and logarithmic time otherwise.
+//! Invariant: the functions here change nothing. They cost one comparison while there are no locks,
+//! one look-up for a file without locks, and logarithmic time otherwise.
 
 use std::ops::ControlFlow;
 
@@ -16,9 +16,9 @@ use super::table::LockTable;
 use crate::{FileKey, IoKind};
 
 impl LockTable {
-    /// Whether a read or write of `count` bytes may go on under a state id that is good for
-    /// this client and file (draft 4.4.1.3, 6.5.28). Nearly free while nobody has a lock;
-    /// otherwise it takes logarithmic time.
+    /// Checks whether a read or write of `count` bytes may proceed under a state id that is valid
+    /// for this client and file (draft 4.4.1.3, 6.5.28). Costs almost nothing while there are no
+    /// locks, and logarithmic time otherwise.
     ///
     /// # Errors
     /// LOCKED; STALE_STATEID for an open's access to a broken range.
@@ -63,7 +63,7 @@ impl LockTable {
         }
     }
 
-    /// One hold that covers some of what is read or written and whose mode is against it.
+    /// Checks an access against one lock that covers part of it in a conflicting mode.
     fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Fault> {
         if hold.phase.is_broken() {
             let anonymous = state == StateId::ANONYMOUS;
@@ -73,13 +73,14 @@ impl LockTable {
             return Err(Fault::RangeLocked);
         }
         let own = hold.state == state && state != StateId::ANONYMOUS;
-        // What others write under an auto-recovery lock a rollback would undo with the rest.
+        // A rollback would also undo what other owners write under an auto-recovery lock.
         let undone = hold.attributes.auto_recovery && kind == IoKind::Write;
         if own || !(self.config.mandatory || undone) { Ok(()) } else { Err(Fault::RangeLocked) }
     }
 
-    /// Shows the parts of a write that auto-recovery locks cover: what is there must be in
-    /// the undo before the write begins. Ask after [`LockTable::check_io`] has agreed.
+    /// Passes the parts of a write that auto-recovery locks cover to `visit`: their old contents
+    /// must be saved as undo data before the write begins. Call it after [`LockTable::check_io`]
+    /// has agreed.
     #[inline]
     pub fn undo_ranges(
         &self,
@@ -105,7 +106,7 @@ impl LockTable {
     }
 }
 
-/// The bytes of a read or write; none if it has none.
+/// Returns the range of a read or write; `None` if it is empty.
 fn io_range(offset: u64, count: u64) -> Option<ByteRange> {
     let last = offset.saturating_add(count.checked_sub(1)?);
     ByteRange::from_ends(offset, last)

@@ -1,11 +1,13 @@
 //! Byte-range locks (draft 4.4.1, 6.5.18 to 6.5.20).
 //!
-//! Invariant: two owners never have overlapping locks of which one is exclusive; what
-//! broke is nobody's until it is repaired; what is being rolled back is locked to
-//! everybody. No I/O, no clock, no randomness: calls and the time in, answers and
-//! [`LockAction`]s out.
+//! Invariants:
+//! - Locks of two owners never overlap if one of them is exclusive.
+//! - A broken lock belongs to no owner until it is repaired.
+//! - A range that is being rolled back is locked for all owners.
+//! - The module does no I/O and uses neither a clock nor random numbers: calls and the time are its
+//!   input, replies and [`LockAction`]s its output.
 //!
-//! # A lock's life
+//! # The phases of a lock
 //!
 //! ```text
 //!               client back, RECLAIM                           server restart
@@ -23,43 +25,42 @@
 //!   lease or client restart (plain) ───────────────────────► gone
 //! ```
 //!
-//! P is PERSIST, A is AUTORECOVERY. LOCKU and CLOSE end a held lock and make final what was
-//! changed under it.
+//! P is PERSIST, A is AUTORECOVERY. LOCKU and CLOSE end a held lock and make the changes under it
+//! final.
 //!
-//! # What the draft leaves open, and is decided here
+//! # Decisions where the draft is silent
 //!
-//! - **Mandatory or advisory** is the server's choice (RFC 3010 8); OPEN tells it by MLOCK.
-//!   The description of READ ("if the file is locked the server will return LOCKED") has
-//!   mandatory locks, and they are the default. Where they are advisory, broken ranges and
-//!   running rollbacks are still kept from everybody, and writes by others under an
-//!   auto-recovery lock are LOCKED: a rollback would undo them.
-//! - **Broken locks** stand against reads and writes as a held lock of that mode would, as
-//!   the draft says: a broken shared lock lets reads pass. They stand against their former
-//!   owner, too.
-//! - **Options** of own locks can be added by locking again and not taken away: LOCK_RANGE
+//! - **Mandatory or advisory** locks are the server's choice (RFC 3010 8); OPEN reports it by
+//!   MLOCK. The description of READ ("if the file is locked the server will return LOCKED") implies
+//!   mandatory locks, so they are the default. If locks are advisory, broken ranges and ranges
+//!   under rollback are still closed to all owners, and writes by other owners under an
+//!   auto-recovery lock get LOCKED, because a rollback would undo them.
+//! - **Broken locks** block reads and writes like a held lock of their mode, as the draft says: a
+//!   broken shared lock permits reads. They block their former owner, too.
+//! - **Options** of an owner's locks can be added by locking again, but not removed: LOCK_RANGE
 //!   tells the client to unlock first. Pieces with different options are never joined.
-//! - **Shared locks with AUTORECOVERY** are NOTSUPP. Nothing is changed under a shared lock
-//!   alone, and a rollback would change data under the locks of others.
-//! - **REPAIR** of what is merely breakable breaks it, and the answer is LOCK_BROKEN; so the
-//!   draft says of whoever breaks a lock. Where nothing is broken, REPAIR is INVAL, which
-//!   tells a repairer that somebody else was faster; so is a shared repair of an exclusive
-//!   lock. A lock gained by REPAIR has PERSIST, asked or not. It takes over only the range
-//!   asked for; the rest stays broken. RECLAIM and REPAIR never wait.
-//! - **RECLAIM** of a lost lock is EXPIRED. It asks for just what was held: same owner, mode
-//!   and options. Only a lock with options is to be had after the grace period.
-//! - **ABORT** leaves the lock held, with nothing to undo. It is by range, as undo is.
-//! - **LOCKU** ignores the mode, and may name what is not locked. Where undo is served for
-//!   whole files alone, LOCKU and ABORT of part of such a lock are LOCK_RANGE.
-//! - **CLOSE** unlocks (RFC 3010 8.9 allows it); it is no failure, so changes become final.
-//! - **LOCKT** breaks nothing and sees no waiters.
-//! - **Deadlock** has no status in the draft, nor in RFC 3010, where who waits polls for
-//!   ever. RFC 3530 added NFS4ERR_DEADLOCK, 10045; the draft's numbers of that range are
-//!   NFSv4's, so that number is used. See `circles` for which count.
-//! - **Waiting.** Requests are served in order per file. A request without waiting is denied
-//!   if an earlier waiter is in its way, though no lock is: else a stream of readers would
-//!   starve a writer. The lock is kept for a waiter that is ready until it asks again or is
-//!   silent too long (RFC 3010 8.3).
-//! - **An own lock under rollback** is DELAY to its owner's LOCK and LOCKU.
+//! - **Shared locks with AUTORECOVERY** get NOTSUPP. A shared lock alone permits no changes, and a
+//!   rollback would change data under the locks of other owners.
+//! - **REPAIR** of a lock that is only breakable breaks it, and the status is LOCK_BROKEN, as the
+//!   draft says of a request that breaks a lock. If nothing is broken, REPAIR gets INVAL, which
+//!   tells a repairer that another was faster. A shared repair of an exclusive lock also gets
+//!   INVAL. A lock obtained by REPAIR always has PERSIST. REPAIR takes over only the requested
+//!   range; the rest stays broken. RECLAIM and REPAIR never wait.
+//! - **RECLAIM** of a lost lock gets EXPIRED. It must ask for exactly what was held: same owner,
+//!   mode and options. After the grace period only a lock with options can be reclaimed.
+//! - **ABORT** leaves the lock held, with no undo data. It works on a range, as undo data does.
+//! - **LOCKU** ignores the mode and may name bytes that are not locked. If the server supports undo
+//!   data for whole files only, LOCKU and ABORT of part of such a lock get LOCK_RANGE.
+//! - **CLOSE** unlocks (RFC 3010 8.9 allows it). It is not a failure, so changes become final.
+//! - **LOCKT** breaks nothing and ignores waiters.
+//! - **Deadlock** has no status in the draft, nor in RFC 3010, where a client that waits polls
+//!   forever. RFC 3530 added NFS4ERR_DEADLOCK, 10045; the draft's numbers of that range are
+//!   NFSv4's, so this server uses that number. `circles` defines which cycles count.
+//! - **Waiting.** Requests are served in order per file. A request that does not wait is denied if
+//!   an earlier waiter blocks it, even if no lock does; otherwise a stream of readers would starve
+//!   a writer. The lock is reserved for a waiter that is ready until it asks again or is silent too
+//!   long (RFC 3010 8.3).
+//! - **An owner's lock under rollback** gives DELAY to the owner's LOCK and LOCKU.
 
 mod action;
 mod circles;

@@ -1,12 +1,13 @@
-//! The holds of a file, and what an owner does to its own (POSIX, within one owner).
+//! The locks of a file, and what an owner does to its own locks (POSIX semantics within one owner).
 //!
-//! Invariant: the pieces of one owner never overlap, and two that touch differ in mode,
-//! attributes or phase, or one of them came from stable storage. A hold is in the slab, in
-//! the tree of its mode, in the counts of owner, client and file, and, unless it is
-//! nobody's, in its owner's pieces: in all of them or in none.
+//! Invariants:
+//! - The pieces of one owner never overlap. Two adjacent pieces differ in mode, attributes or
+//!   phase, or one of them came from stable storage.
+//! - A lock is in the slab, in the tree of its mode, in the counts of owner, client and file, and,
+//!   unless it belongs to no owner, in its owner's pieces: in all of them or in none.
 //!
-//! Every change of an owner's pieces goes through [`LockTable::edit`], which compares
-//! before and after: so records and undo follow whatever is cut, joined or replaced.
+//! Every change of an owner's pieces goes through [`LockTable::edit`], which compares the state
+//! before and after. So records and undo data follow every split, join and replacement.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,20 +29,19 @@ use crate::FileKey;
 pub(super) struct FileLocks {
     pub shared: IntervalTree,
     pub exclusive: IntervalTree,
-    /// Each owner's own pieces, by first byte.
+    /// The pieces of each owner, by first byte.
     pub own: BTreeMap<OwnerKey, BTreeMap<u64, HoldKey>>,
-    /// Waiters, the first first.
+    /// Waiters, oldest first.
     pub queue: Vec<WaiterKey>,
     pub holds: u32,
-    /// Shared holds that are broken: these alone stand against writes where locks are
-    /// advisory.
+    /// The number of broken shared locks. If locks are advisory, only these block writes.
     pub shared_broken: u32,
-    /// Holds with auto-recovery.
+    /// The number of locks with auto-recovery.
     pub undoing: u32,
 }
 
 impl FileLocks {
-    /// The holds that an owner of this mode may find in its way, and others of its own.
+    /// Passes the locks that may conflict with this mode to `visit`, including the owner's own.
     pub fn search<B>(
         &self,
         range: ByteRange,
@@ -56,7 +56,7 @@ impl FileLocks {
     }
 }
 
-/// What an owner asks to have instead of what it has in a range.
+/// A range and a mode that an owner asks for, replacing its locks in the range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub range: ByteRange,
@@ -65,7 +65,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Whether a hold can become part of this piece.
+    /// Returns true if a lock can become part of this piece.
     fn joins(&self, hold: &Hold) -> bool {
         hold.phase == Phase::Held
             && hold.mode == self.mode
@@ -75,7 +75,7 @@ impl Piece {
 }
 
 impl LockTable {
-    /// The owner's own pieces that overlap a range, by first byte.
+    /// Returns the owner's pieces that overlap a range, by first byte.
     pub(super) fn pieces(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> Vec<HoldKey> {
         let Some(own) = self.files.get(&file).and_then(|locks| locks.own.get(&owner)) else {
             return Vec::new();
@@ -87,7 +87,7 @@ impl LockTable {
         found
     }
 
-    /// How many holds more a file has once a piece is placed.
+    /// Returns how many more locks a file has after a piece is placed.
     pub(super) fn growth(&self, file: FileKey, owner: OwnerKey, piece: &Piece) -> i64 {
         let touched = self.pieces(file, owner, piece.range.widened());
         let growth_of = |&hold: &HoldKey| {
@@ -101,13 +101,14 @@ impl LockTable {
         1 + touched.iter().filter(apart).map(growth_of).sum::<i64>()
     }
 
-    /// How many holds more a file has once a range is unlocked.
+    /// Returns how many more locks a file has after a range is unlocked.
     pub(super) fn growth_of_cut(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> i64 {
         let pieces = self.pieces(file, owner, range);
         pieces.iter().map(|&hold| remainders(self.holds[hold].range, range) - 1).sum()
     }
 
-    /// Changes an owner's pieces in a range, and pushes what follows for records and undo.
+    /// Changes an owner's pieces in a range, and queues the resulting actions for records and undo
+    /// data.
     pub(super) fn edit(
         &mut self,
         file: FileKey,
@@ -119,8 +120,8 @@ impl LockTable {
         let (records_before, undo_before) = self.promised(file, owner, around);
         change(self);
         let (records, undo) = self.promised(file, owner, around);
-        // What gains bytes is written before what loses them: a crash in between leaves
-        // some bytes in two records of one owner, and none in too few.
+        // A record that grows is written before one that shrinks. A crash in between leaves some
+        // bytes in two records of one owner, but none unrecorded.
         let grows = |record: &&LockRecord| {
             let old = records_before.iter().find(|old| old.id == record.id);
             old.is_none_or(|old| remainders(record.range, old.range) > 0)
@@ -144,7 +145,7 @@ impl LockTable {
         }
     }
 
-    /// Records and ranges with undo of the owner's pieces in a range.
+    /// Returns the records, and the ranges with undo data, of the owner's pieces in a range.
     fn promised(
         &self,
         file: FileKey,
@@ -157,7 +158,7 @@ impl LockTable {
         (records, pieces.iter().filter(undone).map(|&hold| self.holds[hold].range).collect())
     }
 
-    /// Places a held piece over whatever the owner has there.
+    /// Places a held piece over the owner's pieces in its range.
     pub(super) fn place(&mut self, file: FileKey, owner: OwnerKey, state: StateId, piece: &Piece) {
         self.edit(file, owner, piece.range, |table| {
             let mut range = piece.range;
@@ -172,7 +173,7 @@ impl LockTable {
                 {
                     continue;
                 }
-                // Nothing is left of it: the new piece may have its record.
+                // Nothing is left of the old piece, so the new one can reuse its record.
                 id = [id, hold.id].into_iter().flatten().min();
             }
             let (mode, attributes) = (piece.mode, piece.attributes);
@@ -182,7 +183,7 @@ impl LockTable {
         });
     }
 
-    /// Takes a range out of what the owner has.
+    /// Removes a range from the owner's pieces.
     pub(super) fn carve(&mut self, file: FileKey, owner: OwnerKey, range: ByteRange) {
         self.edit(file, owner, range, |table| {
             for number in table.pieces(file, owner, range) {
@@ -191,8 +192,8 @@ impl LockTable {
         });
     }
 
-    /// Takes a range out of a hold; returns what is left on either side. The left
-    /// remainder keeps the record, else the right one does.
+    /// Removes a range from a lock and returns what is left on either side. The left remainder
+    /// keeps the record; if there is none, the right one does.
     pub(super) fn cut(&mut self, number: HoldKey, range: ByteRange) -> [Option<HoldKey>; 2] {
         let hold = self.remove_hold(number);
         let mut id = hold.id;
@@ -204,7 +205,7 @@ impl LockTable {
         })
     }
 
-    /// Puts a hold where it belongs.
+    /// Adds a lock to all indexes.
     pub(super) fn add_hold(&mut self, hold: Hold) -> HoldKey {
         let number = self.holds.insert(hold);
         let locks = self.files.entry(hold.file).or_default();
@@ -223,8 +224,7 @@ impl LockTable {
         number
     }
 
-    /// Takes a hold away. The caller sees to its record, and forgets file and owner if
-    /// they are idle.
+    /// Removes a lock. The caller handles its record, and forgets file and owner if they are idle.
     pub(super) fn remove_hold(&mut self, number: HoldKey) -> Hold {
         let hold = self.holds.remove(number).expect("a hold is removed once");
         let locks = self.files.get_mut(&hold.file).expect("a hold's file is known");
@@ -242,7 +242,8 @@ impl LockTable {
         hold
     }
 
-    /// Gives a hold another phase; one that becomes nobody's leaves its owner's pieces.
+    /// Sets the phase of a lock. A lock that belongs to no owner afterwards leaves its owner's
+    /// pieces.
     pub(super) fn set_phase(&mut self, number: HoldKey, phase: Phase) {
         let before = self.holds[number];
         debug_assert!(!before.phase.is_orphan() || phase.is_orphan());
@@ -270,7 +271,7 @@ impl LockTable {
         }
     }
 
-    /// Forgets a file without locks and waiters.
+    /// Forgets a file that has neither locks nor waiters.
     pub(super) fn forget_file_if_idle(&mut self, file: FileKey) {
         if self.files.get(&file).is_some_and(|locks| locks.holds == 0 && locks.queue.is_empty()) {
             self.files.remove(&file);
@@ -283,7 +284,7 @@ impl LockTable {
         id
     }
 
-    /// The record of a hold, if it has one.
+    /// Returns the record of a lock, if it has one.
     pub(super) fn record(&self, number: HoldKey) -> Option<LockRecord> {
         let hold = &self.holds[number];
         let id = hold.id?;
@@ -304,7 +305,7 @@ impl LockTable {
         })
     }
 
-    /// Has a hold's record written again, its phase having changed.
+    /// Queues a rewrite of a lock's record after its phase has changed.
     pub(super) fn rewrite(&mut self, number: HoldKey) {
         if let Some(record) = self.record(number) {
             self.push(LockAction::WriteRecord(Box::new(record)));
@@ -316,12 +317,12 @@ fn is_shared_broken(hold: &Hold) -> bool {
     hold.mode == LockMode::Read && hold.phase.is_broken()
 }
 
-/// Pieces left of `whole` without `cut`.
+/// Returns the number of pieces left of `whole` after `cut` is removed.
 pub(super) fn remainders(whole: ByteRange, cut: ByteRange) -> i64 {
     i64::from(whole.left_of(cut).is_some()) + i64::from(whole.right_of(cut).is_some())
 }
 
-/// What is in `from` and not in `less`. `from` does not overlap itself.
+/// Returns the parts of `from` that are not in `less`. The ranges in `from` must not overlap.
 pub(super) fn subtract(from: &[ByteRange], less: &[ByteRange]) -> Vec<ByteRange> {
     let mut left = from.to_vec();
     for &cut in less {

@@ -1,8 +1,8 @@
-//! Who has locks or waits for them.
+//! The registry of lock owners and their clients.
 //!
-//! Invariant: an owner is known while it has a lock, waits for one, or once had one that
-//! is broken or being rolled back; a client while one of its owners is. Counts are the
-//! sums over the holds and waiters that name the owner.
+//! Invariants: an owner is known while it has a lock, waits for one, or had one that is now broken
+//! or being rolled back; a client is known while one of its owners is. Counts are the sums over the
+//! locks and waiters that name the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::request::{LockClient, LockOwner, OwnerName};
 use super::waiters::WaiterKey;
 use crate::FileKey;
 
-/// An owner that is known.
+/// The key of a known owner.
 pub(super) type OwnerKey = Key<Owner>;
 
 /// A lock owner.
@@ -22,11 +22,11 @@ pub(super) type OwnerKey = Key<Owner>;
 pub(super) struct Owner {
     pub client: ClientId,
     pub name: Box<[u8]>,
-    /// Files in which it has locks that are its own.
+    /// Files in which it has locks of its own.
     pub files: BTreeSet<FileKey>,
     /// Its waiters.
     pub waiters: Vec<WaiterKey>,
-    /// Locks charged to it, its own or not any more.
+    /// Locks charged to it, including those it no longer owns.
     pub holds: u32,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Client {
     owners: BTreeSet<OwnerKey>,
 }
 
-/// Owners by number and by name, clients by id.
+/// Owners by key and by name, and clients by id.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     owners: Slab<Owner>,
@@ -50,12 +50,12 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// The number of an owner.
+    /// Returns the key of an owner.
     pub fn find(&self, name: OwnerName<'_>) -> Option<OwnerKey> {
         self.by_name.get(&(name.client, Box::from(name.owner))).copied()
     }
 
-    /// The number of an owner, which is known from now on.
+    /// Registers an owner if it is new, and returns its key.
     pub fn enter(&mut self, owner: &LockOwner<'_>) -> OwnerKey {
         if let Some(number) = self.find(owner.name()) {
             return number;
@@ -96,32 +96,30 @@ impl Registry {
         }
     }
 
-    /// Whether the number names an owner.
+    /// Returns true if the key names an owner.
     pub fn is_known(&self, number: OwnerKey) -> bool {
         self.owners.contains(number)
     }
 
-    /// An owner by its number.
+    /// Returns an owner by its key.
     pub fn owner(&self, number: OwnerKey) -> &Owner {
         &self.owners[number]
     }
 
-    /// An owner by its number.
     pub fn owner_mut(&mut self, number: OwnerKey) -> &mut Owner {
         &mut self.owners[number]
     }
 
-    /// A client that has owners.
     pub fn client(&self, id: ClientId) -> Option<&Client> {
         self.clients.get(&id)
     }
 
-    /// The client of an owner.
+    /// Returns the client of an owner.
     pub fn client_of(&self, owner: OwnerKey) -> &Client {
         &self.clients[&self.owners[owner].client]
     }
 
-    /// Charges or discharges a lock.
+    /// Charges or discharges locks to an owner and its client.
     pub fn charge(&mut self, owner: OwnerKey, locks: i32) {
         let owner = &mut self.owners[owner];
         owner.holds = owner.holds.wrapping_add_signed(locks);
@@ -129,13 +127,12 @@ impl Registry {
         client.holds = client.holds.wrapping_add_signed(locks);
     }
 
-    /// The owners of a client.
     pub fn owners_of(&self, client: ClientId) -> Vec<OwnerKey> {
         self.clients.get(&client).map_or_else(Vec::new, |c| c.owners.iter().copied().collect())
     }
 
-    /// Other clients of this name that have locks of their own: former lives of a client
-    /// that comes back.
+    /// Returns other clients of this name that have locks: earlier incarnations of a client that
+    /// comes back.
     pub fn former(&self, client: &LockClient<'_>) -> Vec<ClientId> {
         let has_own = |c: &Client| c.owners.iter().any(|&o| !self.owners[o].files.is_empty());
         let is_former = |(id, c): (&ClientId, &Client)| {
@@ -144,7 +141,7 @@ impl Registry {
         self.clients.iter().filter(|&(id, c)| is_former((id, c))).map(|(id, _)| *id).collect()
     }
 
-    /// The id of the client and life that a record names by its name and verifier.
+    /// Returns the id of the client whose name and verifier a record has.
     pub fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
         let same = |client: &Client| {
             client.name == record.client_name
@@ -154,7 +151,7 @@ impl Registry {
         self.clients.iter().find(|(_, client)| same(client)).map(|(id, _)| *id)
     }
 
-    /// Gives a client another id, under which none is known.
+    /// Gives a client another id, which must not be in use.
     pub fn rename(&mut self, old: ClientId, new: ClientId) {
         debug_assert!(!self.clients.contains_key(&new));
         let Some(client) = self.clients.remove(&old) else { return };
@@ -167,12 +164,12 @@ impl Registry {
         self.clients.insert(new, client);
     }
 
-    /// Known clients.
+    /// Returns the number of known clients.
     pub fn client_count(&self) -> usize {
         self.clients.len()
     }
 
-    /// Known owners.
+    /// Returns the number of known owners.
     pub fn owner_count(&self) -> usize {
         self.owners.len()
     }

@@ -1,9 +1,9 @@
-//! Ranges of bytes (draft 6.5.18).
+//! Byte ranges (draft 6.5.18).
 //!
-//! Invariant: a range is never empty, and its last byte is not before its first. The
-//! last byte of all is "the end of the file, however long the file is".
+//! Invariant: a range is never empty, and its last byte is not before its first. The largest
+//! possible last byte means "the end of the file, however long the file is".
 
-/// Bytes `first..=last` of a file.
+/// The bytes `first..=last` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteRange {
     first: u64,
@@ -11,11 +11,11 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The whole file, however long it gets.
+    /// The whole file, however long it grows.
     pub const WHOLE: Self = Self { first: 0, last: u64::MAX };
 
-    /// The range of a LOCK: a length of all ones reaches to the end. `None` for a length
-    /// of 0, which the draft reserves, and for one that leaves the numbers there are.
+    /// Makes the range of a LOCK. A length of all ones extends to the end of the file. Returns
+    /// `None` for a length of 0, which the draft reserves, and for a range that exceeds 64 bits.
     #[must_use]
     pub const fn new(offset: u64, length: u64) -> Option<Self> {
         if length == u64::MAX {
@@ -30,61 +30,61 @@ impl ByteRange {
         }
     }
 
-    /// Bytes `first..=last`; `None` if there are none.
+    /// Makes the range `first..=last`; `None` if it is empty.
     #[must_use]
     pub const fn from_ends(first: u64, last: u64) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }
 
-    /// First byte.
+    /// Returns the first byte.
     #[must_use]
     pub const fn first(self) -> u64 {
         self.first
     }
 
-    /// Last byte; the largest number there is means the end of the file.
+    /// Returns the last byte; `u64::MAX` means the end of the file.
     #[must_use]
     pub const fn last(self) -> u64 {
         self.last
     }
 
-    /// Bytes as the wire has them: all ones to the end.
+    /// Returns the length as the wire has it: all ones means to the end of the file.
     #[must_use]
     pub const fn length(self) -> u64 {
         if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
     }
 
-    /// Whether a byte is in both.
+    /// Returns true if the ranges have a byte in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// The bytes in both.
+    /// Returns the bytes that are in both ranges.
     #[must_use]
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::from_ends(self.first.max(other.first), self.last.min(other.last))
     }
 
-    /// From the first byte of either to the last of either.
+    /// Returns the smallest range that contains both.
     pub(super) fn hull(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// What lies before `other`.
+    /// Returns the part before `other`.
     pub(super) fn left_of(self, other: Self) -> Option<Self> {
         let last = other.first.checked_sub(1)?;
         Self::from_ends(self.first, self.last.min(last))
     }
 
-    /// What lies behind `other`.
+    /// Returns the part after `other`.
     pub(super) fn right_of(self, other: Self) -> Option<Self> {
         let first = other.last.checked_add(1)?;
         Self::from_ends(self.first.max(first), self.last)
     }
 
-    /// One byte more on either side, where there is one: whatever overlaps this touches
-    /// the range itself.
+    /// Returns the range extended by one byte on either side where possible. All ranges that
+    /// overlap or touch `self` overlap the result.
     pub(super) fn widened(self) -> Self {
         Self { first: self.first.saturating_sub(1), last: self.last.saturating_add(1) }
     }

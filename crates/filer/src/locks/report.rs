@@ -1,4 +1,4 @@
-//! Numbers and lists for the operator.
+//! Counters and lists of locks for the operator.
 //!
 //! Invariant: gauges equal what the table holds; counters only rise.
 
@@ -10,42 +10,42 @@ use super::request::{Claim, LockAnswer, LockAttributes, LockError, LockMode, Wai
 use super::table::LockTable;
 use crate::FileKey;
 
-/// A copy of the lock table's numbers.
+/// A snapshot of the lock table's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounters {
-    /// Gauge: locks, broken ones among them.
+    /// Gauge: locks, including broken ones.
     pub locks: u32,
-    /// Gauge: requests that wait.
+    /// Gauge: requests that wait for a lock.
     pub waiters: u32,
     /// Gauge: files with locks or waiters.
     pub files: u32,
-    /// Gauge: owners with locks or waiters, or whose locks are broken.
+    /// Gauge: owners with locks or waiters, or with broken locks.
     pub owners: u32,
     /// Gauge: clients of those owners.
     pub clients: u32,
-    /// Gauge: rollbacks under way.
+    /// Gauge: rollbacks that are running.
     pub rollbacks_running: u32,
-    /// LOCK granted.
+    /// LOCK requests that were granted.
     pub granted: u64,
-    /// LOCK granted to a reclaim.
+    /// LOCK requests that reclaimed a lock.
     pub reclaimed: u64,
-    /// LOCK denied, and not queued.
+    /// LOCK requests denied and not queued.
     pub denied: u64,
-    /// LOCK queued, or asked again by a waiter.
+    /// LOCK requests queued, or repeated by a waiter.
     pub waited: u64,
-    /// LOCK answered with LOCK_BROKEN.
+    /// LOCK requests answered with LOCK_BROKEN.
     pub answered_broken: u64,
-    /// LOCK refused because its owner would wait for itself.
+    /// LOCK requests refused because of a deadlock.
     pub deadlocks: u64,
-    /// LOCK refused because of a limit.
+    /// LOCK requests refused because of a limit.
     pub resource: u64,
     /// Locks that broke.
     pub broken: u64,
     /// Broken locks that were repaired.
     pub repaired: u64,
-    /// Rollbacks begun.
+    /// Rollbacks that were started.
     pub rollbacks: u64,
-    /// Waiters that lost their place by silence.
+    /// Waiters that lost their position because they were silent too long.
     pub waiters_expired: u64,
 }
 
@@ -65,67 +65,67 @@ impl LockCounters {
     }
 }
 
-/// Where a lock stands, for people.
+/// The condition of a lock, as reports show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockCondition {
-    /// Held.
+    /// The lock is held by its owner.
     Held,
-    /// Kept for a client that has not reclaimed it yet.
+    /// The lock is kept for a client that has not reclaimed it yet.
     Unclaimed,
-    /// Its client's lease is over; the first who asks breaks it.
+    /// The client's lease is over; the next conflicting request breaks the lock.
     Breakable,
-    /// Broken; repair it.
+    /// The lock is broken and needs a REPAIR.
     Broken,
-    /// Its changes are being rolled back.
+    /// The changes under the lock are being rolled back.
     RollingBack,
 }
 
-/// A lock, for people.
+/// A description of one lock for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockEntry<'a> {
-    /// The file.
+    /// The file that is locked.
     pub file: FileKey,
-    /// Client of its owner, or of who had it.
+    /// The client of the owner or former owner.
     pub client: ClientId,
     /// The client's name.
     pub client_name: &'a [u8],
-    /// Its owner, or who had it.
+    /// The owner or former owner.
     pub owner: &'a [u8],
-    /// What it covers.
+    /// The locked range.
     pub range: ByteRange,
-    /// Its kind.
+    /// Shared or exclusive.
     pub mode: LockMode,
-    /// Its options.
+    /// The options of the lock.
     pub attributes: LockAttributes,
-    /// Where it stands.
+    /// The condition of the lock.
     pub condition: LockCondition,
 }
 
-/// A request that waits, for people.
+/// A description of one waiting request for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterEntry<'a> {
-    /// The driver's name for it.
+    /// The driver's id of the request.
     pub waiter: WaiterId,
-    /// The file.
+    /// The file it waits for.
     pub file: FileKey,
-    /// Client of its owner.
+    /// The client of the owner.
     pub client: ClientId,
-    /// Its owner.
+    /// The lock owner that waits.
     pub owner: &'a [u8],
-    /// What it asks for.
+    /// The requested range.
     pub range: ByteRange,
-    /// What kind.
+    /// Shared or exclusive.
     pub mode: LockMode,
-    /// Requests before it in the file's queue.
+    /// The number of requests before it in the file's queue.
     pub position: u32,
-    /// Nothing is in its way: the lock is kept until it asks again.
+    /// True if nothing blocks it: the lock is reserved until it asks again.
     pub ready: bool,
-    /// Whom it waits for, each once, holders of locks first.
+    /// The owners it waits for, each once, holders of locks first.
     pub waits_for: Vec<(ClientId, &'a [u8])>,
 }
 
 impl LockTable {
-    /// The table's numbers.
+    /// Returns the counters and gauges as they are now.
     #[must_use]
     pub fn counters(&self) -> LockCounters {
         LockCounters {
@@ -139,7 +139,7 @@ impl LockTable {
         }
     }
 
-    /// All locks, in no particular order.
+    /// Iterates over all locks, in no particular order.
     pub fn locks(&self) -> impl Iterator<Item = LockEntry<'_>> {
         self.holds.iter().map(|(_, hold)| {
             let owner = self.registry.owner(hold.owner);
@@ -162,7 +162,7 @@ impl LockTable {
         })
     }
 
-    /// All requests that wait, file by file in the order of their queues.
+    /// Iterates over all waiting requests, file by file in queue order.
     pub fn waiting_requests(&self) -> impl Iterator<Item = WaiterEntry<'_>> {
         let queues = self.queued.iter().flat_map(|file| self.files[file].queue.iter().enumerate());
         queues.map(|(position, &number)| {
@@ -182,7 +182,7 @@ impl LockTable {
         })
     }
 
-    /// Everything that has to be on stable storage, by id.
+    /// Returns all records that stable storage must hold, by id.
     #[must_use]
     pub fn records(&self) -> Vec<LockRecord> {
         let mut records: Vec<_> =

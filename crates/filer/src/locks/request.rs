@@ -1,6 +1,6 @@
-//! What is asked of the lock table and what it answers.
+//! The requests and replies of the lock table.
 //!
-//! Invariant: every answer and every error is one fault, or none.
+//! Invariant: every reply and every error maps to one fault or to none.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, StateId, Verifier};
@@ -8,78 +8,78 @@ use dafs_types::{ClientId, StateId, Verifier};
 use super::range::ByteRange;
 use crate::FileKey;
 
-/// Shared or exclusive. The wire's waiting kinds are this and a [`Wait`].
+/// Shared or exclusive. The waiting lock kinds of the wire are this plus a [`Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
-    /// Shared.
+    /// A shared lock.
     Read,
-    /// Exclusive.
+    /// An exclusive lock.
     Write,
 }
 
 impl LockMode {
-    /// Whether two owners may not have these at once.
+    /// Returns true if two owners may not hold these modes at once.
     pub(super) const fn conflicts(self, other: Self) -> bool {
         matches!(self, Self::Write) || matches!(other, Self::Write)
     }
 }
 
-/// The options that stay with a lock (draft 4.4.1.3, 4.4.1.4).
+/// The options that a lock keeps (draft 4.4.1.3, 4.4.1.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockAttributes {
-    /// PERSIST: breaks, instead of vanishing, when its owner fails.
+    /// PERSIST: the lock breaks, instead of vanishing, when its owner fails.
     pub persist: bool,
-    /// AUTORECOVERY: changes made under it are rolled back when its owner fails.
+    /// AUTORECOVERY: changes made under the lock are rolled back when its owner fails.
     pub auto_recovery: bool,
 }
 
 impl LockAttributes {
-    /// Neither.
+    /// A lock without options.
     pub const PLAIN: Self = Self { persist: false, auto_recovery: false };
 
-    /// Whether a lock like this has a record on stable storage.
+    /// Returns true if a lock with these options has a record on stable storage.
     pub(super) const fn recorded(self) -> bool {
         self.persist || self.auto_recovery
     }
 
-    /// Whether these have all that `other` has.
+    /// Returns true if every option of `other` is set here, too.
     pub(super) const fn include(self, other: Self) -> bool {
         (self.persist || !other.persist) && (self.auto_recovery || !other.auto_recovery)
     }
 }
 
-/// Why the lock is asked for.
+/// The purpose of a lock request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// To have it.
+    /// To get a new lock.
     #[default]
     New,
-    /// To have it back: RECLAIM.
+    /// RECLAIM: to get back a lock held before a failure.
     Reclaim,
-    /// To repair what a broken lock protected: REPAIR.
+    /// REPAIR: to repair the data that a broken lock protected.
     Repair,
 }
 
-/// The driver's name for a request that waits. Unique among those that wait.
+/// The driver's id of a waiting request, unique among those that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
 /// What happens to a request that cannot be granted. RECLAIM and REPAIR never wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// It is denied.
+    /// The request is denied.
     #[default]
     No,
-    /// It gets a place in the queue and keeps it as long as it is asked again within
+    /// The request is queued, and keeps its position while it is repeated within
     /// [`super::LockConfig::waiter_silence_max`].
     Poll(WaiterId),
-    /// It gets a place in the queue and keeps it until it is granted or cancelled: the
-    /// driver keeps the request itself, unanswered.
+    /// The request is queued, and keeps its position until it is granted or cancelled. The driver
+    /// keeps the request and sends no reply yet.
     Parked(WaiterId),
 }
 
 impl Wait {
-    /// The waiter's name.
+    /// Returns the id of the waiter.
     pub(super) const fn id(self) -> Option<WaiterId> {
         match self {
             Self::No => None,
@@ -88,104 +88,103 @@ impl Wait {
     }
 }
 
-/// Who a client is, beyond its id: what a lock that outlives the server needs to find its
-/// client again.
+/// The identity of a client: what a lock that outlives the server needs to recognize its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockClient<'a> {
     /// The id it has now.
     pub id: ClientId,
     /// Its client id string.
     pub name: &'a [u8],
-    /// As whom it authenticated, in the caller's encoding; only compared.
+    /// The principal it authenticated as, in the caller's encoding; only compared.
     pub principal: &'a [u8],
-    /// Changes when the client restarts.
+    /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
 }
 
-/// Who asks for a lock. Owner and open belong together: an owner has one open of a file.
+/// The lock owner of a request. Owner and open belong together: an owner has one open of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockOwner<'a> {
-    /// The client.
+    /// The client of the owner.
     pub client: LockClient<'a>,
     /// The lock owner that the open was made for.
     pub owner: &'a [u8],
-    /// The open, already found to be this client's open of the file.
+    /// The open's state id, already checked to be this client's open of the file.
     pub state: StateId,
 }
 
 impl<'a> LockOwner<'a> {
-    /// Its name alone.
+    /// Returns the name of the owner without its open.
     #[must_use]
     pub const fn name(&self) -> OwnerName<'a> {
         OwnerName { client: self.client.id, owner: self.owner }
     }
 }
 
-/// Names a lock owner.
+/// The name of a lock owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnerName<'a> {
-    /// Its client.
+    /// The client of the owner.
     pub client: ClientId,
-    /// The client's name for it.
+    /// The client's name for the owner.
     pub owner: &'a [u8],
 }
 
-/// LOCK.
+/// The arguments of LOCK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRequest {
-    /// The file.
+    /// The file to lock.
     pub file: FileKey,
-    /// First byte.
+    /// The first byte of the range.
     pub offset: u64,
-    /// Bytes; all ones to the end of the file.
+    /// The length in bytes; all ones means to the end of the file.
     pub length: u64,
     /// Shared or exclusive.
     pub mode: LockMode,
-    /// What stays with the lock.
+    /// The options that the lock keeps.
     pub attributes: LockAttributes,
-    /// Why.
+    /// The purpose of the request.
     pub claim: Claim,
-    /// And if it cannot be had.
+    /// What to do if it cannot be granted now.
     pub wait: Wait,
 }
 
-/// A lock in the way.
+/// A lock or request that conflicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConflict {
-    /// Client of its owner.
+    /// The client of the conflicting owner.
     pub client: ClientId,
-    /// Its owner.
+    /// The conflicting owner.
     pub owner: Box<[u8]>,
-    /// What it covers.
+    /// The range of the conflicting lock.
     pub range: ByteRange,
-    /// Its kind.
+    /// Shared or exclusive.
     pub mode: LockMode,
 }
 
-/// Answer to LOCK.
+/// The result of a LOCK request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockAnswer {
-    /// It is held. Answer once what was written to the file before by others is done, and
-    /// the records among the actions are stable.
+    /// The lock is held. Reply once earlier writes of other clients to the file are done and the
+    /// records among the actions are stable.
     Granted,
-    /// Another owner's lock is in the way, or another owner's request that came first.
+    /// Another owner's lock, or an earlier request of another owner, conflicts.
     Denied(LockConflict),
-    /// A broken lock is in the way, perhaps broken by this very request: DAFS gives this
-    /// answer to who breaks a lock, too (draft 4.4.1.5).
+    /// A broken lock conflicts. This very request may have broken it: DAFS gives the same status to
+    /// a request that breaks a lock (draft 4.4.1.5).
     Broken(LockConflict),
-    /// It has a place in the queue.
+    /// The request is queued.
     Waiting {
-        /// Requests before it; 0 for the first.
+        /// The number of requests before it; 0 for the first.
         position: u32,
-        /// What it waits for.
+        /// The lock or request it waits for.
         conflict: LockConflict,
     },
-    /// Its owner would wait, in the end, for itself. It has no place in the queue.
+    /// The owner would wait for itself in the end. The request is not queued.
     Deadlock(LockConflict),
 }
 
 impl LockAnswer {
-    /// Why the lock is not held; `None` if it is.
+    /// Returns the reason why the lock is not held; `None` if it is.
     #[must_use]
     pub const fn fault(&self) -> Option<Fault> {
         match self {
@@ -197,46 +196,47 @@ impl LockAnswer {
     }
 }
 
-/// Answer to LOCKT.
+/// The result of a LOCKT request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockTestAnswer {
-    /// Nothing is in the way.
+    /// No lock conflicts.
     Free,
-    /// A lock is in the way.
+    /// A held lock conflicts.
     Denied(LockConflict),
-    /// A broken lock is in the way.
+    /// A broken lock conflicts.
     Broken(LockConflict),
 }
 
-/// Why a request about locks is refused.
+/// The reason why a request about locks is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// Length of 0, or beyond the largest offset.
+    /// The length is 0 or the range ends beyond the largest offset.
     #[error("the lock range is empty or leaves the file offsets there are")]
     Range,
-    /// The request's parts make no sense together, or its waiter's name is in use.
+    /// The parts of the request contradict each other, or the waiter's id is in use.
     #[error("the lock request contradicts itself")]
     Contradiction,
-    /// An own lock in the range has an option that the request has not.
+    /// A lock of this owner in the range has an option that the request lacks.
     #[error("an own lock in the range has an option that the request lacks; unlock it first")]
     OptionsDiffer,
-    /// Only part of a whole-file auto-recovery lock, of which this server keeps one undo.
+    /// The range is only part of a whole-file auto-recovery lock, and this server keeps undo data
+    /// for whole files only.
     #[error("an auto-recovery lock can only be unlocked or rolled back as a whole here")]
     SubRange,
-    /// An option this server does not serve, or not for this range or kind.
+    /// The server does not support an option, or not for this range or mode.
     #[error("a lock option is not served here")]
     NotSupported,
     /// A limit is reached.
     #[error("a limit on locks or waiters is reached")]
     Resource,
-    /// REPAIR of a range in which nothing is broken, or of an exclusive lock by a shared
-    /// one; ABORT of a range without an auto-recovery lock of the owner.
+    /// Nothing matches: REPAIR of a range in which nothing is broken, or of an exclusive lock by a
+    /// shared one; ABORT of a range without an auto-recovery lock of the owner.
     #[error("nothing in the range to repair or roll back")]
     NothingThere,
-    /// RECLAIM of what the owner did not keep.
+    /// A RECLAIM of a lock that was not kept for the owner.
     #[error("the lock was lost and cannot be reclaimed")]
     Lost,
-    /// An own lock in the range is being rolled back.
+    /// A lock of this owner in the range is being rolled back.
     #[error("a lock in the range is being rolled back")]
     RollingBack,
 }

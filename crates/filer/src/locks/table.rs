@@ -1,8 +1,8 @@
-//! LOCK, LOCKT, LOCKU and ABORT.
+//! The lock table: LOCK, LOCKT, LOCKU and ABORT.
 //!
-//! Invariant: two holds overlap only if one owner has both or both are shared. After
-//! every call each waiter either has been told that it is ready or has something in its
-//! way: a hold of another owner, or a request of another owner that came before it.
+//! Invariants: two locks overlap only if one owner has both or both are shared. After every call
+//! each waiter either has been reported as ready or is blocked by a lock or an earlier request of
+//! another owner.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,8 +27,8 @@ use crate::FileKey;
 
 /// All byte-range locks of a server.
 ///
-/// Drain [`LockTable::poll_action`] after every call that takes `&mut self`, and do what
-/// the actions say before the call's request is answered.
+/// Drain [`LockTable::poll_action`] after every call that takes `&mut self`, and carry out the
+/// actions before the reply to the request.
 #[derive(Debug)]
 pub struct LockTable {
     pub(super) config: LockConfig,
@@ -40,7 +40,7 @@ pub struct LockTable {
     pub(super) waiter_ids: BTreeMap<WaiterId, WaiterKey>,
     /// Files with a queue.
     pub(super) queued: BTreeSet<FileKey>,
-    /// Files to look at again, because a circle was closed by a request elsewhere.
+    /// Files to check again, because a request elsewhere closed a cycle.
     pub(super) circles: BTreeSet<FileKey>,
     pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,
@@ -50,7 +50,7 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// No locks, no grace period.
+    /// Makes an empty table, outside a grace period.
     #[must_use]
     pub fn new(config: LockConfig) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl LockTable {
         }
     }
 
-    /// The next thing to do; see [`LockAction`].
+    /// Returns the next action; see [`LockAction`].
     pub fn poll_action(&mut self) -> Option<LockAction> {
         self.actions.pop_front()
     }
@@ -80,15 +80,15 @@ impl LockTable {
         self.actions.push_back(action);
     }
 
-    /// Nobody has a lock: no read or write need ask.
+    /// Returns true if there are no locks, so that reads and writes need no check.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
 
-    /// LOCK (draft 6.5.18). Outside a reclaim, the caller has seen to the grace period. Any
-    /// answer but [`LockAnswer::Waiting`] ends a wait for just this lock.
+    /// Handles LOCK (draft 6.5.18). For anything but a reclaim the caller has checked the grace
+    /// period. Every result except [`LockAnswer::Waiting`] ends a wait for this lock.
     ///
     /// # Errors
     /// See [`LockError`].
@@ -102,7 +102,8 @@ impl LockTable {
         let answer = self.decide(owner, request, now);
         self.counters.count(request.claim, &answer);
         if answer.is_err() && request.claim == Claim::New {
-            // An error is an answer: who waits no more must not keep others from the range.
+            // After an error the request no longer waits, so it must not block others from the
+            // range.
             self.give_up_place(owner.name(), request);
         }
         if let Some(number) = self.registry.find(owner.name()) {
@@ -143,8 +144,8 @@ impl LockTable {
         }
     }
 
-    /// Whether the options are served. A shared lock with AUTORECOVERY is not: nothing is
-    /// changed under it, and others that share it would see a rollback under their locks.
+    /// Checks that the server supports the options. A shared lock with AUTORECOVERY is refused: it
+    /// permits no changes, and other holders would see a rollback under their locks.
     fn check_options(&self, request: &LockRequest, range: ByteRange) -> Result<(), LockError> {
         let wanted = request.attributes;
         let undo_served = match self.config.auto_recovery {
@@ -160,8 +161,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// An option may be added to an own lock, and none taken away: a lock's protection
-    /// does not end by the way.
+    /// Checks the owner's own locks. An option may be added to them, but not removed: a new request
+    /// must not silently weaken a lock's protection.
     fn check_own(
         &self,
         request: &LockRequest,
@@ -209,7 +210,7 @@ impl LockTable {
         }
     }
 
-    /// Gives the lock to its owner, unless that would leave somebody waiting for itself.
+    /// Grants the lock, unless this would make an owner wait for itself.
     pub(super) fn grant(
         &mut self,
         owner: &LockOwner<'_>,
@@ -233,7 +234,7 @@ impl LockTable {
         Ok(LockAnswer::Granted)
     }
 
-    /// LOCKT (draft 6.5.19). Asking breaks nothing: a breakable lock is shown as held.
+    /// Handles LOCKT (draft 6.5.19). A test breaks nothing: a breakable lock is reported as held.
     ///
     /// # Errors
     /// [`LockError::Range`].
@@ -254,12 +255,12 @@ impl LockTable {
         Ok(held.map_or(LockTestAnswer::Free, |n| LockTestAnswer::Denied(self.conflict_of(n))))
     }
 
-    /// LOCKU (draft 6.5.20): ends the owner's locks in a range, whatever their mode; what
-    /// was changed under auto-recovery becomes final. There need be none.
+    /// Handles LOCKU (draft 6.5.20): ends the owner's locks in a range, whatever their mode.
+    /// Changes under auto-recovery become final. It is no error if there are no locks.
     ///
     /// # Errors
     /// [`LockError::Range`]; [`LockError::RollingBack`]; [`LockError::SubRange`];
-    /// [`LockError::Resource`] if a lock would be parted in two beyond a limit.
+    /// [`LockError::Resource`] if a lock would be split in two beyond a limit.
     pub fn unlock(
         &mut self,
         owner: OwnerName<'_>,
@@ -282,13 +283,13 @@ impl LockTable {
         Ok(())
     }
 
-    /// LOCK of kind ABORT (draft 4.4.1.4): rolls back what the owner changed under its
-    /// auto-recovery locks in a range. The locks stay held, with nothing to undo, once the
-    /// rollbacks returned are done; the request is answered then.
+    /// Handles LOCK of kind ABORT (draft 4.4.1.4): rolls back what the owner changed under its
+    /// auto-recovery locks in a range. When the returned rollbacks are done, the locks are still
+    /// held, without undo data, and the driver replies to the request.
     ///
     /// # Errors
-    /// [`LockError::NothingThere`] without such a lock; [`LockError::Lost`] if one is yet to
-    /// be reclaimed; those of [`LockTable::unlock`].
+    /// [`LockError::NothingThere`] without such a lock; [`LockError::Lost`] if one is not reclaimed
+    /// yet; those of [`LockTable::unlock`].
     pub fn abort(
         &mut self,
         owner: OwnerName<'_>,
@@ -328,7 +329,7 @@ impl LockTable {
         Ok(inside.into_iter().map(|n| self.begin_rollback(n, Then::Held)).collect())
     }
 
-    /// Whether no auto-recovery lock is parted where the undo is that of the whole file.
+    /// Checks that no auto-recovery lock is split if undo data is kept for whole files only.
     fn check_undo_whole(&self, pieces: &[HoldKey], range: ByteRange) -> Result<(), LockError> {
         let parted = |&number: &HoldKey| {
             let hold = &self.holds[number];
@@ -340,7 +341,7 @@ impl LockTable {
         }
     }
 
-    /// Whether so many more locks of an owner stay within the limits.
+    /// Checks that an owner may have this many more locks.
     pub(super) fn check_limits(
         &self,
         owner: OwnerName<'_>,
@@ -363,8 +364,8 @@ impl LockTable {
         if limits.iter().any(exceeded) { Err(LockError::Resource) } else { Ok(()) }
     }
 
-    /// The owner's pieces of a file go on under the open that it has now, but for those that
-    /// it has yet to reclaim.
+    /// Moves the owner's locks of a file to its present open, except those it has not reclaimed
+    /// yet.
     pub(super) fn set_state(&mut self, file: FileKey, who: OwnerKey, state: StateId) {
         for number in self.pieces(file, who, ByteRange::WHOLE) {
             let hold = &mut self.holds[number];

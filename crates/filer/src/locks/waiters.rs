@@ -1,10 +1,10 @@
-//! Who waits, and in which order.
+//! The queue of waiting requests.
 //!
-//! Invariant: a file's requests are served in the order in which they came, as far as they
-//! stand in each other's way, with one exception: a request passes by an earlier one that
-//! is not ready and whose owner waits, directly or through others, for the owner of the
-//! later one. Without it the order of the queue alone could leave two waiting for each
-//! other. Who is ready has no request in its way before it.
+//! Invariant: conflicting requests for a file are served in the order of their arrival, with one
+//! exception: a request passes an earlier one that is not ready and whose owner waits, directly or
+//! through others, for the owner of the later one. Without this exception the order of the queue
+//! alone could make two requests wait for each other. No earlier request blocks a waiter that is
+//! ready.
 
 use dafs_base::Key;
 use dafs_types::{Moment, StateId};
@@ -21,7 +21,7 @@ use super::request::{
 use super::table::LockTable;
 use crate::FileKey;
 
-/// One who waits.
+/// The key of a waiter.
 pub(super) type WaiterKey = Key<Waiter>;
 
 /// A request in a queue.
@@ -32,23 +32,23 @@ pub(super) struct Waiter {
     pub owner: OwnerKey,
     pub state: StateId,
     pub piece: Piece,
-    /// When its silence has been too long; `None` if the driver keeps the request.
+    /// When it has been silent too long; `None` if the driver keeps the request parked.
     pub expires: Option<Moment>,
-    /// It has been told that nothing is in its way.
+    /// True if the driver was told that nothing blocks it.
     pub ready: bool,
 }
 
-/// What stands in the way of a request.
+/// An obstacle to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocker {
-    /// A lock.
+    /// A conflicting lock.
     Hold(HoldKey),
     /// An earlier request.
     Waiter(WaiterKey),
 }
 
 impl LockTable {
-    /// Breaks whatever is breakable and in the way (draft 4.4.1.5); returns the first.
+    /// Breaks all breakable locks that conflict (draft 4.4.1.5) and returns the first.
     pub(super) fn break_breakable(
         &mut self,
         file: FileKey,
@@ -64,7 +64,7 @@ impl LockTable {
         found.first().copied()
     }
 
-    /// The place in the queue that an owner has for this very request.
+    /// Returns the position that an owner has in the queue for this very request.
     pub(super) fn waiting(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Option<WaiterKey> {
         let asked = |piece: &Piece| (piece.range, piece.mode, piece.attributes);
         let same = |&&number: &&WaiterKey| {
@@ -74,8 +74,8 @@ impl LockTable {
         self.registry.owner(who).waiters.iter().find(same).copied()
     }
 
-    /// What stands in the way of a request that has this place in the queue, or will be its
-    /// last. Broken locks do not count: they are answered, not waited for.
+    /// Returns what blocks a request at this position of the queue, or at its end. Broken locks do
+    /// not count: the request gets LOCK_BROKEN instead of waiting for them.
     pub(super) fn blocker(
         &self,
         file: FileKey,
@@ -95,7 +95,7 @@ impl LockTable {
         self.requests_before(file, who, range, mode, place).find(in_order).map(Blocker::Waiter)
     }
 
-    /// Earlier requests of others that stand against this one.
+    /// Returns earlier requests of other owners that conflict with this one.
     pub(super) fn requests_before(
         &self,
         file: FileKey,
@@ -112,7 +112,7 @@ impl LockTable {
         })
     }
 
-    /// Gives a request a place in the queue, or lets it keep the one it has.
+    /// Adds a request to the queue, or keeps its present position.
     pub(super) fn enqueue(
         &mut self,
         owner: &LockOwner<'_>,
@@ -189,13 +189,13 @@ impl LockTable {
         Ok(number)
     }
 
-    /// Requests before this one in its file's queue.
+    /// Returns the number of requests before this one in its file's queue.
     pub(super) fn position(&self, number: WaiterKey) -> u32 {
         let queue = &self.files[&self.waiters[number].file].queue;
         queue.iter().take_while(|&&other| other != number).count() as u32
     }
 
-    /// Takes a waiter out. The caller settles its file and forgets its owner.
+    /// Removes a waiter from its queue. The caller settles the file and forgets the owner.
     pub(super) fn leave_queue(&mut self, waiting: Option<WaiterKey>) {
         let Some(number) = waiting else { return };
         let waiter = self.waiters.remove(number).expect("a waiter leaves once");
@@ -208,7 +208,7 @@ impl LockTable {
         }
     }
 
-    /// Takes a waiter out, tells the driver, and forgets the owner if that was all it had.
+    /// Removes a waiter, notifies the driver, and forgets the owner if it has nothing else.
     pub(super) fn dismiss(&mut self, number: WaiterKey, action: LockAction) {
         let owner = self.waiters[number].owner;
         self.leave_queue(Some(number));
@@ -216,7 +216,8 @@ impl LockTable {
         self.push(action);
     }
 
-    /// The driver has given a waiting request up. False if it does not wait any more.
+    /// Reports that the driver has given up a waiting request. Returns false if it does not wait
+    /// any more.
     pub fn cancel(&mut self, waiter: WaiterId, now: Moment) -> bool {
         let Some(&number) = self.waiter_ids.get(&waiter) else { return false };
         let Waiter { file, owner, .. } = self.waiters[number];
@@ -226,19 +227,19 @@ impl LockTable {
         true
     }
 
-    /// Ends the wait of those who were silent too long. Call it when
-    /// [`LockTable::next_expiry`] has come.
+    /// Ends the wait of requests that were silent too long. Call it when [`LockTable::next_expiry`]
+    /// has passed.
     pub fn on_tick(&mut self, now: Moment) {
         self.expire_waiters(None, now);
     }
 
-    /// When the next waiter's silence will have been too long.
+    /// Returns the time at which the next waiter has been silent too long.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.waiters.iter().filter_map(|(_, waiter)| waiter.expires).min()
     }
 
-    /// Ends the wait of the silent, in one file or in all.
+    /// Ends the wait of silent requests, in one file or in all.
     pub(super) fn expire_waiters(&mut self, file: Option<FileKey>, now: Moment) {
         let files: Vec<FileKey> = match file {
             Some(file) => self.queued.get(&file).copied().into_iter().collect(),
@@ -261,15 +262,15 @@ impl LockTable {
         }
     }
 
-    /// After any change of a file's holds or queue: tells waiters whose turn it is and
-    /// answers those that wait for what is broken; forgets the file if nothing is left.
+    /// Updates the queue after any change of a file's locks or queue: reports waiters whose turn it
+    /// is, ends the wait for broken locks, and forgets the file if nothing is left.
     pub(super) fn settle(&mut self, file: FileKey, now: Moment) {
         while self.queued.contains(&file) && self.settle_once(file, now) {}
         self.forget_file_if_idle(file);
     }
 
-    /// Looks at every waiter of a file once; true if one was dismissed, which may let
-    /// others go before those already looked at.
+    /// Checks every waiter of a file once. Returns true if one was removed, which may unblock
+    /// others that were already checked.
     fn settle_once(&mut self, file: FileKey, now: Moment) -> bool {
         let queue = self.files[&file].queue.clone();
         for number in queue {
@@ -284,7 +285,7 @@ impl LockTable {
             let was_ready = std::mem::replace(&mut self.waiters[number].ready, ready);
             if ready && !was_ready {
                 self.pass_by(number);
-                // From here it has its full time again: before, asking was in vain.
+                // The full time starts again here: asking earlier was useless.
                 let until = now.after(self.config.waiter_silence_max);
                 let expires = &mut self.waiters[number].expires;
                 *expires = expires.map(|expires| expires.max(until));
@@ -294,8 +295,8 @@ impl LockTable {
         false
     }
 
-    /// Who is ready goes before those that it has passed by: it stays ready though the circle
-    /// that let it pass may open again before it asks.
+    /// Moves a ready request before those that it has passed. It stays ready even if the cycle that
+    /// let it pass opens again before the client asks.
     fn pass_by(&mut self, number: WaiterKey) {
         let Waiter { file, owner, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
         let first = self.requests_before(file, Some(owner), range, mode, Some(number)).next();
@@ -306,8 +307,9 @@ impl LockTable {
         queue.insert(place, number);
     }
 
-    /// An owner waits for more, or others for it: if that has closed a circle with a soft
-    /// edge, somebody in it may pass by now, in whatever file.
+    /// Marks other files for a check after an owner starts to wait for more, or others start to
+    /// wait for it: if this has closed a cycle with a soft edge, a request in any file may pass
+    /// now.
     pub(super) fn wake_elsewhere(&mut self, who: OwnerKey, file: FileKey) {
         let waits = !self.registry.owner(who).waiters.is_empty();
         if waits && self.search_from(who, who, Edges::All) != Reach::No {
@@ -315,7 +317,7 @@ impl LockTable {
         }
     }
 
-    /// What a request that is in the way asks for.
+    /// Describes a waiting request that blocks another.
     pub(super) fn waiter_conflict(&self, number: WaiterKey) -> LockConflict {
         let Waiter { owner, piece, .. } = &self.waiters[number];
         let owner = self.registry.owner(*owner);
@@ -327,7 +329,7 @@ impl LockTable {
         }
     }
 
-    /// What is in the way, as the answer shows it.
+    /// Describes what blocks a request, for the reply.
     pub(super) fn blocker_conflict(&self, blocker: Blocker) -> LockConflict {
         match blocker {
             Blocker::Hold(number) => self.conflict_of(number),

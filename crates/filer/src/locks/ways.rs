@@ -1,6 +1,6 @@
-//! What lies in the way of whom.
+//! Searches for conflicting locks.
 //!
-//! Invariant: these change nothing.
+//! Invariant: the functions here change nothing.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use super::table::LockTable;
 use crate::FileKey;
 
 impl LockTable {
-    /// The first lock that is in the way and satisfies `which`.
+    /// Returns the first conflicting lock that satisfies `which`.
     fn in_way(
         &self,
         file: FileKey,
@@ -29,7 +29,7 @@ impl LockTable {
         flow.break_value()
     }
 
-    /// The first lock in an owner's way that is not broken.
+    /// Returns the first conflicting lock that is not broken.
     pub(super) fn live_in_way(
         &self,
         file: FileKey,
@@ -40,7 +40,7 @@ impl LockTable {
         self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
     }
 
-    /// The first broken lock in anybody's way.
+    /// Returns the first broken lock that conflicts with any owner.
     pub(super) fn broken_in_way(
         &self,
         file: FileKey,
@@ -50,13 +50,12 @@ impl LockTable {
         self.in_way(file, range, mode, |hold| hold.phase.is_broken())
     }
 
-    /// All broken locks that overlap a range.
+    /// Returns all broken locks that overlap a range.
     pub(super) fn broken_in(&self, file: FileKey, range: ByteRange) -> Vec<HoldKey> {
         self.holds_in(file, range, LockMode::Write, |hold| hold.phase.is_broken())
     }
 
-    /// All locks that overlap a range, are of a mode that is against this one, and satisfy
-    /// `which`.
+    /// Returns all locks that overlap a range, are of a conflicting mode, and satisfy `which`.
     pub(super) fn holds_in(
         &self,
         file: FileKey,

@@ -1,8 +1,8 @@
-//! Opens: share reservations, shared keys, delete disposition, last close
-//! (draft 4.4.2, 6.5.24, 6.5.26, 6.5.33).
+//! Opens: share reservations, shared keys, delete disposition and last close (draft 4.4.2, 6.5.24,
+//! 6.5.26, 6.5.33).
 //!
-//! Invariant: the counts of a file are the sums over its opens, and no two opens of
-//! different owners ever stand against each other's deny mode or key.
+//! Invariants: the counts of a file are the sums over its opens. No two opens of different owners
+//! conflict in deny mode or key.
 
 mod share;
 mod table;
@@ -11,33 +11,33 @@ pub(crate) use table::{ClientOpens, OpenTable};
 
 use dafs_types::{DeleteDisposition, ShareAccess, ShareDeny, ShareKey, StateId};
 
-/// The store's number for a file, stable while the file is open.
+/// The store's number of a file, stable while the file is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u64);
 
-/// What OPEN asks for, once the name is resolved and permission is checked.
+/// The arguments of OPEN, after the name is resolved and permission is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenArguments<'a> {
-    /// The file.
+    /// The file to open.
     pub file: FileKey,
-    /// Lock owner, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
+    /// The lock owner, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub owner: &'a [u8],
-    /// What the open will do.
+    /// The access that the open wants.
     pub access: ShareAccess,
-    /// What others may not do.
+    /// The access that the open denies to others.
     pub deny: ShareDeny,
-    /// Key that all keyed opens of the file must show; `None` bypasses the check.
+    /// The key that all keyed opens of the file must present; `None` bypasses the check.
     pub key: Option<ShareKey>,
-    /// Whether REMOVE is refused while this open lasts.
+    /// Whether REMOVE of the file is refused while this open exists.
     pub disposition: DeleteDisposition,
-    /// Whether the file has no name (claim CREATE_UNLINKED).
+    /// True if the file has no name (claim CREATE_UNLINKED).
     pub unlinked: bool,
-    /// Held before a server restart (claim PREVIOUS).
+    /// True if the client held this open before a server restart (claim PREVIOUS).
     pub is_reclaim: bool,
 }
 
 impl<'a> OpenArguments<'a> {
-    /// An open that keeps nobody from anything, of a file that has a name.
+    /// Makes the arguments of an open that restricts no other client, of a file that has a name.
     #[must_use]
     pub fn plain(file: FileKey, owner: &'a [u8], access: ShareAccess) -> Self {
         Self {
@@ -53,36 +53,36 @@ impl<'a> OpenArguments<'a> {
     }
 }
 
-/// A granted open.
+/// The result of a granted open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Names this owner's open of this file.
+    /// The state id of this owner's open of this file.
     pub state_id: StateId,
-    /// No other open of the file existed.
+    /// True if no other open of the file existed.
     pub first_of_file: bool,
-    /// The owner had the file open already; one CLOSE ends both.
+    /// True if the owner had the file open already; one CLOSE ends both opens.
     pub reopened: bool,
 }
 
 /// An open that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The file.
+    /// The file that was open.
     pub file: FileKey,
     /// The state id that ended.
     pub state_id: StateId,
-    /// No open of the file is left.
+    /// True if no open of the file is left.
     pub last_of_file: bool,
-    /// The file has no name and this was its last open: delete it now.
+    /// True if the file has no name and this was its last open: the driver must delete it now.
     pub delete: bool,
 }
 
-/// What a request does to a file's data.
+/// The direction of an access to a file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoKind {
-    /// READ.
+    /// A READ of the file.
     Read,
-    /// WRITE, APPEND, SETATTR of the size.
+    /// A WRITE, an APPEND, or a SETATTR of the size.
     Write,
 }
 
@@ -95,12 +95,12 @@ impl IoKind {
     }
 }
 
-/// What REMOVE (or a RENAME over the file) may do.
+/// The decision about a REMOVE, or about a RENAME over the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemoveDecision {
-    /// Nobody has the file open: name and data may go.
+    /// The file is not open: name and data may be removed.
     Now,
-    /// The name may go; the data stay until the last close. Once the last name is
-    /// gone, tell the filer with `file_unlinked`.
+    /// The name may be removed, but the data must stay until the last close. Call `file_unlinked`
+    /// after the last name is removed.
     KeepDataUntilLastClose,
 }

@@ -1,16 +1,16 @@
 //! Share reservations and shared keys of one file (draft 4.4.2).
 //!
-//! Invariant: each count is the number of opens whose reservation has that part.
+//! Invariant: each count is the number of opens whose reservation has that bit.
 
 use dafs_ops::Fault;
 use dafs_types::ShareKey;
 
-/// Bit of reading in access and deny modes.
+/// The bit for reading in access and deny modes.
 pub(super) const READ: u8 = 1;
-/// Bit of writing.
+/// The bit for writing in access and deny modes.
 pub(super) const WRITE: u8 = 2;
 
-/// What one open holds.
+/// The reservation of one open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     pub access: u8,
@@ -20,7 +20,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Both together.
+    /// Returns the union of two reservations.
     pub fn join(&self, more: &Self) -> Self {
         Self {
             access: self.access | more.access,
@@ -31,7 +31,7 @@ impl Reservation {
     }
 }
 
-/// The sum of a file's opens.
+/// The sums over the opens of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileShares {
     pub opens: u32,
@@ -46,9 +46,9 @@ pub(super) struct FileShares {
 }
 
 impl FileShares {
-    /// Whether a reservation can stand beside those counted here. The draft's
-    /// pseudo-code compares keys the wrong way round; its prose is followed: the first
-    /// key holds until its last open ends, and opens without a key bypass the check.
+    /// Checks whether a reservation is compatible with those counted here. The draft's pseudo-code
+    /// compares keys the wrong way round, so this follows the draft's prose: the first key is in
+    /// force until its last open ends, and opens without a key bypass the check.
     pub fn check(&self, wanted: &Reservation) -> Result<(), Fault> {
         let held = bits(self.readers, self.writers);
         let denied = bits(self.deny_read, self.deny_write);
@@ -61,17 +61,17 @@ impl FileShares {
         }
     }
 
-    /// Whether some open denies this access.
+    /// Returns true if an open denies this access.
     pub fn denies(&self, access: u8) -> bool {
         bits(self.deny_read, self.deny_write) & access != 0
     }
 
-    /// Whether some open forbids removal.
+    /// Returns true if an open forbids removal.
     pub fn denies_remove(&self) -> bool {
         self.deny_remove != 0
     }
 
-    /// Counts an open in.
+    /// Adds an open to the counts.
     pub fn add(&mut self, held: &Reservation) {
         self.opens += 1;
         for (count, amount) in self.counts(held) {
@@ -80,7 +80,7 @@ impl FileShares {
         self.key = self.key.or(held.key);
     }
 
-    /// Counts an open out.
+    /// Removes an open from the counts.
     pub fn remove(&mut self, held: &Reservation) {
         self.opens -= 1;
         for (count, amount) in self.counts(held) {

@@ -1,8 +1,8 @@
 //! The table of opens.
 //!
-//! Invariant: slot, client list, file list, owner index and file counts agree: an open is in
-//! all five or in none. A state id names its slot directly, so that READ and WRITE find
-//! their open without a search.
+//! Invariants: slot, client list, file list, owner index and file counts agree: an open is in all
+//! five or in none. A state id contains the index of its slot, so that READ and WRITE find their
+//! open without a search.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -18,7 +18,7 @@ use super::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
 use crate::clients::ClientKey;
 use crate::config::OPENS_LIMIT;
 
-/// Bits of a state id: boot epoch, generation of the slot, index of the slot.
+/// The layout of a state id: boot epoch, generation of the slot, index of the slot.
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 20;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
@@ -26,10 +26,10 @@ const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const _: () = assert!(OPENS_LIMIT as u64 <= INDEX_MASK + 1);
 
-/// No slot.
+/// The index that stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// An owner's name. Most are short, and an open should not have to allocate for it.
+/// The name of an owner. Most names are short, and those are stored without an allocation.
 type Owner = SmallVec<[u8; 16]>;
 
 /// The opens of all clients.
@@ -40,20 +40,21 @@ pub(crate) struct OpenTable {
     per_client_max: u32,
     hot: Vec<HotOpen>,
     cold: Vec<ColdOpen>,
-    /// Free slots, the longest free first out, so that a generation returns late.
+    /// The head of the list of free slots. The slot that has been free longest is used first, so
+    /// that generations wrap around late.
     free_first: u32,
     free_last: u32,
     count: u32,
-    /// Opens with a deny mode: while there is none, anonymous I/O needs no search.
+    /// The number of opens with a deny mode. While it is zero, anonymous I/O needs no search.
     denying: u32,
     files: QuickMap<FileKey, FileOpens>,
     owners: Owners,
 }
 
-/// Finds the open that an owner has of a file.
+/// An index that finds the open of a file by its owner.
 ///
-/// Peers choose the names of owners, so the hash is SipHash with a secret key. It costs as much as
-/// a tenth of an OPEN and CLOSE together, so it is computed once: the open keeps it for its end.
+/// Peers choose the names of owners, so the hash is SipHash with a secret key. Hashing costs a
+/// tenth of an OPEN and CLOSE together, so the open keeps its hash for its removal.
 #[derive(Debug, Default)]
 struct Owners {
     secret: RandomState,
@@ -64,7 +65,7 @@ struct Owners {
 impl Owners {
     fn hash(&self, file: FileKey, client: ClientKey, owner: &[u8]) -> u64 {
         let mut hasher = self.secret.build_hasher();
-        // In one piece: a hasher spends more on each piece than on its bytes.
+        // Hash both words in one call: the hasher spends more on each call than on the bytes.
         let mut both = [0; 16];
         both[..8].copy_from_slice(&file.0.to_le_bytes());
         both[8..].copy_from_slice(&client.to_bits().to_le_bytes());
@@ -81,7 +82,7 @@ struct FileOpens {
     first: u32,
 }
 
-/// What READ and WRITE look at.
+/// The fields that READ and WRITE use.
 #[derive(Debug)]
 struct HotOpen {
     file: FileKey,
@@ -90,34 +91,34 @@ struct HotOpen {
     held: Reservation,
 }
 
-/// The rest. `of_client` links the opens of one client, `of_file` those of one file; in a free
-/// slot `of_client.next` links the free ones.
+/// The other fields of an open. `of_client` links the opens of one client, `of_file` those of one
+/// file. In a free slot `of_client.next` links the free slots.
 #[derive(Debug)]
 struct ColdOpen {
     owner: Owner,
-    /// Its hash in [`Owners`].
+    /// The open's hash in [`Owners`].
     owner_hash: u64,
     of_client: Links,
     of_file: Links,
 }
 
-/// The neighbours in a list.
+/// The neighbours of an open in a list.
 #[derive(Clone, Copy, Debug)]
 struct Links {
     next: u32,
     previous: u32,
 }
 
-/// No neighbours.
+/// The links of an open that has no neighbours.
 const ALONE: Links = Links { next: NONE, previous: NONE };
 
-/// Which of its lists an open is looked at in.
+/// Selects one of the two lists that an open is in.
 type List = fn(&mut ColdOpen) -> &mut Links;
 
 const OF_CLIENT: List = |open| &mut open.of_client;
 const OF_FILE: List = |open| &mut open.of_file;
 
-/// Puts an open in front of a list.
+/// Puts an open at the front of a list.
 #[inline(always)]
 fn link(cold: &mut [ColdOpen], list: List, first: &mut u32, index: u32) {
     list(&mut cold[index as usize]).next = *first;
@@ -127,7 +128,7 @@ fn link(cold: &mut [ColdOpen], list: List, first: &mut u32, index: u32) {
     *first = index;
 }
 
-/// Takes an open out of a list.
+/// Removes an open from a list.
 #[inline(always)]
 fn unlink(cold: &mut [ColdOpen], list: List, first: &mut u32, index: u32) {
     let Links { next, previous } = *list(&mut cold[index as usize]);
@@ -140,11 +141,11 @@ fn unlink(cold: &mut [ColdOpen], list: List, first: &mut u32, index: u32) {
     }
 }
 
-/// The opens of one client, kept in the client's record.
+/// The opens of one client, stored in the client's record.
 #[derive(Debug)]
 pub(crate) struct ClientOpens {
     first: u32,
-    /// How many.
+    /// The number of opens.
     pub count: u32,
 }
 
@@ -155,8 +156,8 @@ impl Default for ClientOpens {
 }
 
 impl OpenTable {
-    /// An empty table. State ids carry 24 bits of `boot_seed`, never all zero, so that
-    /// none is [`StateId::ANONYMOUS`].
+    /// Makes an empty table. State ids carry 24 bits of `boot_seed`, never all zero, so that no
+    /// state id is [`StateId::ANONYMOUS`].
     pub fn new(boot_seed: u64, opens_max: u32, per_client_max: u32) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         Self {
@@ -174,17 +175,17 @@ impl OpenTable {
         }
     }
 
-    /// Opens.
+    /// Returns the number of opens.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Files with an open.
+    /// Returns the number of files with an open.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// OPEN: a new open, or more of one that the owner has (draft 6.5.24).
+    /// Handles OPEN: makes a new open, or extends the one the owner has (draft 6.5.24).
     pub fn open(
         &mut self,
         client: ClientKey,
@@ -231,14 +232,15 @@ impl OpenTable {
         Ok(Opened { state_id: self.state_id(index), first_of_file, reopened: false })
     }
 
-    /// The owner's own reservation never stands against itself: RFC 3010's OPEN joins
-    /// the two with "or" and one CLOSE ends both.
+    /// Extends the owner's own open. Its own reservation never conflicts: OPEN in RFC 3010 joins
+    /// the two with "or", and one CLOSE ends both.
     fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Fault> {
         let open = &mut self.hot[index as usize];
         let shares = shares_of(&mut self.files, open.file);
         shares.remove(&open.held);
         let joined = open.held.join(&wanted);
-        // The key in force is asked before the owner's own: it may show no second one.
+        // Check the key in force before the owner's own key: the owner may not present a second
+        // one.
         let verdict = match (open.held.key, wanted.key) {
             (Some(held), Some(shown)) if held != shown => Err(Fault::KeyMismatch),
             _ => Ok(()),
@@ -254,7 +256,7 @@ impl OpenTable {
         Ok(Opened { state_id: self.state_id(index), first_of_file: false, reopened: true })
     }
 
-    /// OPEN_DOWNGRADE (draft 6.5.26).
+    /// Handles OPEN_DOWNGRADE (draft 6.5.26).
     pub fn downgrade(
         &mut self,
         client: ClientKey,
@@ -285,7 +287,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Whether a CLOSE would end this open and nothing else.
+    /// Returns true if a CLOSE would end this open and have no other effect.
     pub fn closes_alone(
         &self,
         client: ClientKey,
@@ -296,7 +298,7 @@ impl OpenTable {
         Ok(self.files.get(&file).is_some_and(|opens| !opens.shares.unlinked))
     }
 
-    /// CLOSE.
+    /// Handles CLOSE and returns the open that ended.
     pub fn close(
         &mut self,
         client: ClientKey,
@@ -317,7 +319,7 @@ impl OpenTable {
         debug_assert_eq!(opens.count, 0);
     }
 
-    /// Whether a client may read or write under a state id.
+    /// Checks whether a client may read or write under a state id.
     #[inline]
     pub fn check_io(
         &self,
@@ -331,11 +333,12 @@ impl OpenTable {
             return self.check_anonymous(file, wanted);
         }
         let index = self.find(client, state_id, file)?;
-        // What an open may do nobody else denies: OPEN has seen to that.
+        // No other open denies the access of this one: OPEN has checked that.
         if self.hot[index].held.access & wanted == 0 { Err(Fault::OpenLacksAccess) } else { Ok(()) }
     }
 
-    /// Whether other clients have the file open at all, and to write.
+    /// Returns whether other clients have the file open at all, and whether they have it open to
+    /// write.
     pub fn others(&self, client: ClientKey, file: FileKey) -> (bool, bool) {
         let mut others = self.opens_of(file).filter(|&index| !self.is_of(index, client));
         let is_writing = |index: u32| self.hot[index as usize].held.access & WRITE != 0;
@@ -345,8 +348,8 @@ impl OpenTable {
         }
     }
 
-    /// Whether a client has the file open. Looks through the shorter of two lists: the client's
-    /// opens, and the file's.
+    /// Returns true if a client has the file open. Searches the shorter of two lists: the opens of
+    /// the client and those of the file.
     pub fn is_open_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> bool {
         let some = |index: u32| (index != NONE).then_some(index);
         let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
@@ -356,8 +359,8 @@ impl OpenTable {
         })
     }
 
-    /// The state ids under which a client has the file open. Looks through the shorter of two
-    /// lists, as [`OpenTable::is_open_by`].
+    /// Returns the state ids under which a client has the file open. Searches the shorter of two
+    /// lists, as [`OpenTable::is_open_by`] does.
     pub fn opens_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> Vec<StateId> {
         let is_wanted = |index: &u32| {
             let open = &self.hot[*index as usize];
@@ -384,7 +387,7 @@ impl OpenTable {
         self.hot[index as usize].client == client
     }
 
-    /// For whom an open was made, and what it allows.
+    /// Returns the client and the lock owner of an open, and the access it allows.
     pub fn owner(
         &self,
         client: ClientKey,
@@ -410,7 +413,7 @@ impl OpenTable {
         }
     }
 
-    /// The slot that a state id names, if it is this client's open of this file.
+    /// Returns the slot that a state id names, if it is this client's open of this file.
     #[inline]
     fn find(&self, client: ClientKey, state_id: StateId, file: FileKey) -> Result<usize, Fault> {
         let index = (state_id.0 & INDEX_MASK) as usize;
@@ -428,8 +431,8 @@ impl OpenTable {
         }
     }
 
-    /// Tells the kinds of bad state ids apart (draft 4.4.1.2, RFC 3010 8.1.3). A state
-    /// id never changes in DAFS; OLD_STATEID says that its open has ended.
+    /// Returns the status for a bad state id (draft 4.4.1.2, RFC 3010 8.1.3). State ids never
+    /// change in DAFS; OLD_STATEID means that the open has ended.
     #[cold]
     fn why_not(&self, state_id: StateId) -> Fault {
         let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
@@ -446,7 +449,7 @@ impl OpenTable {
         }
     }
 
-    /// Whether a name of the file may be removed (draft 6.5.33).
+    /// Checks whether a name of the file may be removed (draft 6.5.33).
     pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Fault> {
         match (self.files.get(&file), mode) {
             (None, _) => Ok(RemoveDecision::Now),
@@ -458,7 +461,7 @@ impl OpenTable {
         }
     }
 
-    /// Sets whether an open file has no name; false if it is not open.
+    /// Sets whether an open file has no name. Returns false if the file is not open.
     pub fn set_unlinked(&mut self, file: FileKey, unlinked: bool) -> bool {
         match self.files.get_mut(&file) {
             Some(opens) => {
@@ -469,7 +472,7 @@ impl OpenTable {
         }
     }
 
-    /// Whether anybody has the file open.
+    /// Returns true if any client has the file open.
     pub fn is_open(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)
     }
@@ -510,7 +513,7 @@ impl OpenTable {
         unlink(&mut self.cold, OF_CLIENT, &mut opens.first, index);
         opens.count -= 1;
         let open = &mut self.cold[index as usize];
-        // A long name was allocated.
+        // A long name has an allocation, which this frees.
         open.owner = Owner::new();
         match self.owners.slots.find_entry(open.owner_hash, |slot| *slot == index) {
             Ok(entry) => drop(entry.remove()),
