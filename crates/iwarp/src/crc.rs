@@ -1,27 +1,27 @@
-//! The MPA checksum: CRC32C, fed piece by piece.
+//! The MPA checksum: CRC32C, updated piece by piece.
 //!
-//! Invariant: a checksum covers the length field, the headers, the payload and
-//! the pad of one FPDU, in stream order, and nothing else (RFC 5044 4.4).
+//! Invariant: a checksum covers the length field, the headers, the payload and the pad of one
+//! FPDU, in stream order, and nothing else (RFC 5044 4.4).
 
-/// A CRC32C accumulator over one FPDU.
+/// A running CRC32C over one FPDU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum(u32);
 
 impl Checksum {
-    /// A checksum over no bytes.
+    /// Creates a checksum over no bytes.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
         Self(0)
     }
 
-    /// Takes in the bytes that follow those already taken.
+    /// Adds the bytes that follow those already added.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
-    /// The four bytes as they travel: least significant first.
+    /// Returns the four bytes in wire order: least significant first.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> [u8; 4] {
@@ -29,7 +29,7 @@ impl Checksum {
     }
 }
 
-/// The checksum of a contiguous piece, as it travels.
+/// Returns the checksum of contiguous bytes in wire order: least significant byte first.
 #[must_use]
 pub fn checksum_of(bytes: &[u8]) -> [u8; 4] {
     let mut checksum = Checksum::new();
@@ -41,7 +41,7 @@ pub fn checksum_of(bytes: &[u8]) -> [u8; 4] {
 mod tests {
     use super::checksum_of;
 
-    /// An FPDU of RFC 5044 appendix A: 24 zero bytes sent on queue 0.
+    /// Returns an FPDU of RFC 5044 appendix A: 24 zero bytes sent on queue 0.
     fn frame(sequence: u8) -> Vec<u8> {
         let mut bytes = vec![0u8; 2 + 18 + 24];
         bytes[1] = 0x2a;
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn vector_with_embedded_marker() {
-        // The marker says that the frame began 20 bytes before it.
+        // The marker says that the frame began 20 bytes before the marker.
         let mut bytes = frame(2);
         bytes.splice(20..20, [0, 0, 0, 0x14]);
         assert_eq!(checksum_of(&bytes), [0x84, 0x92, 0x58, 0x98]);

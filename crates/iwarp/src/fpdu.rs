@@ -1,38 +1,38 @@
-//! The frame MPA lays around one DDP segment: `length u16 | ULPDU | pad | CRC u32`.
+//! The frame that MPA puts around one DDP segment: `length u16 | ULPDU | pad | CRC u32`.
 //!
-//! Invariant: the arithmetic of frame sizes lives here and nowhere else, and the
-//! pad always makes length field, ULPDU and pad a multiple of four (RFC 5044 4.1).
+//! Invariant: only this module computes frame sizes. The pad always makes the length field, ULPDU
+//! and pad together a multiple of four bytes (RFC 5044 4.1).
 
-/// Bytes of the length field in front of every ULPDU.
+/// The number of bytes of the length field before every ULPDU.
 pub const LENGTH_FIELD_BYTES: usize = 2;
-/// Bytes of the CRC field, present even when CRC is not in use.
+/// The number of bytes of the CRC field, which is present even if CRC is not in use.
 pub const CRC_BYTES: usize = 4;
-/// Bytes in front of the payload of a tagged segment: length field and DDP header.
+/// The number of bytes before the payload of a tagged segment: length field and DDP header.
 pub const TAGGED_HEADER_BYTES: usize = LENGTH_FIELD_BYTES + TAGGED_DDP_BYTES;
-/// Bytes in front of the payload of an untagged segment.
+/// The number of bytes before the payload of an untagged segment.
 pub const UNTAGGED_HEADER_BYTES: usize = LENGTH_FIELD_BYTES + UNTAGGED_DDP_BYTES;
-/// Bytes of the longest header.
+/// The number of bytes of the longest header, which is the untagged one.
 pub const HEADER_BYTES_MAX: usize = UNTAGGED_HEADER_BYTES;
-/// Bytes of the longest trailer: three of pad and the CRC.
+/// The number of bytes of the longest trailer: three of pad and four of CRC.
 pub const TRAILER_BYTES_MAX: usize = 3 + CRC_BYTES;
-/// Bytes of the shortest frame there is: a tagged segment without payload.
+/// The number of bytes of the shortest possible frame: a tagged segment without payload.
 pub const FPDU_BYTES_MIN: usize = TAGGED_HEADER_BYTES + CRC_BYTES;
-/// Bytes of the tagged DDP and RDMAP header (RFC 5041 4.2).
+/// The number of bytes of the tagged DDP and RDMAP header (RFC 5041 4.2).
 pub const TAGGED_DDP_BYTES: usize = 14;
-/// Bytes of the untagged DDP and RDMAP header (RFC 5041 4.3).
+/// The number of bytes of the untagged DDP and RDMAP header (RFC 5041 4.3).
 pub const UNTAGGED_DDP_BYTES: usize = 18;
-/// The least MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
+/// The smallest MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
 pub const MULPDU_MIN: u16 = 128;
-/// The greatest MULPDU that MPA may present to DDP, in bytes.
+/// The greatest MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
 pub const MULPDU_MAX: u16 = 64768;
 
-/// A trailer of any length for a frame without CRC: point the gather list here.
+/// The trailer of a frame without CRC. Send its first `trailer_length` bytes after the payload.
 pub const TRAILER_WITHOUT_CRC: [u8; TRAILER_BYTES_MAX] = [0; TRAILER_BYTES_MAX];
 
-// A reader that waits for the longest header never waits past the shortest frame.
+// A reader that waits for the longest header never waits past the end of the shortest frame.
 const _: () = assert!(FPDU_BYTES_MIN >= HEADER_BYTES_MAX);
 
-/// Bytes of pad and CRC behind a ULPDU of `ulpdu_length` bytes: 4 to 7.
+/// Returns the number of bytes of pad and CRC after a ULPDU of `ulpdu_length` bytes: 4 to 7.
 #[inline]
 #[must_use]
 pub const fn trailer_length(ulpdu_length: u16) -> usize {
@@ -40,18 +40,18 @@ pub const fn trailer_length(ulpdu_length: u16) -> usize {
     CRC_BYTES + ((ulpdu_length.wrapping_add(2).wrapping_neg()) & 3) as usize
 }
 
-/// Bytes of the whole frame around a ULPDU of `ulpdu_length` bytes.
+/// Returns the number of bytes of the whole frame around a ULPDU of `ulpdu_length` bytes.
 #[inline]
 #[must_use]
 pub const fn fpdu_length(ulpdu_length: u16) -> usize {
     LENGTH_FIELD_BYTES + ulpdu_length as usize + trailer_length(ulpdu_length)
 }
 
-/// The greatest ULPDU whose frame fits one TCP segment of `segment_size` bytes
-/// (EMSS), without markers; held within [`MULPDU_MIN`] and [`MULPDU_MAX`].
+/// Returns the greatest ULPDU in bytes whose frame fits one TCP segment of `segment_size` bytes
+/// (the EMSS), without markers. The result is clamped to [`MULPDU_MIN`]..=[`MULPDU_MAX`].
 #[must_use]
 pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
-    // RFC 5044 5.1, formula without markers.
+    // The formula of RFC 5044 5.1 without markers.
     let mulpdu = segment_size.saturating_sub(6 + segment_size % 4);
     if mulpdu < MULPDU_MIN as u32 {
         MULPDU_MIN
@@ -62,18 +62,19 @@ pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
     }
 }
 
-/// What the first three bytes of a frame tell, before any check and without a
-/// change of state: for drivers that predict where frames will land.
+/// The size and form of a frame, read from its first three bytes without any check or change of
+/// state. For drivers that predict where frames will end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FpduShape {
-    /// The length field: bytes of the ULPDU. May be too small for its header.
+    /// The length field: the number of bytes of the ULPDU. May be too small for its header.
     pub ulpdu_length: u16,
-    /// Whether the T bit is set.
+    /// True if the T bit is set: the segment has the tagged form.
     pub tagged: bool,
 }
 
 impl FpduShape {
-    /// Reads the shape, or `None` if fewer than three bytes are there.
+    /// Reads the shape from the start of a frame. Returns `None` if `bytes` has fewer than three
+    /// bytes.
     #[inline]
     #[must_use]
     pub fn peek(bytes: &[u8]) -> Option<Self> {
@@ -84,35 +85,36 @@ impl FpduShape {
         })
     }
 
-    /// Bytes from the start of the frame to its payload: 16 or 20.
+    /// Returns the number of bytes from the start of the frame to its payload: 16 or 20.
     #[inline]
     #[must_use]
     pub const fn header_length(self) -> usize {
         if self.tagged { TAGGED_HEADER_BYTES } else { UNTAGGED_HEADER_BYTES }
     }
 
-    /// Whether the length field is great enough for the header of the form.
+    /// True if the ULPDU is long enough for the header of its form.
     #[inline]
     #[must_use]
     pub const fn covers_header(self) -> bool {
         LENGTH_FIELD_BYTES + self.ulpdu_length as usize >= self.header_length()
     }
 
-    /// Bytes of payload; zero if the length field is too small for the header.
+    /// Returns the number of payload bytes, or zero if the length field is too small for the
+    /// header.
     #[inline]
     #[must_use]
     pub const fn payload_length(self) -> usize {
         (LENGTH_FIELD_BYTES + self.ulpdu_length as usize).saturating_sub(self.header_length())
     }
 
-    /// Bytes of pad and CRC: 4 to 7.
+    /// Returns the number of bytes of pad and CRC: 4 to 7.
     #[inline]
     #[must_use]
     pub const fn trailer_length(self) -> usize {
         trailer_length(self.ulpdu_length)
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the number of bytes of the whole frame.
     #[inline]
     #[must_use]
     pub const fn total_length(self) -> usize {
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(mulpdu_for_segment_size(1461), 1454);
         assert_eq!(mulpdu_for_segment_size(65483), MULPDU_MAX);
         assert_eq!(mulpdu_for_segment_size(0), MULPDU_MIN);
-        // The frame around the MULPDU fits the segment.
+        // The frame around a ULPDU of this size fits the TCP segment.
         for size in 200..60_000u32 {
             assert!(fpdu_length(mulpdu_for_segment_size(size)) <= size as usize, "{size}");
         }

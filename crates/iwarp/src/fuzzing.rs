@@ -1,8 +1,8 @@
-//! Bodies of the fuzz targets, shared with the tests that replay their corpora.
+//! The bodies of the fuzz targets, shared with the tests that replay their corpora.
 //!
-//! Invariant: every body takes any bytes at all, and panics exactly if a machine
-//! broke a promise: the same bytes must mean the same however they are cut, and
-//! what one side makes the other side must understand.
+//! Invariant: every body accepts any bytes. It panics only if a machine broke a promise: the same
+//! bytes must mean the same however they are split, and each side must understand what the other
+//! side makes.
 
 use crate::connect::{
     ConnectConfig, DEPTH_NOT_NEGOTIATED, Initiator, InitiatorOutcome, Progress, ReadyToReceiveSet,
@@ -15,10 +15,10 @@ use crate::{
     Target, Terminate, Transmitter, Violation,
 };
 
-/// Depth of open reads that the stream body works with.
+/// The number of reads that the stream body may have open.
 const OPEN_READ_COUNT: u16 = 3;
 
-/// Start-up frames: byte 0 chooses role and options, byte 1 the cutting.
+/// Fuzzes start-up frames. Byte 0 selects the role and options, byte 1 the size of the pieces.
 pub fn connect(data: &[u8]) {
     let Some((&[mode, cut], bytes)) = data.split_first_chunk() else { return };
     let config = ConnectConfig {
@@ -68,7 +68,7 @@ fn connect_responder(config: &ConnectConfig, cut: usize, bytes: &[u8]) {
     }
 }
 
-/// The initiator that could have sent this request, willing to do anything.
+/// Returns an initiator that could have sent `request` and accepts any reply.
 fn initiator_of(request: &Request) -> Initiator {
     let (ird, ord) = request.peer_depth.unwrap_or((0, 0));
     let any = ReadyToReceiveSet { write: true, read: true, send: true };
@@ -103,7 +103,7 @@ fn connect_initiator(config: ConnectConfig, cut: usize, bytes: &[u8]) {
     }
 }
 
-/// Feeds bytes in pieces of `cut` and sums the progress up.
+/// Feeds bytes in pieces of `cut` bytes and returns the total progress.
 fn in_pieces<Outcome>(
     cut: usize,
     bytes: &[u8],
@@ -120,7 +120,7 @@ fn in_pieces<Outcome>(
     Ok(Progress { consumed, outcome: None })
 }
 
-/// Data streams: byte 0 chooses options, byte 1 the cutting.
+/// Fuzzes data streams. Byte 0 selects the options, byte 1 the size of the pieces.
 pub fn stream(data: &[u8]) {
     let Some((&[mode, cut], bytes)) = data.split_first_chunk() else { return };
     let crc = mode & 1 != 0;
@@ -168,7 +168,7 @@ fn prepared(established: &Established, mode: u8) -> Receiver {
     receiver
 }
 
-/// Gives every whole frame the checksum it ought to have.
+/// Writes the correct checksum into every complete frame.
 fn repair_checksums(bytes: &mut [u8]) {
     let mut rest = bytes;
     while let Some(shape) = FpduShape::peek(rest) {
@@ -247,7 +247,7 @@ fn take_pieces(
     (events, receiver.violation())
 }
 
-/// Answers some reads and refuses others.
+/// Responds to some reads and refuses others.
 fn on_event(receiver: &mut Receiver, event: &Event, mode: u8) {
     match *event {
         Event::ReadRequested { sequence, request } => {
@@ -268,7 +268,7 @@ fn on_event(receiver: &mut Receiver, event: &Event, mode: u8) {
     }
 }
 
-/// Another machine takes our Terminate for what it is.
+/// Checks that another machine decodes this machine's Terminate correctly.
 fn understood(crc: bool, terminate: &Terminate) {
     let established = Established::client_server(Role::Initiator, crc, 0, 0);
     let mut transmitter = Transmitter::new(&established, MULPDU_MIN);

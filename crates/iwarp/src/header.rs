@@ -1,8 +1,8 @@
 //! The DDP and RDMAP headers: fixed offsets, every field checked once.
 //!
-//! Invariant: a [`Header`] that [`parse`] returned has both versions right, a
-//! known queue, an opcode of the form and queue it came in, and a length field
-//! that covers the header. Order against earlier segments is not judged here.
+//! Invariant: a [`Header`] that [`parse`] returned has valid versions, a known queue, an opcode
+//! that fits its form and queue, and a length field that covers the header. This module does not
+//! check the order relative to earlier segments.
 
 use crate::fpdu::{
     HEADER_BYTES_MAX, LENGTH_FIELD_BYTES, TAGGED_DDP_BYTES, TAGGED_HEADER_BYTES,
@@ -11,42 +11,42 @@ use crate::fpdu::{
 use crate::ids::{MessageSequence, QueueNumber, Stag, TaggedOffset};
 use crate::violation::Violation;
 
-/// DDP control: tagged form.
+/// DDP control bit: the segment has the tagged form.
 const TAGGED: u8 = 0x80;
-/// DDP control: last segment of its message.
+/// DDP control bit: the segment is the last of its message.
 const LAST: u8 = 0x40;
-/// DDP control: the version, two bits; 1 since RFC 5041.
+/// The two bits of the DDP version in the DDP control byte; RFC 5041 defines version 1.
 const DDP_VERSION_MASK: u8 = 0x03;
 const DDP_VERSION: u8 = 0x01;
-/// RDMAP control: the version, two bits; 1 since RFC 5040.
+/// The two bits of the RDMAP version in the RDMAP control byte; RFC 5040 defines version 1.
 const RDMAP_VERSION_MASK: u8 = 0xc0;
 const RDMAP_VERSION: u8 = 0x40;
 const OPCODE_MASK: u8 = 0x0f;
 
-/// What a message is for (RFC 5040 4.1, figure 4).
+/// The kind of a message (RFC 5040 4.1, figure 4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Opcode {
-    /// RDMA Write.
+    /// RDMA Write: places data in a buffer that the sender names.
     Write = 0,
-    /// RDMA Read Request.
+    /// RDMA Read Request: asks for data of a buffer of the receiver.
     ReadRequest = 1,
-    /// RDMA Read Response.
+    /// RDMA Read Response: carries the requested data.
     ReadResponse = 2,
-    /// Send.
+    /// Send: a message for the next posted receive buffer.
     Send = 3,
-    /// Send with Invalidate.
+    /// Send with Invalidate: also invalidates a steering tag of the receiver.
     SendInvalidate = 4,
-    /// Send with Solicited Event.
+    /// Send with Solicited Event: also wakes the receiver.
     SendSolicited = 5,
-    /// Send with Solicited Event and Invalidate.
+    /// Send with Solicited Event and Invalidate: does both.
     SendSolicitedInvalidate = 6,
-    /// Terminate.
+    /// Terminate: ends the stream and says why.
     Terminate = 7,
 }
 
 impl Opcode {
-    /// The opcode with this number.
+    /// Returns the opcode with this number, or `None` if it is unknown.
     #[inline]
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
@@ -63,7 +63,7 @@ impl Opcode {
         })
     }
 
-    /// The Send that has these two properties.
+    /// Returns the kind of Send that has these two properties.
     #[inline]
     #[must_use]
     pub const fn of_send(solicited: bool, invalidates: bool) -> Self {
@@ -75,7 +75,7 @@ impl Opcode {
         }
     }
 
-    /// The untagged queue it travels on; `None` for the tagged ones.
+    /// Returns the untagged queue of this opcode, or `None` if its messages are tagged.
     #[inline]
     #[must_use]
     pub const fn queue(self) -> Option<QueueNumber> {
@@ -90,14 +90,14 @@ impl Opcode {
         }
     }
 
-    /// Whether the receiver shall be woken for it.
+    /// True if messages with this opcode wake the receiver.
     #[inline]
     #[must_use]
     pub const fn is_solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
     }
 
-    /// Whether it names a steering tag to invalidate.
+    /// True if messages with this opcode name a steering tag to invalidate.
     #[inline]
     #[must_use]
     pub const fn invalidates(self) -> bool {
@@ -105,42 +105,42 @@ impl Opcode {
     }
 }
 
-/// A header of a frame, checked for everything that can be told without history.
+/// The header of a frame. All checks that need no earlier segment have been made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What the message is for.
+    /// The kind of the message.
     pub opcode: Opcode,
-    /// Whether this segment ends its message.
+    /// True if this is the last segment of its message.
     pub last: bool,
-    /// The length field: bytes of the ULPDU.
+    /// The length field: the number of bytes of the ULPDU.
     pub ulpdu_length: u16,
-    /// The fields of the form.
+    /// The form of the header, with its fields.
     pub form: Form,
 }
 
-/// The two forms of a DDP header.
+/// The two forms of a DDP header (RFC 5041 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Names the place of the payload outright.
+    /// Names the buffer in which the payload is placed.
     Tagged {
-        /// The buffer.
+        /// The steering tag of the buffer.
         stag: Stag,
-        /// The place in it.
+        /// The position of the payload in the buffer.
         offset: TaggedOffset,
     },
     /// Names a message on a queue.
     Untagged {
         /// The number of the message on its queue.
         sequence: MessageSequence,
-        /// Bytes of the message before this segment.
+        /// The number of bytes of the message before this segment.
         message_offset: u32,
-        /// The STag to invalidate, where the opcode says so.
+        /// The STag to invalidate, if the opcode has one.
         ulp_word: u32,
     },
 }
 
 impl Header {
-    /// Bytes from the start of the frame to its payload.
+    /// Returns the number of bytes from the start of the frame to its payload: 16 or 20.
     #[inline]
     #[must_use]
     pub const fn header_length(&self) -> usize {
@@ -150,14 +150,14 @@ impl Header {
         }
     }
 
-    /// Bytes of payload in this frame.
+    /// Returns the number of payload bytes of this frame.
     #[inline]
     #[must_use]
     pub const fn payload_length(&self) -> u32 {
         self.ulpdu_length as u32 + LENGTH_FIELD_BYTES as u32 - self.header_length() as u32
     }
 
-    /// Writes the header and returns its length: 16 bytes tagged, 20 untagged.
+    /// Writes the header and returns its length in bytes: 16 if tagged, 20 if untagged.
     #[inline]
     pub fn encode(&self, bytes: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         let last = if self.last { LAST } else { 0 };
@@ -183,11 +183,12 @@ impl Header {
     }
 }
 
-/// Reads a header off the front of `bytes` (at least 16 tagged, 20 untagged).
+/// Parses the header at the start of `bytes`, which needs at least 16 bytes for a tagged header
+/// and 20 for an untagged one.
 ///
 /// # Errors
-/// The first breach found, DDP's fields before RDMAP's (RFC 5040 7.2); missing
-/// bytes count as a length field that is too small.
+/// The first violation found. DDP's fields are checked before those of RDMAP (RFC 5040 7.2).
+/// Missing bytes count as [`Violation::FpduTooShort`].
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Header, Violation> {
     let tagged: &[u8; TAGGED_HEADER_BYTES] = bytes.first_chunk().ok_or(Violation::FpduTooShort)?;
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(changed(&untagged, 3, 0x40), Err(Violation::Opcode));
         assert_eq!(changed(&untagged, 3, 0x48), Err(Violation::Opcode));
         assert_eq!(changed(&untagged, 11, 1), Err(Violation::Opcode));
-        // Reserved bits are not checked.
+        // The parser ignores reserved bits.
         assert!(changed(&tagged, 2, 0xfd).is_ok());
         assert!(changed(&tagged, 3, 0x70).is_ok());
         assert_eq!(parse(&tagged[..15]), Err(Violation::FpduTooShort));

@@ -1,27 +1,27 @@
-//! The numbers of DDP, each of its own type.
+//! The identifiers of DDP, each with its own type.
 //!
-//! Invariant: a steering tag, an offset and a sequence number cannot be mistaken
-//! for one another, nor for a length.
+//! Invariant: a steering tag, an offset and a sequence number cannot be confused with one another
+//! or with a length.
 
 use std::fmt;
 
-/// A steering tag: names a tagged buffer of the peer or of this side (RFC 5041 4.2).
+/// A steering tag, which names a tagged buffer of the peer or of this side (RFC 5041 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Stag(pub u32);
 
-/// A byte address within a tagged buffer. A buffer need not start at zero.
+/// A byte address within a tagged buffer. The first byte of a buffer may have any offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct TaggedOffset(pub u64);
 
 impl TaggedOffset {
-    /// This offset moved on by `bytes`, or `None` if it would pass 2^64.
+    /// Returns this offset plus `bytes`, or `None` if the sum exceeds `u64::MAX`.
     #[inline]
     #[must_use]
     pub fn checked_add(self, bytes: u32) -> Option<Self> {
         self.0.checked_add(u64::from(bytes)).map(Self)
     }
 
-    /// This offset moved on by `bytes`; wraps at 2^64.
+    /// Returns this offset plus `bytes`, modulo 2^64.
     #[inline]
     #[must_use]
     pub fn wrapping_add(self, bytes: u32) -> Self {
@@ -29,7 +29,7 @@ impl TaggedOffset {
     }
 }
 
-/// The number of a message on one untagged queue. Starts at 1, wraps (RFC 5041 4.3).
+/// The number of a message on one untagged queue. It starts at 1 and wraps (RFC 5041 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct MessageSequence(pub u32);
 
@@ -37,7 +37,7 @@ impl MessageSequence {
     /// The number of the first message on every queue.
     pub const FIRST: Self = Self(1);
 
-    /// The number after this one.
+    /// Returns the number of the next message.
     #[inline]
     #[must_use]
     pub fn next(self) -> Self {
@@ -45,15 +45,15 @@ impl MessageSequence {
     }
 }
 
-/// The untagged queues RDMAP uses (RFC 5040 3.2).
+/// The untagged queues that RDMAP uses (RFC 5040 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum QueueNumber {
-    /// Queue 0: the four kinds of Send.
+    /// Queue 0, for the four kinds of Send.
     Send = 0,
-    /// Queue 1: Read Requests.
+    /// Queue 1, for Read Requests.
     ReadRequest = 1,
-    /// Queue 2: Terminate.
+    /// Queue 2, for Terminate messages.
     Terminate = 2,
 }
 

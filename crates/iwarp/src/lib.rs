@@ -1,29 +1,28 @@
-//! iWARP for user space: MPA (RFC 5044, 6581), DDP (RFC 5041) and RDMAP
-//! (RFC 5040) as state machines that touch no socket, no clock and no payload.
+//! iWARP in user space: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040) as state
+//! machines that use no socket and no clock and do not touch payload.
 //!
-//! Invariant: no machine here owns, copies or keeps payload. A [`Transmitter`]
-//! hands out header and trailer bytes and says which range of the message lies
-//! between them; a [`Receiver`] says where the bytes that follow belong and
-//! what their arrival means. The driver moves the data, straight between socket
-//! and registered memory, in whatever batches it likes.
+//! Invariant: no machine of this crate owns, copies or stores payload. A [`Transmitter`] returns
+//! header and trailer bytes, and the range of the message that goes between them. A [`Receiver`]
+//! says where the following bytes belong and what their arrival means. The driver moves the data
+//! directly between the socket and registered memory, in batches of any size.
 //!
-//! The life of a stream:
+//! A stream works as follows:
 //!
-//! 1. [`connect::Initiator`] or [`connect::Responder`] exchange the MPA request
-//!    and reply frames and end in an [`Established`].
-//! 2. `Transmitter::new(&established, mulpdu)` and `Receiver::new(&established)`
-//!    are two independent halves. They share nothing, so they may live under
-//!    different locks. What one half must know of the other goes by value:
-//!    [`Receiver::open_read`] gives the [`OpenRead`] that
-//!    [`Transmitter::read_request`] wants; [`Receiver::on_read_answered`] is told
-//!    when a read response has been framed; [`Transmitter::on_peer_spoke`] lifts
-//!    the responder's duty of silence; [`Receiver::take_terminate`] gives the
-//!    [`Terminate`] that [`Transmitter::terminate`] frames.
-//! 3. Every error of the peer is a [`Violation`]; each maps to exactly one
-//!    [`TerminateCode`]. Every wrong call of the local side is a [`Refusal`].
+//! 1. A [`connect::Initiator`] and a [`connect::Responder`] exchange the MPA request and reply
+//!    frames. The result is an [`Established`].
+//! 2. `Transmitter::new(&established, mulpdu)` and `Receiver::new(&established)` create two
+//!    independent halves. They share nothing, so each may have its own lock. The driver passes
+//!    information between them by value:
+//!    - [`Receiver::open_read`] returns the [`OpenRead`] that [`Transmitter::read_request`] takes.
+//!    - [`Receiver::on_read_answered`] records that a read response has been framed.
+//!    - [`Transmitter::on_peer_spoke`] allows a responder to send.
+//!    - [`Receiver::take_terminate`] returns the [`Terminate`] that [`Transmitter::terminate`]
+//!      frames.
+//! 3. Every error of the peer is a [`Violation`], which maps to exactly one [`TerminateCode`].
+//!    Every invalid call of the local side is a [`Refusal`].
 //!
-//! Markers are neither asked for nor sent. Everything multi-byte is big-endian,
-//! except the CRC, whose least significant byte goes first (RFC 5044 4.4).
+//! The crate neither requests nor sends markers. All integers are big-endian, except the CRC,
+//! whose least significant byte comes first (RFC 5044 4.4).
 #![forbid(unsafe_code)]
 
 pub mod connect;

@@ -1,36 +1,36 @@
-//! The Read Request: 28 bytes that say what to read and where it shall go.
+//! The Read Request: 28 bytes that say what to read and where to place it.
 //!
-//! Invariant: an [`OpenRead`] exists only for a request whose response the
-//! receiver awaits, so no response can come unforeseen by our own doing.
+//! Invariant: an [`OpenRead`] exists only for a request whose response the receiver awaits. So a
+//! request of this side never gets a response that the receiver does not expect.
 
 use crate::ids::{Stag, TaggedOffset};
 
-/// Bytes of an encoded Read Request (RFC 5040 4.4).
+/// The number of bytes of an encoded Read Request (RFC 5040 4.4).
 pub const READ_REQUEST_BYTES: usize = 28;
 
-/// What a Read Request carries.
+/// The fields of a Read Request (RFC 5040 4.4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReadRequest {
-    /// The requester's buffer the data shall be placed in.
+    /// The steering tag of the requester's buffer in which the data is placed.
     pub sink_stag: Stag,
-    /// Where in that buffer the first byte goes.
+    /// The offset in that buffer at which the first byte is placed.
     pub sink_offset: TaggedOffset,
-    /// Bytes wanted; zero is legal and is answered all the same.
+    /// The number of bytes to read. Zero is legal and gets a response, too.
     pub length: u32,
-    /// The responder's buffer to read from.
+    /// The steering tag of the responder's buffer to read from.
     pub source_stag: Stag,
-    /// Where in that buffer the first byte is.
+    /// The offset in that buffer of the first byte to read.
     pub source_offset: TaggedOffset,
 }
 
-/// A read the [`Receiver`](crate::Receiver) awaits the response of; spend it in
-/// [`Transmitter::read_request`](crate::Transmitter::read_request).
+/// A read whose response the [`Receiver`](crate::Receiver) awaits. Pass it to
+/// [`Transmitter::read_request`](crate::Transmitter::read_request), which frames the request.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a read that is not sent blocks all later ones"]
 pub struct OpenRead(pub(crate) ReadRequest);
 
 impl OpenRead {
-    /// The request that was opened.
+    /// Returns the request of this read.
     #[must_use]
     pub fn request(&self) -> &ReadRequest {
         &self.0
@@ -38,7 +38,7 @@ impl OpenRead {
 }
 
 impl ReadRequest {
-    /// The request as it travels.
+    /// Returns the request in the layout of the wire.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
@@ -51,7 +51,7 @@ impl ReadRequest {
         bytes
     }
 
-    /// The request in these bytes. Every pattern is one; ranges are not checked.
+    /// Decodes a request. Every 28 bytes are a request; the ranges are not checked.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; READ_REQUEST_BYTES]) -> Self {
@@ -64,7 +64,7 @@ impl ReadRequest {
         }
     }
 
-    /// Whether the sink or the source range would pass offset 2^64.
+    /// True if the sink range or the source range passes offset 2^64.
     #[inline]
     #[must_use]
     pub(crate) fn wraps(&self) -> bool {

@@ -1,25 +1,25 @@
-//! The Terminate message: the last word on a stream (RFC 5040 4.8).
+//! The Terminate message, which is the last message on a stream (RFC 5040 4.8).
 //!
-//! Invariant: the copied headers are present exactly where the RFC's figure 10
-//! wants them, and no Terminate is longer than [`TERMINATE_BYTES_MAX`].
+//! Invariant: a Terminate contains copied headers exactly where figure 10 of the RFC requires
+//! them, and is never longer than [`TERMINATE_BYTES_MAX`].
 
 use std::fmt;
 
 use crate::fpdu::{TAGGED_DDP_BYTES, UNTAGGED_DDP_BYTES};
 use crate::read::{READ_REQUEST_BYTES, ReadRequest};
 
-/// Bytes of the longest Terminate payload: control word, segment length, an
+/// The number of bytes of the longest Terminate payload: control word, segment length, an
 /// untagged DDP header and a Read Request.
 pub const TERMINATE_BYTES_MAX: usize =
     CONTROL_BYTES + SEGMENT_LENGTH_BYTES + UNTAGGED_DDP_BYTES + READ_REQUEST_BYTES;
 
 const CONTROL_BYTES: usize = 4;
 const SEGMENT_LENGTH_BYTES: usize = 2;
-/// M: the DDP segment length is valid.
+/// The M flag: the DDP segment length is valid.
 const LENGTH_VALID: u8 = 0x80;
-/// D: a DDP header follows.
+/// The D flag: a DDP header follows.
 const DDP_HEADER: u8 = 0x40;
-/// R: a Read Request follows.
+/// The R flag: a Read Request follows.
 const READ_HEADER: u8 = 0x20;
 
 const LAYER_RDMAP: u8 = 0;
@@ -30,95 +30,96 @@ const KIND_OPERATION: u8 = 2;
 const KIND_TAGGED: u8 = 1;
 const KIND_UNTAGGED: u8 = 2;
 
-/// Layer, error type and error code. Open: a peer may send any.
+/// The reason of a Terminate: layer, error type and error code. The fields are public because a
+/// peer may send any values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminateCode {
-    /// The layer that saw the error: 0 RDMAP, 1 DDP, 2 MPA. Four bits.
+    /// The layer that found the error, in four bits: 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
-    /// The error type within the layer. Four bits.
+    /// The error type within the layer, in four bits.
     pub kind: u8,
-    /// The error code within the type.
+    /// The error code within the error type.
     pub code: u8,
 }
 
-/// The header a Terminate complains of.
+/// A copy of the header of the segment that caused a Terminate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminatedHeader {
-    /// Bytes of the offending ULPDU.
+    /// The number of bytes of the ULPDU that caused the Terminate.
     pub segment_length: u16,
     bytes: [u8; UNTAGGED_DDP_BYTES],
 }
 
-/// A Terminate message, sent or received.
+/// The contents of a Terminate message, sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Terminate {
-    /// What went wrong.
+    /// The reason for ending the stream.
     pub code: TerminateCode,
-    /// The segment that was wrong, where there is one.
+    /// The header of the segment that caused the error, if a segment did.
     pub header: Option<TerminatedHeader>,
-    /// The Read Request that was wrong, for protection errors in reads.
+    /// The Read Request that caused the error, for protection errors of reads.
     pub read_request: Option<ReadRequest>,
 }
 
 impl TerminateCode {
-    /// This side broke.
+    /// RDMAP, local catastrophic error: the side that sends this has failed.
     pub const LOCAL_CATASTROPHE: Self = Self::new(LAYER_RDMAP, 0, 0);
-    /// Remote protection: invalid STag.
+    /// RDMAP, remote protection error: invalid STag.
     pub const PROTECTION_STAG: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 0);
-    /// Remote protection: base or bounds.
+    /// RDMAP, remote protection error: base or bounds violation.
     pub const PROTECTION_BOUNDS: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 1);
-    /// Remote protection: access rights.
+    /// RDMAP, remote protection error: access rights violation.
     pub const PROTECTION_ACCESS: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 2);
-    /// Remote protection: STag not of this stream.
+    /// RDMAP, remote protection error: the STag belongs to another stream.
     pub const PROTECTION_STAG_NOT_OF_STREAM: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 3);
-    /// Remote protection: tagged offset wraps.
+    /// RDMAP, remote protection error: the tagged offset wraps.
     pub const PROTECTION_OFFSET_WRAP: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 4);
-    /// Remote protection: STag cannot be invalidated.
+    /// RDMAP, remote protection error: the STag cannot be invalidated.
     pub const PROTECTION_CANNOT_INVALIDATE: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 9);
-    /// Remote operation: RDMAP version.
+    /// RDMAP, remote operation error: invalid RDMAP version.
     pub const OPERATION_VERSION: Self = Self::new(LAYER_RDMAP, KIND_OPERATION, 5);
-    /// Remote operation: unexpected opcode.
+    /// RDMAP, remote operation error: unexpected opcode.
     pub const OPERATION_OPCODE: Self = Self::new(LAYER_RDMAP, KIND_OPERATION, 6);
-    /// Remote operation: catastrophic for this stream.
+    /// RDMAP, remote operation error: catastrophic error, limited to this stream.
     pub const OPERATION_STREAM: Self = Self::new(LAYER_RDMAP, KIND_OPERATION, 7);
-    /// Tagged buffer: invalid STag.
+    /// DDP, tagged buffer error: invalid STag.
     pub const TAGGED_STAG: Self = Self::new(LAYER_DDP, KIND_TAGGED, 0);
-    /// Tagged buffer: base or bounds.
+    /// DDP, tagged buffer error: base or bounds violation.
     pub const TAGGED_BOUNDS: Self = Self::new(LAYER_DDP, KIND_TAGGED, 1);
-    /// Tagged buffer: STag not of this stream.
+    /// DDP, tagged buffer error: the STag belongs to another stream.
     pub const TAGGED_STAG_NOT_OF_STREAM: Self = Self::new(LAYER_DDP, KIND_TAGGED, 2);
-    /// Tagged buffer: offset wraps.
+    /// DDP, tagged buffer error: the tagged offset wraps.
     pub const TAGGED_OFFSET_WRAP: Self = Self::new(LAYER_DDP, KIND_TAGGED, 3);
-    /// Tagged buffer: DDP version.
+    /// DDP, tagged buffer error: invalid DDP version.
     pub const TAGGED_VERSION: Self = Self::new(LAYER_DDP, KIND_TAGGED, 4);
-    /// Untagged buffer: queue number.
+    /// DDP, untagged buffer error: invalid queue number.
     pub const UNTAGGED_QUEUE_NUMBER: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 1);
-    /// Untagged buffer: no buffer for this message.
+    /// DDP, untagged buffer error: no buffer is available for the message.
     pub const UNTAGGED_NO_BUFFER: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 2);
-    /// Untagged buffer: sequence number out of range.
+    /// DDP, untagged buffer error: the message sequence number is out of range.
     pub const UNTAGGED_SEQUENCE_RANGE: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 3);
-    /// Untagged buffer: message offset.
+    /// DDP, untagged buffer error: invalid message offset.
     pub const UNTAGGED_OFFSET: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 4);
-    /// Untagged buffer: message longer than its buffer.
+    /// DDP, untagged buffer error: the message is too long for its buffer.
     pub const UNTAGGED_TOO_LONG: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 5);
-    /// Untagged buffer: DDP version.
+    /// DDP, untagged buffer error: invalid DDP version.
     pub const UNTAGGED_VERSION: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 6);
-    /// MPA: CRC.
+    /// MPA: the CRC does not match.
     pub const MPA_CRC: Self = Self::new(LAYER_MPA, 0, 2);
-    /// MPA: start of a frame and its length disagree.
+    /// MPA: the start of a frame does not agree with its length.
     pub const MPA_FPDU_START: Self = Self::new(LAYER_MPA, 0, 3);
     /// MPA: invalid request or reply frame.
     pub const MPA_START_UP_FRAME: Self = Self::new(LAYER_MPA, 0, 4);
-    /// MPA: insufficient inbound read depth.
+    /// MPA: the inbound read depth (IRD) is insufficient.
     pub const MPA_READ_DEPTH: Self = Self::new(LAYER_MPA, 0, 6);
-    /// MPA: no ready-to-receive indication in common.
+    /// MPA: the two sides have no ready-to-receive indication in common.
     pub const MPA_READY_TO_RECEIVE: Self = Self::new(LAYER_MPA, 0, 7);
 
     const fn new(layer: u8, kind: u8, code: u8) -> Self {
         Self { layer, kind, code }
     }
 
-    /// Whether a Terminate with this code carries the DDP header (figure 10).
+    /// True if a Terminate with this code carries the DDP header (RFC 5040 figure 10).
     #[must_use]
     pub const fn carries_header(self) -> bool {
         match self.layer {
@@ -128,14 +129,14 @@ impl TerminateCode {
         }
     }
 
-    /// Whether a Terminate with this code carries the Read Request, if that was
-    /// what went wrong.
+    /// True if a Terminate with this code carries the Read Request when a Read Request caused
+    /// the error.
     #[must_use]
     pub const fn carries_read_request(self) -> bool {
         self.layer == LAYER_RDMAP && self.kind == KIND_PROTECTION
     }
 
-    /// Whether the tables of the RFCs know this code.
+    /// True if the tables of the RFCs define this code.
     #[must_use]
     pub const fn is_known(self) -> bool {
         matches!(
@@ -157,8 +158,8 @@ impl fmt::Display for TerminateCode {
 }
 
 impl TerminatedHeader {
-    /// A copy of a DDP header of 14 (tagged) or 18 (untagged) bytes. Bytes past
-    /// the form's length are dropped, missing ones read as zero.
+    /// Copies a DDP header of 14 (tagged) or 18 (untagged) bytes. Ignores bytes past that length
+    /// and fills missing bytes with zero.
     #[must_use]
     pub fn new(segment_length: u16, header: &[u8]) -> Self {
         let mut bytes = [0; UNTAGGED_DDP_BYTES];
@@ -169,7 +170,7 @@ impl TerminatedHeader {
         Self { segment_length, bytes }
     }
 
-    /// The DDP header: 14 bytes if tagged, 18 if untagged.
+    /// Returns the bytes of the DDP header: 14 if tagged, 18 if untagged.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         if self.bytes[0] & 0x80 != 0 { &self.bytes[..TAGGED_DDP_BYTES] } else { &self.bytes }
@@ -177,7 +178,7 @@ impl TerminatedHeader {
 }
 
 impl Terminate {
-    /// A Terminate with only what its code allows of the given headers.
+    /// Creates a Terminate. Keeps only the given headers that its code allows.
     #[must_use]
     pub fn new(
         code: TerminateCode,
@@ -191,7 +192,7 @@ impl Terminate {
         }
     }
 
-    /// Writes the payload of the message and returns its length in bytes.
+    /// Writes the payload of the message into `bytes` and returns its length in bytes.
     pub fn encode(&self, bytes: &mut [u8; TERMINATE_BYTES_MAX]) -> usize {
         bytes[0] = self.code.layer << 4 | self.code.kind & 0x0f;
         bytes[1] = self.code.code;
@@ -214,15 +215,15 @@ impl Terminate {
         length
     }
 
-    /// Reads the payload of a message, laid out as the RFC says or as Linux siw
-    /// does on little-endian machines. `None` if the control word is not whole;
-    /// headers that are announced but not whole are left out.
+    /// Decodes the payload of a message, in the layout of the RFC or in that of Linux siw on
+    /// little-endian machines. Returns `None` if the control word is incomplete. Headers that
+    /// are announced but incomplete are omitted.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (control, rest) = bytes.split_first_chunk::<CONTROL_BYTES>()?;
         let (code, flags) = decode_control(*control);
         let (header, rest) = decode_header(flags, rest);
-        // Without a DDP header the place of the Read Request is not defined.
+        // Without a DDP header, the position of the Read Request is undefined.
         let read_request = (flags & READ_HEADER != 0 && header.is_some())
             .then(|| rest.first_chunk().map(ReadRequest::decode))
             .flatten();
@@ -230,11 +231,12 @@ impl Terminate {
     }
 }
 
-/// The code and the flags M, D and R at their RFC places.
+/// Returns the code, and the flags M, D and R in the bit positions of the RFC.
 ///
-/// siw fills the word through host bit fields: nibbles of the first byte swapped,
-/// flags in the three low bits of the third. The flags tell the layouts apart;
-/// without any the reading that the tables know wins, the RFC's first.
+/// Linux siw fills the control word through bit fields of the host: it swaps the nibbles of the
+/// first byte and puts the flags into the three low bits of the third. The flags tell the two
+/// layouts apart. If no flag is set, the layout that yields a code of the RFC tables wins; the
+/// RFC's layout is tried first.
 fn decode_control(control: [u8; CONTROL_BYTES]) -> (TerminateCode, u8) {
     let [kinds, code, flags, _] = control;
     let by_rfc = TerminateCode { layer: kinds >> 4, kind: kinds & 0x0f, code };
@@ -248,8 +250,8 @@ fn decode_control(control: [u8; CONTROL_BYTES]) -> (TerminateCode, u8) {
         let read = (flags & 4) << 3;
         return (by_siw, length | ddp | read);
     }
-    // Without headers these are local catastrophic and MPA errors in the main:
-    // siw's 02 is an MPA error unless its code can only be an operation's.
+    // Without headers, most codes are local catastrophic or MPA errors. A first byte of 02 is an
+    // MPA error of siw, unless its code can only be that of an operation error.
     let siw_says_mpa = by_siw.layer == LAYER_MPA && by_siw.kind == 0 && by_siw.is_known();
     if siw_says_mpa || (by_siw.is_known() && !by_rfc.is_known()) {
         return (by_siw, 0);
@@ -332,17 +334,17 @@ mod tests {
     #[test]
     fn siw_layout_is_understood() {
         let header = [0xc1u8; 14];
-        // DDP layer, tagged error, bounds; M and D in the low bits.
+        // DDP layer, tagged buffer error, bounds, with M and D in the low bits.
         let mut bytes = vec![0x11, 1, 0x03, 0, 0, 14];
         bytes.extend_from_slice(&header);
         let terminate = Terminate::decode(&bytes).unwrap();
         assert_eq!(terminate.code, TerminateCode::TAGGED_BOUNDS);
         assert_eq!(terminate.header.unwrap().bytes(), header);
-        // RDMAP remote operation error: nibbles swapped.
+        // An RDMAP remote operation error with its nibbles swapped.
         bytes[0] = 0x20;
         bytes[1] = 6;
         assert_eq!(Terminate::decode(&bytes).unwrap().code, TerminateCode::OPERATION_OPCODE);
-        // MPA CRC error without headers.
+        // An MPA CRC error without headers.
         assert_eq!(Terminate::decode(&[0x02, 2, 0, 0]).unwrap().code, TerminateCode::MPA_CRC);
     }
 

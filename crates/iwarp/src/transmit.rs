@@ -1,10 +1,12 @@
-//! The sending half: cuts messages into frames.
+//! The sending half of a stream: cuts messages into frames (FPDUs).
 //!
-//! Invariant: sequence numbers are given out in the order of [`Transmitter::begin`],
-//! each segment fits the MULPDU, offsets within a message are contiguous, and
-//! after a Terminate nothing more is framed.
+//! Invariants:
 //!
-//! Use, without allocation:
+//! - Messages get their sequence numbers in the order of the calls of [`Transmitter::begin`].
+//! - Each segment fits the MULPDU, and the offsets within a message are contiguous.
+//! - After a Terminate, nothing more is framed.
+//!
+//! The following loop frames a message without allocation:
 //!
 //! ```
 //! # use dafs_iwarp::{Outbound, Transmitter, Established, Stag, TaggedOffset};
@@ -41,27 +43,27 @@ use crate::receive::Receiver;
 use crate::terminate::{TERMINATE_BYTES_MAX, Terminate};
 use crate::violation::Refusal;
 
-/// Bytes of the frame of a Read Request: one size fits all.
+/// The number of bytes of the frame of a Read Request, which is always the same.
 pub const READ_REQUEST_FPDU_BYTES: usize =
     fpdu_length((UNTAGGED_DDP_BYTES + READ_REQUEST_BYTES) as u16);
-/// Bytes of the longest frame of a Terminate.
+/// The number of bytes of the longest frame of a Terminate.
 pub const TERMINATE_FPDU_BYTES_MAX: usize =
     fpdu_length((UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX) as u16);
 
-// Both go out as one segment under every legal MULPDU.
+// Both messages fit one segment under every legal MULPDU.
 const _: () = assert!(UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX <= MULPDU_MIN as usize);
 const _: () = assert!(READ_REQUEST_FPDU_BYTES <= TERMINATE_FPDU_BYTES_MAX);
 
-/// Segments that are not the last carry a multiple of this many bytes, so that
-/// they need no pad and keep placement aligned.
+/// All segments of a message except the last carry a multiple of this many bytes: they need no
+/// pad, and the placement stays aligned.
 const PAYLOAD_ALIGNMENT: u32 = 8;
 
-/// The sending half of a stream.
+/// The sending half of an established stream.
 #[derive(Clone, Debug)]
 pub struct Transmitter {
     crc: bool,
     closed: bool,
-    /// A responder that has not yet heard of its initiator.
+    /// True at a responder that has not yet received a frame from its initiator.
     peer_silent: bool,
     ready_to_receive: Option<ReadyToReceive>,
     tagged_payload_max: u32,
@@ -70,35 +72,35 @@ pub struct Transmitter {
     read_request_sequence: MessageSequence,
 }
 
-/// A message with payload, as its sender names it.
+/// A message with payload, described by its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outbound {
-    /// Any of the four Sends.
+    /// Any of the four kinds of Send (RFC 5040 4.1).
     Send {
-        /// Whether the receiver shall be woken.
+        /// True for a Send with Solicited Event, which wakes the receiver.
         solicited: bool,
-        /// The receiver's steering tag to invalidate on delivery.
+        /// A steering tag of the receiver, which it invalidates before it delivers the message.
         invalidate: Option<Stag>,
     },
-    /// A Write into the peer's buffer.
+    /// An RDMA Write into a buffer of the peer.
     Write {
-        /// The peer's buffer.
+        /// The steering tag of the peer's buffer.
         stag: Stag,
-        /// Where the first byte goes.
+        /// Where in that buffer the first byte goes.
         offset: TaggedOffset,
     },
-    /// The answer to the peer's oldest unanswered Read Request.
+    /// The RDMA Read Response to the oldest Read Request that the peer has no response to yet.
     ReadResponse {
-        /// The sink the request named.
+        /// The steering tag of the sink that the request names.
         stag: Stag,
-        /// The sink offset the request named.
+        /// The offset in the sink that the request names.
         offset: TaggedOffset,
     },
 }
 
-/// The frames of one message still to be made. A plain value: it borrows nothing
-/// and may wait in a queue, but the messages must go out in the order they were
-/// begun and must not be mixed.
+/// The frames of one message that are still to be made. This is a plain value: it borrows nothing
+/// and may wait in a queue. The frames of different messages must not be interleaved, and the
+/// messages must be sent in the order in which they were begun.
 #[derive(Clone, Debug)]
 pub struct Segments {
     opcode: Opcode,
@@ -109,25 +111,25 @@ pub struct Segments {
     length: u32,
 }
 
-/// One frame: what lies between its header and its trailer.
+/// One frame: the part of the message between its header and its trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Bytes of the message before this payload.
+    /// The number of bytes of the message before this payload.
     pub offset: u32,
-    /// Bytes of payload.
+    /// The length of the payload in bytes.
     pub length: u32,
-    /// Bytes of header that were written: 16 tagged, 20 untagged.
+    /// The length of the written header in bytes: 16 if tagged, 20 if untagged.
     pub header_length: usize,
-    /// Bytes of pad and CRC that must follow the payload: 4 to 7.
+    /// The length in bytes of the pad and CRC that must follow the payload: 4 to 7.
     pub trailer_length: usize,
-    /// Whether the message ends here.
+    /// True if this is the last frame of the message.
     pub last: bool,
 }
 
 impl Transmitter {
-    /// A sender for an established stream. `mulpdu` is the greatest ULPDU in
-    /// bytes ([`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size)); it is
-    /// held within 128..=64768.
+    /// Creates the sending half of an established stream. `mulpdu` is the greatest ULPDU in
+    /// bytes, see [`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size). Values outside
+    /// 128..=64768 are clamped to that range.
     #[must_use]
     pub fn new(established: &Established, mulpdu: u16) -> Self {
         let mut transmitter = Self {
@@ -144,13 +146,14 @@ impl Transmitter {
         transmitter
     }
 
-    /// Sets the greatest ULPDU in bytes for messages begun from now on.
+    /// Sets the greatest ULPDU in bytes for messages that are begun from now on. Clamps the
+    /// value as [`Transmitter::new`] does.
     pub fn set_mulpdu(&mut self, mulpdu: u16) {
         self.tagged_payload_max = payload_max(mulpdu, true);
         self.untagged_payload_max = payload_max(mulpdu, false);
     }
 
-    /// Whether trailers must carry a CRC. Without, send
+    /// True if trailers must carry a CRC. If false, send
     /// [`TRAILER_WITHOUT_CRC`](crate::fpdu::TRAILER_WITHOUT_CRC).
     #[inline]
     #[must_use]
@@ -158,35 +161,38 @@ impl Transmitter {
         self.crc
     }
 
-    /// Whether nothing more can be sent.
+    /// True if nothing more can be sent on this stream.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The indication that must go before everything else, if there is one:
-    /// see [`Transmitter::ready_to_receive`].
+    /// Returns the ready-to-receive indication that must be sent before everything else, if one
+    /// is pending. [`Transmitter::ready_to_receive`] frames it.
     #[must_use]
     pub fn ready_to_receive_pending(&self) -> Option<ReadyToReceive> {
         self.ready_to_receive
     }
 
-    /// The receiver has got a frame: a responder may speak from now on.
+    /// Records that the receiving half has received a frame. Only then may a responder send
+    /// (RFC 5044 7.1.2).
     #[inline]
     pub fn on_peer_spoke(&mut self) {
         self.peer_silent = false;
     }
 
-    /// The stream is over without a Terminate of ours.
+    /// Closes this half without sending a Terminate.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Begins a message of `length` bytes (zero is legal for every kind).
+    /// Begins a message of `length` bytes. Zero is legal for every kind of message.
     ///
     /// # Errors
-    /// `Closed`, `PeerSilent`, `ReadyToReceivePending`, or `OffsetWrap` if the
-    /// tagged range passes 2^64.
+    /// - [`Refusal::Closed`] if the stream is over.
+    /// - [`Refusal::PeerSilent`] if a responder has not yet received a frame.
+    /// - [`Refusal::ReadyToReceivePending`] if the indication has not been sent.
+    /// - [`Refusal::OffsetWrap`] if the tagged range passes 2^64.
     #[inline]
     pub fn begin(&mut self, message: Outbound, length: u32) -> Result<Segments, Refusal> {
         self.may_send()?;
@@ -199,9 +205,9 @@ impl Transmitter {
     /// Writes the whole frame of a Read Request and returns its length in bytes.
     ///
     /// # Errors
-    /// As [`Transmitter::begin`]. The read then stays open in the receiver; that
-    /// does no harm to a closed stream, and the other two do not come up once a
-    /// stream has been started.
+    /// The errors of [`Transmitter::begin`]. The read then stays open in the receiver. That does
+    /// no harm if the stream is closed, and the other errors do not occur once a message has
+    /// been sent.
     #[inline]
     pub fn read_request(
         &mut self,
@@ -215,20 +221,22 @@ impl Transmitter {
         Ok(self.frame_read_request(read, bytes))
     }
 
-    /// Writes the whole frame of the ready-to-receive indication (RFC 6581 9.2),
-    /// if one is pending, and returns its length in bytes.
+    /// Writes the whole frame of the pending ready-to-receive indication (RFC 6581 9.2) and
+    /// returns its length in bytes.
     ///
     /// # Errors
-    /// `Closed`; `OutOfOrder` if none is pending; `ReadDepth` if it is a read and
-    /// the receiver has no room, which a negotiated [`Established`] rules out.
+    /// - [`Refusal::Closed`] if the stream is over.
+    /// - [`Refusal::OutOfOrder`] if no indication is pending.
+    /// - [`Refusal::ReadDepth`] if the indication is a read and the receiver has no room for it.
+    ///   A negotiated [`Established`] always has room.
     pub fn ready_to_receive(
         &mut self,
         receiver: &mut Receiver,
         bytes: &mut [u8; READ_REQUEST_FPDU_BYTES],
     ) -> Result<usize, Refusal> {
         self.may_send()?;
-        // STag and offset of a message without bytes are not looked at; Linux
-        // siw puts STag 1 and offset 0 as well.
+        // The receiver ignores the STag and offset of a message without payload. Linux siw also
+        // sends STag 1 and offset 0.
         let (stag, offset) = (Stag(1), TaggedOffset(0));
         let length = match self.ready_to_receive.ok_or(Refusal::OutOfOrder)? {
             ReadyToReceive::Write => self.frame_empty(Outbound::Write { stag, offset }, bytes)?,
@@ -247,11 +255,11 @@ impl Transmitter {
         Ok(length)
     }
 
-    /// Writes the whole frame of a Terminate, returns its length in bytes and
-    /// closes this half. It must follow a whole frame on the wire.
+    /// Writes the whole frame of a Terminate, returns its length in bytes and closes this half.
+    /// On the wire, it must follow a complete frame.
     ///
     /// # Errors
-    /// `Closed` if a Terminate has been sent or [`Transmitter::close`] called.
+    /// [`Refusal::Closed`] if a Terminate has been sent or [`Transmitter::close`] was called.
     pub fn terminate(
         &mut self,
         terminate: &Terminate,
@@ -313,7 +321,7 @@ impl Transmitter {
         self.frame_untagged(Opcode::ReadRequest, sequence, &read.0.encode(), bytes)
     }
 
-    /// A message without payload, whole.
+    /// Writes the whole frame of a message without payload.
     fn frame_empty(&mut self, message: Outbound, bytes: &mut [u8]) -> Result<usize, Refusal> {
         let mut header = [0; HEADER_BYTES_MAX];
         let mut trailer = [0; TRAILER_BYTES_MAX];
@@ -329,7 +337,7 @@ impl Transmitter {
         Ok(segment.header_length + segment.trailer_length)
     }
 
-    /// A single-segment untagged message, whole. `bytes` has room for it.
+    /// Writes the whole frame of an untagged message of one segment. `bytes` must have room.
     #[inline]
     fn frame_untagged(
         &self,
@@ -357,8 +365,8 @@ impl Transmitter {
 }
 
 impl Segments {
-    /// Writes the header of the next frame, or returns `None` after the last.
-    /// A message without bytes has one frame.
+    /// Writes the header of the next frame and returns its segment, or `None` after the last
+    /// frame. A message without payload has one frame.
     #[inline]
     pub fn next_segment(&mut self, header: &mut [u8; HEADER_BYTES_MAX]) -> Option<Segment> {
         if self.exhausted {
@@ -386,13 +394,13 @@ impl Segments {
         Some(Segment { offset, length, header_length, trailer_length, last })
     }
 
-    /// Bytes of the message not yet framed.
+    /// Returns the number of bytes of the message that are not yet framed.
     #[must_use]
     pub fn bytes_left(&self) -> u32 {
         self.length - self.offset
     }
 
-    /// Whether the last frame has been made.
+    /// True if the last frame has been made.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.exhausted
@@ -400,7 +408,7 @@ impl Segments {
 }
 
 impl Segment {
-    /// A checksum that has taken in the header; feed it the payload in order.
+    /// Returns a checksum over the header. Update it with the payload bytes in order.
     #[inline]
     #[must_use]
     pub fn checksum(&self, header: &[u8; HEADER_BYTES_MAX]) -> Checksum {
@@ -409,7 +417,8 @@ impl Segment {
         checksum
     }
 
-    /// Takes in the pad and writes pad and CRC; returns `trailer_length`.
+    /// Adds the pad to the checksum, writes pad and CRC into `trailer`, and returns
+    /// `trailer_length` in bytes.
     #[inline]
     pub fn finish(&self, mut checksum: Checksum, trailer: &mut [u8; TRAILER_BYTES_MAX]) -> usize {
         let pad = self.trailer_length - CRC_BYTES;
@@ -419,7 +428,7 @@ impl Segment {
         self.trailer_length
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the length of the whole frame in bytes.
     #[inline]
     #[must_use]
     pub fn total_length(&self) -> usize {
@@ -428,7 +437,7 @@ impl Segment {
 }
 
 impl Outbound {
-    /// The answer to that request; its length is `request.length`.
+    /// Returns the Read Response to `request`. The length of the message is `request.length`.
     #[inline]
     #[must_use]
     pub fn answer_to(request: &ReadRequest) -> Self {
@@ -436,7 +445,7 @@ impl Outbound {
     }
 }
 
-/// The payload in bytes of a segment that is not the last of its message.
+/// Returns the payload in bytes of each segment of a message except the last.
 #[must_use]
 pub const fn payload_max(mulpdu: u16, tagged: bool) -> u32 {
     let mulpdu = if mulpdu < MULPDU_MIN {
@@ -451,7 +460,7 @@ pub const fn payload_max(mulpdu: u16, tagged: bool) -> u32 {
     room - room % PAYLOAD_ALIGNMENT
 }
 
-/// How many frames a message of `length` bytes takes.
+/// Returns the number of frames of a message of `length` bytes.
 #[must_use]
 pub const fn segment_count(length: u32, mulpdu: u16, tagged: bool) -> u32 {
     if length == 0 { 1 } else { length.div_ceil(payload_max(mulpdu, tagged)) }
@@ -459,14 +468,14 @@ pub const fn segment_count(length: u32, mulpdu: u16, tagged: bool) -> u32 {
 
 #[inline]
 fn tagged_form(stag: Stag, offset: TaggedOffset, length: u32) -> Result<Form, Refusal> {
-    // RFC 5041 7.1: the receiver must refuse a sum that wraps, so never send one.
+    // The receiver must refuse a range that wraps (RFC 5041 7.1), so it is never sent.
     if length != 0 && offset.checked_add(length).is_none() {
         return Err(Refusal::OffsetWrap);
     }
     Ok(Form::Tagged { stag, offset })
 }
 
-// A full segment's ULPDU fits the 16-bit length field.
+// The ULPDU of a full segment fits the 16-bit length field.
 const _: () = assert!(MULPDU_MAX as usize + LENGTH_FIELD_BYTES <= u16::MAX as usize);
 
 #[cfg(test)]

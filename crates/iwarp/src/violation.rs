@@ -1,40 +1,41 @@
-//! What can go wrong: on the peer's side ([`Violation`]), in placing what it sent
-//! ([`PlacementError`]), and in a call of the local side ([`Refusal`]).
+//! The errors: of the peer ([`Violation`]), in placing its data ([`PlacementError`]), and of
+//! calls by the local side ([`Refusal`]).
 //!
-//! Invariant: every violation maps to exactly one Terminate code, by a match
-//! without a wildcard arm, so that a new violation cannot go without one.
+//! Invariant: every violation maps to exactly one Terminate code. The match has no wildcard arm,
+//! so a new violation does not compile without a code.
 
 use thiserror::Error;
 
 use crate::terminate::TerminateCode;
 
-/// A breach of protocol by the peer. The stream is over; see
-/// [`Violation::terminate_code`] for what the peer is told.
+/// A breach of the protocol by the peer, which ends the stream. [`Violation::terminate_code`]
+/// returns the code that is reported to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum Violation {
     /// The CRC of a frame does not match (RFC 5044 8, code 2).
     #[error("CRC of a frame does not match")]
     CrcMismatch,
-    /// The length field is too small for the header it precedes.
+    /// The length field of a frame is too small for the frame's header.
     #[error("length of a frame is too small for its header")]
     FpduTooShort,
-    /// A start-up frame does not begin with the expected key.
+    /// A start-up frame does not begin with the expected key (RFC 5044 7.1.1).
     #[error("MPA start-up frame has the wrong key")]
     FrameKey,
-    /// A start-up frame has a revision that cannot be spoken.
+    /// A start-up frame has an unsupported revision, or a reply has a revision that the
+    /// request does not allow.
     #[error("MPA start-up frame has an unsupported revision")]
     FrameRevision,
-    /// A start-up frame announces more than 512 bytes of private data, or
-    /// claims enhanced data (S) with fewer than four bytes.
+    /// A start-up frame announces more than 512 bytes of private data, or announces enhanced
+    /// data (the S bit) with fewer than four bytes.
     #[error("MPA start-up frame has a wrong private data length")]
     FramePrivateData,
-    /// The peer's reply requires markers, which are not supported.
+    /// The peer's reply requires markers, which this library does not support.
     #[error("peer requires markers")]
     MarkersRequired,
-    /// The responder wants more inbound reads than this side can take.
+    /// The responder requires more inbound reads than this side can take (RFC 6581 9.1).
     #[error("peer wants a greater read depth than there is")]
     InsufficientReadDepth,
-    /// No ready-to-receive indication is common to both sides.
+    /// The two sides have no ready-to-receive indication in common (RFC 6581 9.2).
     #[error("no ready-to-receive indication in common")]
     NoMatchingReadyToReceive,
     /// A tagged segment has a DDP version other than 1.
@@ -46,51 +47,52 @@ pub enum Violation {
     /// An untagged segment names a queue other than 0, 1 and 2.
     #[error("untagged segment on an unknown queue")]
     QueueNumber,
-    /// A message sequence number is not the next one of its queue.
+    /// A message sequence number is not the next one of its queue (RFC 5041 4.3).
     #[error("message sequence number is out of order")]
     MessageSequence,
-    /// A message offset does not continue its message.
+    /// The message offset of a segment does not follow the previous segment.
     #[error("message offset does not continue the message")]
     MessageOffset,
-    /// An untagged message is longer than 2^32 - 1 bytes or than its form allows.
+    /// An untagged message is longer than 2^32 - 1 bytes or than its kind allows.
     #[error("untagged message is too long")]
     MessageTooLong,
     /// A segment has an RDMAP version other than 1.
     #[error("segment with a wrong RDMAP version")]
     RdmapVersion,
-    /// An opcode is unknown, on the wrong queue or of the wrong form, or changed
-    /// within a message; or a read response came while no read was open.
+    /// An opcode is unknown, came on the wrong queue or in the wrong form, or changed within a
+    /// message; or a read response came while no read was open.
     #[error("unexpected opcode")]
     Opcode,
-    /// The peer has more reads open than were agreed.
+    /// The peer has more reads open than agreed (the IRD of this side).
     #[error("peer has more reads open than agreed")]
     ReadDepth,
-    /// A Read Request is shorter than 28 bytes or split over segments.
+    /// A Read Request is shorter than 28 bytes or split over several segments.
     #[error("malformed Read Request")]
     ReadRequestForm,
-    /// The range a Read Request names passes 2^64.
+    /// The range that a Read Request names passes 2^64.
     #[error("range of a Read Request wraps")]
     ReadRequestWrap,
-    /// A Write changed its steering tag, or a read response does not name the
-    /// sink of the oldest open read.
+    /// The steering tag changed within a Write, or a read response does not name the sink of the
+    /// oldest open read.
     #[error("steering tag does not continue the message")]
     TaggedStag,
-    /// A Write or read response does not go on where its last segment ended, or
-    /// does not have the length that was asked for.
+    /// A segment of a Write or read response does not start where the previous segment ended, or
+    /// a read response has another length than was requested.
     #[error("tagged offset or length does not continue the message")]
     TaggedRange,
     /// The bytes of a tagged segment pass offset 2^64.
     #[error("tagged segment wraps")]
     TaggedWrap,
-    /// The driver could not place what came.
+    /// The driver could not place the peer's data.
     #[error("placement refused: {0} ({1:?})")]
     Placement(PlacementError, PlacementContext),
-    /// This side broke, through no fault of the peer.
+    /// This side failed, through no fault of the peer.
     #[error("local catastrophic error")]
     LocalCatastrophe,
 }
 
-/// Why the driver could not place, read or invalidate what the peer named.
+/// The reason why the driver could not place data in, read, or invalidate a buffer that the peer
+/// named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum PlacementError {
     /// No receive buffer is posted for a Send.
@@ -102,7 +104,7 @@ pub enum PlacementError {
     /// The steering tag does not exist.
     #[error("invalid steering tag")]
     InvalidStag,
-    /// The range is not within the tagged buffer.
+    /// The range exceeds the tagged buffer.
     #[error("outside the buffer")]
     Bounds,
     /// The buffer does not allow this kind of access.
@@ -111,54 +113,55 @@ pub enum PlacementError {
     /// The steering tag belongs to another stream.
     #[error("steering tag is not of this stream")]
     StagNotOfStream,
-    /// Offset and length pass 2^64.
+    /// The sum of offset and length passes 2^64.
     #[error("offset wraps")]
     ToWrap,
-    /// The steering tag to be invalidated cannot be.
+    /// The steering tag cannot be invalidated.
     #[error("steering tag cannot be invalidated")]
     CannotInvalidate,
 }
 
-/// What was being done when a [`PlacementError`] came up.
+/// The operation during which a [`PlacementError`] occurred.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PlacementContext {
-    /// Placing a Write or a read response.
+    /// Placing data of a Write or a read response.
     Tagged,
-    /// Placing a Send, or invalidating what a Send asks to invalidate.
+    /// Placing a Send, or invalidating the steering tag that a Send names.
     Send,
-    /// Answering a Read Request.
+    /// Responding to a Read Request.
     ReadRequest,
 }
 
-/// The local side asked for what it may not have now. Nothing was changed.
+/// The error of a call by the local side that is not allowed now. The call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum Refusal {
-    /// The stream is over: a Terminate was sent or received, or a violation seen.
+    /// The stream is over: a Terminate was sent or received, or a violation was found.
     #[error("stream is closed")]
     Closed,
-    /// A responder may not send before it has received a frame (RFC 5044 7.1.2).
+    /// A responder must not send before it has received a frame (RFC 5044 7.1.2).
     #[error("responder may not send before the initiator has")]
     PeerSilent,
-    /// The ready-to-receive indication must go first (RFC 6581 9.2).
+    /// The ready-to-receive indication must be sent first (RFC 6581 9.2).
     #[error("ready-to-receive indication must be sent first")]
     ReadyToReceivePending,
-    /// As many reads are open as the peer takes (ORD).
+    /// As many reads are open as the peer accepts (the ORD of this side).
     #[error("as many reads are open as the peer takes")]
     ReadDepth,
     /// A tagged range would pass offset 2^64.
     #[error("tagged range wraps")]
     OffsetWrap,
-    /// The private data is longer than fits (244 bytes).
+    /// The private data exceeds 244 bytes.
     #[error("private data too long")]
     PrivateDataTooLong,
-    /// The call does not fit the state of the machine, e.g. an answer before the
-    /// request, or payload when a header was due.
+    /// The call does not fit the state of the machine: for example a reply before the request,
+    /// or payload when a header was due.
     #[error("call out of order")]
     OutOfOrder,
 }
 
 impl Violation {
-    /// What the peer is told in a Terminate (RFC 5040 4.8, 5041 7.2, 5044 8, 6581 8).
+    /// Returns the code of the Terminate that reports this violation to the peer (RFC 5040 4.8,
+    /// RFC 5041 7.2, RFC 5044 8, RFC 6581 8).
     #[must_use]
     pub const fn terminate_code(self) -> TerminateCode {
         match self {
@@ -178,7 +181,7 @@ impl Violation {
             Self::MessageTooLong => TerminateCode::UNTAGGED_TOO_LONG,
             Self::RdmapVersion => TerminateCode::OPERATION_VERSION,
             Self::Opcode => TerminateCode::OPERATION_OPCODE,
-            // The RFCs leave these two open; Linux siw says the same.
+            // The RFCs define no code for these two. Linux siw sends the same code.
             Self::ReadDepth | Self::ReadRequestForm => TerminateCode::OPERATION_STREAM,
             Self::ReadRequestWrap => TerminateCode::PROTECTION_OFFSET_WRAP,
             Self::TaggedStag => TerminateCode::TAGGED_STAG,
@@ -191,8 +194,8 @@ impl Violation {
 }
 
 impl PlacementError {
-    /// The code for this error in that context; every pair has one, also those
-    /// that make no sense.
+    /// Returns the Terminate code for this error in `context`. Every pair has a code, even pairs
+    /// that cannot occur.
     #[must_use]
     pub const fn terminate_code(self, context: PlacementContext) -> TerminateCode {
         match context {
@@ -204,8 +207,8 @@ impl PlacementError {
 
     const fn tagged_code(self) -> TerminateCode {
         match self {
-            // DDP has no code for access rights: to the peer there is no buffer
-            // "that allows Placement" under this STag (RFC 5041 7.1).
+            // DDP has no code for access rights. For the peer, there is no buffer "that allows
+            // Placement" under this STag (RFC 5041 7.1).
             Self::InvalidStag | Self::Access | Self::NoBuffer | Self::CannotInvalidate => {
                 TerminateCode::TAGGED_STAG
             }
@@ -219,7 +222,7 @@ impl PlacementError {
         match self {
             Self::NoBuffer => TerminateCode::UNTAGGED_NO_BUFFER,
             Self::TooLong | Self::Bounds | Self::ToWrap => TerminateCode::UNTAGGED_TOO_LONG,
-            // These can only be about the STag to be invalidated (RFC 5040 7.2).
+            // These errors can only concern the STag to invalidate (RFC 5040 7.2).
             Self::InvalidStag => TerminateCode::PROTECTION_STAG,
             Self::Access => TerminateCode::PROTECTION_ACCESS,
             Self::StagNotOfStream => TerminateCode::PROTECTION_STAG_NOT_OF_STREAM,

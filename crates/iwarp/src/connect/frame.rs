@@ -1,26 +1,26 @@
 //! The two start-up frames: `key 16 | flags u8 | revision u8 | length u16 | data`.
 //!
-//! Invariant: bytes are taken in only as far as the frame goes, a wrong key is
-//! seen at its first wrong byte, and what is returned has a known revision and
-//! private data within bounds.
+//! Invariant: this module consumes bytes only up to the end of the frame and reports a wrong key
+//! at its first wrong byte. A frame that it returns has a known revision and private data of a
+//! legal length.
 
 use super::{ReadyToReceiveSet, Role};
 use crate::violation::Violation;
 
-/// Bytes of a frame without private data.
+/// The number of bytes of a frame without private data.
 pub const FRAME_HEADER_BYTES: usize = 20;
-/// Bytes of private data a frame may carry (RFC 5044 7.1.1).
+/// The greatest number of bytes of private data in a frame (RFC 5044 7.1.1).
 pub const PRIVATE_DATA_BYTES_MAX: usize = 512;
-/// Bytes of the longest frame.
+/// The number of bytes of the longest frame.
 pub const FRAME_BYTES_MAX: usize = FRAME_HEADER_BYTES + PRIVATE_DATA_BYTES_MAX;
-/// Bytes of user data this side puts into a frame. Linux siw takes 256 bytes of
-/// private data in all and loses count just below that.
+/// The greatest number of bytes of user data that this side puts into a frame. Linux siw accepts
+/// 256 bytes of private data in total and miscounts lengths just below that.
 pub const PRIVATE_DATA_OUT_BYTES_MAX: usize = 248 - ENHANCED_BYTES;
-/// The depth that says "not negotiated here" (RFC 6581 9.1).
+/// The read depth value that means "not negotiated here" (RFC 6581 9.1).
 pub const DEPTH_NOT_NEGOTIATED: u16 = 0x3fff;
-/// The greatest depth that can be stated.
+/// The greatest read depth that a frame can state.
 pub(super) const DEPTH_MAX: u16 = DEPTH_NOT_NEGOTIATED - 1;
-/// The newest revision spoken here.
+/// The newest supported revision (RFC 6581).
 pub(super) const REVISION_ENHANCED: u8 = 2;
 /// The revision of RFC 5044.
 pub(super) const REVISION_PLAIN: u8 = 1;
@@ -28,7 +28,7 @@ pub(super) const REVISION_PLAIN: u8 = 1;
 const KEY_BYTES: usize = 16;
 const KEY_REQUEST: &[u8; KEY_BYTES] = b"MPA ID Req Frame";
 const KEY_REPLY: &[u8; KEY_BYTES] = b"MPA ID Rep Frame";
-/// Bytes of enhanced data at the front of the private data.
+/// The number of bytes of enhanced data at the start of the private data.
 const ENHANCED_BYTES: usize = 4;
 
 const FLAG_MARKERS: u8 = 0x80;
@@ -36,15 +36,15 @@ const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
 
-/// A: peer-to-peer, in the first word. B: Send, beside it.
+/// The A and B bits of the first word: the peer-to-peer model, and readiness shown by a Send.
 const PEER_TO_PEER: u16 = 0x8000;
 const BY_SEND: u16 = 0x4000;
-/// C: Write, in the second word. D: Read, beside it.
+/// The C and D bits of the second word: readiness shown by a Write, and by a Read.
 const BY_WRITE: u16 = 0x8000;
 const BY_READ: u16 = 0x4000;
 const DEPTH_MASK: u16 = 0x3fff;
 
-/// A start-up frame of either kind.
+/// A request frame or a reply frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Frame {
     pub revision: u8,
@@ -52,21 +52,21 @@ pub(super) struct Frame {
     pub crc: bool,
     pub reject: bool,
     pub enhanced: Option<Enhanced>,
-    /// Without the enhanced bytes.
+    /// The private data of the user, without the enhanced data.
     pub private_data: Vec<u8>,
 }
 
-/// The four bytes of RFC 6581 section 9.
+/// The four bytes of enhanced data (RFC 6581 9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Enhanced {
     pub ird: u16,
     pub ord: u16,
-    /// The indications offered; `None` for the client-server model.
+    /// The ready-to-receive indications offered; `None` for the client-server model.
     pub peer_to_peer: Option<ReadyToReceiveSet>,
 }
 
 impl Enhanced {
-    /// The depths as the user is told of them.
+    /// Returns (IRD, ORD), as reported to the user.
     pub(super) fn depth(&self) -> (u16, u16) {
         (self.ird, self.ord)
     }
@@ -85,7 +85,7 @@ impl Enhanced {
     fn decode(bytes: [u8; ENHANCED_BYTES]) -> Self {
         let first = u16::from_be_bytes([bytes[0], bytes[1]]);
         let second = u16::from_be_bytes([bytes[2], bytes[3]]);
-        // Without A the other three bits are ignored.
+        // Without the A bit, the other three bits have no meaning.
         let peer_to_peer = (first & PEER_TO_PEER != 0).then_some(ReadyToReceiveSet {
             write: second & BY_WRITE != 0,
             read: second & BY_READ != 0,
@@ -96,7 +96,7 @@ impl Enhanced {
 }
 
 impl Frame {
-    /// The frame that `sender` sends.
+    /// Encodes the frame with the key of `sender`.
     pub(super) fn encode(&self, sender: Role) -> Vec<u8> {
         let key = key_of(sender);
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -119,7 +119,7 @@ impl Frame {
     fn decode(bytes: &[u8]) -> Result<Self, Violation> {
         let (flags, revision) = (bytes[KEY_BYTES], bytes[KEY_BYTES + 1]);
         let private_data = &bytes[FRAME_HEADER_BYTES..];
-        // Before revision 2 the bit is reserved and not checked (RFC 6581 6).
+        // Before revision 2, the bit is reserved and must be ignored (RFC 6581 6).
         let has_enhanced = flags & FLAG_ENHANCED != 0 && revision >= REVISION_ENHANCED;
         let (enhanced, private_data) = if has_enhanced {
             let (bytes, rest) =
@@ -139,20 +139,20 @@ impl Frame {
     }
 }
 
-/// Gathers one frame from bytes as they come.
+/// Collects the bytes of one frame as they arrive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gatherer {
     bytes: Vec<u8>,
 }
 
 impl Gatherer {
-    /// Whether anything has come.
+    /// True if no byte has arrived.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Takes in bytes of the frame `sender` sends. Returns how many belong to it
-    /// and the frame, once it is whole.
+    /// Adds bytes of the frame that `sender` sends. Returns how many of them belong to the frame,
+    /// and the frame once it is complete.
     pub(super) fn on_bytes(
         &mut self,
         sender: Role,
@@ -182,7 +182,7 @@ impl Gatherer {
         self.bytes.extend_from_slice(&bytes[..missing.min(bytes.len())]);
     }
 
-    /// The length the header announces, if it is one to go on with.
+    /// Returns the length that the header announces, after checking revision and length.
     fn total_length(&self) -> Result<usize, Violation> {
         if self.bytes[KEY_BYTES + 1] > REVISION_ENHANCED {
             return Err(Violation::FrameRevision);

@@ -1,7 +1,7 @@
-//! The side that connects.
+//! The start-up of the side that opens the connection.
 //!
-//! Invariant: one request goes out, at most one reply is taken in, and what is
-//! agreed on never exceeds what this side brought or the other side stated.
+//! Invariant: the initiator sends one request and accepts at most one reply. The agreed terms
+//! never exceed what this side offered or what the other side stated.
 
 use super::frame::{
     DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_BYTES_MAX,
@@ -13,7 +13,7 @@ use crate::terminate::Terminate;
 use crate::transmit::{TERMINATE_FPDU_BYTES_MAX, Transmitter};
 use crate::violation::{Refusal, Violation};
 
-/// The initiator's start-up machine.
+/// The start-up machine of the side that opens the connection.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: ConnectConfig,
@@ -30,30 +30,30 @@ enum State {
     Failed { violation: Violation, crc: bool },
 }
 
-/// What the reply said.
+/// The result of a reply frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum InitiatorOutcome {
-    /// Go on with [`Transmitter`] and [`Receiver`](crate::Receiver).
+    /// The responder accepts. Continue with [`Transmitter`] and [`Receiver`](crate::Receiver).
     Accepted {
-        /// What was agreed on.
+        /// The agreed terms of the stream.
         established: Established,
-        /// The responder's private data, without the enhanced bytes.
+        /// The responder's private data, without the enhanced data.
         private_data: Vec<u8>,
     },
-    /// The responder's user said no.
+    /// The responder's user rejects the connection.
     Rejected {
-        /// The responder's private data, without the enhanced bytes.
+        /// The responder's private data, without the enhanced data.
         private_data: Vec<u8>,
-        /// The depths the responder stated, if it did: (its IRD, its ORD).
+        /// The depths that the responder stated, if any: (its IRD, its ORD).
         peer_depth: Option<(u16, u16)>,
     },
 }
 
 impl Initiator {
-    /// A machine whose request carries `private_data` (at most 244 bytes).
+    /// Creates a machine whose request carries `private_data`, at most 244 bytes.
     ///
     /// # Errors
-    /// `PrivateDataTooLong`.
+    /// [`Refusal::PrivateDataTooLong`] if `private_data` is longer.
     pub fn new(config: ConnectConfig, private_data: &[u8]) -> Result<Self, Refusal> {
         if private_data.len() > PRIVATE_DATA_OUT_BYTES_MAX {
             return Err(Refusal::PrivateDataTooLong);
@@ -80,18 +80,18 @@ impl Initiator {
         Ok(Self { config, request, request_bytes, gatherer, state: State::AwaitingReply })
     }
 
-    /// The request frame to send.
+    /// Returns the bytes of the request frame to send.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.request_bytes
     }
 
-    /// Takes in bytes of the reply, split however they come. Bytes after the
-    /// frame are left alone; after the outcome all are.
+    /// Processes bytes of the reply, in pieces of any size. Consumes no bytes after the end of the
+    /// frame, and none after the outcome was returned.
     ///
     /// # Errors
-    /// The violation found: close the connection, after sending
-    /// [`Initiator::terminate_fpdu`] if there is one.
+    /// The violation found. Send the [`Initiator::terminate_fpdu`] if there is one, then close
+    /// the connection.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<InitiatorOutcome>, Violation> {
         match self.state {
             State::AwaitingReply => {}
@@ -114,8 +114,8 @@ impl Initiator {
         Ok(Progress { consumed, outcome })
     }
 
-    /// The Terminate frame owed to a responder whose terms cannot be met (RFC 6581
-    /// 9.1 and 9.2), with its length in bytes; `None` for every other violation.
+    /// Returns the frame of the Terminate to send, and its length in bytes, if the responder's
+    /// terms cannot be met (RFC 6581 9.1 and 9.2). Returns `None` for every other violation.
     #[must_use]
     pub fn terminate_fpdu(&self) -> Option<([u8; TERMINATE_FPDU_BYTES_MAX], usize)> {
         let State::Failed { violation, crc } = self.state else { return None };
@@ -134,9 +134,9 @@ impl Initiator {
         Some((bytes, length))
     }
 
-    /// For a responder that closed the connection on an enhanced request: the
-    /// same request in plain form, for a new connection (RFC 6581 10). `None` if
-    /// this one was plain or got as much as one byte of an answer.
+    /// Returns the same request in plain form, for a new connection, after the responder closed
+    /// the connection on an enhanced request (RFC 6581 10). Returns `None` if this request was
+    /// plain or if any byte of a reply has arrived.
     #[must_use]
     pub fn plain_retry(&self) -> Option<Self> {
         if !self.config.enhanced || !self.gatherer.is_empty() {
@@ -150,7 +150,7 @@ impl Initiator {
         Self::new(config, &self.request.private_data).ok()
     }
 
-    /// What this machine was made with.
+    /// Returns the configuration with which this machine was created.
     #[must_use]
     pub fn config(&self) -> &ConnectConfig {
         &self.config
@@ -162,7 +162,7 @@ impl Initiator {
     }
 
     fn judge(&self, reply: Frame) -> Result<InitiatorOutcome, Violation> {
-        // A plain request wants a plain reply (RFC 6581 10).
+        // A plain request requires a plain reply (RFC 6581 10).
         if reply.enhanced.is_some() && self.request.enhanced.is_none() {
             return Err(Violation::FrameRevision);
         }
@@ -183,15 +183,15 @@ impl Initiator {
             ready_to_receive: None,
             ready_by_send: false,
         };
-        // A responder that does not know the enhanced form may overlook the bit,
-        // which was reserved before: then nothing is negotiated.
+        // A responder that does not know the enhanced form may ignore its bit, which was
+        // reserved before. Then nothing is negotiated.
         if let Some(terms) = reply.enhanced {
             self.meet(&terms, &mut established)?;
         }
         Ok(InitiatorOutcome::Accepted { established, private_data: reply.private_data })
     }
 
-    /// Fits this side to the responder's terms (RFC 6581 9.1 and 9.2).
+    /// Adapts this side's terms to those of the responder (RFC 6581 9.1 and 9.2).
     fn meet(&self, terms: &Enhanced, established: &mut Established) -> Result<(), Violation> {
         if terms.ird != DEPTH_NOT_NEGOTIATED {
             established.ord = established.ord.min(terms.ird);
@@ -207,7 +207,7 @@ impl Initiator {
         let chosen = if wanted.write && offered.write {
             ReadyToReceive::Write
         } else if wanted.read && offered.read && terms.ird > 0 {
-            // One read must fit even if the user wants none.
+            // The indication is a read, so one read must be allowed even if the user wants none.
             established.ord = established.ord.max(1);
             ReadyToReceive::Read
         } else if wanted.send && offered.send {

@@ -1,8 +1,8 @@
-//! Start-up: one request frame, one reply frame (RFC 5044 7.1, RFC 6581).
+//! The start-up of a stream: one request frame and one reply frame (RFC 5044 7.1, RFC 6581).
 //!
-//! Invariant: a machine here reads at most one start-up frame, keeps at most
-//! [`FRAME_BYTES_MAX`] bytes of it, and never takes a byte beyond it: what
-//! follows belongs to the [`Receiver`](crate::Receiver).
+//! Invariant: a machine of this module reads at most one start-up frame, stores at most
+//! [`FRAME_BYTES_MAX`] bytes, and never consumes a byte beyond the frame: the following bytes
+//! belong to the [`Receiver`](crate::Receiver).
 
 mod frame;
 mod initiator;
@@ -15,39 +15,41 @@ pub use frame::{
 pub use initiator::{Initiator, InitiatorOutcome};
 pub use responder::{Request, Responder};
 
-/// Who began the connection.
+/// The role of one side in the start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
-    /// Sent the request. Must send the first frame.
+    /// The side that sends the request. It must send the first frame of the stream.
     Initiator,
-    /// Sent the reply. May not send before it has received a frame.
+    /// The side that sends the reply. It must not send a frame before it has received one.
     Responder,
 }
 
-/// What this side brings to the start-up.
+/// The terms that one side brings to the start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectConfig {
-    /// Whether this side wants CRC. In use if either side wants it.
+    /// True if this side wants CRC. CRC is in use if either side wants it.
     pub crc: bool,
-    /// Whether to use the enhanced form (revision 2): it negotiates read depths
-    /// and ready-to-receive. A plain responder refuses enhanced requests.
+    /// True to use the enhanced form (revision 2), which negotiates the read depths and the
+    /// ready-to-receive indication. A plain responder refuses enhanced requests.
     pub enhanced: bool,
-    /// Reads the peer may have open to this side (IRD), at most 0x3ffe.
+    /// The number of reads that the peer may have open to this side (IRD), at most 0x3ffe.
     pub ird: u16,
-    /// Reads this side wants open to the peer (ORD), at most 0x3ffe.
+    /// The number of reads that this side wants to have open to the peer (ORD), at most 0x3ffe.
     pub ord: u16,
-    /// Whether to negotiate the depths; if not, `ird` and `ord` stand as they are
-    /// (0x3fff travels).
+    /// True to negotiate the depths. If false, `ird` and `ord` are used unchanged, and the frame
+    /// states 0x3fff for both.
     pub negotiate_depth: bool,
-    /// Ready-to-receive indications this side can do. An initiator asks for the
-    /// peer-to-peer model exactly if this is not empty. A responder offers to one
-    /// that does what both can do, Send only if it is nothing else; if they have none
-    /// in common or its own set is empty, Write and Read.
+    /// The ready-to-receive indications that this side supports.
+    ///
+    /// An initiator asks for the peer-to-peer model if and only if the set is not empty. A
+    /// responder offers the indications that both sides support. It offers Send only if Send is
+    /// the only one. If the sides have none in common, or the responder's set is empty, it offers
+    /// Write and Read.
     pub ready_to_receive: ReadyToReceiveSet,
 }
 
 impl Default for ConnectConfig {
-    /// Enhanced, without CRC, client-server, 16 reads each way.
+    /// Enhanced form, no CRC, client-server model, 16 reads in each direction.
     fn default() -> Self {
         Self {
             crc: false,
@@ -60,67 +62,67 @@ impl Default for ConnectConfig {
     }
 }
 
-/// The empty message by which an initiator says that it is ready (RFC 6581 9.2).
+/// The empty message with which an initiator shows that it is ready (RFC 6581 9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReadyToReceive {
-    /// A Write without bytes.
+    /// An RDMA Write without payload.
     Write,
-    /// A read without bytes.
+    /// An RDMA Read of zero bytes.
     Read,
-    /// A Send without bytes; consumes a receive buffer of the responder.
+    /// A Send without payload. It consumes a receive buffer of the responder.
     Send,
 }
 
-/// Some of the ready-to-receive indications.
+/// A set of ready-to-receive indications.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReadyToReceiveSet {
-    /// Write is among them.
+    /// True if the set contains [`ReadyToReceive::Write`].
     pub write: bool,
-    /// Read is among them.
+    /// True if the set contains [`ReadyToReceive::Read`].
     pub read: bool,
-    /// Send is among them.
+    /// True if the set contains [`ReadyToReceive::Send`].
     pub send: bool,
 }
 
 impl ReadyToReceiveSet {
-    /// None of them: the client-server model.
+    /// The empty set, which stands for the client-server model.
     pub const EMPTY: Self = Self { write: false, read: false, send: false };
-    /// Send alone.
+    /// The set that contains only Send.
     pub const SEND: Self = Self { write: false, read: false, send: true };
-    /// The two that need no receive buffer.
+    /// The set of the two indications that need no receive buffer.
     pub const WRITE_AND_READ: Self = Self { write: true, read: true, send: false };
 
-    /// Whether none is in it.
+    /// True if the set contains no indication.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !(self.write || self.read || self.send)
     }
 }
 
-/// What two sides have agreed on.
+/// The terms on which the two sides have agreed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Established {
-    /// Which side this is.
+    /// The role of this side.
     pub role: Role,
-    /// Whether CRC is in use, both ways.
+    /// True if CRC is in use, in both directions.
     pub crc: bool,
-    /// The revision of the frames: 0, 1 or 2.
+    /// The revision of the start-up frames: 0, 1 or 2.
     pub revision: u8,
-    /// Reads the peer may have open to this side.
+    /// The number of reads that the peer may have open to this side.
     pub ird: u16,
-    /// Reads this side may have open to the peer.
+    /// The number of reads that this side may have open to the peer.
     pub ord: u16,
-    /// The depths the peer stated, if it did: (its IRD, its ORD).
+    /// The depths that the peer stated, if any: (its IRD, its ORD).
     pub peer_depth: Option<(u16, u16)>,
-    /// Initiator only: the indication it must send before anything else.
+    /// Only at the initiator: the indication that it must send before anything else.
     pub ready_to_receive: Option<ReadyToReceive>,
-    /// Responder only: the initiator says that it is ready by a Send without bytes, the first
-    /// message of the stream. It is no message to the user.
+    /// Only at the responder: true if the initiator shows readiness by a Send without payload,
+    /// which is the first message of the stream. This message is not for the user.
     pub ready_by_send: bool,
 }
 
 impl Established {
-    /// An agreement without ready-to-receive, as the plain form makes it.
+    /// Creates terms without a ready-to-receive indication, as the plain form does.
     #[must_use]
     pub const fn client_server(role: Role, crc: bool, ird: u16, ord: u16) -> Self {
         Self {
@@ -136,11 +138,11 @@ impl Established {
     }
 }
 
-/// How far a start-up machine got with the bytes it was given.
+/// The progress of a start-up machine with the bytes it was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress<Outcome> {
-    /// Bytes used; the rest is not part of the start-up frame.
+    /// The number of bytes consumed. The rest does not belong to the start-up frame.
     pub consumed: usize,
-    /// The result, once the frame is whole.
+    /// The result, once the frame is complete.
     pub outcome: Option<Outcome>,
 }

@@ -1,7 +1,7 @@
-//! The side that is connected to.
+//! The start-up of the side that accepts the connection.
 //!
-//! Invariant: a reply is made only after a whole, well-formed request, and it has
-//! the request's form: plain to plain, enhanced to enhanced.
+//! Invariant: the responder replies only to a complete, well-formed request, and in the form of
+//! the request: plain or enhanced.
 
 use super::frame::{
     DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_BYTES_MAX,
@@ -9,7 +9,7 @@ use super::frame::{
 use super::{ConnectConfig, Established, Progress, ReadyToReceiveSet, Role};
 use crate::violation::{Refusal, Violation};
 
-/// The responder's start-up machine.
+/// The start-up machine of the side that accepts the connection.
 #[derive(Clone, Debug, Default)]
 pub struct Responder {
     gatherer: Gatherer,
@@ -17,38 +17,39 @@ pub struct Responder {
     violation: Option<Violation>,
 }
 
-/// What the initiator asks for.
+/// The contents of the initiator's request frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Revision of the frame: 0, 1 or 2.
+    /// The revision of the frame: 0, 1 or 2.
     pub revision: u8,
-    /// Whether the frame is of the enhanced form.
+    /// True if the frame has the enhanced form.
     pub enhanced: bool,
-    /// Whether the initiator wants CRC.
+    /// True if the initiator wants CRC.
     pub crc: bool,
-    /// Whether the initiator wants markers. Then the only possible answer is
+    /// True if the initiator wants markers. Then the only possible reply is
     /// [`Responder::reject`].
     pub markers: bool,
-    /// What the initiator can say that it is ready by, if it wants the peer-to-peer model.
+    /// The ready-to-receive indications that the initiator supports, if it wants the peer-to-peer
+    /// model.
     pub peer_to_peer: Option<ReadyToReceiveSet>,
-    /// The depths the initiator stated, if it did: (its IRD, its ORD).
+    /// The depths that the initiator stated, if any: (its IRD, its ORD).
     pub peer_depth: Option<(u16, u16)>,
-    /// The initiator's private data, without the enhanced bytes.
+    /// The initiator's private data, without the enhanced data.
     pub private_data: Vec<u8>,
 }
 
 impl Responder {
-    /// A machine that awaits a request.
+    /// Creates a machine that awaits a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in bytes of the request, split however they come. Bytes after the
-    /// frame are left alone; after the outcome all are.
+    /// Processes bytes of the request, in pieces of any size. Consumes no bytes after the end of
+    /// the frame, and none after the outcome was returned.
     ///
     /// # Errors
-    /// The violation found: close the connection without a word.
+    /// The violation found. Close the connection without sending anything.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<Request>, Violation> {
         if let Some(violation) = self.violation {
             return Err(violation);
@@ -68,19 +69,20 @@ impl Responder {
         }
     }
 
-    /// The request, once it is whole.
+    /// Returns the request once it is complete.
     #[must_use]
     pub fn request(&self) -> Option<&Request> {
         self.request.as_ref()
     }
 
-    /// Accepts: the reply frame to send and what is then agreed on. `private_data`
+    /// Accepts the request. Returns the reply frame to send and the agreed terms. `private_data`
     /// has at most 244 bytes.
     ///
     /// # Errors
-    /// `OutOfOrder` without a request, or if it wants markers, or if it is enhanced
-    /// and `config` is plain (then close the connection, so that the initiator can
-    /// fall back); `PrivateDataTooLong`.
+    /// - [`Refusal::OutOfOrder`] if there is no request, if the request wants markers, or if it is
+    ///   enhanced and `config` is plain. In the last case close the connection, so that the
+    ///   initiator can retry in plain form.
+    /// - [`Refusal::PrivateDataTooLong`] if `private_data` is longer than 244 bytes.
     pub fn accept(
         &self,
         config: &ConnectConfig,
@@ -105,11 +107,12 @@ impl Responder {
         Ok((reply, established))
     }
 
-    /// Rejects: the reply frame to send. Enhanced replies state `config`'s depths,
-    /// so that the initiator sees what would have been needed.
+    /// Rejects the request. Returns the reply frame to send. An enhanced reply states the depths
+    /// of `config`, so that the initiator sees what this side requires.
     ///
     /// # Errors
-    /// `OutOfOrder` without a request; `PrivateDataTooLong`.
+    /// [`Refusal::OutOfOrder`] if there is no request; [`Refusal::PrivateDataTooLong`] if
+    /// `private_data` is longer than 244 bytes.
     pub fn reject(&self, config: &ConnectConfig, private_data: &[u8]) -> Result<Vec<u8>, Refusal> {
         let request = self.request.as_ref().ok_or(Refusal::OutOfOrder)?;
         let enhanced = request.peer_depth.map(|_| Enhanced {
@@ -135,7 +138,8 @@ impl From<Frame> for Request {
     }
 }
 
-/// Fits this side to the initiator's wishes and says so (RFC 6581 9.1 and 9.2).
+/// Adapts this side's terms to the initiator's and returns the enhanced data of the reply
+/// (RFC 6581 9.1 and 9.2).
 fn meet(
     request: &Request,
     config: &ConnectConfig,
@@ -145,7 +149,7 @@ fn meet(
     let peer_to_peer = request.peer_to_peer.map(|wanted| offer(config, wanted));
     established.ready_by_send = peer_to_peer == Some(ReadyToReceiveSet::SEND);
     if peer_to_peer.is_some_and(|set| set.read) {
-        // The indication may be a read, also to a side that serves none.
+        // The indication may be a read, even if this side otherwise allows none.
         established.ird = established.ird.max(1);
     }
     let ord = if peer_ird == DEPTH_NOT_NEGOTIATED {
@@ -154,14 +158,14 @@ fn meet(
         established.ord = established.ord.min(peer_ird);
         established.ord
     };
-    // Fewer than the initiator wants is stated all the same: it must then lower
-    // its ORD.
+    // The reply states this depth even if the initiator wants more. The initiator must then
+    // lower its ORD.
     let ird = if peer_ord == DEPTH_NOT_NEGOTIATED { DEPTH_NOT_NEGOTIATED } else { established.ird };
     Some(Enhanced { ird, ord, peer_to_peer })
 }
 
-/// The indications this side takes; at least one, as RFC 6581 9.2 demands. A Send takes a
-/// receive buffer on most machines, so it is the last resort.
+/// Returns the indications that this side accepts. At least one is set, as RFC 6581 9.2 requires.
+/// On most machines a Send consumes a receive buffer, so Send is the last choice.
 fn offer(config: &ConnectConfig, wanted: ReadyToReceiveSet) -> ReadyToReceiveSet {
     let own = config.ready_to_receive;
     let (write, read) = (own.write && wanted.write, own.read && wanted.read);

@@ -1,28 +1,30 @@
-//! The receiving half: tells where bytes belong and what their arrival means.
+//! The receiving half of a stream: says where bytes belong and what their arrival means.
 //!
-//! Invariant: frames are judged in stream order, each exactly once; a message is
-//! announced by an [`Event`] only when its last frame has been placed and, where
-//! CRC is in use, verified; after a [`Violation`] or a Terminate nothing more is
-//! accepted.
+//! Invariants:
 //!
-//! Three ways to drive it, free to change at every frame boundary:
+//! - Frames are checked in stream order, each exactly once.
+//! - An [`Event`] reports a message only after its last frame has been placed and, if CRC is in
+//!   use, verified.
+//! - After a [`Violation`] or a Terminate, the receiver accepts nothing more.
 //!
-//! * **Whole frames in a buffer:** [`Receiver::on_fpdu`] takes one frame off a
-//!   slice, CRC first. Place the payload it returns, then act on its event.
-//! * **Piecemeal:** ask [`Receiver::next_step`]; give [`Receiver::on_header`] the
-//!   staged bytes; read the payload straight to its place and report it with
-//!   [`Receiver::on_payload`] or [`Receiver::on_placed`]; give
-//!   [`Receiver::on_trailer`] the trailer.
-//! * **Predicted:** one `recvmsg` has put header, payload and trailer of many
-//!   frames where they were expected. For each: [`Receiver::check_header`],
-//!   compare the [`Placement`] with the prediction, then as piecemeal. Where it
-//!   differs, the bytes from there on are merely staged in odd places. Frames that are
-//!   whole messages, which most are, have a shorter way: [`Receiver::on_whole_write`] and
-//!   [`Receiver::whole_send`].
+//! There are three ways to drive a receiver. A driver may switch at every frame boundary:
 //!
-//! With CRC in use the last two place before the CRC is known, so a damaged
-//! header may misplace bytes before it is found out, within what the driver lets
-//! the peer reach. Use the first way where that matters.
+//! - **Whole frames in a buffer:** [`Receiver::on_fpdu`] removes one frame from a slice and checks
+//!   the CRC first. Place the returned payload, then act on the event.
+//! - **Piece by piece:** call [`Receiver::next_step`]. Pass the header bytes to
+//!   [`Receiver::on_header`]. Read the payload directly to its destination and report it by
+//!   [`Receiver::on_payload`] or [`Receiver::on_placed`]. Pass the trailer to
+//!   [`Receiver::on_trailer`].
+//! - **Predicted:** one `recvmsg` call has put the headers, payloads and trailers of many frames
+//!   where the driver expected them. For each frame, call [`Receiver::check_header`] and compare
+//!   the [`Placement`] with the prediction, then continue as for piece by piece. If the prediction
+//!   was wrong, treat the bytes from there on as staged and move them. Most frames are whole
+//!   messages; [`Receiver::on_whole_write`] and [`Receiver::whole_send`] are a faster path for
+//!   these.
+//!
+//! With CRC in use, the last two ways place payload before the CRC is checked. A damaged header
+//! may then place bytes wrongly, within the memory that the driver exposes to the peer, before the
+//! damage is detected. Use the first way if that matters.
 
 mod order;
 mod reads;
@@ -48,18 +50,18 @@ use crate::read::{OpenRead, READ_REQUEST_BYTES, ReadRequest};
 use crate::terminate::{TERMINATE_BYTES_MAX, Terminate, TerminatedHeader};
 use crate::violation::{PlacementContext, PlacementError, Refusal, Violation};
 
-/// The receiving half of a stream.
+/// The receiving half of an established stream.
 #[derive(Debug)]
 pub struct Receiver {
     phase: Phase,
     crc: bool,
     heard: bool,
-    /// Over the current frame, where CRC is in use.
+    /// The checksum of the current frame, if CRC is in use.
     checksum: Checksum,
     payload_left: u32,
-    /// The current frame, or the last one once it is complete.
+    /// The placement of the current frame, or of the last one once it is complete.
     current: Placement,
-    /// Its header as it came, for the Terminate that may have to quote it.
+    /// The received header bytes of that frame, which a Terminate may have to quote.
     header: [u8; HEADER_BYTES_MAX],
     sends: SendOrder,
     writes: WriteOrder,
@@ -69,37 +71,37 @@ pub struct Receiver {
     ending: Ending,
 }
 
-/// Where in a frame the stream is.
+/// The position of the stream within a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Header,
-    /// Payload while there is some left, then the trailer.
+    /// Payload is due while some is left, then the trailer.
     Body,
     Closed,
 }
 
-/// The payload of the current control message.
+/// The payload of the current control message: a Read Request or a Terminate.
 #[derive(Debug)]
 struct Control {
     bytes: [u8; TERMINATE_BYTES_MAX],
     length: usize,
 }
 
-/// How the stream ended.
+/// The reason why the stream ended.
 #[derive(Debug, Default)]
 struct Ending {
     violation: Option<Violation>,
-    /// What to tell the peer, until it is taken.
+    /// The Terminate to send, until the driver takes it.
     outgoing: Option<Terminate>,
-    /// What the peer told.
+    /// The Terminate that the peer sent.
     incoming: Option<Terminate>,
 }
 
 const _: () = assert!(READ_REQUEST_BYTES <= TERMINATE_BYTES_MAX);
 
 impl Receiver {
-    /// A receiver for an established stream. Allocates the table of open reads,
-    /// `established.ord` entries, and nothing thereafter.
+    /// Creates the receiving half of an established stream. Allocates the table of open reads
+    /// (`established.ord` entries) and allocates nothing afterwards.
     #[must_use]
     pub fn new(established: &Established) -> Self {
         Self {
@@ -125,7 +127,7 @@ impl Receiver {
         }
     }
 
-    /// What is wanted next.
+    /// Returns what the receiver needs next.
     #[inline]
     #[must_use]
     pub fn next_step(&self) -> Step {
@@ -137,43 +139,43 @@ impl Receiver {
         }
     }
 
-    /// Whether CRC is in use.
+    /// True if frames carry a CRC, in both directions.
     #[inline]
     #[must_use]
     pub fn crc_in_use(&self) -> bool {
         self.crc
     }
 
-    /// Whether a whole valid frame has ever come: then a responder may speak
-    /// ([`Transmitter::on_peer_spoke`](crate::Transmitter::on_peer_spoke)).
+    /// True once a complete valid frame has arrived. Only then may a responder send, see
+    /// [`Transmitter::on_peer_spoke`](crate::Transmitter::on_peer_spoke).
     #[inline]
     #[must_use]
     pub fn has_heard(&self) -> bool {
         self.heard
     }
 
-    /// Takes in a header from staged bytes, which may hold more than that.
-    /// `Ok(None)` asks for more bytes (at most 20) and changes nothing. On
-    /// success `placement.header_length` bytes have been used.
+    /// Processes the header at the start of `staged`, which may hold more bytes. On success,
+    /// `placement.header_length` bytes have been consumed. `Ok(None)` asks for more bytes, at
+    /// most 20 in total, and changes nothing.
     ///
     /// # Errors
-    /// The violation found; the stream is over.
+    /// The violation found, which ends the stream.
     #[inline]
     pub fn on_header(&mut self, staged: &[u8]) -> Result<Option<Placement>, Violation> {
         let Some(shape) = FpduShape::peek(staged) else { return Ok(None) };
-        // A length that is too small is known before the rest of the header comes,
-        // and the rest might never come.
+        // A length that is too small is detected before the rest of the header arrives, which
+        // might never arrive.
         if staged.len() < shape.header_length() && shape.covers_header() {
             return Ok(None);
         }
         self.check_header(staged).map(Some)
     }
 
-    /// Takes in a header of exactly the right length: 16 bytes tagged, 20
-    /// untagged. More bytes are ignored, fewer are a violation.
+    /// Processes a header of 16 bytes if tagged, 20 if untagged. Ignores further bytes. Fewer
+    /// bytes are a violation.
     ///
     /// # Errors
-    /// The violation found; the stream is over.
+    /// The violation found, which ends the stream.
     #[inline]
     pub fn check_header(&mut self, header: &[u8]) -> Result<Placement, Violation> {
         if self.phase != Phase::Header {
@@ -187,11 +189,11 @@ impl Receiver {
         Ok(placement)
     }
 
-    /// Takes in payload bytes: checksummed where CRC is in use, copied only for
-    /// control messages, otherwise merely counted. May be called piece by piece.
+    /// Processes payload bytes, in pieces of any size. Adds them to the checksum if CRC is in use,
+    /// copies them only if they belong to a control message, and otherwise only counts them.
     ///
     /// # Errors
-    /// `OutOfOrder` if more came than the frame holds.
+    /// [`Refusal::OutOfOrder`] if there are more bytes than the frame holds.
     #[inline]
     pub fn on_payload(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         if self.phase != Phase::Body || bytes.len() > self.payload_left as usize {
@@ -207,11 +209,11 @@ impl Receiver {
         Ok(())
     }
 
-    /// Counts payload bytes that went to their place unseen.
+    /// Counts payload bytes that were placed without passing them to the receiver.
     ///
     /// # Errors
-    /// `OutOfOrder` if more came than the frame holds, if CRC is in use, or if
-    /// the target is a control message.
+    /// [`Refusal::OutOfOrder`] if there are more bytes than the frame holds, if CRC is in use, or
+    /// if the frame belongs to a control message.
     #[inline]
     pub fn on_placed(&mut self, bytes: u32) -> Result<(), Refusal> {
         let unseen_allowed = !self.crc && !self.current.target.is_control();
@@ -223,12 +225,11 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes in the trailer (exactly `placement.trailer_length` bytes) and
-    /// completes the frame.
+    /// Processes the trailer, exactly `placement.trailer_length` bytes, and completes the frame.
     ///
     /// # Errors
-    /// The violation found; the stream is over. A call when no trailer is due, or
-    /// with the wrong number of bytes, counts as `LocalCatastrophe`.
+    /// The violation found, which ends the stream. A call when no trailer is due, or with a wrong
+    /// number of bytes, counts as [`Violation::LocalCatastrophe`].
     #[inline]
     pub fn on_trailer(&mut self, trailer: &[u8]) -> Result<Event, Violation> {
         let due = self.phase == Phase::Body
@@ -247,11 +248,11 @@ impl Receiver {
         self.complete()
     }
 
-    /// Takes one whole frame off the front of `buffer`; `Ok(None)` if it is not
-    /// whole yet (see [`FpduShape`] for how much is missing).
+    /// Processes one whole frame at the start of `buffer`. Returns `Ok(None)` if the frame is not
+    /// complete yet; [`FpduShape`] says how much is missing.
     ///
     /// # Errors
-    /// The violation found; the stream is over.
+    /// The violation found, which ends the stream.
     #[inline]
     pub fn on_fpdu<'buffer>(
         &mut self,
@@ -281,11 +282,12 @@ impl Receiver {
         Ok(Some(Fpdu { placement, payload, total_length: frame.len(), event }))
     }
 
-    /// Opens a read: its response is awaited from now on.
+    /// Opens a read. From now on the receiver awaits its response.
     ///
     /// # Errors
-    /// `Closed`; `ReadDepth` if as many are open as agreed (ORD); `OffsetWrap` if
-    /// a range passes 2^64.
+    /// - [`Refusal::Closed`] if the stream is over.
+    /// - [`Refusal::ReadDepth`] if as many reads are open as agreed (ORD).
+    /// - [`Refusal::OffsetWrap`] if a range passes 2^64.
     #[inline]
     pub fn open_read(&mut self, request: ReadRequest) -> Result<OpenRead, Refusal> {
         if self.phase == Phase::Closed {
@@ -297,34 +299,33 @@ impl Receiver {
         if self.reads.open(request) { Ok(OpenRead(request)) } else { Err(Refusal::ReadDepth) }
     }
 
-    /// Reads whose responses are not complete.
+    /// Returns the number of reads whose responses are not complete.
     #[inline]
     #[must_use]
     pub fn open_read_count(&self) -> usize {
         self.reads.count()
     }
 
-    /// Reads that may be opened at once (ORD).
+    /// Returns the number of reads that may be open at once (ORD).
     #[inline]
     #[must_use]
     pub fn open_read_count_max(&self) -> usize {
         self.reads.count_max()
     }
 
-    /// The oldest unanswered Read Request has been answered. Call it no later
-    /// than when the last bytes of the response go to the socket: the peer may
-    /// ask anew as soon as it has them.
+    /// Records the response to the oldest pending Read Request. Call this no later than when the
+    /// last bytes of the response go to the socket: the peer may send the next request as soon as
+    /// it has them.
     ///
     /// # Errors
-    /// `OutOfOrder` if none is unanswered.
+    /// [`Refusal::OutOfOrder`] if no Read Request is pending.
     #[inline]
     pub fn on_read_answered(&mut self) -> Result<(), Refusal> {
         if self.read_requests.on_answered() { Ok(()) } else { Err(Refusal::OutOfOrder) }
     }
 
-    /// The driver cannot place, or invalidate, what the current frame names; the
-    /// current frame is the one whose header or event was given out last. The
-    /// stream is over.
+    /// Ends the stream because the driver cannot place, or cannot invalidate, what the current
+    /// frame names. The current frame is the one whose placement or event was returned last.
     #[cold]
     pub fn refuse(&mut self, error: PlacementError) -> Violation {
         let context = match self.current.target {
@@ -335,8 +336,8 @@ impl Receiver {
         self.end(Violation::Placement(error, context))
     }
 
-    /// The driver may not answer that Read Request, which need not be the current
-    /// frame any more. The stream is over.
+    /// Ends the stream because the driver must not respond to `request`. The request need not be
+    /// in the current frame.
     #[cold]
     pub fn refuse_read(
         &mut self,
@@ -353,32 +354,32 @@ impl Receiver {
         self.end_quoting(violation, quoted, Some(*request))
     }
 
-    /// This side broke. The stream is over.
+    /// Ends the stream because this side has failed.
     #[cold]
     pub fn fail(&mut self) -> Violation {
         self.end(Violation::LocalCatastrophe)
     }
 
-    /// What to tell the peer about the violation, once; `None` if there was none,
-    /// if it has been taken, or if the peer ended the stream.
+    /// Returns, once, the Terminate that reports the violation to the peer. Returns `None` if there
+    /// was no violation, if the Terminate has been taken, or if the peer ended the stream.
     #[must_use]
     pub fn take_terminate(&mut self) -> Option<Terminate> {
         self.ending.outgoing.take()
     }
 
-    /// The peer's Terminate, if it sent one that could be read.
+    /// Returns the peer's Terminate, if it sent one that could be decoded.
     #[must_use]
     pub fn received_terminate(&self) -> Option<&Terminate> {
         self.ending.incoming.as_ref()
     }
 
-    /// The violation that ended the stream.
+    /// Returns the violation that ended the stream, if one did.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
         self.ending.violation
     }
 
-    /// Judges a header and makes its frame the current one.
+    /// Checks a header and makes its frame the current one.
     #[inline]
     fn admit(&mut self, bytes: &[u8]) -> Result<Placement, Violation> {
         self.keep_header(bytes);
@@ -394,7 +395,7 @@ impl Receiver {
         }
     }
 
-    /// Copies the header before it is judged, so that a Terminate can quote it.
+    /// Copies the header before it is checked, so that a Terminate can quote it.
     #[inline]
     fn keep_header(&mut self, bytes: &[u8]) {
         if let Some(untagged) = bytes.first_chunk::<HEADER_BYTES_MAX>() {
@@ -404,7 +405,7 @@ impl Receiver {
         }
     }
 
-    /// Holds a header against the frames that came before it.
+    /// Checks a header against the preceding frames.
     #[inline]
     fn judge(&mut self, header: &Header) -> Result<Placement, Violation> {
         let payload_length = header.payload_length();
@@ -443,7 +444,7 @@ impl Receiver {
         })
     }
 
-    /// The current frame is whole and valid: what does that mean?
+    /// Completes the current frame, which is valid, and returns the event.
     #[inline]
     fn complete(&mut self) -> Result<Event, Violation> {
         self.phase = Phase::Header;
@@ -481,7 +482,7 @@ impl Receiver {
         Event::Terminated
     }
 
-    /// Ends the stream, quoting the current frame.
+    /// Ends the stream with a Terminate that quotes the current frame.
     #[cold]
     fn end(&mut self, violation: Violation) -> Violation {
         let length = u16::from_be_bytes([self.header[0], self.header[1]]);
@@ -496,7 +497,7 @@ impl Receiver {
         self.end_quoting(violation, quoted, request)
     }
 
-    /// Ends the stream, unless it has ended: the first ending stands.
+    /// Ends the stream unless it has already ended. The first violation counts.
     fn end_quoting(
         &mut self,
         violation: Violation,
@@ -513,8 +514,8 @@ impl Receiver {
         violation
     }
 
-    /// A call that does not fit: repeats the violation that ended the stream, or
-    /// ends it, because bytes and machine no longer agree.
+    /// Handles a call that does not fit the state. Repeats the violation that ended the stream, or
+    /// ends the stream, because the driver's bytes and the machine no longer agree.
     #[cold]
     fn out_of_order(&mut self) -> Violation {
         match self.ending.violation {
@@ -525,7 +526,7 @@ impl Receiver {
 }
 
 impl Control {
-    /// Keeps what fits; what does not is of no use.
+    /// Appends as many bytes as fit. Further bytes are not needed.
     fn append(&mut self, bytes: &[u8]) {
         let length = bytes.len().min(TERMINATE_BYTES_MAX - self.length);
         self.bytes[self.length..self.length + length].copy_from_slice(&bytes[..length]);

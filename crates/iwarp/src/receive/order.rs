@@ -1,8 +1,8 @@
-//! The order of segments within and between messages.
+//! Checks the order of segments within and between messages.
 //!
-//! Invariant: per kind of message at most one is open, its segments come without
-//! gap, overlap or interleaving, and untagged messages come in the exact order of
-//! their sequence numbers. Linux siw asks for the same, and TCP delivers no other.
+//! Invariant: at most one message of each kind is open. Its segments arrive without gaps, overlaps
+//! or interleaving. Untagged messages arrive in the exact order of their sequence numbers. Linux
+//! siw requires the same, and TCP delivers no other order.
 
 use super::Target;
 use crate::header::Opcode;
@@ -10,7 +10,7 @@ use crate::ids::{MessageSequence, Stag, TaggedOffset};
 use crate::read::READ_REQUEST_BYTES;
 use crate::violation::Violation;
 
-/// The untagged fields of one segment.
+/// The fields of one untagged segment.
 #[derive(Clone, Copy)]
 pub(super) struct UntaggedSegment {
     pub opcode: Opcode,
@@ -21,7 +21,7 @@ pub(super) struct UntaggedSegment {
     pub last: bool,
 }
 
-/// The tagged fields of one segment.
+/// The fields of one tagged segment.
 #[derive(Clone, Copy)]
 pub(super) struct TaggedSegment {
     pub stag: Stag,
@@ -31,7 +31,7 @@ pub(super) struct TaggedSegment {
 }
 
 impl TaggedSegment {
-    /// Refuses a range that wraps; an empty one is not looked at (RFC 5041 7.1).
+    /// Refuses a range that wraps. The fields of an empty segment are ignored (RFC 5041 7.1).
     #[inline]
     pub(super) fn check_wrap(&self) -> Result<(), Violation> {
         if self.payload_length != 0 && self.offset.checked_add(self.payload_length).is_none() {
@@ -41,14 +41,14 @@ impl TaggedSegment {
     }
 }
 
-/// Queue 0.
+/// The order of incoming Sends, on queue 0.
 #[derive(Debug)]
 pub(super) struct SendOrder {
-    /// The number of the open message, or of the next one.
+    /// The number of the open message, or of the next one if none is open.
     sequence: MessageSequence,
-    /// The kind of the open message.
+    /// The opcode of the open message.
     open: Option<Opcode>,
-    /// Bytes of the open message so far.
+    /// The number of bytes of the open message that have arrived.
     length: u32,
 }
 
@@ -57,13 +57,13 @@ impl SendOrder {
         Self { sequence: MessageSequence::FIRST, open: None, length: 0 }
     }
 
-    /// Whether a message with this number may begin now.
+    /// True if the message with this number may begin now.
     #[inline]
     pub(super) fn is_next(&self, sequence: u32) -> bool {
         self.open.is_none() && self.sequence.0 == sequence
     }
 
-    /// The next message has come in one segment.
+    /// Records that the next message has arrived in one segment.
     #[inline]
     pub(super) fn on_whole(&mut self) {
         self.sequence = self.sequence.next();
@@ -99,10 +99,10 @@ impl SendOrder {
     }
 }
 
-/// Incoming Writes.
+/// The order of the segments of incoming Writes.
 #[derive(Debug)]
 pub(super) struct WriteOrder {
-    /// Where the next segment of the open message must go.
+    /// The position at which the next segment of the open message must be placed.
     open: Option<(Stag, TaggedOffset)>,
 }
 
@@ -138,7 +138,7 @@ impl WriteOrder {
     }
 }
 
-/// Queue 1: Read Requests of the peer, and how many wait for an answer.
+/// The order of the peer's Read Requests, on queue 1, and the number that await a response.
 #[derive(Debug)]
 pub(super) struct ReadRequestOrder {
     sequence: MessageSequence,
@@ -162,7 +162,7 @@ impl ReadRequestOrder {
         if self.unanswered_count >= self.unanswered_count_max {
             return Err(Violation::ReadDepth);
         }
-        // Every MULPDU holds a whole request, so a split one is a mistake.
+        // Every MULPDU holds a whole request, so a split request is an error.
         if segment.payload_length as usize > READ_REQUEST_BYTES {
             return Err(Violation::MessageTooLong);
         }
@@ -174,7 +174,7 @@ impl ReadRequestOrder {
         Ok(Target::ReadRequest { sequence: segment.sequence })
     }
 
-    /// Whether there was one to answer.
+    /// Records a response. Returns false if no request awaited one.
     #[inline]
     pub(super) fn on_answered(&mut self) -> bool {
         match self.unanswered_count.checked_sub(1) {
@@ -187,8 +187,8 @@ impl ReadRequestOrder {
     }
 }
 
-/// Queue 2: there is one Terminate in the life of a stream (RFC 5040 5.4). What
-/// is too long or goes on is read as far as it goes: the stream ends anyhow.
+/// Checks a Terminate, on queue 2. A stream carries only one (RFC 5040 5.4). A Terminate that is
+/// too long or split is decoded as far as possible, because the stream ends in any case.
 #[inline]
 pub(super) fn on_terminate_segment(segment: &UntaggedSegment) -> Result<Target, Violation> {
     if segment.sequence != MessageSequence::FIRST {

@@ -1,9 +1,9 @@
-//! Our open reads: what we asked for and how much of the oldest has come.
+//! The open reads of this side: the requests, and how much of the oldest response has arrived.
 //!
-//! Invariant: at most the agreed number is open, and every response byte that is
-//! let through belongs to the oldest, at exactly the place asked for. RFC 5040
-//! 5.2.2 lets a requester check this; a peer that could write elsewhere under a
-//! read response would write into memory it was never given.
+//! Invariant: at most the agreed number of reads is open. Every response byte that is accepted
+//! belongs to the oldest read and to exactly the requested position. RFC 5040 5.2.2 allows a
+//! requester to check this. Without the check, a peer could write through a read response into
+//! memory that this side never exposed to it.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ use super::order::TaggedSegment;
 use crate::read::ReadRequest;
 use crate::violation::Violation;
 
-/// The table of open reads, oldest first.
+/// The open reads, oldest first.
 #[derive(Debug)]
 pub(super) struct OpenReads {
     requests: VecDeque<ReadRequest>,
     count_max: usize,
-    /// Bytes of the oldest that have come.
+    /// The number of bytes of the oldest read that have arrived.
     placed_length: u32,
 }
 
 impl OpenReads {
-    /// Allocates room for `count_max` reads.
+    /// Creates the table and allocates room for `count_max` reads.
     pub(super) fn new(count_max: u16) -> Self {
         let count_max = usize::from(count_max);
         Self { requests: VecDeque::with_capacity(count_max), count_max, placed_length: 0 }
@@ -36,7 +36,7 @@ impl OpenReads {
         self.count_max
     }
 
-    /// Whether there was room.
+    /// Adds a read. Returns false if there is no room.
     #[inline]
     pub(super) fn open(&mut self, request: ReadRequest) -> bool {
         if self.requests.len() >= self.count_max {
@@ -48,7 +48,7 @@ impl OpenReads {
 
     #[inline]
     pub(super) fn on_segment(&mut self, segment: &TaggedSegment) -> Result<Target, Violation> {
-        // A response without a read is an operation nobody expected.
+        // A response without an open read is an unexpected operation.
         let request = self.requests.front().ok_or(Violation::Opcode)?;
         segment.check_wrap()?;
         let message_offset = self.placed_length;
@@ -70,7 +70,7 @@ impl OpenReads {
         Ok(Target::ReadResponse { stag: segment.stag, offset: segment.offset, message_offset })
     }
 
-    /// The oldest has come whole: takes it off.
+    /// Removes the oldest read, whose response is complete.
     #[inline]
     pub(super) fn complete(&mut self) -> Option<ReadRequest> {
         self.placed_length = 0;

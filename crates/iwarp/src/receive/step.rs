@@ -1,95 +1,95 @@
-//! What a receiver says: its wants, the places of payload, and its events.
+//! The results of a receiver: what it needs next, where payload belongs, and its events.
 //!
-//! Invariant: these are plain values; none borrows from the machine.
+//! Invariant: these are plain values. None of them borrows from the receiver.
 
 use crate::ids::{MessageSequence, Stag, TaggedOffset};
 use crate::read::ReadRequest;
 #[cfg(doc)]
 use crate::receive::Receiver;
 
-/// What the receiver wants next.
+/// The bytes that the receiver needs next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// At least this many bytes in one piece, for [`Receiver::on_header`]. No
-    /// frame is shorter, so waiting for them cannot hang.
+    /// At least this many bytes in one piece, for [`Receiver::on_header`]. No frame is shorter,
+    /// so waiting for them cannot hang.
     Header {
-        /// Bytes needed: 20.
+        /// The number of bytes needed: 20.
         bytes: usize,
     },
-    /// Payload bytes to be placed.
+    /// Payload bytes, which the driver places.
     Payload {
-        /// Bytes still to come in this frame, never zero.
+        /// The number of payload bytes of this frame still to come, never zero.
         bytes: u32,
     },
     /// The trailer in one piece, for [`Receiver::on_trailer`].
     Trailer {
-        /// Bytes needed: 4 to 7.
+        /// The number of bytes needed: 4 to 7.
         bytes: usize,
     },
-    /// Nothing; the stream is over.
+    /// Nothing, because the stream is over.
     Closed,
 }
 
-/// Where the payload of one frame belongs.
+/// The destination of the payload of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// The place.
+    /// The kind of message and the position of the payload.
     pub target: Target,
-    /// Bytes of payload in this frame; may be zero.
+    /// The number of payload bytes in this frame; may be zero.
     pub payload_length: u32,
-    /// Bytes of header in front: 16 or 20.
+    /// The number of header bytes before the payload: 16 or 20.
     pub header_length: u8,
-    /// Bytes of pad and CRC behind: 4 to 7.
+    /// The number of pad and CRC bytes after the payload: 4 to 7.
     pub trailer_length: u8,
-    /// Whether the message ends with this frame.
+    /// True if this is the last frame of its message.
     pub last: bool,
 }
 
-/// The place of a payload.
+/// The kind of message a payload belongs to, and its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// In a tagged buffer, by the peer's Write. With zero bytes of payload
-    /// neither field may be checked (RFC 5041 7.1).
+    /// Place the payload of the peer's Write in a tagged buffer. If the payload is empty, neither
+    /// field may be checked (RFC 5041 7.1).
     Write {
-        /// Our buffer.
+        /// The steering tag of a buffer of this side.
         stag: Stag,
-        /// Where the payload of this frame goes.
+        /// The position in the buffer of this frame's payload.
         offset: TaggedOffset,
     },
-    /// In the sink of our oldest open read, already matched against it.
+    /// Place the payload in the sink of this side's oldest open read. The receiver has checked
+    /// the range against that read.
     ReadResponse {
-        /// The sink buffer.
+        /// The steering tag of the sink.
         stag: Stag,
-        /// Where the payload of this frame goes.
+        /// The position in the sink of this frame's payload.
         offset: TaggedOffset,
-        /// Bytes of the read that came before this frame.
+        /// The number of bytes of the response before this frame.
         message_offset: u32,
     },
-    /// In the receive buffer for this Send; every Send consumes one, also an
-    /// empty one.
+    /// Place the payload in the receive buffer for this Send. Every Send, even an empty one,
+    /// consumes a receive buffer.
     Send {
-        /// The number of the Send.
+        /// The sequence number of the Send.
         sequence: MessageSequence,
-        /// Bytes of the Send that came before this frame.
+        /// The number of bytes of the Send before this frame.
         message_offset: u32,
-        /// Whether the receiver shall be woken.
+        /// True for a Send with Solicited Event, which wakes the receiver.
         solicited: bool,
-        /// The steering tag to invalidate on delivery.
+        /// The steering tag to invalidate before delivery, if the Send names one.
         invalidate: Option<Stag>,
     },
-    /// In this machine: a Read Request. Hand the bytes to
-    /// [`Receiver::on_payload`].
+    /// Pass the bytes of a Read Request to [`Receiver::on_payload`].
     ReadRequest {
-        /// The number of the Read Request.
+        /// The sequence number of the Read Request.
         sequence: MessageSequence,
     },
-    /// In this machine: a Terminate. Hand the bytes to [`Receiver::on_payload`].
+    /// Pass the bytes of a Terminate to [`Receiver::on_payload`].
     Terminate,
 }
 
 impl Target {
-    /// Whether the payload is for the machine itself, at most 52 bytes of
-    /// it that count, and must be given to [`Receiver::on_payload`].
+    /// True if the payload belongs to a control message and must be passed to
+    /// [`Receiver::on_payload`], which uses at most 52 bytes.
     #[inline]
     #[must_use]
     pub const fn is_control(&self) -> bool {
@@ -100,56 +100,56 @@ impl Target {
     }
 }
 
-/// What the completion of a frame means.
+/// The result of completing a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The frame is placed; its message goes on.
+    /// The frame is complete, but its message continues.
     Continued,
-    /// A Write is complete. RDMAP does not deliver this to its user; the data may
-    /// be trusted only when a later Send arrives (RFC 5040 5.5).
+    /// A Write is complete. RDMAP does not report this to its user. The data is guaranteed to be in
+    /// place only when a later Send arrives (RFC 5040 5.5).
     Written,
-    /// A Send is complete: everything the peer sent before it is placed.
+    /// A Send is complete, and everything that the peer sent before it is placed.
     Received {
-        /// The number of the Send.
+        /// The sequence number of the Send.
         sequence: MessageSequence,
-        /// Bytes of the message.
+        /// The length of the message in bytes.
         length: u32,
-        /// Whether the receiver shall be woken.
+        /// True for a Send with Solicited Event, which wakes the receiver.
         solicited: bool,
-        /// The steering tag to invalidate now, before delivery. If it cannot be:
+        /// The steering tag to invalidate now, before delivery. If that fails, call
         /// [`Receiver::refuse`].
         invalidate: Option<Stag>,
     },
-    /// The peer wants to read. Answer with
-    /// [`Outbound::answer_to`](crate::Outbound::answer_to), in the order of these
-    /// events, also when the length is zero; then call
-    /// [`Receiver::on_read_answered`]. If it may not: [`Receiver::refuse_read`].
+    /// The peer requests a read. Send the responses
+    /// ([`Outbound::answer_to`](crate::Outbound::answer_to)) in the order of these events, even
+    /// if the length is zero, and call [`Receiver::on_read_answered`] for each. If the peer must
+    /// not read this range, call [`Receiver::refuse_read`].
     ReadRequested {
-        /// The number of the request.
+        /// The sequence number of the request.
         sequence: MessageSequence,
-        /// What it wants.
+        /// The requested range and its destination.
         request: ReadRequest,
     },
-    /// The oldest of our open reads is complete.
+    /// The oldest open read of this side is complete.
     ReadCompleted {
-        /// What it wanted.
+        /// The request of that read.
         request: ReadRequest,
     },
-    /// The peer has ended the stream: see [`Receiver::received_terminate`]. Close
-    /// the connection; do not answer.
+    /// The peer has ended the stream, see [`Receiver::received_terminate`]. Close the connection
+    /// without a reply.
     Terminated,
 }
 
-/// One whole frame, taken off a buffer.
+/// One whole frame at the start of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fpdu<'buffer> {
-    /// Where the payload belongs.
+    /// The destination of the payload.
     pub placement: Placement,
-    /// The payload.
+    /// The payload bytes, within the caller's buffer.
     pub payload: &'buffer [u8],
-    /// Bytes of the whole frame: where the next begins.
+    /// The number of bytes of the whole frame. The next frame begins there.
     pub total_length: usize,
-    /// What its completion means, once the payload has been placed. If it cannot
-    /// be, drop the event and call [`Receiver::refuse`].
+    /// The event of the completed frame. Act on it once the payload has been placed. If placing
+    /// fails, drop the event and call [`Receiver::refuse`].
     pub event: Event,
 }

@@ -1,7 +1,8 @@
-//! Messages of one frame that is there whole, by a short way.
+//! The fast path for messages of one frame that has arrived completely.
 //!
-//! Invariant: what is taken in here the long way would take in as well, to the same end.
-//! What is not plain, or not in order, changes nothing here: it is left to the long way.
+//! Invariant: the general path would accept every message that this path accepts, with the same
+//! result. A message that is not plain or not in order changes nothing here; the caller passes it
+//! to the general path.
 
 use super::{Phase, Receiver};
 use crate::fpdu::{
@@ -10,11 +11,11 @@ use crate::fpdu::{
 use crate::header::{Form, Header, Opcode};
 use crate::ids::{Stag, TaggedOffset};
 
-/// The header of a Write of one frame.
+/// The length field and header of a Write of one frame.
 pub type WriteHeader = [u8; TAGGED_HEADER_BYTES];
 
-/// The header that a Write of `length` bytes has if it comes in one frame. `None` if it
-/// cannot.
+/// Returns the header of a Write of `length` bytes that fits one frame, or `None` if it does not
+/// fit.
 #[inline]
 #[must_use]
 pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<WriteHeader> {
@@ -27,8 +28,9 @@ pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<Wri
 }
 
 impl Receiver {
-    /// The payload of the plain Send, whole and in order, that `bytes` begin with, if they
-    /// do. Place it, then call [`Receiver::on_whole_send`] with the same bytes.
+    /// Returns the payload of the Send at the start of `bytes`, if the Send is plain, complete in
+    /// one frame, and the next one in order. Place the payload, then call
+    /// [`Receiver::on_whole_send`] with the same bytes.
     #[inline]
     #[must_use]
     pub fn whole_send<'o>(&self, bytes: &'o [u8]) -> Option<&'o [u8]> {
@@ -48,7 +50,8 @@ impl Receiver {
         bytes.get(UNTAGGED_HEADER_BYTES..UNTAGGED_HEADER_BYTES + payload_length)
     }
 
-    /// The Send that [`Receiver::whole_send`] has found is placed. Bytes of its frame.
+    /// Records that the Send found by [`Receiver::whole_send`] has been placed. Returns the
+    /// length of its frame in bytes.
     #[inline]
     pub fn on_whole_send(&mut self, bytes: &[u8]) -> usize {
         self.sends.on_whole();
@@ -57,8 +60,8 @@ impl Receiver {
         fpdu_length(u16::from_be_bytes([high, low]))
     }
 
-    /// A frame with just this header, whole, has been placed where the header says. False
-    /// if a Write of one frame may not come now; then nothing has changed.
+    /// Records that a complete frame with exactly this header has been placed where the header
+    /// says. Returns false, and changes nothing, if a Write of one frame is not allowed now.
     #[inline]
     pub fn on_whole_write(&mut self, header: &WriteHeader) -> bool {
         if !self.takes_whole() || self.writes.is_open() {
@@ -75,15 +78,15 @@ impl Receiver {
         self.heard = true;
     }
 
-    /// Between two frames, which carry no CRC.
+    /// True between two frames of a stream without CRC.
     #[inline]
     fn takes_whole(&self) -> bool {
         self.phase == Phase::Header && !self.crc
     }
 }
 
-/// The third and fourth byte of a Send of one frame: untagged, last, version 1; version 1,
-/// Send.
+/// The DDP and RDMAP control bytes of a Send of one frame: untagged, last, DDP version 1; RDMAP
+/// version 1, Send.
 const PLAIN_SEND_DDP: u8 = 0x41;
 const PLAIN_SEND_RDMAP: u8 = 0x43;
 
@@ -104,7 +107,7 @@ mod tests {
         (Transmitter::new(&here, 1440), Receiver::new(&there))
     }
 
-    /// The frames of a message of zeros.
+    /// Returns the frames of a message of zero bytes.
     fn frames(transmitter: &mut Transmitter, message: Outbound, length: u32) -> Vec<Vec<u8>> {
         let mut segments = transmitter.begin(message, length).unwrap();
         let mut header = [0; HEADER_BYTES_MAX];
@@ -147,7 +150,7 @@ mod tests {
         for length in 0..send.len() {
             assert_eq!(receiver.whole_send(&send[..length]), None, "{length} bytes");
         }
-        // Not the next; of two frames; something else.
+        // A Send that is not the next, a Send of two frames, and another kind of message.
         let later = frames(&mut transmitter, SEND, 56).remove(0);
         assert_eq!(receiver.whole_send(&later), None);
         let (mut other, _) = ends(false);
@@ -158,7 +161,7 @@ mod tests {
             assert_eq!(receiver.whole_send(&frames(&mut other, message, 56)[0]), None);
         }
         assert!(receiver.whole_send(&send).is_some());
-        // Within a message, and within a frame.
+        // In the middle of a message, and in the middle of a frame.
         let parts = frames(&mut other, WRITE, 2000);
         receiver.on_fpdu(&parts[0]).unwrap();
         let header = write_header(Stag(7), TaggedOffset(0), 8).unwrap();
