@@ -1,9 +1,10 @@
-//! What is done once the answer is out, so that nobody waits for it: an open ends whose CLOSE
-//! was answered, and the result of a plain WRITE is kept.
+//! Work that is deferred until the replies are sent, so that no client waits for it: the end of
+//! an open whose CLOSE was answered, and the stored result of a plain WRITE.
 //!
-//! Invariant: it is done before anything else is looked at, so that nobody can tell; and a
-//! request whose result is kept this way is carried out and answered at once. One that turns
-//! out to need more is begun before it waits ([`keep_begun`]).
+//! Invariants:
+//! - The work is done before the next event is handled, so no client can notice the delay.
+//! - A request whose result is stored this way is executed and answered at once. If it turns out
+//!   to need longer, it is begun in the session before it waits ([`keep_begun`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,30 +20,30 @@ use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 use crate::pool::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 
-/// What waits for the answers to be out: one of each kind.
+/// Work that waits until the replies are sent: at most one entry of each kind.
 #[derive(Default)]
 pub(crate) struct Afterwards {
     closing: Option<Closing>,
     keeping: Option<Keeping>,
     removed: Removals,
-    /// What operations have asked for on the way.
+    /// Notices that operations have left for the reactor.
     notices: VecDeque<Notice>,
 }
 
-/// What the store is to close: objects that were removed.
+/// Removed objects that the store must close.
 #[derive(Debug, Default)]
 struct Removals {
-    /// How many hold so little that it does not matter when it is freed.
+    /// The number of objects that hold so little space that they may be freed late.
     small: usize,
-    /// Whether another holds more.
+    /// True if another object holds more.
     has_large: bool,
-    /// Whether a thread of the pool is closing some.
+    /// True while a worker thread closes some of them.
     is_under_way: bool,
-    /// When the store was last asked what was removed beside us.
+    /// When the store was last asked for objects that local processes have removed.
     looked: Moment,
 }
 
-/// An open that ends.
+/// An open that ends after the reply.
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub client: ClientKey,
@@ -64,8 +65,8 @@ impl Afterwards {
         self.closing.is_some() | self.keeping.is_some()
     }
 
-    /// Has the store close what a removal has left open: the system frees the `held` bytes then,
-    /// which takes as long as a short request.
+    /// Schedules the close of a removed object that holds `held` bytes. The system frees them at
+    /// the close, which takes as long as a short request.
     pub fn close_removed(&mut self, held: u64) {
         if held <= SMALL_BYTES_MAX {
             self.removed.small += 1;
@@ -74,26 +75,26 @@ impl Afterwards {
         }
     }
 
-    /// What operations have asked for on the way is put there.
+    /// The queue in which operations leave notices.
     #[inline]
     pub fn notices(&mut self) -> &mut VecDeque<Notice> {
         &mut self.notices
     }
 
-    /// The next thing that an operation has asked for.
+    /// Takes the next notice.
     #[inline]
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Whether no operation has asked for anything more.
+    /// Returns true if there is no notice.
     #[inline]
     pub fn has_no_notices(&self) -> bool {
         self.notices.is_empty()
     }
 
-    /// What local processes have removed, or the store has closed, since it was last asked: it
-    /// takes no room any more, on disk or in the cache.
+    /// Returns the objects that local processes have removed, or that the store has closed, since
+    /// the last call. They must not take space on disk or in the cache any more.
     pub fn let_go_of_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
         let before = std::mem::replace(&mut self.removed.looked, now);
         let gone = store.let_go_of_removed(now.since(before));
@@ -101,9 +102,9 @@ impl Afterwards {
         gone
     }
 
-    /// Has removed objects closed, at the end of a turn: large ones before anybody can miss the
-    /// room, and a single small one. While others ask at the same time, that is left to another
-    /// thread, which is woken for many at once.
+    /// Closes removed objects at the end of a turn. Large ones are closed on a worker thread, so
+    /// that their space is free soon. A single small one is closed here; while more requests
+    /// arrive, small ones are collected, and a worker thread is woken once for many.
     #[inline]
     pub fn close_removed_by(
         &mut self,
@@ -124,7 +125,7 @@ impl Afterwards {
         }
     }
 
-    /// Has small removed objects closed, however few there are.
+    /// Closes small removed objects on a worker thread, however few there are.
     pub fn close_small(&mut self, pool: &mut Pool, store: &Arc<dyn Store>) {
         let removed = &mut self.removed;
         if removed.small > 0 && !removed.is_under_way {
@@ -133,39 +134,40 @@ impl Afterwards {
         }
     }
 
-    /// A thread of the pool has closed what it was to close.
+    /// Called when a worker thread has closed the removed objects.
     pub fn on_removed_closed(&mut self) {
         self.removed.is_under_way = false;
     }
 
-    /// An open ends once the answer is out. None waits for that yet.
+    /// Schedules the end of an open. No other end of an open may be pending.
     pub fn close(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }
 
-    /// The open that is to end.
+    /// Takes the open that must end.
     #[inline]
     pub fn take_closing(&mut self) -> Option<Closing> {
         self.closing.take()
     }
 
-    /// Keeps what is to be kept.
+    /// Stores the pending result.
     #[inline]
     pub fn keep_up(&mut self, sessions: &mut Sessions) {
-        // Where it is: a copy would wait for what was stored just now.
+        // The result is used in place: a copy would stall on the stores just made to it.
         if let Some(keeping) = &self.keeping {
             keeping.keep(sessions);
             self.keeping = None;
         }
     }
 
-    /// Whether removed objects wait to be closed.
+    /// Returns true if removed objects wait to be closed.
     #[inline]
     pub fn has_removed(&self) -> bool {
         self.removed.has_large | (self.removed.small > 0)
     }
 
-    /// Has a result kept once the answers are out; one that waits already is kept now.
+    /// Schedules a result to be stored after the replies. If one is pending already, that one is
+    /// stored now.
     #[inline]
     pub fn keep(&mut self, keeping: Keeping, sessions: &mut Sessions) {
         if let Some(before) = &self.keeping {
@@ -176,7 +178,7 @@ impl Afterwards {
 }
 
 impl Keeping {
-    /// What is to be kept of an answer to a WRITE.
+    /// The part of a reply to a WRITE that must be stored.
     #[inline]
     pub fn of(answer: ReplyTo, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
         let mut bytes = [0; RESULT_BYTES];
@@ -190,8 +192,8 @@ impl Keeping {
     }
 }
 
-/// A WRITE whose result was to be kept afterwards is not over at once: it is under way from here
-/// on, as any request is.
+/// Begins a WRITE in its session like any other request, because it cannot finish at once. Its
+/// result was to be stored after the reply.
 #[inline]
 pub(crate) fn keep_begun(sessions: &mut Sessions, answer: ReplyTo) -> ReplyTo {
     let session = answer.kept_later();
@@ -210,7 +212,7 @@ fn name_of_write(answer: ReplyTo) -> RequestName {
 }
 
 const RESULT_BYTES: usize = TRANSFER_ANSWER_BYTES - HEADER_BYTES;
-/// What a removed object may hold for some time, when nobody can see it any more.
+/// The most bytes that a removed object may hold for some time after no process can see it.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// Small removed objects that are worth waking a thread.
+/// The number of small removed objects for which a worker thread is woken.
 const SMALL_COUNT: usize = 16;

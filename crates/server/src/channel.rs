@@ -1,7 +1,7 @@
-//! One client connection as the server keeps it.
+//! The server's state of one client connection.
 //!
-//! Invariant: a slot of the inbox is posted as a receive, or free, or in the hands of whoever
-//! serves the message in it.
+//! Invariant: each slot of the inbox is posted as a receive, or free, or in use by the request
+//! whose message it holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,58 +20,58 @@ use crate::moving::stalls::Stalls;
 use crate::reply_to::ChainId;
 use crate::session::back::BackChannel;
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// The filer's name for it.
+    /// The filer's id of the channel.
     pub id: ChannelId,
-    /// As whom the filer knows whoever sends its requests ([`Channel::know`]).
+    /// The identity under which the filer handles the requests ([`Channel::know`]).
     pub party: Party,
-    /// The transport's name for it.
+    /// The transport's id of the connection.
     pub endpoint: EndpointId,
-    /// The client's byte order, once its first message has shown it.
+    /// The client's byte order, known after its first message.
     pub order: Option<ByteOrder>,
-    /// Whether messages carry checksums.
+    /// True if messages carry checksums.
     pub checksums: bool,
-    /// Where requests arrive.
+    /// The memory where requests arrive.
     pub inbox: Inbox,
-    /// Receives to post once the answers that bring their credits are out.
+    /// The number of receives to post after the replies that grant their credits are sent.
     pub receives_due: u16,
-    /// Bytes of its writes with checksums that are held before they are looked at.
+    /// The bytes held for checksummed writes of this connection that are not verified yet.
     pub sealed_bytes: usize,
-    /// Largest response, negotiated.
+    /// The negotiated size of the largest reply, in bytes.
     pub response_bytes_max: usize,
-    /// Who asks.
+    /// The caller of the requests.
     pub who: Arc<Asker>,
-    /// What the transport knows of the client.
+    /// The transport's facts about the client.
     pub peer: PeerFacts,
-    /// Files lately read or written, by state id.
+    /// The files that were read or written recently, by state id.
     pub recent: Recent,
-    /// What waits for a check of a password or token.
+    /// The login that waits for the check of its password or token.
     pub pending_login: Option<crate::session::PendingLogin>,
-    /// The exchange of tokens that made its session, or is on the way to.
+    /// The exchange of tokens that made, or is making, its session.
     pub exchange: crate::session::Exchange,
-    /// When the client has left: it closes the connection once it has its answer.
+    /// When the client disconnected. It closes the connection when it has the reply.
     pub closing: Option<Moment>,
-    /// What a channel has that is bound to another's session.
+    /// The state of a channel that is bound to the session of another channel.
     pub back: Option<Box<BackChannel>>,
-    /// Where its session's RDMA reads go; itself, or a channel bound for them.
+    /// The connection for the RDMA reads of its session: this one, or a channel bound for them.
     pub reads_over: EndpointId,
-    /// The chain that its last request announced another member of.
+    /// The chain that its last request has left open for another member.
     pub open_chain: ChainId,
-    /// Its session, once that has submitted a batch.
+    /// Its session, once the session has submitted a batch.
     pub batch_session: Option<SessionId>,
-    /// What has come over it.
+    /// Counters of the traffic over it.
     pub traffic: Traffic,
 }
 
 impl Channel {
-    /// Takes over who it is by now. To be called whenever that may have changed.
+    /// Updates the identity from the session. Must be called whenever that may have changed.
     pub fn know(&mut self, sessions: &Sessions) {
         self.party = sessions.party_of(self.id);
     }
 
-    /// Posts the receives that are owed.
+    /// Posts the deferred receives.
     fn post_receives(&mut self, interface: &mut ServingInterface) {
         while self.receives_due > 0 && self.inbox.post(interface, self.endpoint) {
             self.receives_due -= 1;
@@ -79,43 +79,43 @@ impl Channel {
     }
 }
 
-/// Receives that are posted beyond one for each credit: so many may be owed for a while.
+/// The number of receives posted beyond one for each credit. That many receives may be deferred.
 pub(crate) const RECEIVES_SPARE: u16 = 4;
 
-/// Channels by endpoint.
+/// The channels of all reactors, by endpoint.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    /// By endpoint, of all reactors in turns.
+    /// By endpoint. The endpoints of all reactors are interleaved.
     slots: Vec<Option<Channel>>,
-    /// Reactors there are.
+    /// The number of reactors.
     reactors: usize,
     count: usize,
-    /// Those that are owed receives.
+    /// The connections with deferred receives.
     owed: Vec<EndpointId>,
-    /// Those whose connections are broken once the present event is dealt with.
+    /// The connections to break after the current event.
     given_up: Vec<EndpointId>,
-    /// Transfers of theirs that others wait for.
+    /// The transfers that other requests wait for.
     stalls: Stalls,
-    /// Bytes of writes with checksums that are held before they are looked at, also of connections
-    /// that have ended.
+    /// The bytes held for checksummed writes that are not verified yet, including those of
+    /// connections that have ended.
     sealed_bytes: usize,
 }
 
 impl Channels {
-    /// None yet. A connection that keeps others waiting is given so much time.
+    /// Creates an empty table. A connection may delay others for `patience`.
     pub fn new(patience: Duration, reactors: usize) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
         let stalls = Stalls::new(patience);
         Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
     }
 
-    /// Transfers that others wait for.
+    /// The transfers that other requests wait for.
     #[inline]
     pub fn stalls(&mut self) -> &mut Stalls {
         &mut self.stalls
     }
 
-    /// Breaks the connections of transfers that others wait for in vain.
+    /// Breaks the connections whose transfers have delayed others too long.
     pub fn break_off(&mut self, late: Vec<EndpointId>) {
         for endpoint in late {
             if let Some(channel) = self.get(endpoint) {
@@ -139,20 +139,19 @@ impl Channels {
         self.slots.get(self.place_of(endpoint))?.as_ref().filter(|c| c.endpoint == endpoint)
     }
 
-    /// Where the RDMA reads of a session go.
+    /// The connection for the RDMA reads of a session.
     #[inline]
     pub fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
         self.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
     }
 
-    /// As [`Channels::get`].
+    /// Like [`Channels::get`], for changes.
     #[inline]
     pub fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
         let place = self.place_of(endpoint);
         self.slots.get_mut(place)?.as_mut().filter(|c| c.endpoint == endpoint)
     }
 
-    /// Adds one.
     pub fn insert(&mut self, channel: Channel) {
         let index = self.place_of(channel.endpoint);
         if self.slots.len() <= index {
@@ -162,7 +161,6 @@ impl Channels {
         self.count += 1;
     }
 
-    /// Takes one out.
     pub fn remove(&mut self, endpoint: EndpointId) -> Option<Channel> {
         self.get(endpoint)?;
         self.count -= 1;
@@ -171,40 +169,40 @@ impl Channels {
         self.slots.get_mut(place)?.take()
     }
 
-    /// Connections whose clients have left at such a moment, and that are not closed yet.
+    /// The connections whose clients disconnected at a time that is due and that are still open.
     pub fn leaving(&self, is_due: impl Fn(Moment) -> bool) -> Vec<EndpointId> {
         let channels = self.slots.iter().flatten();
         channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
     }
 
-    /// All take over who they are by now.
+    /// Updates the identities of all channels from their sessions.
     pub fn know_all(&mut self, sessions: &Sessions) {
         self.slots.iter_mut().flatten().for_each(|channel| channel.know(sessions));
     }
 
-    /// Every connection.
+    /// Iterates over all channels.
     pub fn iter(&self) -> impl Iterator<Item = &Channel> {
         self.slots.iter().flatten()
     }
 
-    /// Connections there are.
+    /// The number of channels.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// A connection is to be broken after the present event.
+    /// Schedules a connection to be broken after the current event.
     pub fn give_up(&mut self, endpoint: EndpointId) {
         self.given_up.push(endpoint);
     }
 
-    /// The next connection to be broken.
+    /// Takes the next connection to break.
     #[inline]
     pub fn next_given_up(&mut self) -> Option<EndpointId> {
         self.given_up.pop()
     }
 
-    /// Replies have brought a client credits: receives are to be posted for them, once the
-    /// replies are out. Until then there are spare ones.
+    /// Defers one receive for a credit that a reply grants. It is posted after the replies are
+    /// sent; until then the spare receives serve.
     #[inline]
     pub fn owe_receives(&mut self, endpoint: EndpointId, interface: &mut ServingInterface) {
         let Some(channel) = self.get_mut(endpoint) else { return };
@@ -215,7 +213,7 @@ impl Channels {
         }
     }
 
-    /// Posts all receives that are owed. The replies are out.
+    /// Posts all deferred receives, after the replies were sent.
     #[inline]
     pub fn pay_receives(&mut self, interface: &mut ServingInterface) {
         while let Some(endpoint) = self.owed.pop() {
@@ -225,12 +223,12 @@ impl Channels {
         }
     }
 
-    /// Bytes of writes with checksums that all connections hold.
+    /// The bytes that all connections hold for checksummed writes.
     pub fn sealed_bytes(&self) -> usize {
         self.sealed_bytes
     }
 
-    /// A connection takes memory for a write with a checksum.
+    /// Counts memory that a connection takes for a checksummed write.
     pub fn hold_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes += bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
@@ -238,7 +236,7 @@ impl Channels {
         }
     }
 
-    /// It gives its memory back.
+    /// Counts memory of a checksummed write that is released.
     pub fn release_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes -= bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
@@ -246,12 +244,12 @@ impl Channels {
         }
     }
 
-    /// Whom a connection's limits are counted for.
+    /// The holder whose limits count for a connection.
     pub fn holder_of(&self, endpoint: EndpointId) -> Holder {
         self.get(endpoint).map_or(Holder::Elsewhere, |channel| channel.peer.holder())
     }
 
-    /// Where a connection comes from, for the log.
+    /// The origin of a connection, for the log.
     pub fn origin_of(&self, endpoint: EndpointId) -> String {
         let facts = self.get(endpoint).map(|channel| &channel.peer);
         match facts.map(|facts| (facts.address, facts.holder())) {
@@ -261,12 +259,12 @@ impl Channels {
         }
     }
 
-    /// The connection under a fence identity: each has one of its own.
+    /// The connection with a fence identity. Each connection has its own.
     pub fn endpoint_under(&self, fence: FenceKey) -> Option<EndpointId> {
         self.iter().find(|c| c.party.fence == Some(fence)).map(|c| c.endpoint)
     }
 
-    /// The transport's name for a channel of the filer's.
+    /// The transport's id of a filer's channel.
     pub fn endpoint_of(&self, id: ChannelId) -> Option<EndpointId> {
         self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
     }

@@ -1,4 +1,4 @@
-//! What a server serves, where it listens, and how much it may use.
+//! The configuration of a server: what it serves, where it listens, and its limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,55 +14,55 @@ use crate::access::authorize::AccessRules;
 use crate::access::gss::{KerberosConfig, KerberosError};
 use crate::access::one_time::OneTimeUser;
 
-/// Configuration of one server. [`ServerConfig::default`] suits one machine; only
-/// addresses must be added.
+/// Configuration of one server. The defaults of [`ServerConfig::default`] suit one machine; only
+/// the addresses must be added.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where to listen, over any transports.
+    /// The addresses to listen on, for any transports.
     pub listen: Vec<Address>,
-    /// What clients hold: opens, locks, delegations. [`FilerConfig::clients_kept_max`] is always
-    /// [`SessionConfig::channels_max`].
+    /// Limits of what clients hold: opens, locks, delegations.
+    /// [`FilerConfig::clients_kept_max`] is always [`SessionConfig::channels_max`].
     pub filer: FilerConfig,
-    /// Connections, logins, credits, batches.
+    /// Limits of connections, logins, credits and batches.
     pub sessions: SessionConfig,
-    /// The data cache.
+    /// Sizes of the data cache.
     pub cache: CacheConfig,
-    /// Threads that serve connections: 1 to [`REACTORS_MAX`].
+    /// The number of threads that serve connections: 1 to [`REACTORS_MAX`].
     pub reactors: usize,
-    /// Threads for what may block: disk reads, syncs, password checks.
+    /// The number of threads for work that may block: disk reads, syncs, password checks.
     pub pool_threads: usize,
-    /// Users who may authenticate by password.
+    /// The file of users who may authenticate by password.
     pub password_file: Option<PathBuf>,
-    /// A user of this run alone, who is in no file.
+    /// A user who exists for this run of the server only and is in no file.
     pub one_time_user: Option<OneTimeUser>,
-    /// Authentication by Kerberos, if it is wanted.
+    /// Settings for authentication by Kerberos; `None` turns it off.
     pub kerberos: Option<KerberosConfig>,
-    /// Who may come, who is trusted, and who sees what.
+    /// Rules about who may connect, who is trusted, and who sees which exports.
     pub access: AccessRules,
-    /// When to spin and when to sleep.
+    /// When the threads spin and when they sleep.
     pub wait: WaitPolicy,
-    /// Whether iWARP frames carry a CRC even if the client does not ask.
+    /// True if iWARP frames carry a CRC even if the client does not ask for one.
     pub crc: bool,
-    /// Where the response cache is kept so that it outlives this server; without it, only
-    /// broken connections are recovered from, not the server's own end.
+    /// Where the response cache is stored so that it survives this server. Without a journal,
+    /// clients recover only from broken connections, not from a restart of the server.
     pub journal: Option<JournalConfig>,
-    /// TLS for clients over TCP that begin with it, or for all of them.
+    /// TLS for TCP clients that start with it, or for all of them.
     pub tls: Option<TlsServer>,
-    /// How long a change of a fencing list waits for transfers of a client that is fenced
-    /// out; then its connection is broken.
+    /// How long a change of a fencing list waits for transfers of a client that it fences out.
+    /// After that time the client's connection is broken.
     pub fence_patience: Duration,
-    /// How late a connection may be with its transfers while others wait for what they hold,
-    /// besides what its bytes need at 512 KiB a second; then it is broken.
+    /// How long the transfers of a connection may delay others, in addition to the time that its
+    /// bytes need at 512 KiB per second. After that time the connection is broken.
     pub transfer_patience: Duration,
-    /// Whether clients of this host that hold a read delegation may be given the file itself, to
+    /// True if a client on this host that holds a read delegation may get the file itself, to
     /// read it without a message.
     pub direct_reads: bool,
-    /// Whether requests are counted and timed. Only measurements of what that costs go without.
+    /// True if requests are counted and timed. Turn it off only to measure the cost of that.
     pub metrics: bool,
-    /// A defect on purpose, by which a test shows that it would be noticed.
+    /// A defect that a test injects to show that it would be noticed.
     #[doc(hidden)]
     pub defect: Option<Defect>,
-    /// How long a connection may take to stand; then it has as long as
+    /// How long a connection may take to be established. After that it has
     /// [`AuthPolicy::timeout`] to authenticate.
     pub connect_timeout: Duration,
 }
@@ -84,7 +84,7 @@ impl Default for ServerConfig {
                     response_bytes_max: RESPONSE_BYTES,
                     ..MessageLimits::default()
                 },
-                // Loopback is no proof, either.
+                // Even on the loopback interface a client must prove who it is.
                 authentication: AuthPolicy { anonymous: None, ..AuthPolicy::default() },
                 ..SessionConfig::default()
             },
@@ -116,7 +116,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Refuses a number of reactors that a server cannot have.
+    /// Refuses a number of reactors outside the limits.
     pub(crate) fn check_reactors(&self) -> Result<(), ServerError> {
         match self.reactors {
             1..=REACTORS_MAX => Ok(()),
@@ -125,48 +125,48 @@ impl ServerConfig {
     }
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The system refused something the server cannot do without.
+    /// The system refused something that the server needs.
     #[error("cannot start: {what} failed")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// An address could not be listened on.
+    /// The server could not listen on an address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A server cannot have so many reactors.
+    /// The number of reactors is outside the limits.
     #[error("a server has 1 to {REACTORS_MAX} reactors, not {asked}")]
     Reactors {
-        /// How many were asked for.
+        /// The configured number.
         asked: usize,
     },
-    /// A limit makes no sense.
+    /// A limit of the filer is impossible.
     #[error("the server's limits make no sense")]
     Config(#[from] dafs_filer::ConfigError),
-    /// A limit of sessions makes no sense.
+    /// A limit of sessions is impossible.
     #[error("the server's limits make no sense")]
     SessionConfig(#[from] dafs_sessions::ConfigError),
     /// The password file could not be read.
     #[error(transparent)]
     Passwords(#[from] crate::PasswordError),
-    /// Clients cannot authenticate by Kerberos, though they should.
+    /// Authentication by Kerberos is configured but cannot be offered.
     #[error("cannot offer authentication by Kerberos")]
     Kerberos {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         source: KerberosError,
     },
-    /// Rules speak of what the store does not have.
+    /// An access rule names something that the store does not have.
     #[error("{0}")]
     Access(String),
-    /// The journal could not be opened, or what it says could not be settled.
+    /// The journal could not be opened, or its records could not be recovered.
     #[error("cannot recover what was under way when the last server ended")]
     Journal {
-        /// Why.
+        /// The journal's error.
         source: LedgerError,
     },
 }
@@ -177,9 +177,9 @@ fn physical_memory_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
 }
 
-/// The most reactors that a server can have.
+/// The largest number of reactors of one server.
 pub const REACTORS_MAX: usize = 8;
-/// Room for a request with a padded block of 4 KiB inline.
+/// The size of a request that carries a padded block of 4 KiB inline.
 const REQUEST_BYTES: u32 = 4096 + 512;
-/// Room for a response with a block of 4 KiB inline.
+/// The size of a reply that carries a block of 4 KiB inline.
 const RESPONSE_BYTES: u32 = 4096 + 512;

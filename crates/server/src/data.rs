@@ -1,8 +1,8 @@
-//! What reads and writes share on their way to clients: parking, resuming, and jobs. What is done
-//! to files is in [`dafs_files`].
+//! The common parts of reads and writes in the reactor: parking, resuming, and jobs. The
+//! operations on files are in [`dafs_files`].
 //!
-//! Invariant: bytes are posted from pinned pieces only, and written into spans whose
-//! token is held; whatever happens to the connection, pins and tokens come back.
+//! Invariant: bytes are posted only from pinned pieces and written only into spans whose token is
+//! held. Pins and tokens are released even if the connection breaks.
 
 mod stepping;
 
@@ -15,21 +15,21 @@ use dafs_wire::{Checksum, DirectBuffers};
 
 use crate::task::{Buffers, Wait};
 
-/// How far a task got.
+/// The result of stepping a task.
 pub(crate) enum Step {
-    /// It is over, and this came of it.
+    /// The task is finished with this outcome.
     Done(Outcome),
-    /// A read is over: its bytes are with the client, or on their way before the answer.
+    /// A read is finished: its bytes have arrived at the client, or will arrive before the reply.
     Read { length: u32, is_end: bool, checksum: Checksum },
-    /// A file went to its reader, under this name.
+    /// A file was handed over to its reader, under this number.
     HandedOver(u64),
-    /// It is over, and what there was to say has been said.
+    /// The task is finished, and any reply was sent.
     Silent,
-    /// It is over, since its connection is at its end.
+    /// The task is finished because its connection is closing.
     Broken,
-    /// It goes on later.
+    /// The task waits.
     Wait(Wait),
-    /// Something else is left to do.
+    /// The task must be replaced by this work.
     Become(Box<Left>),
 }
 
@@ -61,8 +61,8 @@ pub(crate) fn take_buffers(buffers: &DirectBuffers<'_>, length: u32) -> Result<B
     }
 }
 
-/// A lock is granted; its owner learns of it when nobody else's transfers are under way
-/// in its range any more.
+/// Grants a lock once no transfer of another owner is in progress in its range; only then does
+/// its owner get the reply.
 fn step_grant(task: &GrantTask, under_way: &UnderWay) -> Step {
     match task.waits(under_way) {
         true => Step::Wait(Wait::Room),
@@ -70,5 +70,5 @@ fn step_grant(task: &GrantTask, under_way: &UnderWay) -> Step {
     }
 }
 
-/// Fills few enough to be done by the reactor itself when the page cache has them.
+/// The number of fills that the reactor itself does, if the page cache has the blocks.
 const FILLS_IN_PLACE_MAX: usize = 4;

@@ -1,23 +1,27 @@
-//! Files that clients of this host read by themselves (`docs/decisions/0038`).
+//! Files that clients on this host read directly (`docs/decisions/0038`).
 //!
-//! A client that holds a read delegation asks by HAND_OVER for the file itself. What the cache
-//! has written goes to the file first; then a descriptor for reading, opened anew, goes to the
-//! client over the Unix socket, before the answer that names it. Whatever is in conflict with the
-//! delegation calls it back as always, and the client stops before it returns it. Nothing else
-//! changes: the server looks at no read of such a client, and needs not.
+//! A client that holds a read delegation requests the file itself with HAND_OVER. First, dirty
+//! data of the cache is written to the file. Then a descriptor, newly opened for reading, goes to
+//! the client over the Unix socket, before the reply that names it. A conflicting request recalls
+//! the delegation as usual, and the client stops reading before it returns the delegation. The
+//! server does not see the reads of such a client and does not need to.
 //!
-//! Who gets one: a session over shared memory, as the user whom the kernel has seen connect, with
-//! an open for reading, for a file without a fencing list, whose locks let it be read, and only if
-//! the descriptor opens nothing to that user that the server refuses
-//! ([`dafs_store::Store::may_have`]).
+//! A file is handed over only if all of this holds:
+//! - The session uses shared memory and acts as the user that the kernel reported when the client
+//!   connected.
+//! - The client has the file open for reading.
+//! - The file has no fencing list, and its locks allow reading.
+//! - The descriptor gives that user no access that the server refuses
+//!   ([`dafs_store::Store::may_have`]).
 //!
-//! A change of a fencing list calls back what was handed over of the files it is about, and waits
-//! for those whom the new list leaves out as it waits for their transfers
-//! ([`crate::waiting::fencing`]).
+//! A change of a fencing list recalls the files that it covers. It waits for the clients that it
+//! fences out, as it waits for their transfers ([`crate::waiting::fencing`]).
 //!
-//! Invariants: no descriptor goes out while the cache has something that the file lacks, or while
-//! the delegation is being called back; [`DirectReads::given`] names each delegation in force by
-//! which a file was handed over to a connection that stands.
+//! Invariants:
+//! - No descriptor is sent while the cache has data that the file lacks, or while the delegation
+//!   is being recalled.
+//! - [`DirectReads::given`] names every delegation in force for which a file was handed over to an
+//!   open connection.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -37,7 +41,7 @@ use crate::channel::Channels;
 use crate::config::ServerConfig;
 use crate::reply_to::ReplyTo;
 
-/// What was handed over.
+/// The files that were handed over.
 #[derive(Debug)]
 pub(crate) struct DirectReads {
     is_on: bool,
@@ -60,7 +64,7 @@ impl DirectReads {
         Self { is_on: config.direct_reads, given: BTreeMap::new(), last_name: 0 }
     }
 
-    /// Whether one more may be handed over under a delegation.
+    /// Returns true if the limits allow one more file for this connection and user.
     fn has_room(&self, delegation: StateId, endpoint: EndpointId, user: u32) -> bool {
         if self.given.contains_key(&delegation) {
             return true;
@@ -70,19 +74,20 @@ impl DirectReads {
         self.given.len() < GIVEN_MAX && of_user < PER_USER_MAX && of_session < PER_SESSION_MAX
     }
 
-    /// A delegation has ended: its holder reads the file itself no more.
+    /// Notes that a delegation has ended: its holder no longer reads the file directly.
     pub fn end(&mut self, filer: &mut Filer, delegation: StateId) {
         if let Some(given) = self.given.remove(&delegation) {
             filer.leave_fence(operation_of_given(given.name));
         }
     }
 
-    /// A connection is gone: its client stops reading by itself as soon as it knows.
+    /// Notes that a connection has ended. Its client stops reading directly as soon as it sees
+    /// that.
     pub fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
         self.end_where(filer, |_, _, given| given.endpoint == endpoint);
     }
 
-    /// Looks for delegations that have ended without a word.
+    /// Finds delegations that have ended without a message from their holders.
     pub fn end_lapsed(&mut self, filer: &mut Filer) {
         self.end_where(filer, |filer, state, given| {
             !filer.is_delegation_in_force(given.client, state)
@@ -95,7 +100,7 @@ impl DirectReads {
         over.into_iter().for_each(|state| self.end(filer, state));
     }
 
-    /// Files in the hands of clients, for a change of a fencing list to wait for.
+    /// The files that clients hold, as operations that a change of a fencing list waits for.
     pub fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
         self.given.values().map(|given| {
             let fence = channels.get(given.endpoint).and_then(|channel| channel.party.fence);
@@ -104,36 +109,37 @@ impl DirectReads {
         })
     }
 
-    /// A fencing list changes: nobody reads the files it is about by himself any more.
+    /// Recalls the files that a change of a fencing list covers.
     pub fn recall(&self, filer: &mut Filer, object: &FencedObject, now: Moment) {
         for (state, given) in self.given.iter().filter(|(_, given)| object.covers(&given.handle)) {
             filer.recall_delegation(given.client, *state, now);
         }
     }
 
-    /// Who has the file that an operation stands for, if it is one in somebody's hands.
+    /// The connection that holds the file of this operation, if the operation is a file in the
+    /// hands of a client.
     pub fn holder_of(&self, operation: OperationId) -> Option<EndpointId> {
         let mut given = self.given.values();
         given.find(|given| operation_of_given(given.name) == operation).map(|given| given.endpoint)
     }
 }
 
-/// Whoever asks for a file, if it may be given any.
+/// A client that may be given files.
 pub(crate) struct Reader {
     endpoint: EndpointId,
     party: Party,
     who: Arc<Asker>,
-    /// As whom its session has come in.
+    /// The credentials of its session.
     credentials: Credentials,
-    /// As whom the kernel has seen its process connect.
+    /// The user as whom its process connected, as reported by the kernel.
     user: u32,
 }
 
 impl Reader {
-    /// Who has sent a request.
+    /// The sender of a request.
     ///
     /// # Errors
-    /// NOTSUPP where no file is handed over to this session.
+    /// NOTSUPP if this session may not be given files.
     pub fn of(channels: &Channels, sessions: &Sessions, to: ReplyTo) -> Result<Self, Status> {
         let channel = channels.get(to.endpoint).ok_or(Status::BadSession)?;
         let is_shared_memory = channel.peer.transport == TransportKind::SharedMemory;
@@ -149,11 +155,12 @@ impl Reader {
 }
 
 impl DirectReads {
-    /// Whether a file may be handed over at once. If not, what is to be written first.
+    /// Checks whether a file may be handed over. Returns what must be written to it first, if
+    /// anything.
     ///
     /// # Errors
-    /// NOTSUPP where no file is handed over to this session; ACCES if not this one; RESOURCE if
-    /// not now; those of state ids.
+    /// NOTSUPP if this session may not be given files; ACCES if it may not be given this file;
+    /// RESOURCE if a limit is reached; errors of state ids.
     pub fn begin_hand_over(
         &self,
         files: &mut Files<'_>,
@@ -165,10 +172,10 @@ impl DirectReads {
         Ok(ticket.map(|ticket| (ticket, file)))
     }
 
-    /// Hands a file over. Under what name.
+    /// Hands a file over. Returns its number.
     ///
     /// # Errors
-    /// As [`DirectReads::begin_hand_over`].
+    /// See [`DirectReads::begin_hand_over`].
     pub fn hand_over(
         &mut self,
         files: &mut Files<'_>,
@@ -209,13 +216,13 @@ impl DirectReads {
     }
 }
 
-/// A file in the hands of a client, as an operation. Those of other kinds have bits set that no
-/// name reaches.
+/// The operation id of a file that a client holds. Other kinds of operations have high bits set,
+/// which no file number reaches.
 fn operation_of_given(name: u64) -> OperationId {
     OperationId(name)
 }
 
-/// Most files in the hands of one session, of one user's sessions, and of all.
+/// The most files handed over to one session, to all sessions of one user, and in total.
 const PER_SESSION_MAX: usize = 256;
 const PER_USER_MAX: usize = 1024;
 const GIVEN_MAX: usize = 4096;

@@ -1,25 +1,29 @@
-//! The DAFS file server: where transport, protocol, state machine and store meet.
+//! The DAFS file server: it joins transport, protocol, state machine and store.
 //!
-//! Reactors, one or several threads, serve connections, and have the server in turns (decision
-//! 0041). What may block for long is a job on a small pool of threads, whose result comes back as
-//! an event. Name-space calls run in a turn, so a slow disk delays other sessions by one such
-//! call (decision 0001).
-//! Requests that must wait (for a fill, a flush, room) are parked as `task`s and tried
-//! again on progress.
+//! One or more reactor threads serve connections and take turns with the server's state (decision
+//! 0041). Work that may block for long is a job of a small worker pool; its result comes back as
+//! an event. Name-space calls run within a turn, so a slow disk delays other sessions by one such
+//! call (decision 0001). A request that must wait (for a fill, a flush, or room) is parked as a
+//! `task` and tried again on progress.
 //!
-//! By folder: `access` lets clients in, `session` keeps their sessions; `requests` takes what they
-//! ask for and answers it, `waiting` keeps what has to wait for others; `files` does what is asked
-//! for to files, with `undo` and `ledger`; `moving` and `batch` move bytes, `pool` does what may
-//! block; `meter` counts and shows. Only what ties them together reaches all of it (the struct
-//! `Reactor`).
+//! The folders:
+//! - `access` authenticates and authorizes clients; `session` manages their sessions.
+//! - `requests` decodes requests and replies to them; `waiting` holds requests that wait for
+//!   others.
+//! - The crate `dafs-files` carries requests out on files, with undo data and the `ledger`.
+//! - `moving` and `batch` transfer bytes; `pool` runs jobs that may block.
+//! - `meter` collects statistics.
 //!
-//! A read: `reactor` takes the message from the transport, `requests/serve` has it decoded and
-//! admitted; `moving/read` finds the bytes in the cache and posts RDMA writes from there,
-//! `moving/hits` those of several plain reads together; `requests/respond` encodes and posts the
-//! answer.
+//! Only the struct `Reactor` ties all of them together.
 //!
-//! Invariant: every admitted request is answered exactly once, or its connection is
-//! gone; nothing a peer sends can make a table here grow beyond its limit.
+//! The way of a read: `reactor` takes the message from the transport; `requests/serve` decodes and
+//! admits it; `moving/read` finds the bytes in the cache and posts RDMA writes from there, or
+//! `moving/hits` does so for several plain reads together; `requests/respond` encodes and posts
+//! the reply.
+//!
+//! Invariants:
+//! - Every admitted request gets exactly one reply, or its connection ends.
+//! - Nothing a peer sends can grow a table here beyond its limit.
 #![forbid(unsafe_code)]
 
 mod access;

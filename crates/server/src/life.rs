@@ -1,4 +1,4 @@
-//! How long the server has run, what time it is for it, and whether it is to end.
+//! The server's clock, start time and shutdown flag.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use dafs_dat::coarse_now;
 use dafs_files::ledger::LedgerError;
 use dafs_types::Moment;
 
-/// The server's life so far.
+/// The server's clock, start time and shutdown flag.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// A number that no other start of a server has had.
+    /// The number of this start, which no other start of a server has.
     boot: u64,
-    /// When it began, by the machine's clock.
+    /// The start time, by the machine's monotonic clock.
     started: Duration,
     now: Moment,
     last_tick: Moment,
@@ -22,7 +22,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// It begins.
+    /// Starts the clock.
     pub fn begin(boot: u64) -> Self {
         Self {
             boot,
@@ -34,27 +34,25 @@ impl Life {
         }
     }
 
-    /// A number that no other start of a server has had.
+    /// The number of this start, which no other start of a server has.
     #[inline]
     pub fn boot(&self) -> u64 {
         self.boot
     }
 
-    /// What time it is for all that happens now: the same as long as the reactor does not look at
-    /// a clock again.
+    /// The current time. It does not change until the reactor reads the clock again.
     #[inline]
     pub fn now(&self) -> Moment {
         self.now
     }
 
-    /// It is later.
+    /// Advances the current time.
     #[inline]
     pub fn pass_to(&mut self, now: Moment) {
         self.now = now;
     }
 
-    /// The present moment by the machine's clock, exact to a few milliseconds, or to the
-    /// microsecond.
+    /// Reads the machine's clock, exact to the microsecond or to a few milliseconds.
     #[inline]
     pub fn present(&self, is_exact: bool) -> Moment {
         let now = if is_exact { exact_now() } else { coarse_now() };
@@ -62,7 +60,7 @@ impl Life {
         Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)).max(self.now)
     }
 
-    /// Whether a tick is due. It is noted as one that was.
+    /// Returns true if a tick is due, and notes it.
     #[inline]
     pub fn ticks(&mut self) -> bool {
         let is_due = self.now.since(self.last_tick) >= TICK;
@@ -72,30 +70,30 @@ impl Life {
         is_due
     }
 
-    /// What whoever wants the server to end sets.
+    /// The flag that stops the server when it is set.
     pub fn switch(&self) -> Arc<AtomicBool> {
         self.is_asked.clone()
     }
 
-    /// Nothing can be promised any more: the server ends, and its successor finds out what is
-    /// left.
+    /// Stops the server after a failure of the journal: it can no longer keep its promises. The
+    /// next server recovers what is left.
     pub fn fail(&mut self, error: LedgerError) {
         tracing::error!(%error, "the server stops");
         self.fatal = Some(error);
         self.is_asked.store(true, Ordering::Release);
     }
 
-    /// Why it had to end.
+    /// Takes the error that stopped the server.
     pub fn take_reason(&mut self) -> Option<LedgerError> {
         self.fatal.take()
     }
 }
 
-/// As [`coarse_now`], by the same clock, and exact.
+/// Reads the clock of [`coarse_now`] exactly.
 fn exact_now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
-/// How often what is due by time is looked for.
+/// The interval at which timers are checked.
 const TICK: Duration = Duration::from_millis(100);

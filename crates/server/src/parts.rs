@@ -1,4 +1,4 @@
-//! The parts of the reactor that operations work with, and what they ask of it.
+//! Access of operations to the reactor's parts, and the notices that they leave for it.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::task::{WriteSource, WriteTask};
 use crate::waiting::fencing::touched;
 
 impl Reactor<'_> {
-    /// What operations work with.
+    /// The parts that operations work with.
     #[inline]
     pub(crate) fn files(&mut self) -> Files<'_> {
         self.files_and_givers().0
     }
 
-    /// The same, and beside it what hands whole files over.
+    /// The same, together with the part that hands whole files over.
     #[inline]
     pub(crate) fn files_and_givers(
         &mut self,
@@ -53,7 +53,7 @@ impl Reactor<'_> {
         (files, (self.shared.loans.files(), &mut self.own.interface))
     }
 
-    /// Who a request acts as, and where.
+    /// The caller of a request.
     #[inline]
     pub(crate) fn who(&self, answer: ReplyTo) -> Arc<Asker> {
         match self.shared.channels.get(answer.endpoint) {
@@ -66,7 +66,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same, with the client it is of.
+    /// The caller of a request and its client.
     ///
     /// # Errors
     /// BAD_SESSION if the connection is gone.
@@ -76,29 +76,29 @@ impl Reactor<'_> {
         Ok(Caller { who: self.who(to), party })
     }
 
-    /// As whom the filer knows whoever has sent a request.
+    /// The identity under which the filer handles a request.
     ///
     /// # Errors
-    /// BAD_SESSION if its connection is gone.
+    /// BAD_SESSION if the connection is gone.
     #[inline]
     pub(crate) fn party_of(&self, to: ReplyTo) -> Result<Party, Status> {
         Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
     }
 
-    /// Whether there is anything to keep undo of. A load and a comparison.
+    /// Returns true if undo data must be kept for any file. It costs a load and a comparison.
     #[inline]
     pub(crate) fn keeps_undo(&self) -> bool {
         keeps_undo(&self.shared.ledger)
     }
 
-    /// What is kept undo of now.
+    /// The current state of undo, to compare with later.
     #[inline]
     pub(crate) fn undo_seen(&self) -> UndoSeen {
         undo_seen(&self.shared.ledger)
     }
 
-    /// Goes on with every rollback, and with what is being cloned, as far as it goes now.
-    /// Called between events: whatever one waits for comes with one.
+    /// Advances every rollback and every clone as far as possible. Called between events, because
+    /// each of them waits for an event.
     #[inline]
     pub(crate) fn push_undo(&mut self) {
         if self.shared.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work())
@@ -108,7 +108,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Does what operations have asked for on the way.
+    /// Acts on the notices that operations have left.
     #[inline]
     pub(crate) fn act_on_notices(&mut self) {
         while let Some(notice) = self.shared.afterwards.next_notice() {
@@ -124,13 +124,13 @@ impl Reactor<'_> {
                     waiter.fence().and_then(|fence| self.shared.channels.endpoint_under(fence));
                 let Some(endpoint) = endpoint else { return };
                 let LockSpan { file, state, offset, length } = waiter.span();
-                // Whoever does not hear of it asks again by itself.
+                // A client that does not get this message asks again without it.
                 let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
             }
             Notice::Resume(task) => self.resume(task, None),
             Notice::Do(job) => match *job {
                 FileJob::Undo(task) => self.shared.pool.submit(Job::Undo(task)),
-                // Not here: whoever asks does so again, and would never end if it failed.
+                // Not run here: on a failure the request submits the job again, without end.
                 FileJob::Fill(job) => self.shared.pool.submit(Job::Fill(job)),
                 FileJob::Flush(job) => drop(self.run_or_submit(Job::Flush(job))),
                 FileJob::Sync(job) => drop(self.run_or_submit(Job::Sync(job))),
@@ -146,7 +146,8 @@ impl Reactor<'_> {
 
     // ---- ends of connections ----------------------------------------------------------
 
-    /// A connection has ended. What its session holds goes with it where the filer says so.
+    /// Cleans up after a connection that has ended. What its session holds ends too, if the filer
+    /// says so.
     pub(crate) fn on_broken(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.remove(endpoint) {
             let end =
@@ -184,7 +185,7 @@ impl Reactor<'_> {
         self.ask_again();
     }
 
-    /// Breaks a connection after the present event.
+    /// Breaks a connection after the current event.
     pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
         self.shared.channels.give_up(endpoint);
     }
@@ -196,9 +197,9 @@ impl Reactor<'_> {
         }
     }
 
-    // ---- lives of clients -------------------------------------------------------------
+    // ---- incarnations of clients ------------------------------------------------------
 
-    /// Lives of clients have begun: what those before had is given up.
+    /// Clients have restarted: releases what their previous incarnations held.
     #[cold]
     pub(crate) fn succeed(&mut self) {
         let released = self.shared.filer.take_released();
@@ -214,16 +215,16 @@ impl Reactor<'_> {
         }
     }
 
-    /// A connection takes over who it is by now, by what sessions say.
+    /// Updates the identity of a connection from its session.
     pub(crate) fn know(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.know(&self.shared.sessions);
         }
     }
 
-    // ---- passing fences ---------------------------------------------------------------
+    // ---- checking fences --------------------------------------------------------------
 
-    /// Whether a request may touch what it names.
+    /// Checks whether a request may access the objects that it names.
     ///
     /// # Errors
     /// ACCES if its session is fenced out.
@@ -232,10 +233,10 @@ impl Reactor<'_> {
         self.pass_all(answer, touched(request))
     }
 
-    /// The same for a request that touches these objects.
+    /// Checks whether a request may access these objects.
     ///
     /// # Errors
-    /// As [`Reactor::pass`].
+    /// See [`Reactor::pass`].
     pub(crate) fn pass_all(
         &mut self,
         answer: ReplyTo,
@@ -244,10 +245,10 @@ impl Reactor<'_> {
         touched.into_iter().flatten().try_for_each(|file| self.pass_file(answer, file))
     }
 
-    /// Whether a request may touch an object that it has found.
+    /// Checks whether a request may access an object that it has found.
     ///
     /// # Errors
-    /// As [`Reactor::pass`].
+    /// See [`Reactor::pass`].
     pub(crate) fn pass_file(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
         if !self.shared.filer.has_fences() {
             return Ok(());
@@ -256,7 +257,7 @@ impl Reactor<'_> {
         Ok(self.shared.filer.pass_fence(party.fence, file)?)
     }
 
-    /// Whether a request that waited may not go on.
+    /// Returns true if a request that waited has been fenced out meanwhile.
     pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
         self.shared.filer.has_fences() && {
             let by = self.party_of(answer).ok();
@@ -264,9 +265,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same for a write. One that is all there has happened, and an append of which a
-    /// part is there goes on: it is all or nothing. Of one that may not go on nothing is
-    /// held back but what every write holds.
+    /// Returns true if a write has been fenced out meanwhile. A write whose bytes have all arrived
+    /// has happened. An append of which a part has arrived continues, because it is all or
+    /// nothing. A write that may not continue keeps nothing but what every write holds.
     pub(crate) fn is_write_barred(&mut self, answer: ReplyTo, task: &WriteTask) -> bool {
         let Writing { file, length, done, is_append, .. } = task.writing;
         let (is_whole, is_begun_append) = (done == length, is_append && done > 0);

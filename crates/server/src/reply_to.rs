@@ -1,4 +1,4 @@
-//! Where a reply goes, and by what names a request is known while it is served.
+//! The destination of a reply, and the ids of a request while it is served.
 
 use dafs_dat::EndpointId;
 use dafs_sessions::KeptSession;
@@ -8,29 +8,30 @@ use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 use crate::meter::reading::Reading;
 pub use dafs_files::under_way::TaskId;
 
-/// Where a reply goes.
+/// The destination of a reply, and what must be done when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     pub endpoint: EndpointId,
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
-    /// What is counted and timed of it.
+    /// The counters and times of this request.
     pub reading: Reading,
-    /// Where it is kept for a client that may not get it; and whether its request is not begun
-    /// there, but kept as a whole once the answer is out ([`crate::afterwards`]).
+    /// Where the result is stored for a client that may not receive it. If `is_kept_later`, the
+    /// request was not begun there; its whole result is stored after the reply
+    /// ([`crate::afterwards`]).
     kept: KeptSession,
     is_kept_later: bool,
-    /// Its intent is in the journal, or will be.
+    /// True if the intent of the request is in the journal, or will be.
     pub logged: bool,
-    /// It acts with credentials that the filer keeps for its stream.
+    /// True if the request acts with credentials that the filer keeps for its stream.
     pub is_acting: bool,
-    /// The chain it is a member of.
+    /// The chain that the request is a member of.
     pub chain: ChainId,
 }
 
 impl ReplyTo {
-    /// To a request whose result is not kept, as far as is known yet.
+    /// For a request whose result need not be stored, as far as is known yet.
     #[inline]
     pub fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
         Self {
@@ -47,13 +48,13 @@ impl ReplyTo {
         }
     }
 
-    /// Where the request was begun, so that its end must be told there.
+    /// Where the request was begun, so that its end must be reported there.
     #[inline]
     pub fn kept(&self) -> KeptSession {
         if self.is_kept_later { KeptSession::NONE } else { self.kept }
     }
 
-    /// Where its result is kept once the answer is out, though nothing of it is known there yet.
+    /// Where the result is stored after the reply. The request is not begun there.
     #[inline]
     pub fn kept_later(&self) -> KeptSession {
         if self.is_kept_later { self.kept } else { KeptSession::NONE }
@@ -70,7 +71,7 @@ impl ReplyTo {
     }
 }
 
-/// Names a chain, or none.
+/// The id of a chain, or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainId(pub u32);
 
@@ -84,7 +85,7 @@ impl ChainId {
     }
 }
 
-/// A header for results that are kept and not sent.
+/// A header for results that are stored and not sent.
 pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
     ResponseHeader {
         version: PROTOCOL_VERSION,

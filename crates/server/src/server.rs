@@ -1,6 +1,6 @@
-//! The server as its owner sees it: made, run, stopped.
+//! The server's interface to its owner: create, run, stop.
 //!
-//! Invariant: when [`Server::run`] has returned, everything written is in the files.
+//! Invariant: when [`Server::run`] returns, all written data is in the files.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,17 +20,17 @@ use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Reactor, Rest, Shared};
 use crate::starting::{Started, start};
 
-/// A file server, listening. [`Server::run`] serves until it is stopped.
+/// A file server that listens. [`Server::run`] serves until it is stopped.
 pub struct Server {
     shared: Shared,
-    /// Of the reactor that runs in the caller's thread.
+    /// The reactor that runs in the caller's thread.
     own: Own,
-    /// Of those that have threads of their own.
+    /// The reactors that have threads of their own.
     others: Vec<Own>,
     addresses: Vec<Address>,
 }
 
-/// Stops a server from another thread or a signal handler's thread.
+/// Stops a server from another thread, for example that of a signal handler.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -38,10 +38,10 @@ pub struct Stopper {
 }
 
 impl Server {
-    /// Binds the addresses and prepares everything.
+    /// Binds the addresses and allocates everything the server needs.
     ///
     /// # Errors
-    /// [`ServerError`]: what could not be had, and why.
+    /// [`ServerError`] says what failed, and why.
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
         config.check_reactors()?;
         let system = |what| move |source| ServerError::System { what, source };
@@ -69,43 +69,43 @@ impl Server {
         Ok(Self { shared, own, others: owns.collect(), addresses })
     }
 
-    /// Where the server really listens.
+    /// The addresses that the server is bound to, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// A handle that stops [`Server::run`].
+    /// Returns a handle that stops [`Server::run`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: self.shared.life.switch(), waker: self.own.interface.waker() }
     }
 
-    /// A handle that looks into the running server.
+    /// Returns a handle that shows the state of the running server.
     #[must_use]
     pub fn inspector(&self) -> Inspector {
         Inspector::new(self.shared.meter.window(), self.own.interface.waker())
     }
 
-    /// One turn of the loop, which waits for nothing.
+    /// Runs one turn without waiting for events.
     pub(crate) fn step(&mut self) {
         self.own.interface.poll();
         let mut reactor = Reactor { shared: &mut self.shared, own: &mut self.own };
         reactor.turn_at(reactor.present());
     }
 
-    /// What is held for connections: channels, endpoints, requests parked, opens.
+    /// The numbers of channels, endpoints, parked requests and opens.
     pub(crate) fn held(&self) -> [usize; 4] {
         let Self { shared, own, .. } = self;
         let (tasks, opens) = (shared.tasks.count(), shared.holdings.opened().state_count());
         [shared.channels.count(), own.interface.endpoint_count(), tasks, opens]
     }
 
-    /// Serves until stopped; then writes everything back. Returns the last numbers.
+    /// Serves until stopped, then writes all dirty data back. Returns the final statistics.
     ///
     /// # Errors
-    /// [`LedgerError`] if the journal failed: the server ends, since it can promise nothing
-    /// any more, and the next one finds out what was done.
+    /// [`LedgerError`] if the journal failed. The server stops because it can no longer keep its
+    /// promises; the next server recovers what was done.
     pub fn run(self) -> Result<ServerStats, LedgerError> {
         let Self { mut shared, mut own, others, .. } = self;
         let stop = shared.life.switch();
@@ -124,8 +124,8 @@ impl Server {
     }
 }
 
-/// How reactors wait. Where there are no more cores than reactors, whoever spins for long keeps a
-/// client, or another reactor, from what it is waited for.
+/// The wait policy of the reactors. If there are no more cores than reactors, a long spin would
+/// keep a client or another reactor from running.
 fn wait_of(config: &ServerConfig) -> WaitPolicy {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let is_short_of_cores = config.reactors > 1 && config.reactors >= cores;
@@ -133,11 +133,11 @@ fn wait_of(config: &ServerConfig) -> WaitPolicy {
     WaitPolicy { spin_max: if is_short_of_cores { spin_max.min(SHORT_SPIN) } else { spin_max } }
 }
 
-/// A spin that ends before it keeps others from running: about as long as a turn.
+/// A spin so short that it delays no other thread: about the time of one turn.
 const SHORT_SPIN: Duration = Duration::from_micros(3);
 
-/// Runs several reactors: this thread's, and each of the others in a thread of its own. What they
-/// shared, once all have ended.
+/// Runs several reactors, one in this thread and each of the others in its own thread. Returns
+/// the shared state when all have ended.
 fn serve_together(
     shared: Shared,
     own: &mut Own,
@@ -153,7 +153,7 @@ fn serve_together(
                 let _ends = Ends { shared, stop: &stop };
                 serve(&mut other, &mut InTurns(shared), &stop);
             };
-            // Its interface is closed then and gets no connections: the other reactors serve all.
+            // The interface is then closed and gets no connections; the other reactors serve all.
             if let Err(error) = std::thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 tracing::error!(%error, "a reactor's thread cannot be started");
             }
@@ -164,7 +164,7 @@ fn serve_together(
     shared.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all reactors when one has ended.
+/// Stops all reactors when one has ended.
 struct Ends<'s> {
     shared: &'s Mutex<Shared>,
     stop: &'s AtomicBool,
@@ -173,13 +173,13 @@ struct Ends<'s> {
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Also of one that has panicked with it: nothing of it is used but how others are woken.
+        // The lock may be poisoned by a panic. Only the wakers of the shared state are used here.
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.handoffs.wake_all();
     }
 }
 
-/// A reactor's loop.
+/// The main loop of a reactor.
 fn serve(own: &mut Own, hold: &mut impl Hold, stop: &AtomicBool) {
     let mut rest = hold.with(|shared| {
         let mut reactor = Reactor { shared, own };
@@ -192,7 +192,7 @@ fn serve(own: &mut Own, hold: &mut impl Hold, stop: &AtomicBool) {
     }
 }
 
-/// One turn. Where several share, bytes are moved while others have their turns.
+/// Runs one turn. With several reactors, bytes are moved while the others take their turns.
 fn take_turn(own: &mut Own, hold: &mut impl Hold) -> Rest {
     if own.is_alone {
         return hold.with(|shared| Reactor { shared, own }.take_turn());
@@ -206,20 +206,20 @@ fn take_turn(own: &mut Own, hold: &mut impl Hold) -> Rest {
 }
 
 impl Stopper {
-    /// Ends the server's loop after the present turn.
+    /// Stops the server after the current turn.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
     }
 }
-/// The system's random numbers.
+/// Random numbers of the system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn next_u64(&mut self) -> u64 {
         let mut bytes = [0; 8];
-        // The kernel's generator cannot fail once the machine has booted.
+        // The kernel's generator cannot fail after the machine has booted.
         let filled = getrandom::fill(&mut bytes);
         assert!(filled.is_ok(), "the system has no random numbers");
         u64::from_ne_bytes(bytes)

@@ -1,6 +1,6 @@
-//! Connecting, authenticating, leaving. Tokens are in a part of their own.
+//! Connect, authenticate and disconnect. The exchange of tokens is in a module of its own.
 //!
-//! Invariant: until a channel has authenticated, nothing here looks at the store.
+//! Invariant: nothing here accesses the store for a channel that has not authenticated.
 
 pub(crate) mod back;
 mod login;
@@ -18,7 +18,7 @@ use dafs_wire::messages::{AuthRequest as WireAuth, AuthResult, GssProcedure, Ses
 use crate::reply_to::ReplyTo;
 use crate::session::back::BackSizes;
 
-/// An authentication that waits for a check of a password or token.
+/// An authentication that waits for the check of its password or token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingLogin {
     answer: ReplyTo,
@@ -28,33 +28,33 @@ pub(crate) struct PendingLogin {
 /// An exchange of tokens with a client.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
-    /// Waits for the next token, and the session it is bound for.
+    /// The acceptor that waits for the next token, and the session that it is bound to.
     awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
-    /// What was established; it ends with its channel (draft 3.1.1.1.1).
+    /// The established context. It ends with its channel (draft 3.1.1.1.1).
     _context: Option<Box<Context>>,
 }
 
-/// What somebody authenticates for.
+/// The purpose of an authentication.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     /// CLIENT_AUTH.
     Session,
-    /// CLIENT_CONNECT_AUTH, whose first half is done.
+    /// CLIENT_CONNECT_AUTH after the connect part has succeeded.
     Connected(ConnectResults),
     /// CONNECT_BIND.
     Channel(SessionId, BackSizes),
 }
 
-/// A client that has proved who it is.
+/// The identity of a client that has authenticated.
 struct Proof {
     principal: Principal,
     credentials: Credentials,
     how: AuthType,
-    /// How long that is good, if not for as long as the session.
+    /// How long the proof is valid; `None` if as long as the session.
     lifetime: Option<Duration>,
 }
 
-/// Whether an authentication with this status is answered with results.
+/// Returns true if the reply to an authentication with this status contains results.
 pub(crate) fn brings_results(status: Status, authentication: &AuthResult<'_>) -> bool {
     match status {
         Status::Ok | Status::GssContinueInit => true,

@@ -1,6 +1,6 @@
-//! The server's start: addresses are bound, and everything is there before the first event.
+//! The start of the server: it binds the addresses and allocates everything.
 //!
-//! Invariant: what the configuration asks for and cannot be had keeps the server from starting.
+//! Invariant: the server does not start if anything that is configured is not available.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,15 +37,15 @@ use crate::reactor::{Own, Shared};
 use crate::task::Tasks;
 use crate::waiting::Waiting;
 
-/// A server that has not served yet.
+/// A server before its first turn.
 pub(crate) struct Started {
     pub shared: Shared,
-    /// Of each reactor.
+    /// One for each reactor.
     pub owns: Vec<Own>,
     pub addresses: Vec<Address>,
 }
 
-/// Binds the addresses and prepares everything.
+/// Binds the addresses and allocates everything the server needs.
 pub(crate) fn start(
     config: &ServerConfig,
     store: Arc<dyn Store>,
@@ -70,7 +70,7 @@ pub(crate) fn start(
     let kerberos = start_kerberos(config, &passwords)?;
     check_access(&config.access, &*store)?;
     let mut session_config = session_config(config, kerberos.as_deref(), passwords.is_empty());
-    // A channel of its own for RDMA reads may come to another reactor than its session.
+    // A separate channel for RDMA reads could be on another reactor than its session.
     session_config.rdma_read &= reactors == 1;
     let batches = Batches::new(session_config.batch)?;
     let mut filer = Filer::new(filer_config(config), boot)?;
@@ -79,16 +79,16 @@ pub(crate) fn start(
         Some(journal) => {
             let both = (&mut filer, &mut sessions);
             let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
-            // Not the boot's number: that is told to clients.
+            // The boot number is not used, because clients learn it.
             ledger.prepare(entropy.next_u64(), config.defect);
             Some(ledger)
         }
         None => None,
     };
-    // What the journal needed has been looked for.
+    // The journal's recovery has done its searches.
     let waiting = Waiting::new(config, store.defer_searches());
     let mut addresses = Vec::new();
-    // The first listens; connections are spread over all.
+    // The first interface listens; connections are spread over all.
     if let Some(Own { interface, .. }) = owns.first_mut() {
         for address in &config.listen {
             prepare_directory(address);
@@ -118,11 +118,11 @@ pub(crate) fn start(
     Ok(Started { shared, owns, addresses })
 }
 
-/// The limits of what clients hold, with what follows from the rest of the configuration.
+/// The filer's configuration, completed from the rest of the configuration.
 fn filer_config(config: &ServerConfig) -> FilerConfig {
     let mut filer = config.filer.clone();
     filer.clients_kept_max = config.sessions.channels_max;
-    // Without stable storage nothing can be promised to outlive a server.
+    // Without stable storage no lock can survive a restart.
     filer.locks.persistent = config.journal.is_some();
     if config.journal.is_some() {
         filer.locks.auto_recovery = AutoRecovery::Ranges;
@@ -130,18 +130,18 @@ fn filer_config(config: &ServerConfig) -> FilerConfig {
     filer
 }
 
-/// The limits of sessions, as above.
+/// The configuration of sessions, completed from the rest of the configuration.
 fn session_config(
     config: &ServerConfig,
     kerberos: Option<&Kerberos>,
     is_without_users: bool,
 ) -> SessionConfig {
     let mut sessions = config.sessions.clone();
-    // A connection is served by one reactor.
+    // Each connection is served by one reactor, so a session needs one for each.
     let reactors = config.reactors.min(usize::from(limits::CLIENT_CHANNELS_MAX)) as u16;
     sessions.client_channels = sessions.client_channels.max(reactors);
     sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
-    // A password that nobody can have is not asked for: checking it would cost the same.
+    // If no user exists, no password is asked for: its check would cost as much as a real one.
     sessions.authentication.text &= !is_without_users;
     let has_kerberos = kerberos.is_some();
     sessions.authentication.gss = has_kerberos;
@@ -172,7 +172,7 @@ fn start_kerberos(
     Ok(Some(Arc::new(kerberos)))
 }
 
-/// Rules speak of exports there are, and of terms the store can keep.
+/// Checks that the rules name existing exports, and terms that the store supports.
 fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
     let names = store.export_names();
     if let Some(rules) =
@@ -193,7 +193,7 @@ fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerErr
     Ok(())
 }
 
-/// Makes the directory of a Unix socket, if it is missing; binding tells the rest.
+/// Creates the directory of a Unix socket if it is missing. Other problems show when binding.
 fn prepare_directory(address: &Address) {
     if let Address::Shm(path) = address
         && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(""))

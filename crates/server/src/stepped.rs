@@ -1,8 +1,8 @@
-//! The server as its owner's to drive: step by step, with the owner's time and random
-//! numbers. The simulator and embedders with an event loop of their own use it.
+//! A server that its owner drives step by step, with the owner's time and random numbers. The
+//! simulator and embedders with their own event loop use it.
 //!
-//! Invariant: nothing here looks at a clock, asks the system for random numbers or
-//! starts a thread, and between two steps nothing happens.
+//! Invariant: nothing here reads a clock, asks the system for random numbers or starts a thread,
+//! and nothing happens between two steps.
 
 use std::sync::Arc;
 
@@ -16,27 +16,26 @@ use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Reactor, Shared};
 use crate::starting::{Started, start};
 
-/// A file server that only works inside [`SteppedServer::step`].
+/// A file server that works only inside [`SteppedServer::step`].
 pub struct SteppedServer {
     shared: Shared,
-    /// Of each reactor.
+    /// One for each reactor.
     owns: Vec<Own>,
-    /// When each wakes though nothing has come.
+    /// When each reactor wakes if no event arrives.
     dues: Vec<Moment>,
     has_overslept: bool,
     addresses: Vec<Address>,
 }
 
 impl SteppedServer {
-    /// Binds the addresses over interfaces of the owner's, which must be fresh: one for each
-    /// reactor, with the reactor's number as its owner.
-    /// `entropy` names sessions and states; `order` says in which order jobs that would
-    /// go to threads come back.
+    /// Binds the addresses over `interfaces`, one for each reactor. They must be fresh, with the
+    /// reactor's number as their owner. `entropy` generates the ids of sessions and states;
+    /// `order` decides in which order the results of jobs come back.
     ///
-    /// An interface may listen already. Where several reactors do, clients choose among them.
+    /// An interface may listen already. If several reactors listen, clients choose among them.
     ///
     /// # Errors
-    /// [`ServerError`], as [`crate::Server::new`].
+    /// [`ServerError`], as for [`crate::Server::new`].
     pub fn new(
         config: &ServerConfig,
         store: Arc<dyn Store>,
@@ -52,21 +51,20 @@ impl SteppedServer {
         Ok(Self { shared, owns, dues, has_overslept: false, addresses })
     }
 
-    /// Where the server really listens.
+    /// The addresses that the server is bound to, with the ports that were chosen.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Reactors there are.
+    /// The number of reactors of this server.
     #[must_use]
     pub fn reactors(&self) -> usize {
         self.owns.len()
     }
 
-    /// Whether a reactor has something to do. The only one is always asked; of several, each
-    /// sleeps until something has come to it, another has woken it, or the time has come that it
-    /// sleeps for at most.
+    /// Returns true if a reactor has something to do. A single reactor always has. One of several
+    /// sleeps until an event arrives, another reactor wakes it, or its longest sleep is over.
     pub fn is_awake(&mut self, reactor: usize, now: Moment) -> bool {
         let Self { owns, dues, .. } = self;
         let (Some(own), Some(due)) = (owns.get_mut(reactor), dues.get(reactor)) else {
@@ -79,21 +77,21 @@ impl SteppedServer {
             || *due <= now
     }
 
-    /// Whether a reactor has done the first half of its turn, and is to move bytes next.
+    /// Returns true if a reactor has done the first half of its turn and moves bytes next.
     #[must_use]
     pub fn is_moving(&self, reactor: usize) -> bool {
         self.owns.get(reactor).is_some_and(|own| own.hits.has_kept())
     }
 
-    /// Does one of the jobs that would go to threads beside several reactors. Whoever has given it
-    /// away is woken.
+    /// Runs one of the jobs that would run on worker threads beside several reactors. Wakes the
+    /// reactor that has submitted it.
     pub fn work(&mut self) {
         self.shared.pool.work();
     }
 
-    /// One reactor serves what has arrived by `now`, and one job that waits for a disk is brought
-    /// one step further. `now` never goes back. Which of them does so when is for the owner to
-    /// say; one that is not there, or sleeps, does nothing.
+    /// Lets one reactor serve what has arrived by `now`, and advances one job that waits for a
+    /// disk. `now` must never decrease. The owner decides which reactor steps when. A reactor that
+    /// does not exist or sleeps does nothing.
     pub fn step(&mut self, reactor: usize, now: Moment) {
         self.work();
         if !self.is_awake(reactor, now) {
@@ -106,7 +104,7 @@ impl SteppedServer {
             Reactor { shared, own }.turn_at(now);
             return own.interface.flush();
         }
-        // Where others may have their turns in between, half of one is a step.
+        // With several reactors, a step is half a turn, because others may step in between.
         if !own.hits.has_kept() {
             let is_called = own.interface.is_woken() || own.interface.event_count() > 0;
             *has_overslept |= !is_called && shared.handoffs.has_any(reactor);
@@ -126,20 +124,20 @@ impl SteppedServer {
         }
     }
 
-    /// Whether a reactor has ever found something that another had left to it when its sleep was
-    /// over, and had not been woken for it.
+    /// Returns true if a reactor has ever found work from another reactor only when its sleep was
+    /// over, because nothing had woken it.
     #[must_use]
     pub fn has_overslept(&self) -> bool {
         self.has_overslept
     }
 
-    /// Jobs that wait for further steps.
+    /// The number of jobs that wait for further steps.
     #[must_use]
     pub fn jobs_under_way(&self) -> usize {
         self.shared.pool.under_way()
     }
 
-    /// Present amounts and counters.
+    /// Current amounts and counters of the server.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()

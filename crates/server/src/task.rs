@@ -1,9 +1,10 @@
 //! Requests that cannot be finished at once.
 //!
-//! Invariant: a task is in exactly one place: being stepped, waiting for a file,
-//! waiting for room, or waiting for transfers of its own. While it waits its file stays
-//! open in the cache. Tasks are bounded by the credits of all sessions, since each holds
-//! one.
+//! Invariants:
+//! - A task is in exactly one state: it is being stepped, or waits for a file, for room, or for
+//!   its own transfers.
+//! - While a task waits, its file stays open in the cache.
+//! - The number of tasks is limited by the credits of all sessions, because each task holds one.
 
 use dafs_dat::EndpointId;
 use dafs_files::handing::FileAsked;
@@ -37,68 +38,68 @@ impl Buffers {
     }
 }
 
-/// Where the bytes of a read go.
+/// The destination of a read's bytes.
 #[derive(Clone, Debug)]
 pub enum ReadTarget {
     Inline,
     Direct(Buffers),
-    /// By RDMA with a checksum: the bytes are gathered first, since where they lie a
-    /// write may change them between the sum and the transfer.
+    /// By RDMA with a checksum. The bytes are gathered first, because in the cache a write could
+    /// change them between the checksum and the transfer.
     Sealed(Buffers, Vec<u8>),
 }
 
-/// Where the bytes of a write come from.
+/// The source of a write's bytes.
 #[derive(Clone, Debug)]
 pub enum WriteSource {
-    /// They are here: they came with the request, or were fetched and looked at.
+    /// The bytes are in memory: they came with the request, or were fetched and verified.
     Bytes(Box<[u8]>),
-    /// They are fetched into the cache.
+    /// The bytes are fetched into the cache.
     Direct(Buffers),
-    /// They have a checksum, and are looked at before the cache has them.
+    /// The bytes have a checksum and are verified before they enter the cache.
     Sealed {
         buffers: Buffers,
         expected: dafs_wire::Checksum,
-        /// Where they are fetched to, once they are.
+        /// The memory that they are fetched into, once that has started.
         staging: Option<Staging>,
     },
-    /// They are here, and are being looked at.
+    /// The bytes are fetched, and their checksum is being computed.
     Fetched {
         memory: Memory,
         expected: dafs_wire::Checksum,
-        /// What they sum up to, once that is known.
+        /// The computed checksum, once it is known.
         sum: Option<Result<dafs_wire::Checksum, dafs_types::Status>>,
     },
-    /// They are here, and as they should be.
+    /// The bytes are fetched and verified.
     Good(Memory),
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Debug)]
 pub(crate) struct ReadTask {
     pub reading: Reading,
     pub target: ReadTarget,
 }
 
-/// A write or append under way.
+/// A write or append in progress.
 #[derive(Debug)]
 pub(crate) struct WriteTask {
     pub writing: Writing,
     pub source: WriteSource,
-    /// What it holds of the room for sealed writes.
+    /// The bytes it holds of the room for checksummed writes.
     pub sealed_bytes: u32,
-    /// Transfers into its room that are not done yet.
+    /// The number of unfinished transfers into its room.
     pub transfers_left: u32,
     pub transfer_failed: bool,
 }
 
 impl WriteTask {
-    /// One that has not begun.
+    /// Creates a write that has not started.
     pub fn new(writing: Writing, source: WriteSource) -> Self {
         Self { writing, source, sealed_bytes: 0, transfers_left: 0, transfer_failed: false }
     }
 }
 
-/// Data on its way to the file or to stable storage, for somebody here who goes on then.
+/// Data being written to the file or to stable storage, after which a waiting request continues.
 #[derive(Debug)]
 pub(crate) struct FlushTask {
     pub ticket: CommitTicket,
@@ -106,16 +107,16 @@ pub(crate) struct FlushTask {
     pub whose: FlushOf,
 }
 
-/// Who waits for data to be in its file.
+/// The reason for a flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FlushOf {
-    /// Strands of batches.
+    /// Transfers of batches wait for it.
     Batches,
-    /// Whoever is to get the file itself.
+    /// A client waits to be given the file itself.
     HandOver(FileAsked),
 }
 
-/// Client data fetched before a request can be understood (SETATTR_DIRECT).
+/// A fetch of client data that is part of the request's arguments (SETATTR_DIRECT).
 #[derive(Debug)]
 pub struct FetchTask {
     pub staging: Staging,
@@ -127,15 +128,15 @@ pub struct FetchTask {
     pub length: u32,
 }
 
-/// A request that could not be finished at once: what is left to do of it, and where its reply
-/// goes.
+/// A request that could not be finished at once: the remaining work, and the destination of the
+/// reply.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub reply_to: ReplyTo,
     pub work: Work,
 }
 
-/// What is left to do.
+/// The remaining work of a task.
 #[derive(Debug)]
 pub(crate) enum Work {
     Read(ReadTask),
@@ -158,7 +159,7 @@ impl Task {
 }
 
 impl Task {
-    /// The connection that its transfers go over: whose reactor steps it.
+    /// The connection of its transfers. That connection's reactor steps the task.
     #[inline]
     pub fn moves_over(&self) -> EndpointId {
         match &self.work {
@@ -169,7 +170,7 @@ impl Task {
 }
 
 impl Work {
-    /// The file it works on.
+    /// The file that the task works on.
     pub fn file(&self) -> Option<CachedFile> {
         match self {
             Work::Read(task) => Some(task.reading.file),
@@ -183,7 +184,7 @@ impl Work {
         }
     }
 
-    /// What it may yet do to its file while it waits.
+    /// The range of the file that the task may still access while it waits.
     fn reach(&self) -> Option<Reach> {
         match self {
             Work::Read(ReadTask { reading, .. }) => {
@@ -192,7 +193,7 @@ impl Work {
             Work::Write(task) => Some(task.writing.reach()),
             Work::Size(task) => Some(task.reach()),
             Work::Strand(strand) => Some(strand.reach()),
-            // What a batch writes passes everything again once it has been looked at.
+            // After verification, the writes of a batch repeat all checks.
             Work::SealedBatch(_)
             | Work::Commit(_)
             | Work::Flush(_)
@@ -214,28 +215,28 @@ impl From<Left> for Work {
     }
 }
 
-/// Why a task stopped.
+/// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until something moves on this file.
+    /// Progress on this file.
     File(CachedFile),
-    /// Until something moves anywhere.
+    /// Progress on any file.
     Room,
-    /// Until its own transfers are done.
+    /// The end of its own transfers.
     Transfers,
-    /// Until the journal has its intent.
+    /// The journal record of its intent.
     Journal,
-    /// Until what it has written is stable.
+    /// Stable storage of what it has written.
     Commit,
-    /// Until what it overwrites is saved.
+    /// Undo data of what it overwrites.
     Undo,
-    /// Until what was fetched for it is summed.
+    /// The checksum of its fetched bytes.
     Sum,
-    /// Until the reactor that has its connection goes on with it.
+    /// The reactor of its connection, which must step it.
     Reactor,
 }
 
-/// A transfer that a reactor carries out while others have their turns.
+/// A transfer that a reactor does while other reactors take turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub id: TaskId,
@@ -243,23 +244,24 @@ pub(crate) struct Move {
     pub file: CachedFile,
 }
 
-/// All parked tasks.
+/// The table of parked tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     under_way: UnderWay,
-    /// Transfers that a reactor carries out while others have their turns.
+    /// Transfers that reactors do while other reactors take turns.
     moves: Vec<Move>,
     free: Vec<u32>,
     by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
-    /// By slot, of those that wait for transfers: which has waited longer. 0 for all others.
+    /// By slot: a number that rises with the time at which the task began to wait for transfers.
+    /// 0 for all other tasks.
     began: Vec<u64>,
     last_began: u64,
 }
 
 impl Tasks {
-    /// A name for a task that is about to be parked.
+    /// Reserves an id for a task that is about to be parked.
     pub fn reserve(&mut self) -> TaskId {
         TaskId(self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -268,12 +270,13 @@ impl Tasks {
         }))
     }
 
-    /// Gives an unused name back.
+    /// Releases an unused id.
     pub fn forget(&mut self, id: TaskId) {
         self.free.push(id.0);
     }
 
-    /// A transfer goes on while others have their turns: they find it as if it were parked.
+    /// Enters a transfer that runs while other reactors take turns. To them it looks like a parked
+    /// task.
     pub fn begin_move(&mut self, endpoint: EndpointId, reach: Reach) -> TaskId {
         let id = self.reserve();
         self.under_way.enter(id, Some(reach));
@@ -281,7 +284,7 @@ impl Tasks {
         id
     }
 
-    /// A transfer is over.
+    /// Removes a transfer that is finished.
     pub fn end_move(&mut self, id: TaskId) {
         if let Some(place) = self.moves.iter().position(|other| other.id == id) {
             self.moves.remove(place);
@@ -290,24 +293,24 @@ impl Tasks {
         self.forget(id);
     }
 
-    /// Transfers that go on while others have their turns.
+    /// The transfers that run while other reactors take turns.
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// A parked task.
+    /// The parked task with this id.
     pub fn get(&self, id: TaskId) -> Option<&Task> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    /// Every parked task.
+    /// Iterates over all parked tasks.
     pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         let named = |(index, task): (usize, _)| (TaskId(index as u32), task);
         self.slots.iter().enumerate().map(named).filter_map(|(id, task)| Some((id, task.as_ref()?)))
     }
 
-    /// Takes a parked task's name out of what progress wakes. False if it waits for
-    /// something else, which will come.
+    /// Removes a parked task from the lists that progress wakes. Returns false if it waits for
+    /// something else, which is certain to happen.
     pub fn unlist(&mut self, id: TaskId) -> bool {
         let Some(file) = self.get(id).map(|task| task.work.file()) else { return false };
         let take = |list: &mut Vec<TaskId>| {
@@ -318,7 +321,7 @@ impl Tasks {
         for_file.is_some_and(take) || take(&mut self.for_room)
     }
 
-    /// Parks a task under its name.
+    /// Parks a task under a reserved id.
     pub fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
         self.under_way.enter(id, task.work.reach());
         self.slots[id.0 as usize] = Some(task);
@@ -333,14 +336,14 @@ impl Tasks {
         }
     }
 
-    /// Tasks that wait for transfers of their own, each with a number that is higher than those
-    /// of tasks that began to wait before.
+    /// The tasks that wait for their own transfers, each with a number that is higher for tasks
+    /// that began to wait later.
     pub fn with_transfers(&self) -> impl Iterator<Item = (u64, &Task)> {
         let slots = self.began.iter().zip(&self.slots).filter(|(began, _)| **began > 0);
         slots.filter_map(|(began, task)| Some((*began, task.as_ref()?)))
     }
 
-    /// Whether others than this connection wait for room, or for something to move on a file.
+    /// Returns true if tasks of other connections wait for room, or for progress on this file.
     pub fn is_awaited(&self, file: Option<CachedFile>, endpoint: EndpointId) -> bool {
         let is_other =
             |id: &TaskId| self.get(*id).is_some_and(|task| task.reply_to.endpoint != endpoint);
@@ -349,7 +352,7 @@ impl Tasks {
             || self.for_room.iter().any(is_other)
     }
 
-    /// Takes a task to step it; its name stays reserved.
+    /// Takes a task to step it. Its id stays reserved.
     pub fn take(&mut self, id: TaskId) -> Option<Task> {
         if let Some(began) = self.began.get_mut(id.0 as usize) {
             *began = 0;
@@ -358,31 +361,31 @@ impl Tasks {
         self.slots.get_mut(id.0 as usize)?.take()
     }
 
-    /// A parked task that waits for transfers.
+    /// The parked task with this id, for changes.
     pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Whether anything would be tried again after progress on some file.
+    /// Returns true if progress on some file would wake any task.
     #[inline]
     pub fn await_progress(&self) -> bool {
         !(self.by_file.is_empty() & self.for_room.is_empty())
     }
 
-    /// Everything to be tried again after progress on a file: what waits for the file, and
-    /// what waits for room.
+    /// Takes the ids of the tasks to try again after progress on a file: those that wait for the
+    /// file, and those that wait for room.
     pub fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
         let for_file = self.by_file.remove(&file).unwrap_or_default();
         [for_file, std::mem::take(&mut self.for_room)]
     }
 
-    /// What parked tasks may yet do to files.
+    /// The ranges of files that parked tasks may still access.
     #[inline]
     pub fn under_way(&self) -> &UnderWay {
         &self.under_way
     }
 
-    /// Tasks parked now.
+    /// The number of parked tasks.
     pub fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }

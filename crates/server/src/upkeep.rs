@@ -1,6 +1,6 @@
-//! Jobs and their results, and what is due by time.
+//! Jobs, their results, and timers.
 //!
-//! Invariant: the reactor's thread runs no job itself that has lately waited for a disk.
+//! Invariant: the reactor's thread itself runs no kind of job that has recently waited for a disk.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::task::{Task, Wait, Work, WriteSource};
 use crate::waiting::fencing::draining::UnderWay;
 
 impl Reactor<'_> {
-    /// Takes in what the pool has done.
+    /// Handles the results of the worker pool.
     pub(crate) fn take_done(&mut self) {
         while let Some(done) = self.shared.pool.take() {
             self.on_done(done);
         }
     }
 
-    /// Takes in what other reactors have left.
+    /// Handles what other reactors have left in the mailbox.
     #[inline]
     pub(crate) fn take_handoffs(&mut self) {
         if !self.own.is_alone {
@@ -35,11 +35,12 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends what others have made to be sent over this reactor's connections. Answers go out in
-    /// the order in which they were given credits: those were, before any that is made now.
+    /// Sends the messages that other reactors have left for this reactor's connections. Replies
+    /// must go out in the order in which they were given credits, and those were given theirs
+    /// before any reply made now.
     pub(crate) fn send_for_others(&mut self) {
         let reactor = self.own.number;
-        // The receives that an answer promises are there before it.
+        // The receives that a reply grants must be posted before it is sent.
         while let Some(endpoint) = self.shared.handoffs.next_owed(reactor) {
             self.owe_receives(endpoint);
         }
@@ -97,7 +98,7 @@ impl Reactor<'_> {
         self.on_progress(progress);
     }
 
-    /// Tries everything again that waits for this file or for room, and starts what flushes have
+    /// Retries everything that waits for this file or for room, and starts the flushes that have
     /// become due.
     #[inline]
     pub(crate) fn on_progress(&mut self, progress: Progress) {
@@ -116,13 +117,14 @@ impl Reactor<'_> {
         let [for_file, for_room] = self.shared.tasks.woken_by(progress.file);
         let for_file = self.clients_in_turns(for_file);
         self.resume_in_order(for_file, progress.error);
-        // They may be of other files, and have nothing to do with its errors.
+        // These tasks may be of other files, so the error of this file is not theirs.
         let for_room = self.clients_in_turns(for_room);
         self.resume_in_order(for_room, None);
     }
 
-    /// Steps tasks again that waited for the same, of which perhaps one alone can go on. Where the
-    /// next is another reactor's, that reactor gets the rest of them: none goes ahead of it.
+    /// Steps tasks that waited for the same thing, of which perhaps only one can continue. If the
+    /// next task is another reactor's, that reactor gets the rest of them, so that the order is
+    /// kept.
     fn resume_in_order(&mut self, mut waiting: Vec<TaskId>, error: Option<StoreError>) {
         for place in 0..waiting.len() {
             let task = self.shared.tasks.get(waiting[place]);
@@ -140,9 +142,10 @@ impl Reactor<'_> {
         }
     }
 
-    /// The turn of an append has come that another reactor carries out: it is given the end of its
-    /// file here, or stays where it is in the queue. Otherwise appends that come to this reactor
-    /// before the other has had its turn would be ahead of it, each time. Whether it still waits.
+    /// Handles the turn of an append that another reactor executes. The append gets the end of its
+    /// file here, or keeps its position in the queue; otherwise appends that arrive at this
+    /// reactor before the other's turn would overtake it each time. Returns true if the append
+    /// still waits.
     fn still_awaits_end(&mut self, id: TaskId) -> bool {
         let is_before_its_end = |task: &Task| match &task.work {
             Work::Write(task) => {
@@ -170,8 +173,8 @@ impl Reactor<'_> {
         !has_end
     }
 
-    /// What waits for the same, such that no client's many requests keep another's few waiting:
-    /// neither sessions nor those whom limits are counted for.
+    /// Orders tasks that wait for the same thing, so that the many requests of one client do not
+    /// delay the few of another: sessions take turns, and so do holders of limits.
     fn clients_in_turns(&self, waiting: Vec<TaskId>) -> Vec<TaskId> {
         let endpoint_of = |id| self.shared.tasks.get(id).map(|task| task.reply_to.endpoint);
         let first = waiting.first().and_then(|id| endpoint_of(*id));
@@ -184,8 +187,8 @@ impl Reactor<'_> {
         })
     }
 
-    /// Does a job here if it is likely to be quick, or gives it to the pool. Whether it was done
-    /// here.
+    /// Runs a job here if it is likely to be quick, or submits it to the pool. Returns true if it
+    /// was run here.
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
         let done = self.shared.pool.do_or_submit(job, self.shared.life.now());
         let is_done = done.is_some();
@@ -195,7 +198,7 @@ impl Reactor<'_> {
         is_done
     }
 
-    /// What is due every tenth of a second.
+    /// Runs the timers that are checked every tenth of a second.
     pub(crate) fn tick(&mut self) {
         self.shared.meter.note_turned_away(self.own.interface.turned_away());
         self.shared.cache.on_tick(self.shared.life.now());
@@ -243,7 +246,7 @@ impl Reactor<'_> {
         self.shared.show_itself();
     }
 
-    /// Has memory cleared that the cache will need.
+    /// Clears memory that the cache will need, on the pool.
     fn clear_ahead(&mut self) {
         if let Some(job) = self.shared.cache.poll_clear() {
             self.shared.pool.submit(Job::Clear(job));
@@ -258,9 +261,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Before the end: everything dirty goes to the files.
+    /// Writes all dirty data to the files before the server ends.
     pub(crate) fn write_everything_back(&mut self) {
-        // Whoever has left has nothing to take back from the next server.
+        // A client that has disconnected has nothing to reclaim from the next server.
         for endpoint in self.shared.channels.leaving(|_| true) {
             self.on_broken(endpoint);
         }
@@ -279,12 +282,12 @@ impl Reactor<'_> {
         }
     }
 
-    /// Has stretches summed for a task, which waits for that.
+    /// Submits the computation of checksums for a task that waits for them.
     pub(crate) fn submit_sum(&mut self, job: SumJob) {
         self.shared.pool.submit(Job::Sum(Box::new(job)));
     }
 
-    /// A task's memory is summed.
+    /// Handles the checksums of a task's memory.
     pub(crate) fn on_summed(&mut self, done: SumDone) {
         let SumDone { task: id, result } = done;
         match self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
@@ -313,11 +316,11 @@ impl Reactor<'_> {
         }
     }
 
-    /// Has everything that waits for a file or for room, and may not go on, find that out.
+    /// Wakes every task that waits for a file or for room and has been fenced out.
     pub(crate) fn wake_barred(&mut self) {
         let parked: Vec<TaskId> = self.shared.tasks.iter().map(|(id, _)| id).collect();
         for id in parked {
-            // Others may have ended, or begun, with the one before.
+            // The task before may have ended others, or started new ones.
             let Some(task) = self.shared.tasks.get(id) else { continue };
             let (answer, Some(file)) = (task.reply_to, task.work.file()) else { continue };
             if self.is_barred(answer, file) && self.shared.tasks.unlist(id) {
@@ -326,7 +329,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Does what the filer wants done about fences.
+    /// Carries out the filer's requests about fences.
     #[inline]
     pub(crate) fn pump_fences(&mut self) {
         while let Some(action) = self.shared.filer.poll_fence_action() {
@@ -341,7 +344,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Breaks the connections of those who keep a change waiting for too long.
+    /// Breaks the connections that delay a change of a fencing list too long.
     pub(crate) fn hurry_fences(&mut self) {
         let (under_way, now) = (self.under_way(), self.shared.life.now());
         for endpoint in
@@ -353,7 +356,7 @@ impl Reactor<'_> {
     }
 }
 
-/// How long a client may keep a connection that it has left.
+/// How long a client may keep a connection open after it has disconnected its session.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-/// Flushes given to the pool at one time.
+/// The most flushes in the pool at one time.
 const POOL_QUEUE_MAX: usize = 32;

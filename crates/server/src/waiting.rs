@@ -1,7 +1,8 @@
-//! Requests that wait for somebody or something else than the disk: each until its turn comes.
+//! Requests that wait for something other than the disk.
 //!
-//! Invariant: what waits here has had no effect yet, or is a question that changes nothing; when
-//! its turn comes, or its connection ends, it is not here any more.
+//! Invariants:
+//! - A request that waits here has had no effect yet, or it only asks for information.
+//! - A request leaves this module when it can continue or its connection ends.
 
 pub(crate) mod fencing;
 mod going_on;
@@ -26,24 +27,24 @@ use searching::Searching;
 pub(crate) use questions::Query;
 pub(crate) use searching::SearchJob;
 
-/// Everything that waits.
+/// All waiting requests.
 pub(crate) struct Waiting {
-    /// For members of the same chain.
+    /// Requests that wait for earlier members of their chain.
     chains: Chains,
-    /// For a delegation to come back, or for what its holder says.
+    /// Requests that wait for the return of a delegation or a reply of its holder.
     held: HeldRequests,
-    /// For an object to be looked for.
+    /// Requests that wait for the search for an object.
     searching: Searching,
-    /// For a session to come to rest.
+    /// Requests that wait for a session to become idle.
     questions: Questions,
-    /// For those to end whom a fencing list leaves out.
+    /// Changes of fencing lists that wait for operations of fenced clients.
     fencing: Fencing,
-    /// For records to be durable.
+    /// Requests that wait for durable journal records.
     journaled: JournaledRequests,
 }
 
 impl Waiting {
-    /// Nothing waits yet. Whether the store will ever have to search is known by now.
+    /// Creates empty tables. `searches` is true if the store may have to search for objects.
     pub fn new(config: &ServerConfig, searches: bool) -> Self {
         Self {
             chains: Chains::default(),
@@ -55,13 +56,13 @@ impl Waiting {
         }
     }
 
-    /// Chains, and members of them that wait for those before them.
+    /// Chains, and members of them that wait for earlier members.
     #[inline]
     pub fn chains(&mut self) -> &mut Chains {
         &mut self.chains
     }
 
-    /// Chains of which members are under way or to come.
+    /// The number of chains with members in progress or still to come.
     pub fn chain_count(&self) -> usize {
         self.chains.count()
     }
@@ -72,13 +73,13 @@ impl Waiting {
         &mut self.fencing
     }
 
-    /// The same, to be looked at.
+    /// The same without the right to change them.
     pub fn changes_of_fences(&self) -> &Fencing {
         &self.fencing
     }
 
-    /// Does what the filer wants done about a change of a fencing list. Who is to be told what, if
-    /// it has come to its end.
+    /// Carries out one of the filer's requests about a change of a fencing list. If the change has
+    /// finished, returns the reply to send and where to send it.
     pub fn act_on_fence(
         &mut self,
         filer: &mut Filer,
@@ -88,24 +89,25 @@ impl Waiting {
         self.fencing.act(filer, (ledger, &mut self.journaled), action)
     }
 
-    /// What waits for records to be durable.
+    /// Requests that wait for durable journal records.
     #[inline]
     pub fn journaled(&mut self) -> &mut JournaledRequests {
         &mut self.journaled
     }
 
-    /// The same, to be looked at.
+    /// The same without the right to change them.
     pub fn on_record(&self) -> &JournaledRequests {
         &self.journaled
     }
 
-    /// Requests that wait for delegations.
+    /// The number of requests that wait for delegations.
     pub fn held_count(&self) -> usize {
         self.held.count()
     }
 
-    /// A connection is gone, and so is what waits on it; members of chains that are under way come
-    /// to their end alone. What waited for delegations: nobody will carry it out.
+    /// Drops everything that waits on a connection that has ended. Members of chains that are
+    /// already in progress finish alone. Returns the requests that waited for delegations, which
+    /// will not be executed.
     pub fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
         self.held.forget(filer, endpoint)
