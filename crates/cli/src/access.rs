@@ -1,8 +1,8 @@
-//! The part of `dafs serve`'s configuration that says who may do what: from tables and flags
-//! to the server's rules.
+//! Translates the access-control part of the `dafs serve` configuration (tables and flags) into the
+//! server's rules.
 //!
-//! Invariant: what cannot be kept is refused before the server starts, with the file, the key
-//! and what may stand there.
+//! Invariant: a rule that the server cannot enforce is refused before the server starts. The error
+//! names the file, the key and the values that the key accepts.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -23,61 +23,65 @@ use serde::Deserialize;
 use crate::neighbours;
 use crate::serve::Arguments;
 
-/// A rule: whom it speaks of, and what it says. Each list that is there must have a match; a
-/// rule without lists speaks of everybody. Of several rules the first that speaks of a client
-/// decides. Which of this may stand in a rule depends on where it stands.
+/// A rule: which clients it applies to, and what it sets. Every list that is present must match the
+/// client; a rule without lists applies to all clients. The first rule that matches a client
+/// decides. Which keys a rule may contain depends on the table it is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Rule {
-    /// `"allow"` or `"deny"`: in `[[connect]]`, and only there.
+    /// `"allow"` or `"deny"`. Only in `[[connect]]`.
     action: Option<String>,
-    /// Where a client comes from: `"local"` (shared memory), an address, a network such as
+    /// Where the client connects from: `"local"` (shared memory), an address, or a network such as
     /// `"192.0.2.0/24"`.
     from: Vec<String>,
-    /// What a client comes over: `"shm"`, `"tcp"` (with or without TLS), `"tls"` (whether
-    /// with a certificate of its own, `principals` can ask), `"verbs"`.
+    /// The client's transport: `"shm"`, `"tcp"` (with or without TLS), `"tls"` or `"verbs"`. To
+    /// require a TLS client certificate, use `principals`.
     transport: Vec<String>,
-    /// How it has proved who it is: `"none"`, `"password"`, `"kerberos"`. Over shared memory
-    /// `"none"` is the kernel's word.
+    /// How the client authenticated: `"none"`, `"password"`, `"kerberos"`. Over shared memory,
+    /// `"none"` means that the kernel vouches for the user.
     authentication: Vec<String>,
-    /// Who it is: `"uid:1000"` (the kernel's word), `"user:ann"` (by password),
-    /// `"kerberos:ann@REALM"`, `"certificate:NAME"`, `"anonymous"`; `*` stands for anything.
+    /// The client's identity: `"uid:1000"` (reported by the kernel), `"user:ann"` (by password),
+    /// `"kerberos:ann@REALM"`, `"certificate:NAME"`, `"anonymous"`. `*` is a wildcard.
     principals: Vec<String>,
-    /// Refuse its changes: in the rules of an export.
+    /// Refuse changes by these clients. Only in the rules of an export.
     read_only: Option<bool>,
-    /// Whose identity does not count: `"root"`, `"all"` or `"none"`; in the rules of an export.
+    /// Which users are mapped to `anonymous`: `"root"`, `"all"` or `"none"`. Only in the rules of
+    /// an export.
     squash: Option<String>,
-    /// Who they are then, as `"UID:GID"`: in the rules of an export.
+    /// The user and group for squashed clients, as `"UID:GID"`. Only in the rules of an export.
     anonymous: Option<String>,
 }
 
-/// An export and who sees it.
+/// An export and the clients that can see it.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ExportTable {
-    /// Its name.
+    /// The name of the export.
     pub name: String,
-    /// Its directory; without one it is one of `directories`.
+    /// The directory to export. Without it, `name` must be the name of one of `directories`.
     pub path: Option<PathBuf>,
-    /// Refuse changes in it.
+    /// Refuse changes in this export.
     read_only: Option<bool>,
-    /// Let clients into what is mounted beneath it, from a disk or memory of this host. Without
-    /// this they see a mount point's name, and XDEV behind it. File systems of other hosts, of
-    /// processes (FUSE) and of the kernel's own (/proc) are never entered.
+    /// Let clients enter file systems that are mounted beneath this export, if they are on a disk
+    /// or in memory of this host. Without this, clients see the name of a mount point but get XDEV
+    /// when they enter it. Network file systems, FUSE and kernel file systems such as /proc are
+    /// never entered.
     pub cross_mounts: Option<bool>,
-    /// Whose identity does not count in it: `"root"` (user 0, and group 0), `"all"` or
-    /// `"none"`. Default: what the key outside of the table says.
+    /// Which users are squashed in this export: `"root"` (user 0, and group 0), `"all"` or
+    /// `"none"`. Default: the value of the key outside of this table.
     squash: Option<String>,
-    /// Who they are then, as `"UID:GID"`.
+    /// The user and group for squashed clients, as `"UID:GID"`.
     anonymous: Option<String>,
-    /// Who sees it, and on which terms. Without such rules everybody does; with some, whoever
-    /// none speaks of finds it neither in the root directory nor by a handle.
+    /// Which clients see the export, and on which terms. Without rules, all clients see it. With
+    /// rules, a client that no rule matches finds the export neither in the root directory nor by a
+    /// handle.
     #[serde(default)]
     clients: Vec<Rule>,
 }
 
 impl ExportTable {
-    /// What this export asks of clients that another, in which it lies, does not.
+    /// Returns the first restriction of this export that `other`, an export that contains it,
+    /// lacks.
     pub fn asks_more_than(
         &self,
         other: Option<&Self>,
@@ -100,38 +104,40 @@ impl ExportTable {
         }
     }
 
-    /// The terms for all who see it.
+    /// The terms that apply to all clients of the export.
     pub fn terms_of_all(&self) -> (Option<bool>, Option<&str>, Option<&str>, &[Rule]) {
         (self.read_only, self.squash.as_deref(), self.anonymous.as_deref(), &self.clients)
     }
 }
 
 impl KerberosTable {
-    /// The file with the server's keys.
+    /// The keytab file with the server's keys.
     pub fn keytab(&self) -> Option<&Path> {
         self.keytab.as_deref()
     }
 }
 
-/// Authentication by Kerberos.
+/// Kerberos authentication.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct KerberosTable {
-    /// File with the server's keys, read again for each client.
+    /// Keytab file with the server's keys. It is read again for each client.
     keytab: Option<PathBuf>,
-    /// Accept tickets for this service alone, as `"dafs@host"`, not for every key in the keytab.
+    /// Accept only tickets for this service, as `"dafs@host"`, instead of for every key in the
+    /// keytab.
     service: Option<String>,
-    /// File that keeps what was seen lately, so that nobody repeats it. Default: the system's.
+    /// File that records recently used tickets, so that none can be replayed. Default: the system's
+    /// replay cache.
     replay_cache: Option<PathBuf>,
-    /// Local users by principal, before all other rules.
+    /// Map of principals to local users. It takes precedence over all other rules.
     users: BTreeMap<String, String>,
-    /// Whether `auth_to_local` of krb5.conf names the others.
+    /// Map the remaining principals by the `auth_to_local` rules of krb5.conf.
     host_rules: bool,
-    /// Whether a principal may be user 0.
+    /// Allow a principal to become user 0.
     allow_root: bool,
-    /// Refuse tokens that are not made for the very session. Our clients' are.
+    /// Refuse tokens without a channel binding to the session. DAFS clients always bind.
     require_binding: bool,
-    /// The longest ticket taken over TCP, in bytes, at most 61440. Default: 15360.
+    /// The largest token accepted over TCP, in bytes, at most 61440. Default: 15360.
     max_token: Option<u32>,
 }
 
@@ -150,12 +156,12 @@ impl Default for KerberosTable {
     }
 }
 
-/// The rules of a configuration.
+/// Returns the access rules of a configuration.
 pub fn rules(arguments: &Arguments) -> Result<AccessRules> {
     all_rules(arguments).with_context(|| place_of(arguments))
 }
 
-/// Where a mistake is to be looked for.
+/// Returns where the user should look for a mistake: the configuration file or the command line.
 fn place_of(arguments: &Arguments) -> String {
     arguments.config.as_deref().map_or_else(
         || "the flags of dafs serve".to_owned(),
@@ -276,7 +282,7 @@ fn squash(text: &str, key: &str) -> Result<Squash> {
     }
 }
 
-/// A user and a group by number.
+/// Parses a user and group given as `UID:GID`.
 pub fn identity(text: &str, key: &str) -> Result<Credentials> {
     let error = || anyhow!("{key}: {text:?} is none; write UID:GID, as in 65534:65534");
     let (uid, gid) = text.split_once(':').ok_or_else(error)?;
@@ -293,7 +299,7 @@ where
     texts.iter().map(parse).collect()
 }
 
-/// Authentication by Kerberos, if it is wanted.
+/// Returns the Kerberos configuration, or `None` if Kerberos is not requested.
 pub fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
     let table = match (&arguments.kerberos, &arguments.keytab) {
         (None, None) => return Ok(None),

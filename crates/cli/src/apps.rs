@@ -1,11 +1,10 @@
-//! `dafs apps`: the applications that the papers on DAFS measured it with.
+//! `dafs apps`: the applications with which the DAFS papers measured DAFS.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::{external, gzip, postmark};
 
-/// Arguments of `dafs apps`.
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
@@ -13,23 +12,24 @@ pub struct Arguments {
     app: App,
 }
 
-/// An application.
 #[derive(Debug, Subcommand)]
 pub enum App {
     /// Compress files here or on servers, as gzip does.
     Gzip(Box<gzip::Arguments>),
     /// Decompress files here or on servers, as gunzip does.
     Gunzip(Box<gzip::Arguments>),
-    /// Sort files of lines or records, however large, here and on servers.
+    /// Sort files of lines or records, of any size, here and on servers.
     ///
-    /// The order of lines, and what -k, -t, -b, -n, -r, -s, -u and -z mean, are those of sort(1)
-    /// in the C locale.
+    /// The order of lines, and the meaning of -k, -t, -b, -n, -r, -s, -u and -z, are those of
+    /// sort(1) in the C locale.
     Sort(Box<external::Arguments>),
     /// Merge sorted files of lines or records into one.
     ///
-    /// The files must be sorted by what the options say. One that is seen not to be is refused.
+    /// The files must be sorted as the options say. A file that is found to be out of order is
+    /// refused.
     Merge(Box<external::Arguments>),
-    /// Read, make and remove small files as a mail server does, and say how many a second.
+    /// Read, create and remove small files as a mail server does, and report transactions per
+    /// second.
     Postmark(Box<postmark::Arguments>),
 }
 

@@ -1,5 +1,5 @@
-//! `dafs bench`: the measurements of `dafs_bench` against a server of our own, or one
-//! that is there already.
+//! `dafs bench`: runs the measurements of `dafs_bench` against a server that it starts, or against
+//! an existing one.
 
 mod figures;
 mod gzip;
@@ -21,7 +21,6 @@ use crate::keeper::{self, Scratch};
 use crate::place::{self, Access};
 use crate::served::{Pass, Served};
 
-/// Arguments of `dafs bench`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -31,37 +30,39 @@ pub struct Arguments {
     blocks: Blocks,
 }
 
-/// What is measured other than blocks.
+/// Benchmarks other than block reads and writes.
 #[derive(Debug, Subcommand)]
 enum Application {
-    /// Compress files here, on a server of ours, and through NFS.
+    /// Compress files locally, on a server started here, and through NFS.
     Gzip(gzip::Arguments),
-    /// Read, make and remove small files here, on a server of ours, and through NFS.
+    /// Read, create and remove small files locally, on a server started here, and through NFS.
     Postmark(postmark::Arguments),
-    /// Copy a tree of small files in and out, against `cp -r`, and count what a file costs.
+    /// Copy a tree of small files in and out, compare with `cp -r`, and count the cost of each
+    /// file.
     SmallFiles(small_files::Arguments),
-    /// Show how operations grow with the server's reactors and with clients, and what each costs.
+    /// Measure how throughput and cost per operation change with the numbers of reactors and
+    /// clients.
     Scale(scale::Arguments),
-    /// Draw every figure of the papers that one machine can have.
+    /// Draw every figure of the DAFS papers that can be measured on one machine.
     Figures(figures::Arguments),
 }
 
 /// Reads and writes of blocks.
 #[derive(Debug, Args)]
 pub struct Blocks {
-    /// A directory on a server to measure instead of a server of our own; needs room
-    /// for a file of 256 MiB.
+    /// Directory on an existing server to measure instead of starting one. It needs space for a
+    /// file of 256 MiB.
     url: Option<String>,
     /// Directory for the report as JSON and for the plots.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Only the block sizes that the goals speak of; ends in about a minute.
+    /// Measure only the block sizes that the performance goals mention. Takes about a minute.
     #[arg(long)]
     quick: bool,
-    /// Show that everything works; the figures mean nothing.
+    /// Only check that everything works; the figures mean nothing.
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
-    /// Only peers whose name contains this, such as "shm read".
+    /// Measure only peers whose name contains this text, such as "shm read".
     #[arg(long)]
     only: Option<String>,
     /// Block sizes in bytes, at most 1 MiB each.
@@ -86,13 +87,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Measures, prints, and writes what was asked for; returns the plots.
+/// Measures, prints the results and writes the requested files. Returns the paths of the plots.
 fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
     let scratch = Scratch::new("dafs-bench-", None)?;
     let mut options = options(arguments)?;
     let _servers = match &arguments.url {
         Some(url) => {
-            // Asks for the password, and says which transport it is.
+            // Opening the place asks for the password and chooses the transport.
             let location = arguments.access.tls.applied(&Location::parse(url)?);
             let client = place::client(&arguments.access)?;
             options.session = place::options(&location, &arguments.access)?;
@@ -121,7 +122,7 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
     Ok(plots)
 }
 
-/// Starts a server to be busy and one to be idle.
+/// Starts two servers: one for the load and one that stays idle.
 fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
     let pass = Pass::new()?;
     options.session = pass.options();
@@ -160,22 +161,23 @@ fn options(arguments: &Blocks) -> Result<Options> {
     Ok(options)
 }
 
-/// A server of an empty directory beneath `place`.
+/// Starts a server for an empty directory beneath `place`.
 fn start(place: &Path, pass: &Pass) -> Result<Served> {
     let exported = place.join("export");
     std::fs::create_dir_all(&exported).with_context(|| format!("making {}", exported.display()))?;
     Served::start(place, &[exported], pass)
 }
 
-/// Arguments of `dafs bench-peer`: what a process does that is measured against.
+/// Arguments of `dafs bench-peer`, a process that the benchmarks run to compare with.
 #[derive(Debug, Args)]
 pub struct PeerArguments {
     /// echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip, gzip-memory, scale-client or
     /// keep.
     work: String,
-    /// For NFS: a process in the server's network and a file's path there; for nfs-gzip a level
-    /// and paths. For gzip-memory: a level and files. For scale-client: its number, how many
-    /// files there are, and addresses of servers.
+    /// For nfs-read and nfs-write: the id of a process in the server's network namespace, and a
+    /// path on the server. For nfs-gzip: that process id, a level and paths. For gzip-memory: a
+    /// level and files. For scale-client: the client's number, the number of files, and the
+    /// servers' addresses.
     #[arg(allow_hyphen_values = true)]
     more: Vec<String>,
 }

@@ -1,8 +1,8 @@
-//! `dafs demo`: a directory of the user's own, served, copied whole over every
-//! transport, verified, and timed against local file access.
+//! `dafs demo`: serves a directory of the user, copies it whole over every transport, verifies the
+//! copies, and compares the time with local file access.
 //!
-//! Invariant: never more than one copy is on the disk, and each was made where no other
-//! was removed.
+//! Invariant: there is never more than one copy on the disk, and each is made in a place from which
+//! no other copy was removed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -19,15 +19,14 @@ use crate::copy::{Extras, Mover, Side, copy};
 use crate::keeper::{self, Scratch};
 use crate::served::{ANY_PORT, Pass, Served};
 
-/// Arguments of `dafs demo`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The directory to serve. Default: the libraries of the Rust toolchain, some 90 files.
+    /// The directory to serve. Default: the libraries of the Rust toolchain, about 90 files.
     directory: Option<PathBuf>,
-    /// Where copies go; needs room for one of the directory at a time.
+    /// Where to put copies. It needs space for one copy of the directory at a time.
     #[arg(long)]
     scratch: Option<PathBuf>,
-    /// A small file and short rounds for the table: shows that it works, not how fast.
+    /// Use a small file and short rounds for the table. Shows that it works, not how fast.
     #[arg(long)]
     tiny: bool,
 }
@@ -48,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     println!("serving {}", directory.display());
     let exports = [export("tree", &directory), export("in", &inbox)];
-    // What is shown is read only: nothing may come of it for the user's own files.
+    // Export the user's files read-only, so that nothing can change them.
     let config = scratch.path().join("serve.toml");
     std::fs::write(&config, "[[export]]\nname = \"tree\"\nread-only = true\n")?;
     let pass = Pass::new()?;
@@ -75,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// How `dafs serve` is told of a directory under a name.
+/// Returns the argument that makes `dafs serve` export a directory under a name.
 fn export(name: &str, directory: &Path) -> OsString {
     [OsStr::new(name), OsStr::new("="), directory.as_os_str()].into_iter().collect()
 }
@@ -93,8 +92,8 @@ fn bench_options(served: &Served, pass: &Pass, tiny: bool) -> Result<dafs_bench:
     Ok(options)
 }
 
-/// Copies the served tree out, and the same tree in, verifying both. Returns how many
-/// files differ or failed.
+/// Copies the served tree out and the same tree in, and verifies both copies. Returns the number of
+/// files that differ or failed.
 fn there_and_back(
     session: Session,
     directory: &Path,
@@ -114,7 +113,7 @@ fn there_and_back(
     let tree = Side::Remote(session.clone(), "/tree".into());
     let first = copy(&mover, &tree, &Side::Local(out.clone()), extras)?;
     print_row(&format!("out over {kind}"), &first, local);
-    // At once: what the disk has not seen yet costs next to nothing to remove.
+    // Remove it at once: deleting data that has not reached the disk costs almost nothing.
     std::fs::remove_dir_all(&out)?;
     let here = Side::Local(directory.to_owned());
     let there = Side::Remote(session, format!("/in/{name}").into());
@@ -124,19 +123,18 @@ fn there_and_back(
     Ok(first.differing + first.failed + second.differing + second.failed)
 }
 
-/// A name that no run before has used: ext4 chooses the region by it.
+/// Returns a name that no earlier run has used, because ext4 chooses the block group by the name.
 fn unique(scratch: &Path, name: &str) -> String {
     let own = scratch.file_name().unwrap_or_default().to_string_lossy();
     format!("{name}{own}")
 }
 
-/// Asks the file system to put what is made in a directory into regions of their own:
-/// ext4 without a journal looks at every inode that was freed in a region in the last
-/// minutes before it makes a new one there, which would cost the next copy ten times
-/// its time.
+/// Asks the file system to put new directories in `parent` into separate block groups. Before ext4
+/// without a journal creates an inode, it checks every inode that was freed in the group during the
+/// last minutes. That would make the next copy ten times slower.
 fn keep_copies_apart(parent: &Path) {
     let Ok(opened) = std::fs::File::open(parent) else { return };
-    // Other file systems have no such flag, and no such trouble.
+    // Other file systems do not have this flag or this problem.
     if let Ok(flags) = ioctl_getflags(&opened) {
         let _ = ioctl_setflags(&opened, flags | IFlags::TOPDIR);
     }
@@ -154,7 +152,7 @@ fn print_row(name: &str, outcome: &crate::copy::Outcome, local: f64) {
     );
 }
 
-/// The time `cp -r` takes for the same tree, with the page cache as warm.
+/// Measures `cp -r` of the same tree, with an equally warm page cache.
 fn time_local(from: &Path, scratch: &Path) -> Result<f64> {
     let mut seconds = 0.0;
     // The first copy brings the tree into the page cache.

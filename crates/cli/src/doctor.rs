@@ -1,4 +1,4 @@
-//! `dafs doctor`: which transport would be used and why, and what stands in the way.
+//! `dafs doctor`: shows which transport would be used and why, and reports problems.
 
 mod rdma;
 
@@ -20,19 +20,18 @@ use crate::reactors;
 use crate::serve::Outlook;
 use crate::shown::message;
 
-/// Arguments of `dafs doctor`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The server to reach.
     url: Option<OsString>,
-    /// Look at this configuration of a server, without starting it.
+    /// Check this server configuration without starting the server.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     access: Access,
 }
 
-/// What was found.
+/// The problems that were found.
 #[derive(Default)]
 struct Findings {
     wrong: u32,
@@ -47,12 +46,12 @@ impl Findings {
         println!("note  {}", message(what));
     }
 
-    /// It works, and lets others do what may not be meant.
+    /// Reports something that works, but may grant more access than intended.
     fn risk(&self, what: &str) {
         println!("risk  {}", message(what));
     }
 
-    /// It works, and would work better otherwise.
+    /// Reports something that works, but could be faster.
     fn slow(&self, what: &str) {
         println!("slow  {}", message(what));
     }
@@ -89,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// What a server with this configuration would let others do.
+/// Reports risky grants in a server configuration.
 fn configuration(findings: &mut Findings, config: &Path) {
     match crate::serve::outlook(config.to_path_buf()) {
         Ok(Outlook { risks, reactors }) => {
@@ -129,7 +128,7 @@ fn cores(findings: &Findings) {
 }
 
 fn huge_pages(findings: &Findings) {
-    // The files name every choice and put the one in force in brackets.
+    // These files list every choice, with the one in force in brackets.
     for (file, what) in [("enabled", "huge pages"), ("shmem_enabled", "huge pages, shared")] {
         let path = Path::new("/sys/kernel/mm/transparent_hugepage").join(file);
         let Ok(text) = std::fs::read_to_string(&path) else {
@@ -172,7 +171,7 @@ fn sockets(findings: &Findings, port: u16) {
     }
 }
 
-/// Who answers at a socket, as the kernel has it.
+/// Reports which user the kernel says owns the server process at a socket.
 fn socket(findings: &Findings, path: &Path) {
     let what = match server_user(path) {
         Ok(user) => format!("a server of user {user}"),
@@ -209,7 +208,7 @@ fn server(findings: &mut Findings, location: &Location, access: &Access) {
     strangers(findings, location, access);
 }
 
-/// Whether the server lets in over the network who proves nothing.
+/// Reports whether the server accepts network clients without authentication.
 fn strangers(findings: &Findings, location: &Location, access: &Access) {
     if matches!(location.server, ServerName::Socket(_)) {
         return;
@@ -225,7 +224,7 @@ fn strangers(findings: &Findings, location: &Location, access: &Access) {
     }
 }
 
-/// Which authentication was used, and why no better one.
+/// Reports which authentication was used, and why no stronger one.
 fn identity(findings: &Findings, session: &Session) {
     let Some(identity) = session.identity() else { return };
     let what = match identity.method {
@@ -252,12 +251,12 @@ fn identity(findings: &Findings, session: &Session) {
     }
 }
 
-/// What this client would speak TLS with.
+/// Reports the TLS settings of this client.
 fn tls_files(findings: &mut Findings, location: &Location, access: &Access) {
     let tls = match access.tls.load(location) {
         Ok(Some(tls)) => tls,
         Ok(None) => return,
-        // What it says is said again by the attempt to connect, which counts.
+        // The attempt to connect reports the same error and counts it.
         Err(_) => return findings.note("tls: not to be spoken as asked"),
     };
     let Some(identity) = tls.identity() else {
@@ -274,7 +273,7 @@ fn tls_files(findings: &mut Findings, location: &Location, access: &Access) {
     }
 }
 
-/// Whether the port can be reached at all, whoever answers there.
+/// Reports whether the TCP port is reachable, whatever program listens there.
 fn tcp(findings: &Findings, host: &str, port: u16) {
     let addresses = match (host, port).to_socket_addrs() {
         Ok(addresses) => addresses,
@@ -303,9 +302,9 @@ fn way_of(session: &Session) -> &'static str {
     }
 }
 
-/// Fewer open files than this end a busy server.
+/// A busy server runs out of descriptors with a lower limit.
 const FILES_MIN: u64 = 4096;
 const DAY_S: i64 = 24 * 60 * 60;
-/// A certificate that ends sooner wants attention.
+/// A certificate that expires sooner should be renewed.
 const DAYS_MIN: i64 = 14;
 const TCP_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
-//! `dafs serve --exactly-once`: what a request in flight survives.
+//! `dafs serve --exactly-once`: which failures a request in flight survives.
 //!
-//! Invariant: two servers never share a journal; the second says so and does not start.
+//! Invariant: two servers never share a journal. The second one reports an error and does not
+//! start.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::ending::is_ending;
 use crate::exports;
 use crate::serve::Arguments;
 
-/// Where the response cache is kept.
+/// Where the replies for exactly-once requests are kept.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize, schemars::JsonSchema,
 )]
@@ -27,8 +28,8 @@ pub enum Durability {
     Memory,
 }
 
-/// The journal of these exports: each set of them has its own, so that servers with one
-/// state directory do not meet unless they serve the same.
+/// Opens the journal for these exports. Each set of exports has its own, so servers with the same
+/// state directory conflict only if they serve the same exports.
 pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConfig>> {
     let is_stable = match arguments.exactly_once {
         Some(durability) => durability == Durability::Stable,
@@ -61,14 +62,14 @@ pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConf
     }))
 }
 
-/// Opens a journal; the lock of one whose server is ending is waited for.
+/// Opens a journal. If it is locked by a server that is ending, waits for that server.
 fn open_shelf(path: &Path) -> std::result::Result<DirectoryShelf, ShelfError> {
     let begun = Instant::now();
     let mut is_told = false;
     loop {
         let opened = DirectoryShelf::open(path);
         let Err(ShelfError::InUse { process: Some(process), .. }) = &opened else { return opened };
-        // Threads of a server that was killed may still be on their way out of the kernel.
+        // Threads of a killed server may still be exiting in the kernel.
         if begun.elapsed() > PATIENCE || !is_ending(*process) {
             return opened;
         }
@@ -84,7 +85,7 @@ fn open_shelf(path: &Path) -> std::result::Result<DirectoryShelf, ShelfError> {
     }
 }
 
-/// Says how what auto-recovery locks may have to take back will be saved.
+/// Logs how undo data for auto-recovery locks will be saved.
 fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
     let tried = shelf.try_reflink_from(directory);
     let (directory, state) = (directory.display(), shelf.path().display());
@@ -98,8 +99,8 @@ fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
     }
 }
 
-/// What the journal of these directories is called: something to recognize, and a sum of all of
-/// their paths, byte by byte.
+/// Returns the name of the journal for these directories: a readable part, and a hash of all paths,
+/// byte by byte.
 fn name_of<'p>(directories: impl Iterator<Item = &'p Path>) -> String {
     let mut names: Vec<Vec<u8>> = directories.map(full_path).collect();
     names.sort_unstable();
@@ -110,14 +111,15 @@ fn name_of<'p>(directories: impl Iterator<Item = &'p Path>) -> String {
     format!("{stem}-{:08x}", crc32c::crc32c(&names.join(&b'\n')))
 }
 
-/// The exports that once made the journal's name: those of `directories`, not of `[[export]]`.
+/// Returns the exports that older versions used to name the journal: `directories` without
+/// `[[export]]`.
 fn plain_directories(arguments: &Arguments) -> Vec<PathBuf> {
     let plain = Arguments { directories: arguments.directories.clone(), ..Arguments::default() };
     exports::all(&plain).into_iter().map(|export| export.path).collect()
 }
 
-/// Takes a journal of the former name for these exports, if it can be no others': it is the only
-/// one there. What it knows of requests under way is not lost by an upgrade.
+/// Renames a journal with the old name for these exports, if it is the only journal and so cannot
+/// belong to others. Thus an upgrade does not lose what the journal knows of requests in flight.
 fn take_over(journals: &Path, former: &Path, path: &Path) {
     if former == path || path.exists() || !former.exists() {
         return;
@@ -138,13 +140,14 @@ fn take_over(journals: &Path, former: &Path, path: &Path) {
     }
 }
 
-/// A path without links. Two that are not UTF-8 must not become one: each has a journal of its own.
+/// Returns the path with symbolic links resolved. It is bytes, because two paths that are not UTF-8
+/// must not share a journal.
 fn full_path(path: &Path) -> Vec<u8> {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     full.into_os_string().into_vec()
 }
 
-/// How long the last server may take to end.
+/// How long to wait for the previous server to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,33 +1,33 @@
-//! Processes that are on their way out.
+//! Detects processes that are about to end.
 //!
-//! Invariant: one that may still do something by itself is never said to be ending.
+//! Invariant: a process that may still run code of its own is never reported as ending.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Whether a process is gone, or ends by itself now: it was killed or has left, and some of its
-/// threads have not ended yet. What it has locked is free as soon as they have.
+/// True if the process is gone, or was killed or has exited while some of its threads are still
+/// ending. Its locks become free when they have ended.
 pub fn is_ending(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) == Err(Errno::SRCH) {
         return true;
     }
     let read = |name| std::fs::read_to_string(format!("/proc/{process}/{name}"));
-    // In this order: what has taken the signal is about to leave.
+    // Check in this order: a process that has taken the signal exits next.
     read("status").is_ok_and(|status| is_killed(&status))
         || read("stat").is_ok_and(|stat| leaves(&stat).unwrap_or(false))
 }
 
-/// What `stat` says: whether the process's first thread has left, or is about to.
+/// Parses /proc/PID/stat: true if the first thread of the process has exited or is exiting.
 fn leaves(stat: &str) -> Option<bool> {
-    // The name before may hold anything.
+    // The name before it may contain any character.
     let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let flags: u64 = fields.nth(FLAGS_BEHIND_STATE)?.parse().ok()?;
     Some(matches!(state, "Z" | "X" | "x") || flags & (EXITING | SIGNALED) != 0)
 }
 
-/// What `status` says: whether SIGKILL is on its way.
+/// Parses /proc/PID/status: true if SIGKILL is pending.
 fn is_killed(status: &str) -> bool {
     let pending = |line: &str| {
         let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
@@ -36,12 +36,13 @@ fn is_killed(status: &str) -> bool {
     status.lines().filter_map(pending).any(|set| set & SIGKILL != 0)
 }
 
-/// Parent, group, session, terminal and the terminal's group stand between.
+/// The fields between the state and the flags: parent, group, session, terminal and the terminal's
+/// group.
 const FLAGS_BEHIND_STATE: usize = 5;
 /// PF_EXITING and PF_SIGNALED of the kernel's `sched.h`.
 const EXITING: u64 = 0x4;
 const SIGNALED: u64 = 0x400;
-/// Its bit in a set of signals.
+/// The bit of SIGKILL in a signal set.
 const SIGKILL: u64 = 1 << 8;
 
 #[cfg(test)]
@@ -55,7 +56,7 @@ mod tests {
         let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
         assert!(!is_ending(child.id()));
         child.kill().unwrap();
-        // From the moment in which it was killed, whatever it still has to do.
+        // The process counts as ending from the moment it is killed, whatever it still has to do.
         assert!(is_ending(child.id()));
         let id = child.id();
         child.wait().unwrap();

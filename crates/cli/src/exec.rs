@@ -1,6 +1,7 @@
-//! `dafs exec`: a program whose calls beneath chosen paths go to DAFS, by the preload library.
+//! `dafs exec`: runs a program whose calls beneath chosen paths go to DAFS, with the preload
+//! library.
 //!
-//! Invariant: the program is run as it is, in this process; what it is told, it is told by its
+//! Invariant: the program replaces this process unmodified, and is configured only by its
 //! environment.
 
 use std::ffi::{OsStr, OsString};
@@ -13,22 +14,23 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{Location, shown_path, without_passwords};
 
-/// Arguments of `dafs exec`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What is beneath a path: /dafs=dafs://host/path. May be given several times.
+    /// Map a path prefix to a directory of a server: /dafs=dafs://host/path. May be given several
+    /// times.
     #[arg(long, value_name = "PREFIX=URL", required_unless_present = "maps_there")]
     map: Vec<OsString>,
-    /// Set by an outer `dafs exec`.
+    /// The mappings set by an outer `dafs exec`.
     #[arg(id = "maps_there", long, hide = true, env = MAP)]
     maps_there: Option<OsString>,
     /// File whose first line is the password of the users in the URLs.
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
-    /// File to which every process appends what was served and what was not, at its end.
+    /// File to which every process appends at its end which calls were served and which were not.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Appends go where the program sees the end: fast, and not for files to which several append.
+    /// Write appends at the end of the file as the program sees it. Fast, but not for files that
+    /// several processes append to.
     #[arg(long)]
     local_append: bool,
     /// The program and its arguments.
@@ -36,7 +38,7 @@ pub struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Becomes the program.
+/// Replaces this process with the program.
 pub fn run(arguments: &Arguments) -> Result<()> {
     for map in &arguments.map {
         let shown = || format!("--map {}", without_passwords(&shown_path(map)));
@@ -50,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         command.env(MAP, arguments.map.join(OsStr::new("\n")));
     }
     if let Some(report) = &arguments.report {
-        // The program may go elsewhere before it ends.
+        // Make it absolute, because the program may change its directory.
         let report = std::path::absolute(report).context("--report")?;
         command.env("DAFS_PRELOAD_REPORT", report);
     }
@@ -65,7 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Err(error).with_context(|| format!("running {}", Path::new(program).display()))
 }
 
-/// A mapping must be right before the program starts: within it nobody would see the mistake.
+/// Checks a mapping before the program starts, because an error inside the program would go
+/// unnoticed.
 fn check(map: &OsStr) -> Result<()> {
     let map = map.as_bytes();
     let equals = map.iter().position(|byte| *byte == b'=');
@@ -87,7 +90,7 @@ fn check(map: &OsStr) -> Result<()> {
     Ok(())
 }
 
-/// The library before whatever is preloaded already.
+/// Returns the value for LD_PRELOAD: the library, followed by the existing entries.
 fn preloaded(library: &Path) -> OsString {
     let mut list = library.as_os_str().to_owned();
     match std::env::var_os("LD_PRELOAD") {
@@ -101,7 +104,7 @@ fn preloaded(library: &Path) -> OsString {
     list
 }
 
-/// Where the library is.
+/// Returns the path of the preload library.
 fn library() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("DAFS_PRELOAD_LIBRARY").map(PathBuf::from) {
         if !named.is_file() {

@@ -1,7 +1,7 @@
-//! What is exported, held against itself and against what the server keeps for itself.
+//! Checks the exports against each other and against the server's own files.
 //!
-//! Invariant: no file that decides who may come lies where clients can read or replace it, and an
-//! export's rules are not got round through another export that it lies in.
+//! Invariant: no file that decides who gets access is in a place where clients can read or replace
+//! it. The rules of an export cannot be bypassed through another export that contains it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,14 +12,14 @@ use anyhow::{Result, bail};
 use crate::access::ExportTable;
 use crate::serve::{Arguments, state_directory};
 
-/// A directory, and what clients know it by.
+/// A directory and the name that clients use for it.
 #[derive(Clone, Debug)]
 pub struct Exported {
     pub name: OsString,
     pub path: PathBuf,
 }
 
-/// Everything that is exported, in the order that was given.
+/// Returns all exports in the order given.
 pub fn all(arguments: &Arguments) -> Vec<Exported> {
     let plain = arguments.directories.iter().map(|given| plain(given));
     let named = arguments.export.iter().filter_map(|export| {
@@ -28,7 +28,7 @@ pub fn all(arguments: &Arguments) -> Vec<Exported> {
     plain.chain(named).collect()
 }
 
-/// What a path or NAME=PATH stands for.
+/// Parses a path or NAME=PATH.
 fn plain(given: &Path) -> Exported {
     let bytes = given.as_os_str().as_bytes();
     let sign = bytes.iter().position(|byte| matches!(byte, b'=' | b'/'));
@@ -37,12 +37,13 @@ fn plain(given: &Path) -> Exported {
             let [name, path] = [&bytes[..sign], &bytes[sign + 1..]].map(OsStr::from_bytes);
             Exported { name: name.to_owned(), path: path.into() }
         }
-        // No name has a slash: a sign behind one is part of a path.
+        // A name contains no slash, so an equals sign after a slash is part of the path.
         None => Exported { name: name_of(given), path: given.to_owned() },
     }
 }
 
-/// Refuses what gives the server's secrets or an export's files to whom the rules keep out.
+/// Refuses exports that would expose the server's secrets, or an export's files to clients that its
+/// rules exclude.
 pub fn check(arguments: &Arguments) -> Result<()> {
     let exports = all(arguments);
     let state = full(&state_directory(arguments));
@@ -58,7 +59,7 @@ pub fn check(arguments: &Arguments) -> Result<()> {
     }
     for (key, path) in secrets(arguments) {
         let place = full(path);
-        // The state directory is closed to clients, wherever it lies.
+        // The state directory is closed to clients wherever it is.
         let holder = exports.iter().find(|export| place.starts_with(full(&export.path)));
         if let Some(export) = holder.filter(|_| !place.starts_with(&state)) {
             bail!(
@@ -86,7 +87,7 @@ pub fn check(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What is right and may not be meant, for people.
+/// Returns warnings about settings that are valid but may not be intended.
 pub fn risks(arguments: &Arguments) -> Vec<String> {
     let exports = all(arguments);
     let differs = |(outer, inner): &(&Exported, &Exported)| {
@@ -103,7 +104,7 @@ pub fn risks(arguments: &Arguments) -> Vec<String> {
     nested(&exports).into_iter().filter(differs).map(tell).collect()
 }
 
-/// Pairs of which the second lies in the first.
+/// Returns pairs in which the second export is inside the first.
 fn nested(exports: &[Exported]) -> Vec<(&Exported, &Exported)> {
     let full: Vec<PathBuf> = exports.iter().map(|export| full(&export.path)).collect();
     let mut pairs = Vec::new();
@@ -117,7 +118,7 @@ fn nested(exports: &[Exported]) -> Vec<(&Exported, &Exported)> {
     pairs
 }
 
-/// What the inner export asks that the outer one does not.
+/// Returns a restriction of the inner export that the outer one lacks.
 fn stricter(arguments: &Arguments, outer: &Exported, inner: &Exported) -> Option<&'static str> {
     let inner = table(arguments, inner)?;
     let outer = table(arguments, outer);
@@ -128,7 +129,7 @@ fn table<'a>(arguments: &'a Arguments, export: &Exported) -> Option<&'a ExportTa
     arguments.export.iter().find(|table| export.name == *table.name)
 }
 
-/// Files that decide who may come, and as whom.
+/// The files that decide which clients get access, and as which user.
 fn secrets(arguments: &Arguments) -> Vec<(&'static str, &Path)> {
     let kerberos = arguments.kerberos.as_ref();
     let found = [
@@ -141,7 +142,7 @@ fn secrets(arguments: &Arguments) -> Vec<(&'static str, &Path)> {
     found.into_iter().filter_map(|(key, path)| Some((key, path?))).collect()
 }
 
-/// A path without links, as far as it is there.
+/// Resolves symbolic links in the part of a path that exists.
 fn full(path: &Path) -> PathBuf {
     if let Ok(full) = path.canonicalize() {
         return full;

@@ -1,7 +1,7 @@
-//! `dafs fence`: who may still reach a file or a file system.
+//! `dafs fence`: controls which clients may access a file or a file system.
 //!
-//! Invariant: a change that is reported was answered for by the server, and the list was
-//! asked for again since: what is printed is what holds.
+//! Invariant: after a change, the list is read from the server again. So what is printed is what is
+//! in force.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -16,7 +16,6 @@ use serde_json::json;
 use crate::place::{Access, open};
 use crate::shown::message;
 
-/// Arguments of `dafs fence`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -25,32 +24,32 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the identities that may enter, one on each line; none if everybody may.
+    /// Print the identities that may enter, one per line. Prints none if there is no fence.
     List(Target),
-    /// Let these identities in and nobody else: begins a fence, or replaces its list.
+    /// Let in these identities and no others. Creates a fence or replaces its list.
     Set(Change),
-    /// Let these in besides those who may. Without a fence everybody may already, and
-    /// nothing is done.
+    /// Add these identities to the list. Without a fence all clients have access already, and
+    /// nothing changes.
     Allow(Change),
-    /// Shut these out. Returns when nothing that they had begun can change the object any
-    /// more. There must be a fence, and somebody must be left.
+    /// Remove these identities from the list. Returns when no request that they had begun can
+    /// change the object any more. A fence must exist, and at least one identity must remain.
     Deny(Change),
-    /// Take the fence away: everybody may enter.
+    /// Remove the fence: all clients may enter.
     Clear(Target),
 }
 
 #[derive(Debug, Args)]
 struct Target {
-    /// The file, or any object of the file system. Best the root of the file system, which
-    /// can be reached from outside of a fence, too.
+    /// The file, or any object of the file system. The root of the file system is best: it can be
+    /// reached from outside a fence, too.
     url: OsString,
-    /// Around the whole file system that the object is in, not the object alone.
+    /// Fence the whole file system that contains the object, not only the object.
     #[arg(long)]
     file_system: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Seconds to wait while somebody else changes the same list.
+    /// Seconds to wait while another client changes the same list.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     patience: u64,
     #[command(flatten)]
@@ -61,7 +60,7 @@ struct Target {
 struct Change {
     #[command(flatten)]
     target: Target,
-    /// Fence identities: what clients are given by --fence-id or DAFS_FENCE_ID.
+    /// Fence identities, as clients set them with --fence-id or DAFS_FENCE_ID.
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
 }
@@ -90,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// What a fence stands around, and the session to ask.
+/// The fenced object, and the session used to query it.
 struct Fence<'t> {
     target: &'t Target,
     session: Session,
@@ -171,7 +170,7 @@ impl<'t> Fence<'t> {
             println!("{}", message(id));
         }
         if list.is_empty() {
-            // Not where a script looks for identities.
+            // Print to standard error, because scripts read identities from standard output.
             eprintln!("no fence around {}: everybody may enter", message(&self.what()));
         }
     }
@@ -217,5 +216,5 @@ impl<'t> Fence<'t> {
     }
 }
 
-/// Between two tries while a list is being changed.
+/// The pause between two attempts while another client changes the list.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
-//! Shell completions and manual pages, made from the command line's and the configuration's own
-//! descriptions.
+//! Makes shell completions and manual pages from the descriptions of the command line and the
+//! configuration.
 //!
-//! Invariant: whatever `dafs` takes is in a page; there is nothing to be kept up by hand.
+//! Invariant: every option of `dafs` is in a page, and nothing is maintained by hand.
 
 mod config_page;
 
@@ -14,7 +14,6 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-/// Arguments of `dafs completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell.
@@ -23,16 +22,15 @@ pub struct Completions {
 
 pub fn completions(arguments: &Completions) -> Result<()> {
     let mut command = crate::Cli::command();
-    // It panics where it cannot write.
+    // Generate into memory, because clap panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "dafs", &mut script);
     Ok(std::io::stdout().write_all(&script)?)
 }
 
-/// Arguments of `dafs man`.
 #[derive(Debug, Args)]
 pub struct Manual {
-    /// Where the pages go.
+    /// Directory for the pages.
     directory: PathBuf,
 }
 
@@ -40,7 +38,7 @@ pub fn manual(arguments: &Manual) -> Result<()> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .with_context(|| format!("making {}", directory.display()))?;
-    // Every command has --help; a page that repeats it for each is of no use.
+    // Every command has --help; a page for each `help` subcommand is of no use.
     let mut command = crate::Cli::command().disable_help_subcommand(true);
     command.build();
     pages(&command, directory)
@@ -48,7 +46,7 @@ pub fn manual(arguments: &Manual) -> Result<()> {
         .with_context(|| format!("writing pages into {}", directory.display()))
 }
 
-/// The page of a command, and those of the commands below it.
+/// Writes the page of a command and those of its subcommands.
 fn pages(command: &Command, directory: &Path) -> std::io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages(below, directory)?;
@@ -64,7 +62,8 @@ fn pages(command: &Command, directory: &Path) -> std::io::Result<()> {
     std::fs::write(directory.join(format!("{name}.1")), text)
 }
 
-/// Where to read on: the page above, what is below, and the formats a command reads.
+/// Returns the SEE ALSO section: the parent command, the subcommands, and the formats that a
+/// command reads.
 fn see_also(command: &Command, name: &str) -> Roff {
     let mut others: Vec<(String, &str)> = Vec::new();
     if let Some((above, _)) = name.rsplit_once('-').filter(|_| name.starts_with("dafs-")) {

@@ -1,12 +1,12 @@
-//! What `dafs --help` shows: the commands by what people do with them.
+//! The text of `dafs --help`, with the commands in groups.
 //!
-//! Invariant: every command that is not hidden is in one group, and no other is.
+//! Invariant: every visible command is in exactly one group, and no hidden command is in any.
 
 use std::fmt::Write;
 
 use clap::Command;
 
-/// The command with its help in groups.
+/// Returns the command with grouped help.
 pub fn grouped(command: Command) -> Command {
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     for (heading, names) in GROUPS {

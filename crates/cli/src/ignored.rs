@@ -1,9 +1,9 @@
-//! Signals that are not meant for this process.
+//! Detects signals that this process must ignore.
 //!
-//! Invariant: whoever has a command ignore a signal, as nohup(1) does and a shell for what it runs
-//! in the background, has it ignored to the end.
+//! Invariant: a signal that was ignored when the process started stays ignored until its end.
+//! nohup(1) and shells rely on this for background commands.
 
-/// Whether this process was started with a signal ignored.
+/// True if the signal was ignored when this process started.
 pub fn is_ignored(signal: i32) -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

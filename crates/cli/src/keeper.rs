@@ -1,12 +1,12 @@
-//! A process that puts away what a benchmark leaves behind, however the benchmark ends.
+//! A process that cleans up after a benchmark, however the benchmark ends.
 //!
-//! The benchmark starts it first, and tells it by a pipe which directories it makes and which
-//! mounts. Everything that the benchmark starts is in the keeper's process group, which is not the
-//! terminal's. The pipe ends with the benchmark; then the keeper ends the group, takes the mounts
-//! away and removes the directories.
+//! The benchmark starts the keeper first, and reports through a pipe which directories and mounts
+//! it makes. All processes that the benchmark starts are in the keeper's process group, which is
+//! not the terminal's foreground group. When the benchmark ends, the pipe closes. Then the keeper
+//! kills the group, unmounts the mounts and removes the directories.
 //!
-//! Invariant: it ends only what is in its own group, and removes only what it was told of and has
-//! not been told since to be gone.
+//! Invariant: the keeper ends only processes in its own group, and removes only directories that
+//! were reported as made and not reported as gone.
 
 use std::io::{BufRead, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -23,30 +23,30 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Keeps what this process starts and makes, until it is dropped.
+/// Keeps the cleanup active until it is dropped.
 #[must_use]
 pub struct Kept(());
 
-/// The keeper, from this process.
+/// The handle of this process on its keeper.
 struct Keeper {
     child: Child,
     orders: ChildStdin,
 }
 
-/// What the keeper is told, one a line.
+/// A message to the keeper, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     /// A directory was made.
     Made(PathBuf),
-    /// It was removed.
+    /// A directory was removed.
     Gone(PathBuf),
-    /// Something will be mounted there.
+    /// A file system will be mounted on this directory.
     Mounting(PathBuf),
 }
 
 static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
 
-/// Starts the keeper of this process, which has none yet.
+/// Starts the keeper of this process. It must not have one yet.
 pub fn start() -> Result<Kept> {
     let mut child = Command::new("/proc/self/exe")
         .args(["bench-peer", "keep"])
@@ -60,23 +60,23 @@ pub fn start() -> Result<Kept> {
     Ok(Kept(()))
 }
 
-/// Has a command run where the keeper ends it, or in a group of its own if there is no keeper. A
-/// signal from the terminal comes to this process alone, and from here the command's end.
+/// Puts a command into the keeper's process group, or into a group of its own if there is no
+/// keeper. A signal from the terminal then reaches only this process, which ends the command.
 pub fn join(command: &mut Command) {
     let group = keeper().as_ref().map_or(0, |keeper| keeper.child.id());
     command.process_group(group.cast_signed());
 }
 
-/// Says that something will be mounted on a directory.
+/// Tells the keeper that a file system will be mounted on the directory.
 pub fn mounting(directory: &Path) -> Result<()> {
     tell(&Order::Mounting(directory.to_owned()))
 }
 
-/// A directory that nobody else can enter, and that goes with the value.
+/// A directory that no other user can enter. It is removed when the value is dropped.
 pub struct Scratch(Option<tempfile::TempDir>);
 
 impl Scratch {
-    /// Makes one beneath `place`, or where temporary files go.
+    /// Makes a directory beneath `place`, or in the directory for temporary files.
     pub fn new(prefix: &str, place: Option<&Path>) -> Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(prefix).permissions(std::fs::Permissions::from_mode(0o700));
@@ -90,7 +90,7 @@ impl Scratch {
     }
 
     pub fn path(&self) -> &Path {
-        // It is there until the value is dropped.
+        // The directory exists until the value is dropped.
         self.0.as_ref().map_or(Path::new(""), tempfile::TempDir::path)
     }
 }
@@ -99,7 +99,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let Some(directory) = self.0.take() else { return };
         let path = directory.path().to_owned();
-        // What cannot be removed now the keeper tries again.
+        // If the directory cannot be removed now, the keeper tries again later.
         if directory.close().is_ok() {
             let _ = tell(&Order::Gone(path));
         }
@@ -110,7 +110,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let Some(Keeper { mut child, orders }) = keeper().take() else { return };
         drop(orders);
-        // Without an answer there is nothing left to do.
+        // A failure to wait is ignored: nothing else can be done.
         let _ = child.wait();
     }
 }
@@ -125,18 +125,18 @@ fn tell(order: &Order) -> Result<()> {
     orders.write_all(line.as_bytes()).context("telling the process that cleans up")
 }
 
-/// What the keeper does.
+/// Runs in the keeper's process.
 pub fn serve() -> Result<()> {
     if getpgrp() != rustix::process::getpid() {
         anyhow::bail!("this ends its process group, so it must lead one: a benchmark starts it");
     }
     for signal in IGNORED {
-        // A handler that does nothing but raise a flag which nobody reads.
+        // A handler that only sets an unused flag, so that the signal does not end the process.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     let (mut directories, mut mounts) = (Vec::new(), Vec::new());
     for line in std::io::stdin().lock().lines() {
-        // Of an order that was cut off with its sender nothing is known, nor of what follows it.
+        // An incomplete line means that the sender ended while writing it.
         let Ok(Ok(order)) = line.map(|line| serde_json::from_str(&line)) else { break };
         match order {
             Order::Made(path) => directories.push(path),
@@ -146,7 +146,7 @@ pub fn serve() -> Result<()> {
     }
     end_group();
     for mount in mounts.iter().rev() {
-        // Where nothing is mounted any more this fails.
+        // Fails if the file system is no longer mounted.
         let _ = dafs_fuse::unmount(mount, true);
     }
     for directory in directories.iter().rev() {
@@ -159,7 +159,7 @@ pub fn serve() -> Result<()> {
     Ok(())
 }
 
-/// Ends all others of this process's group: in order, and after a while at once.
+/// Ends all other processes of this process's group: first with SIGTERM, later with SIGKILL.
 fn end_group() {
     let group = getpgrp();
     if others(group).is_empty() {
@@ -172,7 +172,8 @@ fn end_group() {
     }
     for process in others(group) {
         let Ok(it) = pidfd_open(process, PidfdFlags::empty()) else { continue };
-        // The number may have become another's before it was opened, and not since.
+        // The process id may have been reused before the pidfd was opened, so check the group
+        // again. It cannot be reused now.
         if others(group).contains(&process) {
             let _ = pidfd_send_signal(&it, Signal::KILL);
         }
@@ -180,7 +181,7 @@ fn end_group() {
     have_ended(group);
 }
 
-/// Waits for the end of all others of a group; false if they take too long.
+/// Waits until all other processes of a group have ended. Returns false after a timeout.
 fn have_ended(group: Pid) -> bool {
     let begun = Instant::now();
     while !others(group).is_empty() {
@@ -192,7 +193,7 @@ fn have_ended(group: Pid) -> bool {
     true
 }
 
-/// The processes of a group that have not ended, without this one.
+/// Returns the processes of a group that have not ended, without this one.
 fn others(group: Pid) -> Vec<Pid> {
     let own = rustix::process::getpid();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -205,9 +206,9 @@ fn others(group: Pid) -> Vec<Pid> {
     processes.filter(is_of_it).collect()
 }
 
-/// What `stat` says: whether a process is of a group and has not ended.
+/// Parses /proc/PID/stat: true if the process is in the group and has not ended.
 fn is_in(stat: &str, group: Pid) -> bool {
-    // The name before may hold anything. State, parent and group follow.
+    // The name before may contain any character. The state, parent and group follow.
     let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
     let mut fields = rest.split_ascii_whitespace();
     let has_ended = fields.next().is_none_or(|state| matches!(state, "Z" | "X" | "x"));
@@ -215,16 +216,16 @@ fn is_in(stat: &str, group: Pid) -> bool {
     !has_ended && its_group == Some(group.as_raw_nonzero().get())
 }
 
-/// Signals that a terminal or whoever ends the group sends.
+/// Signals from a terminal, or from a process that ends the group.
 const IGNORED: [i32; 4] = [
     signal_hook::consts::SIGINT,
     signal_hook::consts::SIGTERM,
     signal_hook::consts::SIGHUP,
     signal_hook::consts::SIGQUIT,
 ];
-/// How long processes have to end in order.
+/// How long processes have to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks whether they have.
+/// The pause between two checks.
 const STEP: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

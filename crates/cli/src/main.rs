@@ -1,12 +1,12 @@
-//! The `dafs` command: serves directories, and uses them from elsewhere.
+//! The `dafs` command: serves directories, and accesses directories on servers.
 #![forbid(unsafe_code)]
 
-/// As the standard library's, without its panic where nobody reads or the disk is full.
+/// Like the standard `print`, but does not panic if standard output is closed or full.
 macro_rules! print {
     ($($what:tt)*) => { $crate::told::print(format_args!($($what)*)) };
 }
 
-/// As the standard library's, without its panic where nobody reads or the disk is full.
+/// Like the standard `println`, but does not panic if standard output is closed or full.
 macro_rules! println {
     () => { $crate::told::print(format_args!("\n")) };
     ($($what:tt)*) => {
@@ -61,7 +61,7 @@ pub struct Cli {
     /// Log filter, as in RUST_LOG: error, warn, info, debug or module=level.
     #[arg(long, global = true, env = "DAFS_LOG", default_value = "warn")]
     log: String,
-    /// Log lines as JSON.
+    /// Write log lines as JSON.
     #[arg(long, global = true)]
     log_json: bool,
     #[command(subcommand)]
@@ -74,17 +74,17 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// List a directory.
     Ls(files::ls::Arguments),
-    /// Show what is known of an object.
+    /// Show the attributes of an object.
     Stat(files::stat::Arguments),
     /// Write files to standard output.
     Cat(files::cat::Arguments),
     /// Copy files between here and servers, or between servers.
     ///
-    /// Copies keep times of modification; new ones have the modes of their sources, less the
-    /// umask, or less what a default access list of their directory takes away. Owners do not come
-    /// along, nor do the bits that have a program run as its owner or group.
+    /// Copies keep modification times. New files have the modes of their sources, less the umask,
+    /// or less what a default access list of their directory removes. Owners and the setuid and
+    /// setgid bits are not copied.
     Cp(copy::Arguments),
-    /// Rename on one server.
+    /// Rename objects on one server.
     Mv(files::mv::Arguments),
     /// Remove files and directories.
     Rm(files::rm::Arguments),
@@ -92,13 +92,13 @@ enum Command {
     Mkdir(files::mkdir::Arguments),
     /// Make links.
     Ln(files::ln::Arguments),
-    /// Show the space of the file system a path is in.
+    /// Show the space of the file system that contains a path.
     Df(files::df::Arguments),
     /// Run a program whose calls beneath chosen paths go to DAFS, without the kernel.
     Exec(exec::Arguments),
-    /// Run what the papers on DAFS measured it with: gzip, sort, merge, a mail server.
+    /// Run the applications of the DAFS papers: gzip, sort, merge, a mail server.
     Apps(apps::Arguments),
-    // As they were called before.
+    // The former names of the `apps` commands.
     #[command(hide = true)]
     Gzip(Box<gzip::Arguments>),
     #[command(hide = true)]
@@ -109,26 +109,26 @@ enum Command {
     Merge(Box<external::Arguments>),
     #[command(hide = true)]
     Postmark(Box<postmark::Arguments>),
-    /// Say who may reach a file or a file system, and shut others out (cluster fencing).
+    /// Show and change which clients may access a file or a file system (cluster fencing).
     Fence(fence::Arguments),
-    /// Show who is connected to a server of this machine, and what limits them.
+    /// Show the sessions of a server on this machine, and what limits them.
     Sessions(status::Target),
-    /// Show what a server is about, live: throughput, latencies, sessions, cache.
+    /// Show live statistics of a server: throughput, latencies, sessions, cache.
     Top(status::top::Arguments),
-    /// Show requests of a server of this machine one by one, as they are answered.
+    /// Show the requests of a server on this machine one by one, as they are answered.
     Follow(status::follow::Arguments),
     /// Hold a lock on a file while a command runs.
     Lock(lock::Arguments),
-    /// Be the command that `lock` runs.
+    /// Run a command for `lock`.
     #[command(hide = true)]
     Held(lock::held::Arguments),
-    /// Show the locks of a server of this machine, and who waits for them.
+    /// Show the locks of a server on this machine, and which clients wait for them.
     Locks(status::Target),
-    /// Kill a server of your own under load, and check that nothing is lost or done twice.
+    /// Kill a server under load, and check that no request is lost or executed twice.
     RecoverTest(recover::Arguments),
     /// Mount a directory of a server, so that every program can use it.
     Mount(mount::Arguments),
-    /// Take a mount away.
+    /// Remove a mount.
     Unmount(mount::UnmountArguments),
     /// Measure round trips.
     Ping(files::ping::Arguments),
@@ -136,12 +136,12 @@ enum Command {
     Passwd(passwd::Arguments),
     /// Measure reads and writes against local file access and the machine's limits.
     Bench(Box<bench::Arguments>),
-    /// Be what `bench` measures against.
+    /// Run a process that `bench` compares with.
     #[command(hide = true)]
     BenchPeer(bench::PeerArguments),
-    /// Serve a directory, copy it whole over every transport, verify, show the speeds.
+    /// Serve a directory, copy it over every transport, verify the copies, show the speeds.
     Demo(demo::Arguments),
-    /// Say which transport a server would be reached by, and what is wrong here.
+    /// Show which transport would be used for a server, and what is wrong on this machine.
     Doctor(doctor::Arguments),
     /// Print completions for a shell.
     Completions(generate::Completions),
@@ -156,7 +156,7 @@ fn main() -> ExitCode {
     start_logging(&cli);
     match told::unless_unheard(|| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has had enough of it.
+        // The reader of the output has closed the pipe, which is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<told::Told>() => ExitCode::FAILURE,
         Err(error) => {
@@ -206,8 +206,8 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Whether nobody reads what this program prints any more. A server that has gone breaks a pipe,
-/// too, and is no such thing.
+/// True if the reader of this program's output has closed the pipe. A broken connection to a server
+/// is also a broken pipe error, but does not count.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is_elsewhere = error
         .chain()
@@ -221,7 +221,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn start_logging(cli: &Cli) {
     let filter = tracing_subscriber::EnvFilter::new(&cli.log);
-    // Colours are for people: what reads a log line by line would stumble over them.
+    // Use colours only on a terminal: they would confuse programs that read the log.
     let is_read_by_people = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,7 +1,7 @@
-//! `dafs mount` and `dafs unmount`: a server's directory as a local one.
+//! `dafs mount` and `dafs unmount`: mounts a directory of a server as a local one.
 //!
-//! Invariant: the command that is typed ends when the mount can be used, or says why there is
-//! none; what serves the mount is a process of its own, unless it is to stay in the foreground.
+//! Invariant: the command ends when the mount can be used, or reports why mounting failed. A
+//! separate process serves the mount, unless --foreground is given.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -22,36 +22,34 @@ use crate::place::{Access, options as session_options};
 use crate::secrets;
 use crate::shown::message;
 
-/// Arguments of `dafs mount`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What is mounted: a directory of a server.
+    /// The directory of a server to mount.
     url: OsString,
-    /// Where: an empty directory is best.
+    /// The mount point, preferably an empty directory.
     directory: PathBuf,
-    /// Options, separated by commas: attr_timeout, entry_timeout and negative_timeout (seconds
-    /// that the kernel believes what it was told; 1, 1 and 0), direct_io (no page cache),
-    /// writeback (writes stay in the page cache for a while), local_append (appends go where
-    /// this host sees the end, without a sync each), giveup (seconds after which a lost server
-    /// is EIO; 120), readahead (KiB that root has the kernel read ahead; 1024), maxread (KiB that
-    /// are asked for at once; 256), spin (microseconds to look for answers before sleeping),
-    /// allow_other (for others than root), password_from (the file of --password-from), ro, dev,
-    /// suid, noexec, noatime.
+    /// Options, separated by commas: attr_timeout, entry_timeout and negative_timeout (seconds that
+    /// the kernel caches attributes, names and missing names; 1, 1 and 0), direct_io (no page
+    /// cache), writeback (writes stay in the page cache for a while), local_append (appends go to
+    /// the end of the file as this host sees it, without a sync each), giveup (seconds after which
+    /// a lost server is EIO; 120), readahead (KiB that the kernel reads ahead, if mounted by root;
+    /// 1024), maxread (KiB per read request; 256), spin (microseconds to poll for replies before
+    /// sleeping), allow_other (allow other users besides root), password_from (the file of
+    /// --password-from), ro, dev, suid, noexec, noatime.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Stay in the foreground; the mount ends with this process.
+    /// Stay in the foreground. The mount ends with this process.
     #[arg(short, long)]
     foreground: bool,
     #[command(flatten)]
     access: Access,
 }
 
-/// Arguments of `dafs unmount`.
 #[derive(Debug, Args)]
 pub struct UnmountArguments {
     /// The mounted directory.
     directory: PathBuf,
-    /// Take its name away at once, even if programs use it; it is gone when they let go.
+    /// Detach the mount at once even if programs use it; it ends when they stop using it.
     #[arg(short, long)]
     lazy: bool,
 }
@@ -67,7 +65,7 @@ pub fn unmount(arguments: &UnmountArguments) -> Result<()> {
     })
 }
 
-/// Runs the same command once more, in the background, until it says that it is ready.
+/// Runs the same command again in the background, and waits until it reports that it is ready.
 fn start() -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
@@ -81,7 +79,7 @@ fn start() -> Result<()> {
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line).context("waiting for the mount")?;
     if line.is_empty() {
-        // It has said why.
+        // The background process has printed the error.
         child.wait().context("waiting for the mount")?;
         bail!("there is no mount");
     }
@@ -115,13 +113,13 @@ fn serve(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What is mounted, for every user to read.
+/// The source shown for the mount, which every user can read.
 fn shown(arguments: &Arguments) -> String {
     without_passwords(&shown_path(&arguments.url))
 }
 
-/// The options without the one that names a file with a password, which is for the login: lines of
-/// /etc/fstab can say it in no other way.
+/// Removes the password_from option and applies it to the login. Lines of /etc/fstab have no other
+/// way to name a password file.
 fn password_option(text: &str, access: &mut Access) -> String {
     let others = text.split(',').filter(|option| match option.strip_prefix("password_from=") {
         Some(path) => {
@@ -139,7 +137,8 @@ fn asked_for(
     options: &MountOptions,
 ) -> Result<SessionOptions> {
     let mut wanted = session_options(location, access)?;
-    // The kernel has applied the umask of the process that asks. This process's own is another's.
+    // The kernel applies the umask of the calling process. This process's own umask must not be
+    // applied too.
     wanted.umask = Umask::Nothing;
     if let Some(give_up_after) = options.give_up {
         let recovery = RecoveryOptions::default();
@@ -150,11 +149,10 @@ fn asked_for(
     Ok(wanted)
 }
 
-/// Whether the server takes this client for the superuser, who alone may say whom something
-/// belongs to.
+/// True if the server treats this client as the superuser, and so lets it set owners.
 fn names_owners(session: &dafs_client::Session, location: &Location) -> bool {
     let is_root = rustix::process::geteuid().is_root();
-    // What root makes belongs to root, unless the export squashes it.
+    // Files made by root belong to root, unless the export squashes it.
     let made = || -> dafs_client::Result<bool> {
         let options = dafs_client::OpenOptions::write();
         let file = session.create_unlinked(&location.path, &options)?;
@@ -165,7 +163,7 @@ fn names_owners(session: &dafs_client::Session, location: &Location) -> bool {
     is_root && made().unwrap_or(true)
 }
 
-/// Unmounts at the first signal, and ends at the second.
+/// Unmounts at the first signal, and ends the process at the second.
 fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("listening for signals")?;
     let directory = directory.to_path_buf();
@@ -192,7 +190,7 @@ fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tells whoever waits that the mount can be used.
+/// Reports to the foreground process that the mount can be used, and detaches from it.
 fn ready(arguments: &Arguments) -> Result<()> {
     let directory = shown_path(arguments.directory.as_os_str());
     println!("{} is mounted on {}", message(&shown(arguments)), message(&directory));
@@ -200,16 +198,17 @@ fn ready(arguments: &Arguments) -> Result<()> {
     if std::env::var_os(BACKGROUND).is_none() {
         return Ok(());
     }
-    // Nobody reads what is written from now on, and the terminal's signals are not for this.
+    // Nothing reads the output from now on, and signals of the terminal must not reach this
+    // process.
     let nowhere = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nowhere)?;
     rustix::stdio::dup2_stdout(&nowhere)?;
     rustix::stdio::dup2_stderr(&nowhere)?;
-    // It is the leader of nothing, so that this cannot fail.
+    // This cannot fail, because the process is not a group leader.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     Ok(())
 }
 
-/// Set for the process in the background.
+/// The environment variable that marks the background process.
 const BACKGROUND: &str = "DAFS_MOUNT_IN_BACKGROUND";

@@ -1,8 +1,8 @@
-//! Users of this host whom a server lets in by its Unix socket.
+//! Controls which local users may connect through the server's Unix socket.
 //!
-//! Invariant: where users are named, nobody else of this host gets in by the socket but root and
-//! the server's own user, and the socket lies where those who are named can reach it. What they may
-//! do is for the permissions of the files to say: the kernel names each of them.
+//! Invariant: if --allow-user names users, only they, root and the server's own user can connect
+//! through the socket, and the socket is in a place that they can reach. File permissions decide
+//! what they may do: the kernel reports the identity of each.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::serve::Arguments;
 
-/// The rules that come before all others: they let in the users named, root and the server's own by
-/// the socket, and nobody else by it. None, if no users are named.
+/// Returns the rules that precede all others. They admit the named users, root and the server's own
+/// user through the socket, and reject all others there. Empty if no users are named.
 pub fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
     if arguments.allow_user.is_empty() {
         return Ok(Vec::new());
@@ -31,20 +31,20 @@ pub fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
     let named = Peers { principals, ..local.clone() };
     let mut rules =
         vec![ConnectRule { allow: true, peers: named }, ConnectRule { allow: false, peers: local }];
-    // Nothing is said of the network: there everybody may come as without these rules.
+    // There are no rules for the network, so admit network clients as without these rules.
     if arguments.allow_from.is_empty() && arguments.connect.is_empty() {
         rules.push(ConnectRule { allow: true, peers: Peers::default() });
     }
     Ok(rules)
 }
 
-/// The number of a user of this host.
+/// Returns the user id for the name of a local user.
 fn number(name: &str) -> Result<u32> {
     let found =
         User::from_name(name).with_context(|| format!("allow-user: looking up {name:?}"))?;
     match (found, name.parse()) {
         (Some(user), _) => Ok(user.uid.as_raw()),
-        // It may be that of somebody whom a directory service does not tell now.
+        // Accept a number that is not in the user database: a directory service may be unavailable.
         (None, Ok(number)) if number != u32::MAX => Ok(number),
         (None, _) => {
             bail!("allow-user: this host has no user {name:?}; write a login name or a user number")
@@ -52,8 +52,8 @@ fn number(name: &str) -> Result<u32> {
     }
 }
 
-/// Where the socket goes that nobody has named: the first usual place whose directory can be made
-/// or is ours, and which those it is for can reach.
+/// Returns the default path of the socket: the first usual place whose directory can be made or
+/// belongs to us, and which the intended users can reach.
 pub fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let is_for_others = !arguments.allow_user.is_empty();
     let mut candidates = local_socket_candidates(arguments.tcp_address().port()).into_iter();
@@ -68,8 +68,8 @@ pub fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a directory can be made, or is there and is this user's own: whoever owns it
-/// could put another socket in the place of ours.
+/// True if the directory can be made, or exists and belongs to this user. The owner of a directory
+/// could replace our socket in it.
 fn is_usable(directory: &Path, is_for_others: bool) -> bool {
     if is_for_others && directory.parent().is_none_or(|above| barrier(above).is_some()) {
         return false;
@@ -77,7 +77,7 @@ fn is_usable(directory: &Path, is_for_others: bool) -> bool {
     let own = rustix::process::geteuid();
     let mode = if own.is_root() { 0o755 } else { 0o700 };
     let _ = std::fs::DirBuilder::new().mode(mode).create(directory);
-    // Clients believe no socket in a directory that others may write to.
+    // Clients do not trust a socket in a directory that other users can write to.
     let is_own = |metadata: std::fs::Metadata| {
         let is_closed = metadata.mode() & 0o022 == 0;
         metadata.is_dir() && is_closed && [0, own.as_raw()].contains(&metadata.uid())
@@ -87,7 +87,7 @@ fn is_usable(directory: &Path, is_for_others: bool) -> bool {
         && (!is_for_others || let_through(directory).is_ok())
 }
 
-/// Lets everybody through a directory of our own, to what they know the name of.
+/// Lets all users pass through our directory to a file whose name they know.
 fn let_through(directory: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory, flags, Mode::empty())?;
@@ -98,11 +98,11 @@ fn let_through(directory: &Path) -> rustix::io::Result<()> {
     }
 }
 
-/// Opens the socket to those who are let in. A server that acts for everybody lets everybody
-/// connect, and one that names users those: the kernel says who they are, and the rules keep others
-/// out before they have said a word. One that has a single user's rights, or is there for the
-/// program that started it, keeps its socket to that user: sockets begin as their owner's alone,
-/// whatever the umask is.
+/// Opens the socket to the admitted users. A server that acts for all users lets everybody connect,
+/// and a server that names users lets them connect: the kernel reports who they are, and the rules
+/// reject others before their first request. A server with the rights of a single user, or one
+/// started by a program for itself, keeps its socket private. Sockets are created with access for
+/// their owner alone, whatever the umask is.
 pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     let is_for_others = !arguments.allow_user.is_empty();
     let is_ones_own = !is_for_others && !rustix::process::geteuid().is_root();
@@ -125,7 +125,7 @@ pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     }
 }
 
-/// The first directory of a way that does not let everybody through.
+/// Returns the first directory of a path that does not let all users pass.
 fn barrier(path: &Path) -> Option<&Path> {
     let is_closed = |at: &&Path| {
         let found = std::fs::metadata(if at.as_os_str().is_empty() { Path::new(".") } else { at });
@@ -134,5 +134,5 @@ fn barrier(path: &Path) -> Option<&Path> {
     path.ancestors().find(is_closed)
 }
 
-/// Search of a directory, for its group and for all others.
+/// The search permission bits of a directory for group and others.
 const SEARCH_OF_ALL: u32 = 0o011;

@@ -1,4 +1,4 @@
-//! `dafs passwd`: the password file's users.
+//! `dafs passwd`: manages the users in a password file.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -8,24 +8,23 @@ use clap::Args;
 use dafs_server::PasswordFile;
 use dafs_types::Credentials;
 
-/// Arguments of `dafs passwd`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The password file; made if it is not there.
+    /// The password file. It is created if it does not exist.
     #[arg(long)]
     file: PathBuf,
-    /// The user; without one the users are listed.
+    /// The user. Without one, list the users.
     user: Option<String>,
     /// Remove the user.
     #[arg(long)]
     remove: bool,
-    /// User number the user acts as.
+    /// User id that the user acts as.
     #[arg(long, default_value_t = 65_534)]
     uid: u32,
-    /// Group number.
+    /// Group id that the user acts as.
     #[arg(long, default_value_t = 65_534)]
     gid: u32,
-    /// Supplementary groups.
+    /// Supplementary group ids.
     #[arg(long, value_delimiter = ',')]
     groups: Vec<u32>,
 }

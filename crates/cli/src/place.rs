@@ -16,37 +16,37 @@ use dafs_client::{
 };
 use dafs_types::check_secret;
 
-/// How servers are reached.
+/// How to reach servers.
 #[derive(Clone, Debug, Args)]
 pub struct Access {
     /// Transport to use.
     #[arg(long, value_enum, default_value = "auto")]
     pub transport: Transport,
-    /// How to authenticate. `auto` takes the user in the URL with a password, else Kerberos
-    /// if the server offers it and there is a ticket, else nothing. Over shared memory the
+    /// How to authenticate. `auto` uses a password if the URL names a user, else Kerberos if the
+    /// server offers it and there is a ticket, else no authentication. Over shared memory the
     /// kernel vouches for the user.
     #[arg(long, value_enum, default_value = "auto")]
     pub login: LoginChoice,
-    /// The service to speak with, and by Kerberos alone. Default: dafs@HOST.
+    /// Kerberos service name of the server; requires Kerberos. Default: dafs@HOST.
     #[arg(long, value_name = "NAME")]
     pub kerberos_service: Option<String>,
     /// File whose first line is the password of the user in the URL.
     #[arg(long)]
     pub password_from: Option<PathBuf>,
-    /// This client's fence identity, by which others can shut it out (`dafs fence`).
+    /// This client's fence identity. Other clients can fence it off by this name (`dafs fence`).
     #[arg(long, value_name = "ID", env = "DAFS_FENCE_ID", default_value = "")]
     pub fence_id: String,
-    /// Label all requests with this number of at most 40 bits in hexadecimal, so that they can
-    /// be followed at the server (`dafs follow`).
+    /// Label all requests with this hexadecimal number of at most 40 bits, so that they can be
+    /// followed on the server (`dafs follow`).
     #[arg(long, value_name = "HEX", env = "DAFS_LABEL", default_value = "0", value_parser = label)]
     pub label: Label,
-    /// Wait so many microseconds for an answer before sleeping. More than 50, the default, costs
-    /// up to a core, and makes requests that follow each other faster over TCP.
+    /// Poll for a reply for this many microseconds before sleeping. More than the default of 50
+    /// costs up to a core, and makes successive requests faster over TCP.
     #[arg(long, value_name = "MICROSECONDS", env = "DAFS_SPIN",
           value_parser = clap::value_parser!(u32).range(..=SPIN_MAX_US).map(microseconds))]
     pub spin: Option<Duration>,
-    /// Connections to spread transfers over, as far as the server has use for them: 1 to 8, or
-    /// `auto` for as many as it has. Transfers of one file go over one of them.
+    /// Connections to spread transfers over, up to the number that the server can use: 1 to 8, or
+    /// `auto` for as many as the server can use. Transfers of one file use one connection.
     #[arg(long, value_name = "NUMBER", env = "DAFS_CHANNELS", default_value = "1",
           value_parser = channels)]
     pub channels: u16,
@@ -57,28 +57,28 @@ pub struct Access {
     pub tls: Tls,
 }
 
-/// What TLS is spoken with, by dafs+tls:// or --tls.
+/// TLS settings, for dafs+tls:// or --tls.
 #[derive(Clone, Debug, Args)]
 pub struct Tls {
-    /// Speak TLS with every server, as if its URL began with dafs+tls://.
+    /// Use TLS with every server, as if its URL began with dafs+tls://.
     #[arg(id = "tls", long, env = "DAFS_TLS")]
     pub always: bool,
-    /// PEM file of the authorities that vouch for servers.
+    /// PEM file of the authorities that sign server certificates.
     #[arg(id = "tls-ca", long, value_name = "FILE", env = "DAFS_TLS_CA")]
     pub authorities: Option<PathBuf>,
     /// PEM file of this client's certificate, for servers that ask for one.
     #[arg(id = "tls-cert", long, value_name = "FILE", env = "DAFS_TLS_CERT", requires = "tls-key")]
     pub certificate: Option<PathBuf>,
-    /// PEM file of the certificate's key, which nobody else may read.
+    /// PEM file of the certificate's key. No other user may be able to read it.
     #[arg(id = "tls-key", long, value_name = "FILE", env = "DAFS_TLS_KEY", requires = "tls-cert")]
     pub key: Option<PathBuf>,
-    /// Name that the server's certificate is for. Default: the URL's host.
+    /// Name in the server's certificate. Default: the host of the URL.
     #[arg(id = "tls-name", long, value_name = "NAME")]
     pub name: Option<String>,
 }
 
 impl Tls {
-    /// What is spoken with the server of a location; `None` without TLS.
+    /// Loads the TLS settings for a location. Returns `None` without TLS.
     pub fn load(&self, location: &Location) -> Result<Option<TlsClient>> {
         match self.applied(location).server {
             ServerName::Host { tls: true, .. } => {}
@@ -97,7 +97,7 @@ impl Tls {
         Ok(Some(TlsClient::load(&files).context("--tls-ca, --tls-cert, --tls-key")?))
     }
 
-    /// The location with what --tls makes of it.
+    /// Returns the location changed to TLS if --tls is set.
     pub fn applied(&self, location: &Location) -> Location {
         let mut location = location.clone();
         if let ServerName::Host { tls, .. } = &mut location.server {
@@ -107,10 +107,10 @@ impl Tls {
     }
 }
 
-/// A transport, as people name it.
+/// A transport, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// Shared memory where the server offers it, else TCP.
+    /// Shared memory if the server offers it, else TCP.
     Auto,
     /// Shared memory.
     Shm,
@@ -118,16 +118,16 @@ pub enum Transport {
     Tcp,
 }
 
-/// How to authenticate, as people name it.
+/// An authentication method, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoginChoice {
-    /// What fits.
+    /// The best available method.
     Auto,
-    /// A ticket.
+    /// A Kerberos ticket.
     Kerberos,
     /// The user in the URL and a password.
     Password,
-    /// Nothing.
+    /// No authentication.
     None,
 }
 
@@ -150,24 +150,24 @@ impl Place {
     }
 }
 
-/// A session with the server of a URL, and the path in it.
+/// Opens a session with the server of a URL. Returns it with the path in the URL.
 pub fn open(url: impl AsRef<OsStr>, access: &Access) -> Result<(Session, OsString)> {
     let location = Location::parse(url)?;
     let session = connect(&location, access)?;
     Ok((session, location.path))
 }
 
-/// The path of a name in a directory.
+/// Returns the path of a name in a directory.
 pub fn below(directory: impl AsRef<OsStr>, name: impl AsRef<OsStr>) -> OsString {
     Path::new(&directory).join(name.as_ref()).into_os_string()
 }
 
-/// A path where only text will do.
+/// Returns a path as text, for uses that need UTF-8.
 pub fn text(path: &OsStr) -> Result<&str> {
     path.to_str().with_context(|| format!("{path:?} is not UTF-8, which this command needs"))
 }
 
-/// Sessions of one client, one for each server and user that operands name.
+/// The sessions of one client, one for each server and user that the operands name.
 pub struct Sessions<'a> {
     access: &'a Access,
     client: Client,
@@ -183,14 +183,14 @@ impl<'a> Sessions<'a> {
         &self.client
     }
 
-    /// A session with the server of a URL, and the path in it.
+    /// Returns a session with the server of a URL, and the path in the URL.
     pub fn open(&mut self, url: impl AsRef<OsStr>) -> Result<(Session, OsString)> {
         let location = Location::parse(url)?;
         let session = self.connect(&location)?;
         Ok((session, location.path))
     }
 
-    /// A session with the server of a location.
+    /// Returns a session with the server of a location.
     pub fn connect(&mut self, location: &Location) -> Result<Session> {
         let server = Location { path: "/".into(), ..location.clone() };
         if let Some((_, session)) = self.open.iter().find(|(known, _)| *known == server) {
@@ -202,7 +202,7 @@ impl<'a> Sessions<'a> {
     }
 }
 
-/// How a client waits.
+/// Returns the client configuration: how long to poll before sleeping.
 pub fn habits(access: &Access) -> ClientConfig {
     let mut config = ClientConfig::default();
     if let Some(spin) = access.spin {
@@ -211,7 +211,7 @@ pub fn habits(access: &Access) -> ClientConfig {
     config
 }
 
-/// A client that waits as it is told to.
+/// Creates a client with that configuration.
 pub fn client(access: &Access) -> Result<Client> {
     Ok(Client::new(habits(access))?)
 }
@@ -224,7 +224,7 @@ pub fn connect_by(client: &Client, location: &Location, access: &Access) -> Resu
     Ok(client.connect(&access.tls.applied(location), &options(location, access)?)?)
 }
 
-/// What a session with a location's server is asked for. Asks for a missing password.
+/// Returns the session options for the server of a location. Asks the user for a missing password.
 pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
     let transport = match access.transport {
         Transport::Auto => TransportChoice::Automatic,
@@ -255,7 +255,7 @@ fn microseconds(count: u32) -> Duration {
     Duration::from_micros(count.into())
 }
 
-/// Most connections of one session.
+/// Parses a maximum number of connections for one session.
 fn channels(text: &str) -> Result<u16> {
     let most = SessionOptions::CHANNELS_MAX;
     let number = if text == "auto" { Some(most) } else { text.parse().ok() };
@@ -265,7 +265,7 @@ fn channels(text: &str) -> Result<u16> {
     })
 }
 
-/// A label, in hexadecimal.
+/// Parses a hexadecimal label.
 fn label(text: &str) -> Result<Label> {
     let number = u64::from_str_radix(text.trim_start_matches("0x"), 16);
     let label = number.ok().and_then(Label::new);
@@ -306,10 +306,10 @@ fn ask_password(user: &str, access: &Access) -> Result<String> {
     }
 }
 
-/// The first line of a file that others can neither read nor change, or of a pipe.
+/// Reads the first line of a pipe, or of a file that other users can neither read nor write.
 fn read_secret(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path)?;
-    // Of the file that is read, not of what may bear its name a moment later.
+    // Check the open file, because its name may refer to another file a moment later.
     let metadata = file.metadata()?;
     if metadata.is_file() {
         let user = rustix::process::geteuid().as_raw();
@@ -320,9 +320,9 @@ fn read_secret(path: &Path) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// A password, and whatever stands behind its line.
+/// The longest secret file: a password and whatever follows its line.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
-/// A second: whoever waits longer than that has a disk or a person to wait for.
+/// One second. A longer wait is for a disk or a person, and polling would not help.
 const SPIN_MAX_US: i64 = 1_000_000;
-/// Where a server listens, and is looked for, unless told otherwise.
+/// The default port of servers.
 pub const DEFAULT_PORT: u16 = 2050;

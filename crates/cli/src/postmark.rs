@@ -1,4 +1,4 @@
-//! `dafs postmark`: the Postmark workload on a server or in a local directory.
+//! `dafs postmark`: runs the Postmark workload on a server or in a local directory.
 
 use std::io::Write;
 
@@ -8,43 +8,42 @@ use dafs_bench::postmark::{self, Directory, Outcome, Served, Workload};
 
 use crate::place::{Access, Place, connect, text};
 
-/// Arguments of `dafs postmark`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The directory to work in, on a server or here. The work's own directories, s0 and so on,
-    /// must not be there; nothing stays.
+    /// The directory to work in, on a server or here. It must not contain s0, s1 and so on, which
+    /// the workload makes and removes.
     place: String,
     #[command(flatten)]
     numbers: Numbers,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     access: Access,
 }
 
-/// The workload's numbers.
+/// The parameters of the workload.
 #[derive(Clone, Debug, Args)]
 pub struct Numbers {
     /// Files in the pool before the first transaction.
     #[arg(long, default_value_t = 500)]
     pub files: usize,
-    /// Transactions: each a read, and a creation or a removal.
+    /// Number of transactions: each is a read, and a creation or a removal.
     #[arg(long, default_value_t = 10_000)]
     pub transactions: usize,
     /// Directories that the files are spread over.
     #[arg(long, default_value_t = 10)]
     pub directories: usize,
-    /// Bytes of each file, as 4096 or 4K, or from 2K-16K; 64 KiB at most.
+    /// Size of each file in bytes, as 4096 or 4K, or a range as 2K-16K; 64 KiB at most.
     #[arg(long, default_value = "4K", value_parser = sizes)]
     pub size: (usize, usize),
-    /// Steps under way at once.
+    /// Steps in flight at once.
     #[arg(long, default_value_t = 8)]
     pub in_flight: usize,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Have each file on stable storage before it counts as made.
+    /// Flush each file to stable storage before it counts as created.
     #[arg(long)]
     pub stable: bool,
 }
@@ -88,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// `4096`, `4K` or `2K-16K`.
+/// Parses `4096`, `4K` or `2K-16K`.
 fn sizes(text: &str) -> Result<(usize, usize)> {
     let (smallest, largest) = text.split_once('-').unwrap_or((text, text));
     let sizes = (bytes(smallest)?, bytes(largest)?);

@@ -1,19 +1,19 @@
-//! How many reactors a server is started with.
+//! The number of reactors of a server.
 
 use anyhow::{Result, bail};
 use dafs_server::REACTORS_MAX;
 
-/// Reads a number of reactors from a command line.
+/// Parses a number of reactors from a command line.
 ///
 /// # Errors
-/// What is wrong with it, and what to give.
+/// The text says what is wrong and which values are valid.
 pub fn parse(text: &str) -> Result<usize, String> {
     let no_number = |_| format!("this is not a number of reactors; give 1 to {REACTORS_MAX}");
     let count = text.parse().map_err(no_number)?;
     in_range(count).map_err(|error| error.to_string())
 }
 
-/// The number that a server has if this one was asked for.
+/// Returns the number of reactors to start: the requested one, or the default.
 pub fn of(asked: Option<usize>) -> Result<usize> {
     match asked {
         Some(count) => in_range(count),
@@ -21,12 +21,12 @@ pub fn of(asked: Option<usize>) -> Result<usize> {
     }
 }
 
-/// The number that a server has if nobody says how many.
+/// Returns the default number of reactors.
 pub fn by_default() -> usize {
     if ARE_SPREAD { cores().min(REACTORS_MAX) } else { 1 }
 }
 
-/// The cores that this process may use, by its affinity and the quota of its group.
+/// Returns the number of cores that this process may use, by its affinity and its cgroup quota.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -38,5 +38,5 @@ fn in_range(count: usize) -> Result<usize> {
     Ok(count)
 }
 
-/// Whether a server uses all cores that it may if nobody says how many reactors it has.
+/// True if servers use all available cores by default.
 const ARE_SPREAD: bool = false;

@@ -1,7 +1,7 @@
-//! Passwords in arguments: every user can read the arguments of every process.
+//! Hides passwords in arguments, which every user can read in the process list.
 //!
-//! Invariant: once the program runs, its arguments show no password. A file named by
-//! `--password-from` is better: here there is a moment before.
+//! Invariant: once the program runs, its arguments show no password. They are visible for a moment
+//! before that, so `--password-from` is better.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -15,12 +15,12 @@ use dafs_client::password_range;
 
 static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// The arguments as they were typed, passwords included.
+/// Returns the original arguments, passwords included.
 pub fn arguments() -> &'static [OsString] {
     TYPED.get_or_init(|| std::env::args_os().collect())
 }
 
-/// Overwrites the passwords in what others see of this process.
+/// Overwrites the passwords in the arguments that other users can read.
 pub fn hide() {
     let arguments = arguments();
     if !arguments.iter().any(|argument| range_in(argument).is_some()) {
@@ -34,14 +34,14 @@ pub fn hide() {
     }
 }
 
-/// Where the password is in an argument, whose other bytes may be anything.
+/// Returns the range of the password in an argument, which may not be UTF-8.
 fn range_in(argument: &OsStr) -> Option<Range<usize>> {
     let ascii = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { 'x' };
     let text: String = argument.as_bytes().iter().map(ascii).collect();
     password_range(&text)
 }
 
-/// The system keeps the arguments one behind the other in this process's memory.
+/// The kernel keeps the arguments one after the other in this process's memory.
 fn overwrite(arguments: &[OsString]) -> Result<()> {
     let (start, end) = place()?;
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
@@ -66,10 +66,10 @@ fn is_at(memory: &File, at: u64, bytes: &[u8]) -> Result<bool> {
     Ok(found == bytes)
 }
 
-/// Where the arguments begin and end: fields 48 and 49 of proc_pid_stat(5).
+/// Returns where the arguments begin and end: fields 48 and 49 of proc_pid_stat(5).
 fn place() -> Result<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
-    // The second field, a name in parentheses, may hold anything.
+    // The second field, a name in parentheses, may contain any character.
     let fields: Vec<&str> =
         text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! `dafs serve`: from flags and a file to a running server.
+//! `dafs serve`: starts a server from flags and a configuration file.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -27,31 +27,32 @@ use crate::reactors;
 use crate::status;
 use crate::strangers;
 
-/// Arguments of `dafs serve`; the configuration file has the same keys.
+/// Arguments of `dafs serve`. The configuration file has the same keys.
 #[derive(Clone, Debug, Default, Args, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Arguments {
     /// Directories to serve, each a path or NAME=PATH.
     #[serde(rename = "directories")]
     pub directories: Vec<PathBuf>,
-    /// TOML file with these options; flags count for more.
+    /// TOML file with these options. Flags take precedence.
     #[arg(long)]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// TCP address to listen on; port 0 lets the system choose. Default: 127.0.0.1:2050 if somebody
-    /// could log in there (--password-file, --keytab, --anonymous), and none if not. Other hosts
-    /// are served only if you say so.
+    /// TCP address to listen on; port 0 lets the system choose. Default: 127.0.0.1:2050 if a way to
+    /// log in there is configured (--password-file, --keytab, --anonymous), else none. To serve
+    /// other hosts, give an address.
     #[arg(long)]
     pub tcp: Option<SocketAddr>,
     /// Do not listen on TCP.
     #[arg(long)]
     pub no_tcp: bool,
-    /// Address of an RDMA device to listen on besides, ADDRESS:PORT; 0.0.0.0, or :: in brackets,
-    /// stands for those of all devices. The data cache is locked in memory for them.
+    /// Address of an RDMA device to listen on in addition, ADDRESS:PORT. 0.0.0.0, or :: in
+    /// brackets, stands for the addresses of all devices. The data cache is locked in memory for
+    /// them.
     #[arg(long)]
     pub verbs: Option<SocketAddr>,
-    /// Unix socket for shared memory. Default: the first usable of
-    /// $XDG_RUNTIME_DIR/dafs, /run/dafs, /tmp/dafs-UID, named after the port.
+    /// Unix socket for shared memory. Default: the first usable of $XDG_RUNTIME_DIR/dafs,
+    /// /run/dafs, /tmp/dafs-UID, named after the port.
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// Do not offer shared memory.
@@ -60,145 +61,146 @@ pub struct Arguments {
     /// Refuse changes.
     #[arg(long)]
     pub read_only: bool,
-    /// Let clients into what is mounted beneath the directories, from a disk or memory of this
-    /// host. Network file systems, FUSE and /proc, /sys and their like are never entered.
+    /// Let clients enter file systems that are mounted beneath the directories, if they are on a
+    /// disk or in memory of this host. Network file systems, FUSE and kernel file systems such as
+    /// /proc and /sys are never entered.
     #[arg(long)]
     pub cross_mounts: bool,
-    /// Serve memory of at most so many bytes (K, M, G) instead of directories.
+    /// Serve a memory file system of at most this size (K, M, G) instead of directories.
     #[arg(long)]
     pub memory: Option<String>,
-    /// Bytes of the data cache (K, M, G). Default: a quarter of the memory.
+    /// Size of the data cache in bytes (K, M, G). Default: a quarter of the memory.
     #[arg(long)]
     pub cache: Option<String>,
-    /// Threads that serve connections, 1 to 8. More of them let a server use more cores.
-    /// Default: 1.
+    /// Threads that serve connections, 1 to 8. With more, a server can use more cores. Default: 1.
     #[arg(long, value_name = "N", value_parser = reactors::parse)]
     pub reactors: Option<usize>,
-    /// Users who may authenticate by password (see `dafs passwd`).
+    /// File of users who may authenticate by password (see `dafs passwd`).
     #[arg(long)]
     pub password_file: Option<PathBuf>,
-    /// Refuse clients over the network that prove nothing. That is the default; with this,
-    /// `anonymous` counts for nothing.
+    /// Refuse network clients without authentication. That is the default; this option overrides
+    /// `anonymous`.
     #[arg(long)]
     pub no_anonymous: bool,
-    /// Let in clients over the network that prove nothing, users of this host included, and have
-    /// them act as this user and group: UID:GID, `nobody`, or `own` for the server's own.
-    /// Default: only who has a password, a ticket, or the kernel's word by the Unix socket gets in.
+    /// Let in network clients without authentication, including users of this host over TCP, and
+    /// have them act as this user and group: UID:GID, `nobody`, or `own` for the server's own.
+    /// Default: only clients with a password, a ticket, or a connection through the Unix socket get
+    /// in.
     #[arg(long, value_name = "WHOM")]
     pub anonymous: Option<String>,
-    /// Let these users of this host in by the Unix socket, by name or number, and nobody else but
-    /// root and the server's own user. They come as themselves: the files' permissions hold for
-    /// them. The socket is where they can reach it, then: in /run/dafs or /tmp/dafs-UID.
+    /// Let only these users of this host, by name or number, connect through the Unix socket,
+    /// besides root and the server's own user. They act as themselves: the permissions of the files
+    /// apply to them. The socket is then in a place that they can reach: /run/dafs or
+    /// /tmp/dafs-UID.
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     pub allow_user: Vec<String>,
-    /// Keytab with the key of dafs/HOST: clients may authenticate by Kerberos.
+    /// Keytab with the key of dafs/HOST, for clients that authenticate by Kerberos.
     #[arg(long, value_name = "FILE")]
     pub keytab: Option<PathBuf>,
-    /// Let in only who comes from there: `local` (shared memory), an address or a network.
-    /// The configuration file can say more (`[[connect]]`).
+    /// Let in only clients from these places: `local` (shared memory), an address or a network. The
+    /// configuration file has more detailed rules (`[[connect]]`).
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
     pub allow_from: Vec<String>,
     /// Trust these clients to act for others: uid:NUMBER, user:NAME, kerberos:NAME@REALM.
     #[arg(long, value_name = "PRINCIPAL", value_delimiter = ',')]
     pub trust: Vec<String>,
-    /// Whose identity does not count: `root` (user 0 is --squash-to; the default for remote
-    /// clients), `all` or `none`.
+    /// Which users are mapped to --squash-to: `root` (user 0; the default for remote clients),
+    /// `all` or `none`.
     #[arg(long, value_name = "WHOM")]
     pub squash: Option<String>,
-    /// Who they are then. Default: nobody.
+    /// The user and group for squashed clients. Default: nobody.
     #[arg(long, value_name = "UID:GID")]
     pub squash_to: Option<String>,
-    /// Rules about who may connect.
+    /// Rules that decide which clients may connect.
     #[arg(skip)]
     pub connect: Vec<Rule>,
-    /// Rules about who may act for others.
+    /// Rules that decide which clients may act for others.
     #[arg(skip)]
     pub trusted: Vec<Rule>,
-    /// Exports, and who sees them.
+    /// Exports, and which clients see them.
     #[arg(skip)]
     pub export: Vec<ExportTable>,
-    /// Authentication by Kerberos.
+    /// Kerberos authentication.
     #[arg(skip)]
     pub kerberos: Option<KerberosTable>,
-    /// Directory for the key that seals file handles, and for the journal.
+    /// Directory for the key that protects file handles, and for the journal.
     #[arg(long)]
     pub state: Option<PathBuf>,
-    /// What exactly-once requests survive: `stable` for a killed server and a loss of power,
-    /// too; `memory`, which is faster, for broken connections only. Default: stable for
+    /// What exactly-once requests survive: `stable` also survives a killed server and a loss of
+    /// power; `memory`, which is faster, survives broken connections only. Default: stable for
     /// directories, memory for --memory.
     #[arg(long, value_name = "WHERE")]
     pub exactly_once: Option<Durability>,
-    /// Seconds for which what a silent client holds is kept, and which clients have after a
-    /// restart of the server to take back what they held. Default: 90.
+    /// Seconds for which the server keeps the opens and locks of a silent client. It is also the
+    /// time that clients have after a server restart to reclaim theirs. Default: 90.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: Option<u64>,
-    /// Seconds that a client's transfers may keep others waiting for what they hold, besides
-    /// what their bytes need at 512 KiB a second; then the client is disconnected. Default: 10.
+    /// Seconds for which a client's transfers may keep others waiting, in addition to the time that
+    /// their bytes need at 512 KiB per second. After that the client is disconnected. Default: 10.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub transfer_patience: Option<u64>,
-    /// Whether clients of this host that hold a delegation may read the file itself. Default:
-    /// true.
+    /// Let clients on this host that hold a delegation read the file directly. Default: true.
     #[arg(long, value_name = "true|false")]
     pub direct_reads: Option<bool>,
-    /// CRC on every iWARP frame; not over TLS, which needs none.
+    /// Use a CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
-    /// PEM file of the server's certificate and those behind it: TLS for clients that begin
-    /// with it.
+    /// PEM file of the server's certificate and its intermediates. Enables TLS for clients that
+    /// start it.
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// PEM file of the certificate's key, which nobody else may read.
+    /// PEM file of the certificate's key. No other user may be able to read it.
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// PEM file of the authorities that vouch for clients: those that speak TLS must show a
-    /// certificate.
+    /// PEM file of the authorities that sign client certificates. Clients that use TLS must then
+    /// have one.
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// A client that speaks TLS may do without a certificate.
+    /// Accept TLS clients without a certificate.
     #[arg(long)]
     pub tls_client_optional: bool,
-    /// Turn clients away that connect over TCP without TLS.
+    /// Refuse clients that connect over TCP without TLS.
     #[arg(long)]
     pub tls_only: bool,
-    /// Serve a page to watch the server by, and metrics for Prometheus, at this address; without
-    /// one at 127.0.0.1:2051. Whoever can reach it can read who does what; nobody can change
-    /// anything.
+    /// Serve a web page to monitor the server, and metrics for Prometheus, at this address, by
+    /// default 127.0.0.1:2051. Anyone who can reach it can read which client does what. It cannot
+    /// change anything.
     #[arg(
         long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:2051"
     )]
     pub http: Option<SocketAddr>,
-    /// A name that the page is asked by, besides IP addresses, localhost and this host's own
-    /// name; requests by any other are refused. May be repeated.
+    /// A host name by which the page may be requested, besides IP addresses, localhost and this
+    /// host's own name. Requests by other names are refused. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub http_name: Vec<String>,
-    /// Send a span for each request to this collector of OpenTelemetry, such as
-    /// http://127.0.0.1:4318. Default: what OTEL_EXPORTER_OTLP_ENDPOINT names.
+    /// Send a span for each request to this OpenTelemetry collector, such as http://127.0.0.1:4318.
+    /// Default: the value of OTEL_EXPORTER_OTLP_ENDPOINT.
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Of requests without a label, send one in so many.
+    /// Of the requests without a label, trace one in this many.
     #[arg(long, value_name = "NUMBER")]
     pub otlp_one_in: Option<u32>,
-    /// Count and time nothing.
+    /// Disable all counters and timers.
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub no_metrics: bool,
-    /// Stop at the end of the standard input: with the process that holds its other end.
+    /// Stop at the end of the standard input, that is when the process at its other end ends.
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub while_stdin: bool,
-    /// Let a user `own` in by the password that is the first line of the standard input.
+    /// Let in a user `own` with the password in the first line of the standard input.
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub one_time_password: bool,
 }
 
 impl Arguments {
-    /// Where to listen on TCP, if at all. The usual socket is named after its port.
+    /// Returns the TCP address to listen on. The default socket is named after its port.
     pub fn tcp_address(&self) -> SocketAddr {
         self.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))
     }
 
-    /// Whether to listen on TCP: not unasked where nobody could log in.
+    /// True if the server listens on TCP. Unless requested, it does not if no client could log in.
     pub fn listens_on_tcp(&self) -> bool {
         let is_asked_for = self.tcp.is_some() || self.tls_cert.is_some();
         !self.no_tcp && (is_asked_for || strangers::can_log_in(self))
@@ -226,14 +228,14 @@ pub fn run(flags: Arguments) -> Result<()> {
     if let Some(traces) = traces {
         traces.finish(TRACES_PATIENCE);
     }
-    // Without systemd there is nobody to tell.
+    // Without systemd there is nothing to notify.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let stats = ended?;
     tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
     Ok(())
 }
 
-/// What a server with this configuration would be, without starting it.
+/// Returns what a server with this configuration would be, without starting it.
 pub fn outlook(config: PathBuf) -> Result<Outlook> {
     let arguments = merge(Arguments { config: Some(config), ..Arguments::default() })?;
     exports::check(&arguments)?;
@@ -242,11 +244,11 @@ pub fn outlook(config: PathBuf) -> Result<Outlook> {
     Ok(Outlook { risks: risks(&arguments)?, reactors })
 }
 
-/// What a server with a configuration would be.
+/// A description of a server with a certain configuration.
 pub struct Outlook {
-    /// What it would let others do that may not be meant, for people.
+    /// Warnings about access that may not be intended.
     pub risks: Vec<String>,
-    /// How many reactors it would have.
+    /// The number of reactors.
     pub reactors: usize,
 }
 
@@ -256,7 +258,7 @@ fn risks(arguments: &Arguments) -> Result<Vec<String>> {
     Ok(risks)
 }
 
-/// Says in the log what the configuration lets others do that may not be meant.
+/// Logs warnings about access that may not be intended.
 fn tell_risks(arguments: &Arguments) -> Result<()> {
     for risk in risks(arguments)? {
         tracing::warn!("{risk}");
@@ -270,7 +272,7 @@ fn tell_risks(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Sends traces, if anybody wants them.
+/// Starts sending traces, if requested.
 fn traces(arguments: &Arguments, server: &Server) -> Result<Option<Traces>> {
     let is_wanted = arguments.otlp.is_some()
         || ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
@@ -284,7 +286,7 @@ fn traces(arguments: &Arguments, server: &Server) -> Result<Option<Traces>> {
     Ok(Some(Traces::start(&server.inspector(), &options)?))
 }
 
-/// Serves the page, if anybody wants it.
+/// Serves the web page, if requested.
 fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Result<Option<Page>> {
     let Some(address) = arguments.http else { return Ok(None) };
     if !address.ip().is_loopback() {
@@ -300,7 +302,7 @@ fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Resu
     Ok(Some(Page::serve(address, names, server.inspector(), numbers)?))
 }
 
-/// Adds what to do where that is not plain from what went wrong.
+/// Adds advice where the error does not say what to do.
 fn explain(error: ServerError) -> anyhow::Error {
     let advice = match &error {
         ServerError::Address(AddressError::System { source, .. })
@@ -316,7 +318,7 @@ fn explain(error: ServerError) -> anyhow::Error {
     anyhow::anyhow!("{:#}; {advice}", anyhow::Error::from(error))
 }
 
-/// Says that the server is ready, to people and to systemd.
+/// Reports that the server is ready, on standard output and to systemd.
 fn announce(
     arguments: &Arguments,
     addresses: &[Address],
@@ -329,12 +331,12 @@ fn announce(
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
     }
-    // A server goes on serving when nobody listens to it, or there is no systemd.
+    // Ignore errors: a server must go on if its output is closed or there is no systemd.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 }
 
-/// What the file says, changed by what the flags say.
+/// Reads the configuration file and applies the flags to it.
 fn merge(flags: Arguments) -> Result<Arguments> {
     let Some(path) = &flags.config else { return Ok(flags) };
     let text = std::fs::read_to_string(path)
@@ -403,7 +405,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         }
         let bytes_max = bytes(size).context("--memory")?;
         let limits = MemoryLimits { bytes_max, object_count_max: 1 << 20 };
-        // Whoever serves it may write to it.
+        // The memory file system belongs to the user who runs the server.
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         return Ok(Arc::new(MemoryStore::owned_by(limits, uid.as_raw(), gid.as_raw())));
     }
@@ -473,7 +475,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     Ok(config)
 }
 
-/// What TLS is spoken with, if it is.
+/// Returns the TLS configuration, if TLS is requested.
 fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     let (certificate, key) = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
@@ -495,7 +497,7 @@ fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     Ok(Some(server))
 }
 
-/// A number of bytes with an optional K, M, G or T.
+/// Parses a number of bytes with an optional K, M, G or T.
 pub fn bytes(text: &str) -> Result<u64> {
     let (digits, factor) = match text.char_indices().last() {
         Some((end, 'k' | 'K')) => (&text[..end], 1 << 10),
@@ -509,7 +511,7 @@ pub fn bytes(text: &str) -> Result<u64> {
     number.checked_mul(factor).with_context(|| format!("{text:?} is too large"))
 }
 
-/// Where the key of file handles and the journal are.
+/// Returns the directory for the key of file handles and the journal.
 pub fn state_directory(arguments: &Arguments) -> PathBuf {
     arguments.state.clone().unwrap_or_else(default_state)
 }
@@ -525,7 +527,8 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-/// A URL that leads here, for whom the server is for. Shells would take `!/` for something else.
+/// Returns an example URL for the intended users. Shells would interpret `!/`, so the URL is
+/// quoted.
 fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) -> String {
     let url = |address: &Address| match address {
         Address::Tcp(socket) if config.tls.is_some() => Some(format!("dafs+tls://{socket}/")),
@@ -538,8 +541,8 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
         Address::Shm(path) => Some(path),
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
     });
-    // Who proves nothing gets in by the socket alone; whoever names the port looks for it at the
-    // usual places, which are not the same for every user.
+    // Clients without authentication are admitted through the socket only. A client that names the
+    // port looks for the socket in the usual places, which differ between users.
     let is_ours_alone = arguments.allow_user.is_empty() && config.tls.is_none();
     let tcp = addresses.iter().find_map(|address| match address {
         Address::Tcp(tcp) => Some(*tcp),
@@ -565,15 +568,15 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
     best.and_then(url).unwrap_or_default()
 }
 
-/// Sessions cost descriptors; take all that we may have.
+/// Raises the descriptor limit to its maximum, because each session uses descriptors.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Refusal leaves the limit as it was.
+    // If the system refuses, the limit stays as it was.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// The first signal stops in order, the second at once.
+/// Stops cleanly at the first signal, and at once at the second.
 fn stop_on_signals(stopper: Stopper) -> Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals =
@@ -593,12 +596,12 @@ fn stop_on_signals(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
-/// Ends the server with the process that started it, however that one ends.
+/// Stops the server when the process that started it ends for any reason.
 fn stop_with_stdin(stopper: Stopper) -> Result<()> {
     std::thread::Builder::new()
         .name("dafs-stdin".into())
         .spawn(move || {
-            // An error is an end, too.
+            // An error also means that the input has ended.
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             stopper.stop();
         })
@@ -606,5 +609,5 @@ fn stop_with_stdin(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
-/// How long the end of the server waits for the last spans to be taken.
+/// How long a stopping server waits for the last spans to be sent.
 const TRACES_PATIENCE: Duration = Duration::from_secs(3);

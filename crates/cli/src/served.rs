@@ -1,8 +1,8 @@
-//! A server of our own in a process of its own, for demonstrations, measurements and tests.
+//! Starts a server in a separate process, for demonstrations, measurements and tests.
 //!
-//! Invariant: the server ends with the value, and with this process however it ends:
-//! it holds the other end of a pipe that closes then. Over TCP it lets in nobody but who has the
-//! pass, which chance has made, and which goes to it through that pipe.
+//! Invariant: the server ends when the value is dropped, and when this process ends for any reason,
+//! because either closes the pipe to its standard input. Over TCP it admits only clients with the
+//! pass, a random password that it gets through that pipe.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -16,37 +16,37 @@ use dafs_dat::Address;
 
 use crate::strangers::OWN_USER;
 
-/// What lets this process in at servers of its own, and nobody else.
+/// The password that admits only this process to the servers it starts.
 #[derive(Clone)]
 pub struct Pass {
     password: String,
 }
 
 impl Pass {
-    /// A new one.
+    /// Generates a new pass.
     pub fn new() -> Result<Self> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).context("asking the system for random bytes")?;
         Ok(Self { password: bytes.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
-    /// The one that another process of this program's was told by `write`.
+    /// Returns the pass that another process of this program received through `write`.
     pub fn told(password: String) -> Self {
         Self { password }
     }
 
-    /// Tells it to a process that reads a line at its start.
+    /// Writes the pass to a process that reads it as its first line.
     pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "{}", self.password)
     }
 
-    /// What a session begins with.
+    /// Returns session options that log in with the pass.
     pub fn options(&self) -> SessionOptions {
         let (user, password) = (OWN_USER.to_owned(), self.password.clone());
         SessionOptions { login: Login::Password { user, password }, ..SessionOptions::default() }
     }
 
-    /// Writes it into a file that this user alone can read, for commands that are told of it by
+    /// Writes the pass into a file that only this user can read, for commands with
     /// `--password-from`.
     pub fn keep(&self, path: &Path) -> Result<()> {
         let mut options = std::fs::OpenOptions::new();
@@ -62,22 +62,22 @@ pub struct Served {
     child: Child,
     /// Closing it stops the server.
     stdin: Option<ChildStdin>,
-    /// Kept open: what the server prints has somewhere to go.
+    /// Kept open, so that the server can print.
     _stdout: BufReader<ChildStdout>,
     pub addresses: Vec<Address>,
 }
 
 impl Served {
-    /// Starts `dafs serve` at any port of this machine and waits until it is ready.
+    /// Starts `dafs serve` on a free port of this machine and waits until it is ready.
     pub fn start(scratch: &Path, exports: &[impl AsRef<OsStr>], pass: &Pass) -> Result<Self> {
         let no_more: &[&str] = &[];
         Self::start_at(ANY_PORT, 1, scratch, exports, no_more, pass)
     }
 
-    /// The same at this port, with so many reactors and more of the options of `dafs serve`.
+    /// Does the same with this port, this number of reactors and more options of `dafs serve`.
     ///
-    /// A server that nobody has asked for several reactors has one, whatever the default of
-    /// `dafs serve` is: it shares the cores with the clients that it is there for.
+    /// Without an explicit number the server has one reactor, whatever the default of `dafs serve`
+    /// is, because it shares the cores with its clients.
     pub fn start_at(
         tcp: SocketAddr,
         reactors: usize,
@@ -104,7 +104,7 @@ impl Served {
         crate::keeper::join(&mut command);
         let mut child = command.spawn().context("starting the server")?;
         let mut stdin = child.stdin.take().context("the server has no standard input")?;
-        // A server that has ended already says why itself.
+        // If the server has already ended, it has printed why.
         let _ = pass.write(&mut stdin);
         let stdin = Some(stdin);
         let stdout = child.stdout.take().context("the server has no standard output")?;
@@ -116,7 +116,7 @@ impl Served {
             bail!("the server did not start; see its message above");
         };
         served.addresses = list.split(' ').filter_map(address).collect();
-        // Shared memory first: it is what a local client would use.
+        // Shared memory comes first, because a local client would choose it.
         served.addresses.sort_by_key(|address| !matches!(address, Address::Shm(_)));
         Ok(served)
     }
@@ -125,14 +125,14 @@ impl Served {
         self.child.id()
     }
 
-    /// SIGKILL, and the end of the process.
+    /// Kills the server with SIGKILL and waits for it.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill().context("killing the server")?;
         self.child.wait().context("waiting for the server's end")?;
         Ok(())
     }
 
-    /// An end in order, which the server must say it was.
+    /// Stops the server cleanly. Fails if the server does not confirm that.
     pub fn stop(mut self) -> Result<()> {
         self.stdin.take();
         let status = self.child.wait().context("waiting for the server's end")?;
@@ -146,15 +146,15 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.stdin.take();
-        // Without an answer there is nothing left to do.
+        // A failure to wait is ignored: nothing else can be done.
         let _ = self.child.wait();
     }
 }
 
-/// A port of this host's own interface, which the system chooses.
+/// The loopback interface, on a port that the system chooses.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// An address as `dafs serve` prints it.
+/// Parses an address as `dafs serve` prints it.
 pub fn address(text: &str) -> Option<Address> {
     match text.split_once(':')? {
         ("tcp", socket) => Some(Address::Tcp(socket.parse().ok()?)),

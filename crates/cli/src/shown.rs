@@ -1,15 +1,15 @@
-//! What others have written, made fit for a terminal.
+//! Makes text from other users and servers safe for a terminal.
 //!
-//! Invariant: names, addresses and messages of others that are shown to people pass through here:
-//! nothing in them moves the cursor, changes colours or the order of letters, or looks like another
-//! line; and no password of a URL is shown.
+//! Invariant: all names, addresses and messages from outside that are shown to people pass through
+//! here. The result cannot move the cursor, change colours or text direction, or look like another
+//! line. Passwords in URLs are removed.
 
 use std::fmt::Write;
 
 use dafs_client::without_passwords;
 use serde_json::Value;
 
-/// A text whose control characters, and those that change the order of others, are spelled out.
+/// Escapes control characters and characters that change the text direction.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -22,22 +22,22 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// What went wrong, with its causes.
+/// Formats an error with its causes.
 pub fn complaint(error: &anyhow::Error) -> String {
     message(&format!("{error:#}"))
 }
 
-/// What is said of things that others have named.
+/// Formats a message that contains names from outside.
 pub fn message(text: &str) -> String {
     printable(&without_passwords(text))
 }
 
-/// JSON for programs, which a terminal may show as well: the same values.
+/// Formats JSON with the same values, but safe on a terminal.
 pub fn json(value: &Value) -> String {
     spelled_out(&format!("{value:#}"))
 }
 
-/// The same in one line.
+/// Does the same as [`json`], in one line.
 pub fn one_line(value: &Value) -> String {
     spelled_out(&value.to_string())
 }
@@ -45,7 +45,8 @@ pub fn one_line(value: &Value) -> String {
 fn spelled_out(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for letter in json.chars() {
-        // Within texts alone; lines end between them.
+        // Newlines separate lines of the output and are kept; within strings JSON already escapes
+        // them.
         if letter != '\n' && is_active(letter) {
             for unit in letter.encode_utf16(&mut [0; 2]) {
                 let _ = write!(shown, "\\u{unit:04x}");
@@ -57,7 +58,7 @@ fn spelled_out(json: &str) -> String {
     shown
 }
 
-/// Whether a terminal does something at a letter other than to show it.
+/// True if a terminal interprets the character instead of showing it.
 fn is_active(letter: char) -> bool {
     letter.is_control()
         || matches!(

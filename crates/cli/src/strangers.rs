@@ -1,7 +1,8 @@
-//! Whom a server takes peers for that prove nothing.
+//! The identity of peers without authentication.
 //!
-//! Invariant: over TCP and RDMA devices nobody is let in without a proof unless the configuration
-//! says as whom. Loopback is no proof: every user of the host can connect there.
+//! Invariant: over TCP and RDMA devices, a peer without authentication is refused unless the
+//! configuration says which user it acts as. A loopback connection proves nothing, because every
+//! user of the host can make one.
 
 use std::io::BufRead;
 
@@ -12,10 +13,10 @@ use dafs_types::Credentials;
 use crate::access;
 use crate::serve::Arguments;
 
-/// The name of the user whom the program that starts a server of its own connects as.
+/// The user name for a program that connects to a server that it started itself.
 pub const OWN_USER: &str = "own";
 
-/// Whom clients without a proof act as, if they are let in.
+/// Returns the credentials for clients without authentication, or `None` if they are refused.
 pub fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
     let Some(text) = arguments.anonymous.as_ref().filter(|_| !arguments.no_anonymous) else {
         return Ok(None);
@@ -35,8 +36,8 @@ pub fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
     Ok(Some(who))
 }
 
-/// The user that a program has made up for a server of its own: the password is the first line of
-/// the standard input, which nobody else can read.
+/// Returns the one-time user for the program that starts this server. The password is the first
+/// line of the standard input, which no other process can read.
 pub fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>> {
     if !arguments.one_time_password {
         return Ok(None);
@@ -49,7 +50,7 @@ pub fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>> {
     }
 }
 
-/// What the configuration lets peers do that prove nothing, for people.
+/// Returns warnings about what peers without authentication may do.
 pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
     let open = open_addresses(arguments);
     let Some(who) = anonymous(arguments)?.filter(|_| !open.is_empty()) else {
@@ -67,12 +68,12 @@ pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
     )])
 }
 
-/// Whether somebody listens on the network whom nobody can prove anything to.
+/// True if the server listens on the network but no client can log in there.
 pub fn is_closed(arguments: &Arguments) -> bool {
     !can_log_in(arguments) && !open_addresses(arguments).is_empty()
 }
 
-/// Whether somebody could log in who comes over the network.
+/// True if a network client could log in.
 pub fn can_log_in(arguments: &Arguments) -> bool {
     let has_proofs = arguments.password_file.is_some()
         || arguments.one_time_password
@@ -82,7 +83,7 @@ pub fn can_log_in(arguments: &Arguments) -> bool {
     has_proofs || is_anonymous
 }
 
-/// Where peers that have shown nothing can get as far as a login.
+/// Returns the addresses at which a peer without credentials can reach the login.
 fn open_addresses(arguments: &Arguments) -> Vec<String> {
     let wants_certificates =
         arguments.tls_only && arguments.tls_client_ca.is_some() && !arguments.tls_client_optional;
@@ -92,7 +93,7 @@ fn open_addresses(arguments: &Arguments) -> Vec<String> {
     tcp.into_iter().chain(verbs).collect()
 }
 
-/// The server's own user.
+/// Returns the credentials of the server's own user.
 fn own() -> Credentials {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     Credentials::plain(user.as_raw(), group.as_raw()).expect("a process runs as a user")

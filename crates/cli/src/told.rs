@@ -1,4 +1,4 @@
-//! Failures that were told where they happened, and what nobody could be told.
+//! Failures that were already reported, and output that could not be written.
 
 use std::fmt;
 use std::io::Write;
@@ -6,13 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use anyhow::{Context, Result};
 
-/// Something has failed, and was told: nothing is left to say but the exit status.
+/// The error after a failure that was already reported: only the exit status is left.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("something has failed; see above")]
 pub struct Told;
 
-/// Tells what has failed, unless nobody hears what else there is to say. Returns whether something
-/// has.
+/// Reports a failure, unless it means that the output is closed. Returns true if there was one.
 pub fn told(done: Result<()>) -> Result<bool> {
     match done {
         Ok(()) => Ok(false),
@@ -26,18 +25,18 @@ pub fn told(done: Result<()>) -> Result<bool> {
     }
 }
 
-/// Why standard output takes no more.
+/// The reason why standard output failed.
 struct Unheard(std::io::Error);
 
-/// Writes to standard output; where that fails, `unless_unheard` ends.
+/// Writes to standard output. A failure unwinds to [`unless_unheard`].
 pub fn print(what: fmt::Arguments<'_>) {
     if let Err(error) = std::io::stdout().write_fmt(what) {
-        // Everything that is to be cleaned up on the way is, and no hook speaks of a panic.
+        // Unwind so that destructors clean up, without running the panic hook.
         resume_unwind(Box::new(Unheard(error)));
     }
 }
 
-/// Does something, to the end or as far as what it prints can be written.
+/// Runs `work` until it ends or its output can no longer be written.
 pub fn unless_unheard(work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|end| match end.downcast::<Unheard>() {
         Ok(unheard) => Err(unheard.0).context("writing to standard output"),

@@ -1,7 +1,7 @@
-//! `dafs bench figures`: every figure of the papers that one machine can have, as a plot.
+//! `dafs bench figures`: draws every figure of the DAFS papers that can be measured on one machine.
 //!
-//! Invariant: each plot shows the limit and the peers of the same run; the numbers are beside them
-//! as JSON.
+//! Invariant: each plot shows the limit and the compared peers of the same run. The numbers are
+//! saved next to the plots as JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -17,22 +17,22 @@ use super::medium::memory;
 use super::{Blocks, gzip, postmark};
 use crate::place::Access;
 
-/// Arguments of `dafs bench figures`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Directory for the plots and their numbers.
     #[arg(long, default_value = "docs/figures")]
     output: PathBuf,
-    /// Draw the plots again by the numbers in that directory, and measure nothing.
+    /// Redraw the plots from the numbers in that directory, without measuring.
     #[arg(long, conflicts_with_all = ["place", "tiny"])]
     redraw: bool,
-    /// Only the figures whose name contains this: blocks, gzip, merge, postmark.
+    /// Draw only the figures whose name contains this text: blocks, gzip, merge, postmark.
     #[arg(long)]
     only: Option<String>,
-    /// Where the applications' files are; by default in memory, or where temporary files go.
+    /// Where to put the applications' files. Default: in memory, or else in the directory for
+    /// temporary files.
     #[arg(long)]
     place: Option<PathBuf>,
-    /// Show that everything works; the figures mean nothing.
+    /// Only check that everything works; the figures mean nothing.
     #[arg(long, hide = true)]
     tiny: bool,
     #[command(flatten)]
@@ -74,13 +74,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What `--redraw` needs of `bench.json`.
+/// The part of `bench.json` that `--redraw` needs.
 #[derive(Deserialize)]
 struct Measured {
     figures: Vec<Figure>,
 }
 
-/// Draws what an earlier run has measured.
+/// Redraws the plots from the results of an earlier run.
 fn redraw(directory: &Path, wants: impl Fn(&str) -> bool) -> Result<()> {
     let mut found = false;
     if let Some(report) = kept::<Measured>(directory, "bench.json", wants("blocks"))? {
@@ -116,7 +116,7 @@ fn redraw(directory: &Path, wants: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of an earlier run, if they are wanted and there.
+/// Reads the results of an earlier run. Returns `None` if they are not wanted or do not exist.
 fn kept<R: DeserializeOwned>(directory: &Path, file: &str, wanted: bool) -> Result<Option<R>> {
     let path = directory.join(file);
     if !wanted || !path.try_exists()? {
@@ -143,8 +143,8 @@ fn plot_gzip(report: &gzip::Report, directory: &Path) -> Result<()> {
     draw(directory, "figure-8-gzip-cpu.svg", title, "seconds; less is better", outside)
 }
 
-/// Where the applications' files are: in memory where that can be had, as they were for Duke. A
-/// disk would hide what is compared.
+/// Returns where to put the applications' files: in memory if possible, as in the measurements at
+/// Duke. A disk would hide the differences that the figures compare.
 fn place(arguments: &Arguments) -> Option<PathBuf> {
     arguments.place.clone().or_else(memory)
 }
@@ -169,7 +169,7 @@ pub fn tell(written: &[PathBuf]) {
     }
 }
 
-/// On a file system as users have it, and on one that costs next to nothing.
+/// Measures and draws Postmark twice: on a typical file system, and on one with almost no cost.
 fn draw_postmark(arguments: &Arguments, directory: &Path) -> Result<()> {
     if arguments.tiny {
         return draw_postmark_at(&postmark::Arguments::tiny(), directory, "postmark");

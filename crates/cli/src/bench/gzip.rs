@@ -1,8 +1,8 @@
-//! `dafs bench gzip`: compression of files that are here, on a server of ours, and on nfs-ganesha,
-//! by one process, and by two of which each has half. After section 5.2 of the DAFS paper.
+//! `dafs bench gzip`: compresses files locally, on a server started here, and on nfs-ganesha, with
+//! one process and with two that take one half each. It follows section 5.2 of the DAFS paper.
 //!
-//! Invariant: everybody compresses the same bytes at the same level, in rounds that take turns;
-//! every result is decompressed by GNU gzip and compared.
+//! Invariant: every contestant compresses the same bytes at the same level, in interleaved rounds.
+//! Every result is decompressed by GNU gzip and compared with the input.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -18,68 +18,69 @@ use serde::{Deserialize, Serialize};
 use super::host::{Cost, Host, Mounted, cost, ganesha, has, median, together};
 use crate::gzip::{compressing_told, tell_compressing, tell_whole};
 
-/// Arguments of `dafs bench gzip`.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// MiB of each of the two halves.
+    /// Size of each of the two halves, in MiB.
     #[arg(long, default_value_t = 64)]
     megabytes: usize,
-    /// Level, 1 to 9.
+    /// Compression level, 1 to 9.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=9))]
     level: u8,
     /// Rounds for each median.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Where the files are; by default where temporary files go.
+    /// Where to put the files. Default: the directory for temporary files.
     #[arg(long)]
     place: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// Shows that everything works; the figures mean nothing.
+    /// Minimal arguments that only show that everything works; the figures mean nothing.
     pub fn tiny() -> Self {
         Self { megabytes: 1, level: 6, rounds: 1, place: None }
     }
 
-    /// What `dafs bench figures` measures: many rounds rather than long ones, for what other guests
-    /// of the host take away comes and goes.
+    /// The arguments for `dafs bench figures`. Many short rounds are better than a few long ones,
+    /// because the load of other guests of the host varies over time.
     pub fn full(place: Option<PathBuf>) -> Self {
         Self { megabytes: 64, level: 6, rounds: 9, place }
     }
 }
 
-/// One way to compress, and what it has cost. Seconds, medians.
+/// One way to compress and its cost: medians in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub who: String,
-    /// One process for both halves.
+    /// Time of one process that compresses both halves.
     pub one: f64,
-    /// Two processes, of which each has a half: until the later one ends.
+    /// Time until the later of two processes ends, each compressing one half.
     pub two: f64,
-    /// By how much it ends later than the other.
+    /// Time between the ends of the two processes.
     pub apart: f64,
-    /// Processor time of the one process and of what else the client needs.
+    /// Processor time of the one process and of everything else the client runs.
     pub cpu: f64,
-    /// Of the server.
+    /// Processor time of the server.
     pub server_cpu: f64,
-    /// `cpu` without compression: ours by the compressor's own clock; all that GNU gzip does
-    /// outside the kernel counts as compression.
+    /// `cpu` without compression. For dafs the compressor measures its own time; for GNU gzip all
+    /// time in user space counts as compression.
     pub outside: f64,
     #[serde(skip)]
     rounds: Rounds,
 }
 
-/// All rows, and what the project promises itself.
+/// All rows, with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub megabytes: usize,
     pub level: u8,
-    /// Processor seconds that GNU gzip takes as itself for the same, to nowhere.
+    /// Processor seconds in user space that GNU gzip needs for the same input with its output
+    /// discarded.
     pub gnu_alone: f64,
     pub rows: Vec<Row>,
-    /// Bytes of the results.
+    /// Bytes of the compressed results.
     pub compressed: u64,
-    /// Ratio, its bound, whether it is the least or the most, and what of.
+    /// For each goal: the ratio, its bound, whether the bound is a minimum or a maximum, and a
+    /// description.
     #[serde(skip_deserializing)]
     pub goals: Vec<(f64, f64, &'static str, String)>,
 }
@@ -89,7 +90,7 @@ impl Report {
         self.rows.iter().find(|row| row.who == who)
     }
 
-    /// For the plots: seconds, and processor seconds outside compression.
+    /// Returns the bars for the plots: seconds, and processor seconds outside compression.
     pub fn bars(&self) -> (Vec<Bar>, Vec<Bar>) {
         let bar = |who: &str, what: &str, value: f64| Bar {
             label: format!("{who}{what}"),
@@ -109,23 +110,25 @@ impl Report {
     }
 }
 
-/// The commands that compress these halves, in one process or one pipe.
+/// Builds the commands that compress the given halves, in one process or one pipe.
 type Commands<'a> = dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a;
 
-/// Somebody who compresses both halves.
+/// One way to compress that takes part in the comparison.
 struct Contestant<'a> {
     who: &'static str,
-    /// A process, or several in a pipe, for each half; or one for both.
+    /// Builds one process or pipe for each half, or one for both halves.
     commands: Box<Commands<'a>>,
     server: Box<dyn Fn() -> Duration + 'a>,
     helper: Box<dyn Fn() -> Duration + 'a>,
     results: Vec<PathBuf>,
-    /// Where it says what compressing took; if nowhere, it does nothing else outside the kernel.
+    /// The file to which it reports its compression time. If `None`, all its time in user space
+    /// counts as compression.
     told: Option<PathBuf>,
 }
 
 impl Contestant<'_> {
-    /// Processor time of compressing since the last call, by the account of who compresses.
+    /// Returns the processor time spent compressing since the last call, as the contestant reported
+    /// it.
     fn compressing(&self) -> Result<Option<Duration>> {
         let Some(path) = &self.told else { return Ok(None) };
         let told = std::fs::read_to_string(path)?;
@@ -135,14 +138,14 @@ impl Contestant<'_> {
         Ok(Some(times.iter().sum()))
     }
 
-    /// Who has failed, and what it has said.
+    /// Describes which contestant failed, with the error text that it printed.
     fn failed(&self) -> String {
         let told = self.told.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         format!("{}: {}", self.who, told.unwrap_or_default().trim())
     }
 }
 
-/// The name of a half.
+/// Returns the file name of a half.
 fn half(index: usize) -> String {
     format!("half-{index}")
 }
@@ -219,7 +222,8 @@ fn ours<'a>(
 ) -> Result<Contestant<'a>> {
     let (told, file) = account(host, who)?;
     let commands = move |halves: &[usize]| {
-        // One thread: what is compared is what files cost, not how many threads there are.
+        // Use one thread: the benchmark compares the cost of file access, not the number of
+        // threads.
         let told = ["gzip", "--workers", "1", "-k", "-f", "-v", level];
         let mut command = host.dafs_by(transport, &told);
         command.stderr(file.try_clone()?);
@@ -243,7 +247,8 @@ fn ours<'a>(
     })
 }
 
-/// Nothing but compression, of what was read before: what two processes can gain on this machine.
+/// Compression alone, of data already in memory: the most that two processes can gain on this
+/// machine.
 fn without_files<'a>(
     host: &'a Host,
     level: &'a str,
@@ -291,10 +296,11 @@ fn over_nfs<'a>(
     })
 }
 
-/// A file for what somebody tells.
+/// Creates the file to which a contestant reports its compression time.
 fn account(host: &Host, who: &str) -> Result<(PathBuf, File)> {
     let path = host.beside("told")?.join(who);
-    // What truncates it has not its own place in it.
+    // Open for appending: the file is truncated between runs, and an append never uses a stale
+    // position.
     let file = OpenOptions::new().create(true).append(true).open(&path)?;
     Ok((path, file))
 }
@@ -303,7 +309,7 @@ fn results(directory: &Path) -> Vec<PathBuf> {
     (0..HALVES).map(|index| directory.join(format!("{}.gz", half(index)))).collect()
 }
 
-/// What one contestant's rounds have cost.
+/// The costs of all rounds of one contestant.
 #[derive(Clone, Debug, Default)]
 struct Rounds {
     one: Vec<f64>,
@@ -314,8 +320,8 @@ struct Rounds {
     server: Vec<f64>,
 }
 
-/// The median of what rounds have come to one by one: a machine that is faster in the first than in
-/// the last changes it less than a ratio of medians.
+/// Returns the median of the ratios of each round. A change of the machine's speed between rounds
+/// affects it less than a ratio of medians.
 fn by_round(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
@@ -381,8 +387,8 @@ fn one_round(contestant: &Contestant<'_>, rounds: &mut Rounds) -> Result<()> {
     Ok(())
 }
 
-/// What GNU gzip's compressing takes without results: its time as itself, for it cannot do without
-/// files.
+/// Measures the time in user space that GNU gzip needs with its output discarded. Only user time
+/// counts, because gzip must read files.
 fn gnu_cpu(arguments: &Arguments, local: &Path) -> Result<Duration> {
     let mut gnu = Command::new("gzip");
     gnu.args(["-c", &format!("-{}", arguments.level)]);
@@ -390,7 +396,7 @@ fn gnu_cpu(arguments: &Arguments, local: &Path) -> Result<Duration> {
     Ok(cost(|| together(vec![gnu]).map(drop))?.user)
 }
 
-/// Compresses files that it has read before, to nowhere, and says what that has taken.
+/// Reads files into memory, compresses them, discards the output and prints the time.
 pub fn in_memory(level: &str, paths: &[String]) -> Result<()> {
     let level = level.trim_start_matches('-').parse().context("a level")?;
     for path in paths {
@@ -403,7 +409,7 @@ pub fn in_memory(level: &str, paths: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// GNU gzip must find in the results what was compressed.
+/// Checks that GNU gzip decompresses the results to the original input. Returns the total length.
 fn check(contestant: &Contestant<'_>, local: &Path) -> Result<u64> {
     let mut length = 0;
     for (index, result) in contestant.results.iter().enumerate() {
@@ -469,7 +475,7 @@ fn print(report: &Report) {
     }
 }
 
-/// Text-like bytes, a little below a third of which gzip leaves.
+/// Fills a file with text-like bytes that gzip compresses to slightly less than a third.
 fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let (mut state, mut left) = (seed.wrapping_mul(0x9e37_79b9).wrapping_add(1), length);
@@ -491,7 +497,7 @@ fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The limit of ours.
+/// The row that is the lower limit for dafs.
 const IN_MEMORY: &str = "dafs gzip, in memory";
 const HALVES: usize = 2;
 const WORDS: &str = "direct access file system memory to network the of registered buffer client \

@@ -1,8 +1,8 @@
-//! What the applications' benchmarks need of the host: servers, mounts, programs and their
+//! What the application benchmarks need from the host: servers, mounts, programs and their
 //! processor time.
 //!
-//! Invariant: everything that is started ends with its value, and with this process, however that
-//! ends (see `keeper`).
+//! Invariant: everything that a benchmark starts ends when its value is dropped, and when this
+//! process ends for any reason (see `keeper`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,17 +19,18 @@ use crate::keeper::{self, Scratch};
 use crate::served::{ANY_PORT, Pass, Served};
 use crate::strangers::OWN_USER;
 
-/// A directory that is served to everybody who is measured.
+/// A directory and a server that exports it to all contestants.
 pub struct Host {
     served: Served,
-    /// It goes behind the server.
+    /// Declared after the server, so that it is dropped after it.
     scratch: Scratch,
     pass: Pass,
     pub program: PathBuf,
 }
 
 impl Host {
-    /// A new directory beneath `place`, or where temporary files go, and a server of it.
+    /// Makes a new directory beneath `place`, or in the directory for temporary files, and starts a
+    /// server for it.
     pub fn start(place: Option<&Path>, more: &[&str]) -> Result<Self> {
         let scratch = Scratch::new("dafs-bench-", place)?;
         let program = std::env::current_exe().context("finding this program")?;
@@ -41,24 +42,24 @@ impl Host {
         Ok(Self { served, scratch, pass, program })
     }
 
-    /// The directory, as it is on this host.
+    /// The local path of the exported directory.
     pub fn exported(&self) -> PathBuf {
         self.scratch.path().join("export")
     }
 
-    /// A directory beside it for other things.
+    /// Makes a directory for other files, next to the exported one.
     pub fn beside(&self, name: &str) -> Result<PathBuf> {
         let path = self.scratch.path().join(name);
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
 
-    /// What a session with the server begins with.
+    /// The options for a session with the server.
     pub fn options(&self) -> SessionOptions {
         self.pass.options()
     }
 
-    /// A command of this program that works on files by a transport.
+    /// Returns a command that runs this program on files over the given transport.
     pub fn dafs_by(&self, transport: &str, arguments: &[&str]) -> Command {
         let mut command = self.dafs(arguments);
         command.args(["--transport", transport]);
@@ -68,7 +69,7 @@ impl Host {
         command
     }
 
-    /// Where the server listens.
+    /// Returns the server's address for a transport.
     pub fn address(&self, transport: &str) -> Result<&Address> {
         let mut addresses = self.served.addresses.iter();
         let found = addresses.find(|address| match address {
@@ -79,7 +80,7 @@ impl Host {
         found.with_context(|| format!("the server has no {transport}"))
     }
 
-    /// The URL of a path, and what else a command is told to go by a transport.
+    /// Returns the URL of a path for a transport, and adds the options that the transport needs.
     pub fn url(&self, transport: &str, path: &str) -> Result<String> {
         Ok(match self.address(transport)? {
             Address::Shm(socket) => format!("dafs+shm://{}!/{path}", socket.display()),
@@ -88,7 +89,7 @@ impl Host {
         })
     }
 
-    /// The server's socket for shared memory.
+    /// Returns the path of the server's socket for shared memory.
     pub fn socket(&self) -> Result<PathBuf> {
         match self.address("shm")? {
             Address::Shm(socket) => Ok(socket.clone()),
@@ -96,7 +97,7 @@ impl Host {
         }
     }
 
-    /// The server's process.
+    /// Returns the id of the server's process.
     pub fn server_process(&self) -> u32 {
         self.served.process()
     }
@@ -105,14 +106,15 @@ impl Host {
         dafs_bench::process_cpu(self.served.process()).unwrap_or_default()
     }
 
-    /// A command of this program.
+    /// Returns a command that runs this program.
     pub fn dafs(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments);
         command
     }
 
-    /// The directory through the kernel; `None`, and why, where nothing can be mounted.
+    /// Mounts the exported directory through the kernel. Returns `None` and prints the reason if
+    /// mounting is not possible.
     pub fn mount(&self) -> Result<Option<Mounted>> {
         if !Path::new("/dev/fuse").exists() {
             println!("there is no /dev/fuse: nothing through the mount");
@@ -136,10 +138,10 @@ impl Host {
     }
 }
 
-/// The file with the password, in a directory that nobody else can enter.
+/// The name of the password file. It is in a directory that no other user can enter.
 const PASSWORD: &str = "password";
 
-/// A mount that goes with its value.
+/// A mount that is removed when the value is dropped.
 pub struct Mounted {
     child: Child,
     pub directory: PathBuf,
@@ -154,7 +156,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // If it cannot be unmounted, the process that serves it can still be ended.
+        // If the unmount fails, killing the process that serves it still ends the mount.
         let _ = Command::new(&self.program).arg("unmount").arg(&self.directory).status();
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
@@ -163,7 +165,8 @@ impl Drop for Mounted {
     }
 }
 
-/// An nfs-ganesha of a directory, or none and why.
+/// Starts nfs-ganesha for a directory. Returns `None` and prints the reason if that is not
+/// possible.
 pub fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
     match Ganesha::start(directory) {
         Ok(server) => Ok(Some(server)),
@@ -175,17 +178,17 @@ pub fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
     }
 }
 
-/// What a run has cost.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub wall: Duration,
-    /// Of the processes that were started and have ended.
+    /// Processor time of the child processes that ended during the run.
     pub cpu: Duration,
-    /// The part of it that they spent as themselves, not in the kernel.
+    /// The part of `cpu` spent in user space.
     pub user: Duration,
 }
 
-/// Runs something that starts processes and waits for them.
+/// Runs `work`, which starts processes and waits for them, and returns what they cost.
 pub fn cost(work: impl FnOnce() -> Result<()>) -> Result<Cost> {
     let before = children()?;
     let begin = Instant::now();
@@ -205,7 +208,8 @@ fn children() -> Result<(Duration, Duration)> {
     Ok((time(usage.user_time()), time(usage.system_time())))
 }
 
-/// Starts all and waits for all. When each has ended, from the start of the first on.
+/// Starts all commands and waits for all of them. Returns when each ended, measured from the start
+/// of the first.
 pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     let begin = Instant::now();
     let children: Vec<Child> = commands
@@ -230,13 +234,13 @@ pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     Ok(ends)
 }
 
-/// Whether a program can be run.
+/// True if the program is in `PATH`.
 pub fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Runs a command with this as its input, and without its output.
+/// Runs a command with `input` as its standard input and with its output discarded.
 pub fn with_input(mut command: Command, input: &str) -> Result<()> {
     keeper::join(&mut command);
     let mut child = command
@@ -250,7 +254,7 @@ pub fn with_input(mut command: Command, input: &str) -> Result<()> {
     ended_well(&format!("{command:?}"), child.wait()?)
 }
 
-/// Fails with what a process has ended with, if that is no success.
+/// Returns an error that describes the exit status, unless it is success.
 pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("{who} has ended with {status}");
@@ -258,7 +262,7 @@ pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// The middle one.
+/// Returns the median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,11 +1,11 @@
-//! A file system as users have it, without their disk: ext4 with a journal, in memory.
+//! A typical file system without the cost of a disk: ext4 with a journal, in memory.
 //!
-//! Many small files cost a file system that keeps a journal about twice what they cost one that
-//! is in memory, and that is what a local directory usually is. A disk would hide what is compared;
-//! so would a file system in use, which depends on what was done to it before.
+//! A journaling file system, which most local directories are on, needs about twice as much time
+//! for many small files as tmpfs. A disk would hide the differences that the benchmark compares. So
+//! would a file system in use, because its speed depends on its history.
 //!
-//! Invariant: it is mounted where only this process and its children see it, so that the system
-//! lets go of it with the last of them.
+//! Invariant: the file system is mounted in a namespace that only this process and its children
+//! see, so the kernel unmounts it when the last of them ends.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,20 +20,20 @@ use crate::keeper::Scratch;
 /// A directory to measure in.
 pub struct Medium {
     directory: PathBuf,
-    /// What kind of file system it is on.
+    /// A description of its file system.
     pub kind: String,
     mounted: Option<Scratch>,
 }
 
 impl Medium {
-    /// A directory that is there already.
+    /// Uses an existing directory.
     pub fn at(directory: &Path) -> Self {
         let kind = directory.display().to_string();
         Self { directory: directory.to_owned(), kind, mounted: None }
     }
 
-    /// A new file system with a journal; in memory, or where temporary files go, if it cannot be
-    /// mounted, and says why.
+    /// Makes a new file system with a journal. If it cannot be mounted, prints the reason and uses
+    /// memory, or else the directory for temporary files.
     pub fn journaled() -> Self {
         mounted().unwrap_or_else(|error| {
             let other = memory().unwrap_or_else(std::env::temp_dir);
@@ -50,13 +50,13 @@ impl Medium {
 impl Drop for Medium {
     fn drop(&mut self) {
         if self.mounted.is_some() {
-            // Whoever still has a file open there keeps it as long.
+            // A lazy unmount: the file system stays until the last process closes its files.
             let _ = nix::mount::umount2(&self.directory, MntFlags::MNT_DETACH);
         }
     }
 }
 
-/// Where files are in memory, if there is such a place.
+/// Returns the directory of a memory file system, if there is one.
 pub fn memory() -> Option<PathBuf> {
     let memory = Path::new("/dev/shm");
     memory.is_dir().then(|| memory.to_owned())
@@ -78,7 +78,7 @@ fn mounted() -> Result<Medium> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
     quietly(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&directory))?;
-    // The mount keeps it: an interrupted run leaves no memory behind.
+    // The mount keeps the image alive, so an interrupted run leaves no memory allocated.
     std::fs::remove_file(image)?;
     let kind = "ext4 with a journal".to_owned();
     Ok(Medium { directory, kind, mounted: Some(scratch) })
@@ -93,8 +93,8 @@ fn quietly(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// More than is ever used: a file in memory takes what is written to it.
+/// Larger than any benchmark needs. The sparse file only takes the memory that is written.
 const IMAGE_BYTES: u64 = 2 << 30;
-/// All of it is made at once: nothing is made later, while somebody is measured.
+/// Initialize everything at once, so that the kernel does no background work during a measurement.
 const MKFS_OPTIONS: [&str; 5] =
     ["-q", "-F", "-O", "has_journal", "-Elazy_itable_init=0,lazy_journal_init=0"];

@@ -1,7 +1,7 @@
-//! A file of an NFS server to standard output, or standard input to a file there, by libnfs: what
-//! programs that know nothing of NFS get from its client in user space.
+//! Copies a file of an NFS server to standard output, or standard input to such a file, with
+//! libnfs. It shows what programs without NFS support get from a user-space NFS client.
 //!
-//! Invariant: several blocks are under way, and come out in their order.
+//! Invariant: several blocks are in flight, and they are written in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use dafs_bench::{Answer, Completion, Entrance, Nfs, Request, Ticket, flag};
 use super::host::{cost, ended_well};
 use crate::gzip::{tell_compressing, tell_whole};
 
-/// `nfs-read` or `nfs-write`.
+/// Runs `nfs-read` or `nfs-write`.
 pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
     let mut nfs = Entrance::of(process.parse().context("the number of a process")?).mount()?;
     match work {
@@ -24,8 +24,8 @@ pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
     }
 }
 
-/// Compresses files there by GNU gzip in a pipe, one after the other, and says what that has taken
-/// it outside the kernel.
+/// Compresses files on the server with GNU gzip in a pipe, one after the other, and prints the user
+/// time of gzip.
 pub fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let end = |work: &str, path: &str| {
@@ -42,7 +42,7 @@ pub fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
         let mut gzip = gzip.spawn().context("starting gzip")?;
         let output = gzip.stdout.take().context("gzip without output")?;
         let mut writer = end("nfs-write", &format!("{path}.gz")).stdin(output).spawn()?;
-        // Only who was waited for is in the account.
+        // The processor time of a child counts only after it is waited for.
         compressing += cost(|| ended_well("gzip", gzip.wait()?))?.user;
         ended_well("nfs-read", reader.wait()?)?;
         ended_well("nfs-write", writer.wait()?)?;
@@ -109,6 +109,6 @@ fn moved(completion: Completion) -> Result<(Ticket, usize, Vec<u8>)> {
     }
 }
 
-/// Blocks under way, and bytes of each.
+/// The number of blocks in flight, and the size of each.
 const BLOCKS: usize = 4;
 const BLOCK_BYTES: usize = 256 << 10;

@@ -1,8 +1,8 @@
-//! `dafs bench postmark`: Postmark on a server of ours, through libnfs on nfs-ganesha, and in a
-//! local directory, all on one file system; and the real postmark through the mount and the preload
-//! library.
+//! `dafs bench postmark`: runs Postmark on a server started here, through libnfs on nfs-ganesha,
+//! and in a local directory, all on one file system. It also runs the original postmark program
+//! through the mount and through the preload library.
 //!
-//! Invariant: everybody does the same work, which its checksum shows, in rounds that take turns.
+//! Invariant: all contestants do the same work, which a checksum confirms, in interleaved rounds.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,6 @@ use super::host::{Host, cost, ganesha, has, median, with_input};
 use super::medium::Medium;
 use crate::postmark::Numbers;
 
-/// Arguments of `dafs bench postmark`.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -29,14 +28,14 @@ pub struct Arguments {
     /// Rounds for each median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where the files are; by default on a new ext4 with a journal, in memory (root only; else
-    /// in memory without one).
+    /// Where to put the files. Default: a new ext4 with a journal, in memory (root only; other
+    /// users get memory without a journal).
     #[arg(long)]
     place: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// Shows that everything works; the figures mean nothing.
+    /// Minimal arguments that only show that everything works; the figures mean nothing.
     pub fn tiny() -> Self {
         let numbers = Numbers {
             files: 20,
@@ -50,7 +49,7 @@ impl Arguments {
         Self { numbers, rounds: 1, place: None }
     }
 
-    /// What `dafs bench figures` measures.
+    /// The arguments for `dafs bench figures`.
     pub fn full(place: Option<PathBuf>) -> Self {
         let numbers =
             Numbers { files: 500, transactions: 20_000, in_flight: 8, ..Self::tiny().numbers };
@@ -58,29 +57,29 @@ impl Arguments {
     }
 }
 
-/// Who does it, and how fast.
+/// The result of one contestant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub who: String,
-    /// What survives what.
+    /// Which failure the data survives.
     pub durability: Cow<'static, str>,
     pub in_flight: usize,
-    /// Transactions a second, the median.
+    /// Transactions per second, the median.
     pub transactions_per_second: f64,
     #[serde(skip)]
     rounds: Vec<f64>,
 }
 
-/// All rows, and what the project promises itself.
+/// All rows, with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub workload: Workload,
-    /// What kind of file system the files are on.
+    /// A description of the file system that the files are on.
     pub medium: String,
     pub rows: Vec<Row>,
-    /// A sum over the work, the same for everybody.
+    /// A checksum over the work, the same for all contestants.
     pub checksum: u64,
-    /// Ratio, what it should be at least, and what of.
+    /// For each goal: the ratio, its minimum, and a description.
     pub goals: Vec<(f64, f64, String)>,
 }
 
@@ -91,7 +90,7 @@ impl Report {
         Some(row.transactions_per_second)
     }
 
-    /// For the plot.
+    /// Returns the bars for the plot.
     pub fn bars(&self) -> Vec<Bar> {
         let rows = self.rows.iter();
         rows.map(|row| Bar {
@@ -103,7 +102,7 @@ impl Report {
     }
 }
 
-/// Somebody with a store of his own, measured with one and with several in flight.
+/// A store to measure, with one step in flight and with several.
 struct Contestant {
     who: &'static str,
     durability: &'static str,
@@ -127,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         ("shm", "dafs shm", &remembered, usual, stable, MEMORY),
         ("tcp", "dafs tcp", &remembered, usual, stable, MEMORY),
         ("tcp", "dafs tcp, spinning", &remembered, spinning, stable, MEMORY),
-        // As durable as libnfs leaves it.
+        // The same durability as with libnfs.
         ("tcp", "dafs tcp, commit", &remembered, usual, true, COMMITTED),
         ("shm", "dafs shm, journal", &journaled, usual, stable, JOURNAL),
         ("tcp", "dafs tcp, journal", &journaled, usual, stable, JOURNAL),
@@ -153,7 +152,7 @@ fn session(host: &Host, transport: &str, wait: WaitPolicy) -> Result<Session> {
     Ok(client.connect_to(host.address(transport)?, &host.options())?)
 }
 
-/// Everybody, with one in flight and with as many as were asked for.
+/// Measures all contestants, with one step in flight and with the requested number.
 fn measure(
     workload: &Workload,
     medium: &str,
@@ -195,7 +194,7 @@ fn measure(
     Ok(Report { workload, medium, rows, checksum, goals: Vec::new() })
 }
 
-/// The real postmark, whole runs by the clock: it counts in seconds itself.
+/// Runs the original postmark and measures whole runs, because its own clock counts in seconds.
 fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) -> Result<()> {
     if !has("postmark") {
         println!("there is no postmark: install the package postmark to see the real one");
@@ -236,7 +235,8 @@ fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) ->
     Ok(())
 }
 
-/// What postmark is told. Its own workload: reads or appends, paired with creations or removals.
+/// Returns the commands for postmark. Its own workload pairs reads or appends with creations or
+/// removals.
 fn instructions(workload: &Workload, place: &Path) -> String {
     let Workload { files, transactions, directories, size_min, size_max, seed, .. } = workload;
     let place = place.display();
@@ -259,7 +259,7 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
         ("dafs shm", "local", 1, 0.5),
         ("postmark, dafs preload", "postmark, dafs mount", 1, 2.0),
     ];
-    // With one in flight some are the same.
+    // If the requested number in flight is one, some rows would be duplicates.
     let is_new = |at: usize| !wanted[..at].contains(&wanted[at]);
     let wanted = (0..wanted.len()).filter(|&at| is_new(at)).map(|at| wanted[at]);
     let goals = wanted.filter_map(|(ours, theirs, depth, least)| {
@@ -290,9 +290,9 @@ fn print(report: &Report) {
     }
 }
 
-/// `dafs --spin`: longer than a name takes to be made or removed.
+/// The value for `dafs --spin`: longer than creating or removing a name takes.
 const SPIN_MAX: Duration = Duration::from_micros(200);
-/// What each leaves behind, if it is not asked for more.
+/// What the data of each contestant survives if it does not ask for more.
 const NOTHING: &str = "a killed process";
 const MEMORY: &str = "a killed client";
 const JOURNAL: &str = "names: loss of power; data: a killed client";

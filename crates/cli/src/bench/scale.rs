@@ -1,9 +1,12 @@
-//! `dafs bench scale`: how many operations servers with more reactors do, and what each costs them.
+//! `dafs bench scale`: measures the throughput of servers with more reactors, and the cost of each
+//! operation.
 //!
-//! Invariant: clients are processes of their own, each with one session for every server. There is
-//! a server for each transport and number of reactors, so that nothing else takes a place on a
-//! reactor. All points of a work are measured in rounds that take turns, and points that differ in
-//! nothing but reactors come one after the other.
+//! Invariants:
+//! - Clients are separate processes, each with one session per server.
+//! - There is one server for each transport and number of reactors, so no other load shares a
+//!   reactor.
+//! - All points of a work are measured in interleaved rounds. Points that differ only in the number
+//!   of reactors follow each other.
 
 mod clients;
 mod files;
@@ -31,53 +34,53 @@ use samples::{Clocks, Counters, Sample, Samples};
 
 pub use clients::serve_client;
 
-/// Arguments of `dafs bench scale`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Directory for the report as JSON and for the plots.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Numbers of reactors, each 1 to 8. Default: 1, 2, 4 and so on to the number of cores, at
-    /// most to 8.
+    /// Numbers of reactors, each 1 to 8. Default: 1, 2, 4 and so on up to the number of cores, at
+    /// most 8.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = reactors::parse)]
     reactors: Vec<usize>,
-    /// Numbers of clients, each a process. Default: 1, 2, 4 and so on to the number of cores, at
-    /// least to 4. A server with more reactors than clients is not measured.
+    /// Numbers of clients, each a process. Default: 1, 2, 4 and so on up to the number of cores, at
+    /// least 4. A server with more reactors than clients is not measured.
     #[arg(long, value_delimiter = ',', value_parser = clients_of)]
     clients: Vec<usize>,
-    /// Only what is so called, or contains this: a transport and a work, such as "tcp", "4 KiB"
-    /// or "shm read 4 KiB, many files".
+    /// Measure only points whose name contains this text. A name has a transport and a work, such
+    /// as "tcp", "4 KiB" or "shm read 4 KiB, many files".
     #[arg(long)]
     only: Option<String>,
     /// Rounds for each median.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Seconds of a round.
+    /// Length of a round in seconds.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Where the files are; by default in memory, or where temporary files go.
+    /// Where to put the files. Default: in memory, or else in the directory for temporary files.
     #[arg(long)]
     place: Option<PathBuf>,
-    /// Show that everything works; the figures mean nothing.
+    /// Only check that everything works; the figures mean nothing.
     #[arg(long, hide = true)]
     tiny: bool,
-    /// The part of the cores that clients may take where a conclusion is drawn.
+    /// The largest share of the cores that clients may use in a point from which a conclusion is
+    /// drawn.
     #[arg(long, hide = true, default_value_t = 0.5)]
     clients_share: f64,
-    /// The part of them that other programs may take there.
+    /// The largest share of the cores that other programs may use in such a point.
     #[arg(long, hide = true, default_value_t = 0.1)]
     others_share: f64,
 }
 
-/// What is measured.
+/// The parsed settings of a run.
 struct Settings {
-    /// Works, and the transports that they are measured over.
+    /// The works, with the transports to measure each over.
     works: Vec<(Work, Vec<&'static str>)>,
     reactors: Vec<usize>,
     clients: Vec<usize>,
     rounds: usize,
     span: Duration,
-    /// Small files.
+    /// The number of small files.
     files: usize,
 }
 
@@ -139,7 +142,7 @@ fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
     })
 }
 
-/// What fits `--only`.
+/// Returns the works and transports that match `--only`.
 fn works(only: Option<&str>) -> Result<Vec<(Work, Vec<&'static str>)>> {
     let of = |work: Work| {
         let is_wanted = |transport: &&str| {
@@ -156,7 +159,7 @@ fn works(only: Option<&str>) -> Result<Vec<(Work, Vec<&'static str>)>> {
     Ok(works)
 }
 
-/// What was asked for, in order, if anything was.
+/// Returns the requested numbers in order, or `None` if none were requested.
 fn numbers(asked: &[usize]) -> Option<Vec<usize>> {
     let mut numbers = asked.to_vec();
     numbers.sort_unstable();
@@ -164,13 +167,13 @@ fn numbers(asked: &[usize]) -> Option<Vec<usize>> {
     (!numbers.is_empty()).then_some(numbers)
 }
 
-/// Reads a number of clients from the command line.
+/// Parses a number of clients from the command line.
 fn clients_of(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=CLIENTS_MOST).contains(count));
     count.ok_or_else(|| format!("give 1 to {CLIENTS_MOST} clients"))
 }
 
-/// 1, 2, 4 and so on, and `most`.
+/// Returns 1, 2, 4 and so on, and `most`.
 fn powers(most: usize) -> Vec<usize> {
     let mut powers: Vec<usize> =
         (0..usize::BITS).map(|power| 1 << power).take_while(|power| *power < most).collect();
@@ -178,7 +181,7 @@ fn powers(most: usize) -> Vec<usize> {
     powers
 }
 
-/// Servers and clients that run. In this order they end.
+/// The running servers and clients. The fields end in this order.
 struct Bench {
     clients: Vec<Client>,
     hosts: Vec<Host>,
@@ -192,11 +195,11 @@ struct Host {
     address: Address,
     served: Served,
     socket: PathBuf,
-    /// What it had counted when it was asked last, if nobody has asked it for anything since.
+    /// The server's counters at the last query, if no request was sent to it since then.
     counted: Option<Counters>,
 }
 
-/// What takes its turn in a round.
+/// One measurement within a round.
 #[derive(Clone, Copy)]
 struct Turn {
     host: usize,
@@ -227,7 +230,8 @@ impl Bench {
                 hosts.push(Host::start(&place, reactors, transport, &pass)?);
             }
         }
-        // One after the other: a server then spreads the first so many as evenly as all of them.
+        // Start the clients one after the other: then a server spreads the first N of them as
+        // evenly as all of them.
         let client = |number| {
             let mut client = Client::start(number, settings.files, &hosts, &pass)?;
             client.await_ready()?;
@@ -237,7 +241,7 @@ impl Bench {
         Ok(Self { clients, hosts, _scratch: scratch })
     }
 
-    /// Who takes turns: what differs in nothing but reactors comes one after the other.
+    /// Returns the turns of a round. Points that differ only in reactors follow each other.
     fn turns(&self, settings: &Settings, transports: &[&str]) -> Vec<Turn> {
         let mut turns = Vec::new();
         for &transport in transports {
@@ -251,7 +255,7 @@ impl Bench {
         turns
     }
 
-    /// All points of one work. The first round fills caches, and does not count.
+    /// Measures all points of one work. The first round only fills caches and is not counted.
     fn measure(
         &mut self,
         settings: &Settings,
@@ -261,14 +265,14 @@ impl Bench {
         let turns = self.turns(settings, transports);
         let mut samples: Vec<Samples> = turns.iter().map(|_| Samples::default()).collect();
         for round in 0..=settings.rounds {
-            // There and back again, so that nobody always comes behind the same one.
+            // Reverse the order every other round, so that no point always follows the same one.
             let mut order: Vec<usize> = (0..turns.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
             for index in order {
-                // A server that is asked what it counts answers when it comes to it, and counts
-                // are the same in all rounds.
+                // Reading the counters disturbs the server, and they are the same in every round,
+                // so read them only in the last round.
                 let is_counted = round == settings.rounds;
                 let sample = self.take_turn(turns[index], work, settings.span, is_counted)?;
                 if round > 0 {
@@ -295,7 +299,7 @@ impl Bench {
         let host = &mut self.hosts[turn.host];
         let before = match host.counted.take() {
             None if is_counted => Some(host.counters()?),
-            // What it had counted behind the turn before.
+            // The counters after the previous turn.
             known => known.filter(|_| is_counted),
         };
         let (threads, busy, begun) = (host.threads()?, busy_time(), Instant::now());
@@ -315,8 +319,8 @@ impl Bench {
 
 impl Host {
     fn start(place: &Path, reactors: usize, transport: &'static str, pass: &Pass) -> Result<Self> {
-        // What is measured is the server: clients must not read the files themselves, and names
-        // must not wait for disks.
+        // The benchmark measures the server. So clients must not read the files directly, and name
+        // operations must not wait for a disk.
         let mut more = vec!["--direct-reads", "false", "--exactly-once", "memory"];
         more.extend(["--cache", CACHE]);
         let served =
@@ -347,19 +351,19 @@ impl Host {
 
 const SHM: &str = "shm";
 const TCP: &str = "tcp";
-/// What everything is measured over.
+/// The transports to measure over.
 const TRANSPORTS: [&str; 2] = [SHM, TCP];
-/// The directory that is served, in that of its server.
+/// The exported directory, within the server's directory.
 const EXPORT: &str = "export";
-/// Twice what all files have, so that everything that is read is in the cache.
+/// Twice the size of all files, so every read hits the cache.
 const CACHE: &str = "256M";
 const FILES: usize = 64;
-/// What a client can be woken for, and what nobody waits for.
+/// The shortest round in which clients can be woken, and the longest that makes sense.
 const SECONDS_MIN: f64 = 0.01;
 const SECONDS_MAX: f64 = 60.0;
-/// The most clients that can be asked for.
+/// The largest number of clients that can be requested.
 const CLIENTS_MOST: usize = 256;
-/// The largest number of clients on a small machine, unless another is asked for.
+/// The default maximum number of clients on a small machine.
 const CLIENTS_LEAST: usize = 4;
 const TINY_SPAN: Duration = Duration::from_millis(20);
 const TINY_FILES: usize = 3;

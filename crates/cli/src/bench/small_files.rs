@@ -1,8 +1,10 @@
-//! `dafs bench small-files`: a tree of many small files copied in and out of servers of ours,
-//! against `cp -r` on the same file system; and what one file costs the server, counted.
+//! `dafs bench small-files`: copies a tree of many small files to and from servers started here,
+//! and compares that with `cp -r` on the same file system. It also counts what one file costs the
+//! server.
 //!
-//! Invariant: everybody copies the same tree, in rounds that take turns. What is counted is of a
-//! run of its own, since counting takes time; a tree of the same directories without files is
+//! Invariant: all contestants copy the same tree, in interleaved rounds. Counting takes time, so it
+//! has a run of its own. That run also copies a tree of the same directories without files; the
+//! difference is the cost of the files.
 //! copied as well, so that the difference is what files cost.
 
 mod counts;
@@ -22,19 +24,18 @@ use crate::keeper;
 use counts::Counts;
 use tree::Trees;
 
-/// Arguments of `dafs bench small-files`.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// The tree to copy; by default one that is made, of 500 to 16,384 bytes in each file.
+    /// The tree to copy. Default: a generated tree with files of 500 to 16,384 bytes.
     tree: Option<PathBuf>,
-    /// Files of the tree that is made, 100 in a directory.
+    /// Number of files in the generated tree, 100 per directory.
     #[arg(long, default_value_t = 5000, conflicts_with = "tree")]
     files: usize,
     /// Rounds for each median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where the files are; by default on a new ext4 with a journal, in memory (root only; else
-    /// in memory without one).
+    /// Where to put the files. Default: a new ext4 with a journal, in memory (root only; other
+    /// users get memory without a journal).
     #[arg(long)]
     place: Option<PathBuf>,
     /// Directory for the report as JSON.
@@ -42,38 +43,38 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// One way to copy, and what it has cost.
+/// One way to copy, and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The server's `--exactly-once`.
     pub exactly_once: String,
     /// "in" or "out".
     pub direction: String,
-    /// Median of the rounds.
+    /// The median of the rounds.
     pub seconds: f64,
-    /// Times what `cp -r` takes.
+    /// The time relative to `cp -r`.
     pub ratio: f64,
-    /// What the project promises itself.
+    /// The project's goal for `ratio`.
     pub ratio_max: Option<f64>,
-    /// What each file has cost.
+    /// The cost of each file.
     pub counts: Counts,
     #[serde(skip)]
     rounds: Vec<f64>,
 }
 
-/// All rows, and what they are measured against.
+/// All rows, with the values they are compared with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub files: usize,
     pub bytes: u64,
-    /// What kind of file system the files are on.
+    /// A description of the file system that the files are on.
     pub medium: String,
-    /// `cp -r`, the median of the rounds.
+    /// The time of `cp -r`, the median of the rounds.
     pub local_seconds: f64,
     pub rows: Vec<Row>,
 }
 
-/// A server of ours.
+/// A server started here.
 struct Contestant {
     host: Host,
     exactly_once: &'static str,
@@ -130,7 +131,7 @@ fn measure(
         .collect();
     let mut local = Vec::new();
     let copy = scratch.join("copy");
-    // The first round brings everything into memory that the others find there.
+    // The first round only fills caches.
     for round in 0..=arguments.rounds {
         for (number, contestant) in contestants.iter().enumerate() {
             let host = &contestant.host;
@@ -164,28 +165,28 @@ fn measure(
     Ok(Report { files, bytes, medium: String::new(), local_seconds, rows })
 }
 
-/// Copies a tree in, under the name [`COPY`].
+/// Returns a command that copies a tree to the server under the name [`COPY`].
 fn copy_in(host: &Host, tree: &Path) -> Result<Command> {
     let mut command = host.dafs_by("shm", &["cp", "-r"]);
     command.arg(tree).arg(host.url("shm", COPY)?);
     Ok(command)
 }
 
-/// Puts a tree in the place of a copy behind the server's back, so that it knows nothing of it.
+/// Replaces the exported copy directly on the disk, so that the server has nothing of it cached.
 fn put(tree: &Path, host: &Host) -> Result<()> {
     let mut cp = Command::new("cp");
     cp.arg("-r").arg(tree).arg(host.exported().join(COPY));
     timed(cp).map(drop)
 }
 
-/// Copies out what is under that name.
+/// Returns a command that copies [`COPY`] from the server.
 fn copy_out(host: &Host, to: &Path) -> Result<Command> {
     let mut command = host.dafs_by("shm", &["cp", "-r"]);
     command.arg(host.url("shm", COPY)?).arg(to);
     Ok(command)
 }
 
-/// Seconds that a command takes, which is to succeed.
+/// Runs a command and returns its time in seconds. Fails if the command fails.
 fn timed(mut command: Command) -> Result<f64> {
     keeper::join(&mut command);
     let begin = Instant::now();
@@ -219,6 +220,6 @@ fn print(report: &Report) {
     }
 }
 
-/// What a copy is called on its server.
+/// The name of the copy on the server.
 const COPY: &str = "copy";
 const DIRECTIONS: [&str; 2] = ["in", "out"];

@@ -1,8 +1,7 @@
-//! `dafs cp`: trees between here and servers, or between servers.
+//! `dafs cp`: copies trees between here and servers, or between servers.
 //!
-//! `walk` lists what is there, `run` makes the copies and compares them, `side` is one
-//! end of a copy, `mover` moves the bytes; `tasks` keeps many files on their way at once,
-//! on the caller's own thread.
+//! `walk` lists the objects, `run` makes and compares the copies, `side` is one end of a copy, and
+//! `mover` moves the bytes. `tasks` runs many files concurrently on the caller's thread.
 
 mod mover;
 mod open;
@@ -30,46 +29,45 @@ pub use mover::Mover;
 pub use open::{is_output, read_next};
 pub use side::Side;
 
-/// Arguments of `dafs cp`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to copy: local paths or URLs; the last one is the target.
+    /// What to copy: local paths or URLs. The last one is the target.
     #[arg(required = true, num_args = 2..)]
     places: Vec<OsString>,
-    /// Directories with all that is in them.
+    /// Copy directories with everything in them.
     #[arg(short, long)]
     recursive: bool,
-    /// Give copies the modes of their sources as they are, whatever the umask says, and files and
-    /// directories that were there as well.
+    /// Give copies exactly the modes of their sources, whatever the umask. This includes files and
+    /// directories that existed before.
     #[arg(short, long)]
     preserve: bool,
     /// Read both sides again afterwards and compare every byte.
     #[arg(long)]
     verify: bool,
-    /// Bring every file to stable storage on the target server.
+    /// Flush every file to stable storage on the target server.
     #[arg(long)]
     sync: bool,
     #[command(flatten)]
     access: Access,
 }
 
-/// What to do beside copying.
+/// What to do besides copying the bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
-    /// Directories and special files come along as what they are.
+    /// Copy directories recursively, and special files as special files.
     pub recursive: bool,
-    /// Modes come along as they are.
+    /// Copy modes without applying the umask.
     pub preserve: bool,
     pub verify: bool,
     pub sync: bool,
 }
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     pub files: u64,
     pub bytes: u64,
-    /// Objects that could not be copied or compared; each was named.
+    /// The number of objects that could not be copied or compared. Each was reported by name.
     pub failed: u64,
     pub differing: u64,
     pub copying: Duration,
@@ -100,10 +98,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Err(error) => {
                 eprintln!("dafs: {}", crate::shown::complaint(&error));
                 failed += 1;
-                // The error has left other files of this operand where they were: the server may
-                // still take what it is to write to them from buffers of this mover, which count
-                // as free by now. The next operand must not read into those. The client keeps
-                // them until the last request is over.
+                // The error dropped other files of this operand in mid-copy. The server may still
+                // read from this mover's buffers to write those files, although the mover regards
+                // the buffers as free, so the next operand must not reuse them. The client keeps
+                // the memory until the last request has ended.
                 mover = Mover::new(&client)?;
             }
         }
@@ -115,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Copies one of the sources to, or into, the target.
+/// Copies one source to, or into, the target.
 fn copy_operand(
     arguments: &Arguments,
     mover: &Mover,
@@ -135,13 +133,13 @@ fn copy_operand(
     if into.ends_as_directory() && !is_directory && !source.is_directory() {
         bail!("{} is no directory; make it with dafs mkdir", into.name(OsStr::new("")));
     }
-    // With a slash at its end a directory stands for what is in it.
+    // A trailing slash on a directory stands for its contents.
     let contents = ends_as_directory(text) && source.is_directory();
     let into = into.clone();
     let target = if is_directory && !contents { into.below(&source.last_name()?) } else { into };
     let name =
         if !source.is_directory() && is_directory { Some(source.last_name()?) } else { None };
-    // What one operand has just made is not for another one to replace.
+    // An operand must not overwrite what another operand of this command has just made.
     match name.as_ref().and_then(|name| made.get(name)) {
         Some(before) if before != text => {
             bail!("will not overwrite just-created {} with {shown}", target.name(OsStr::new("")))
@@ -160,7 +158,7 @@ fn copy_operand(
     }
     let Arguments { recursive, preserve, verify, sync, .. } = *arguments;
     let outcome = copy(mover, &source, &target, Extras { recursive, preserve, verify, sync })?;
-    // One that failed has made nothing that another might not replace.
+    // A failed operand has made nothing that needs this protection.
     made.extend(name.map(|name| (name, text.to_owned())));
     report(&source, &target, &outcome);
     Ok(outcome)
@@ -170,7 +168,7 @@ fn side(client: &Client, text: &OsStr, arguments: &Arguments) -> Result<Side> {
     Ok(match Place::parse(text)? {
         Place::Local(path) => Side::Local(path),
         Place::Remote(location) => {
-            // A file on its way asks for several things at once.
+            // Each file in flight has several requests outstanding.
             let credits = dafs_types::limits::CREDITS_MAX;
             let wanted = SessionOptions { credits, ..options(&location, &arguments.access)? };
             let session = client.connect(&arguments.access.tls.applied(&location), &wanted)?;
@@ -206,7 +204,7 @@ fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Copies a tree, or one file.
+/// Copies a tree or one file.
 pub fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Result<Outcome> {
     let mut tree = source.walk(&mover.client)?;
     if !extras.preserve {
@@ -229,14 +227,14 @@ pub fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Resu
     Ok(Outcome { copying, verifying, ..run.outcome() })
 }
 
-/// Whether an error is the end of a session: nothing more can come of it.
+/// True if the error means that the session has ended, so nothing more can be copied.
 fn is_end(error: &Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref()).any(|cause| {
         matches!(cause, ClientError::SessionEnded { .. } | ClientError::Protocol { .. })
     })
 }
 
-/// Whether an error says that a server has lost what it was given, and no more than that.
+/// True if the error only means that a server has lost data that it had accepted.
 fn is_loss(error: &Error) -> bool {
     matches!(error.root_cause().downcast_ref(), Some(ClientError::DataLost { .. }))
 }

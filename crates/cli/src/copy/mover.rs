@@ -1,13 +1,13 @@
-//! The bytes of many files on their way at once, through a few registered buffers.
+//! Moves the bytes of many files concurrently through a few registered buffers.
 //!
-//! A block goes from the socket or the server's cache into its buffer and from there to
-//! the file, without another copy.
+//! A block goes from the socket or the server's cache into its buffer, and from there to the file,
+//! without another copy. Small files use small buffers, so that many of them are in flight in
+//! little memory.
 //!
-//! What is small has a small buffer, so that many files are on their way through little memory.
-//!
-//! Invariant: a buffer is lent to one block at a time, and comes back when the block is
-//! done with: no transfer into it is left behind, since errors end what is side by side
-//! with them only after its transfers. An error that ends a whole operand is the exception: it
+//! Invariant: a buffer is lent to one block at a time and comes back after the block's last
+//! transfer. An error ends concurrent blocks of the same file only after their transfers. The
+//! exception is an error that ends a whole operand: it drops other files with requests in flight.
+//! That operand's mover is never used again.
 //! drops other files with their requests under way. Nobody uses that operand's mover again.
 
 use std::cell::{Cell, RefCell};
@@ -23,21 +23,21 @@ use dafs_client::{Buffer, Client, Slice};
 use super::open::{Open, read_next};
 use super::tasks::{TASKS_MAX, join};
 
-/// The registered buffers that everything passes through.
+/// The registered buffers through which all data passes.
 pub struct Mover {
     pub client: Client,
-    /// Each holds two blocks: one for each side when files are compared.
+    /// The free large buffers. Each holds two blocks: one for each side when files are compared.
     buffers: RefCell<Vec<Buffer>>,
-    /// Of those: how many there are, lent or not.
+    /// The number of large buffers, free or lent.
     buffer_count: Cell<usize>,
-    /// Small ones, all in one piece of memory: where the free ones begin.
+    /// The memory of the small buffers, and the offsets of the free ones.
     small: RefCell<Option<(Buffer, Vec<usize>)>>,
-    /// Blocks without a buffer, the longest wait first.
+    /// Blocks that wait for a buffer, in order of arrival.
     waiting: RefCell<VecDeque<Rc<Place>>>,
 }
 
-/// A place in the queue for buffers. A buffer that is given back is put here, so that
-/// nobody takes it who came later and was polled earlier.
+/// An entry in the queue for buffers. A returned buffer is put into the first entry, so that a
+/// block that came later but is polled earlier cannot take it.
 #[derive(Default)]
 struct Place {
     buffer: RefCell<Option<Buffer>>,
@@ -48,20 +48,20 @@ struct Place {
 struct Lent<'m> {
     mover: &'m Mover,
     buffer: Buffer,
-    /// Where it begins, if it is a small one.
+    /// The offset of a small buffer; `None` for a large one.
     small: Option<usize>,
 }
 
-/// What a file begins with, in a buffer of its own until it is written.
+/// The first bytes of a file, in a buffer of their own until they are written.
 pub struct Begun<'m> {
     lent: Lent<'m>,
     taken: Taken,
 }
 
-/// What a read has come to.
+/// The result of a read.
 struct Taken {
     count: usize,
-    /// Whether the file is known to end here.
+    /// True if the file is known to end here.
     is_end: bool,
 }
 
@@ -76,18 +76,18 @@ impl Mover {
         })
     }
 
-    /// Reads what a file begins with, so that one that cannot be read is known before its copy is
-    /// made. `None` for a stream: what is taken from it would be gone if the copy cannot be made.
+    /// Reads the first bytes of a file, so that an unreadable file is detected before its copy is
+    /// made. Returns `None` for a stream: its bytes would be lost if the copy could not be made.
     pub async fn begin(&self, from: &Open, length: u64) -> Result<Option<Begun<'_>>> {
         if matches!(from, Open::Stream(_)) {
             return Ok(None);
         }
         let block = BLOCK_BYTES as u64;
-        // Files of the kernel's say that they are empty.
+        // Some kernel files (/proc, /sys) report a size of zero.
         let mut length = if length == 0 { SMALL_BYTES as u64 } else { length.min(block) };
         if let Open::Local(_) = from {
-            // One byte more than there should be: that it is not there is the file's end, which a
-            // server tells without being asked.
+            // Try to read one byte more than expected: a short read then proves the end of the
+            // file. A server reports the end without this.
             length = (length + 1).min(block);
         }
         let lent = self.lend_for(length as usize).await?;
@@ -95,9 +95,9 @@ impl Mover {
         Ok(Some(Begun { lent, taken }))
     }
 
-    /// Copies all there is to read, whatever the size that was told before: `length` bytes of it
-    /// several blocks at once, the rest one by one. `begun` is what [`Mover::begin`] has read.
-    /// Returns how many.
+    /// Copies everything there is to read, whatever size was reported before: the first `length`
+    /// bytes with several blocks in flight, the rest block by block. `begun` is the result of
+    /// [`Mover::begin`]. Returns the number of bytes.
     pub async fn copy(
         &self,
         begun: Option<Begun<'_>>,
@@ -124,7 +124,7 @@ impl Mover {
         self.pump(begun.take(), from, to, length).await
     }
 
-    /// Copies what follows `offset`, block by block. Returns where it has ended.
+    /// Copies the bytes from `offset` on, block by block. Returns the offset of the end.
     async fn pump(
         &self,
         mut begun: Option<Begun<'_>>,
@@ -137,14 +137,14 @@ impl Mover {
             let Begun { lent, taken } = next.await?;
             lent.write(to, offset, taken.count).await?;
             offset += taken.count as u64;
-            // A stream may give less than it is asked for.
+            // A read of a stream may return less than requested.
             if taken.is_end || taken.count == 0 {
                 return Ok(offset);
             }
         }
     }
 
-    /// The block at `offset`: the one that was read beforehand, if there is one.
+    /// Returns the block at `offset`: the one that was read in advance, if there is one.
     async fn next<'m>(
         &'m self,
         begun: Option<Begun<'m>>,
@@ -160,14 +160,15 @@ impl Mover {
         Ok(Begun { lent, taken })
     }
 
-    /// Whether both files hold the same `length` bytes, and no more.
+    /// True if both files contain the same `length` bytes and no more.
     pub async fn compare(&self, left: &Open, right: &Open, length: u64) -> Result<bool> {
         let (moved, is_same) = (Cell::new(0), Cell::new(true));
-        // One byte more than there should be: neither may have it.
+        // Compare one byte more than expected: neither file may have it.
         self.for_blocks(length + 1, async |offset, length| {
             let lent = self.lend().await?;
             let counts = [Cell::new(0), Cell::new(0)];
-            // The servers are at work on their sides while this thread reads a local one.
+            // Start the remote reads first, so that the servers work while this thread reads a
+            // local file.
             let mut sides = [(left, 0), (right, 1)];
             sides.sort_by_key(|(side, _)| matches!(side, Open::Local(_)));
             let read = async |(side, half): (&Open, usize)| {
@@ -186,7 +187,7 @@ impl Mover {
         Ok(is_same.get() && moved.get() == length)
     }
 
-    /// Does something to each block of a file, several at once.
+    /// Runs `work` for each block of a file, several at a time.
     async fn for_blocks(
         &self,
         length: u64,
@@ -203,7 +204,7 @@ impl Mover {
                 let offset = next.replace(next.get() + block);
                 let worked = work(offset, (length - offset).min(block) as usize).await;
                 if worked.is_err() {
-                    // Nothing more of this file; the other workers end after their blocks.
+                    // Stop this file; the other workers end after their current blocks.
                     next.set(length);
                     return worked;
                 }
@@ -213,7 +214,7 @@ impl Mover {
         join((0..workers).map(|_| worker()).collect()).await
     }
 
-    /// A buffer for so much of one file: small, if that will do and one is free.
+    /// Returns a buffer for `length` bytes of one file: a small one if it suffices and is free.
     async fn lend_for(&self, length: usize) -> Result<Lent<'_>> {
         match self.small_one(length) {
             Some(lent) => Ok(lent),
@@ -221,7 +222,7 @@ impl Mover {
         }
     }
 
-    /// A small buffer, if it will do, one is free, and there is memory for them.
+    /// Returns a small buffer, if it is large enough, one is free, and there is memory for them.
     fn small_one(&self, length: usize) -> Option<Lent<'_>> {
         if length > SMALL_BYTES {
             return None;
@@ -249,8 +250,9 @@ impl Mover {
         Ok(Lent { mover: self, buffer, small: None })
     }
 
-    /// Another buffer. `None` if there are enough, or no memory for another: then one of those that
-    /// are lent will do, since nobody who has one waits for a second.
+    /// Allocates another large buffer. Returns `None` if the limit is reached or memory is short.
+    /// Then the caller waits for a lent buffer, which cannot deadlock because no holder of a buffer
+    /// waits for a second one.
     fn one_more(&self) -> Result<Option<Buffer>> {
         let count = self.buffer_count.get();
         if count == BUFFERS {
@@ -299,8 +301,8 @@ impl Drop for Lent<'_> {
 }
 
 impl Begun<'_> {
-    /// What is to be written to a file that is to hold what this one held when it had `length`
-    /// bytes, if that is all here: a slice, or nothing.
+    /// Returns the data to write for a complete copy, if this buffer holds the whole source file of
+    /// `length` bytes. The inner `None` means that the file is empty.
     pub fn whole(&self, length: u64) -> Result<Option<Option<Slice>>> {
         let Taken { count, is_end } = self.taken;
         if !is_end || (count as u64) < length {
@@ -310,20 +312,20 @@ impl Begun<'_> {
         Ok(Some((count > 0).then(slice).transpose()?))
     }
 
-    /// Bytes of it.
+    /// The number of bytes read.
     pub fn count(&self) -> u64 {
         self.taken.count as u64
     }
 }
 
 impl Lent<'_> {
-    /// Where it begins in its buffer.
+    /// The offset of this lent part in its buffer.
     fn start(&self) -> usize {
         self.small.unwrap_or(0)
     }
 
-    /// Reads into one half of the buffer. Fewer bytes than `length` only at the end of the file,
-    /// or from a stream; while that gives nothing, both sides are kept in touch.
+    /// Reads into one half of the buffer. Returns fewer bytes than `length` only at the end of the
+    /// file or from a stream. While a stream gives nothing, keeps the sessions of both sides alive.
     async fn read(
         &self,
         (from, to): (&Open, &Open),
@@ -351,13 +353,13 @@ impl Lent<'_> {
             let slice = self.buffer.slice(start + taken.count, length - taken.count)?;
             let done = file.read_async(offset + taken.count as u64, slice).await?;
             taken.count += done.length as usize;
-            // A server may move less than was asked for (draft 6.5.27).
+            // A server may move less than requested (draft 6.5.27).
             taken.is_end = done.end_of_file || done.length == 0;
         }
         Ok(taken)
     }
 
-    /// Writes the first half out, `length` bytes of it.
+    /// Writes `length` bytes from the first half of the buffer.
     async fn write(&self, to: &Open, offset: u64, length: usize) -> Result<()> {
         let file = match to {
             Open::Local(file) => {
@@ -372,7 +374,7 @@ impl Lent<'_> {
                 let mut bytes = vec![0; length];
                 self.buffer.read(self.start(), &mut bytes);
                 return (&*file).write_all(&bytes).map_err(|error| match error.kind() {
-                    // No success, as it is where nobody reads what a command prints.
+                    // A closed pipe is an error here, unlike for the output of a command.
                     ErrorKind::BrokenPipe => anyhow!("whoever read it has gone"),
                     _ => error.into(),
                 });
@@ -392,7 +394,7 @@ impl Lent<'_> {
         Ok(())
     }
 
-    /// Whether both halves hold the same.
+    /// True if the first `length` bytes of both halves are equal.
     fn is_same(&self, length: usize) -> bool {
         let (mut left, mut right) = ([0; COMPARE_BYTES], [0; COMPARE_BYTES]);
         (0..length).step_by(COMPARE_BYTES).all(|at| {
@@ -404,14 +406,14 @@ impl Lent<'_> {
     }
 }
 
-/// Blocks under way at once, and bytes of each.
+/// The number of large buffers, and the size of a block in bytes.
 const BUFFERS: usize = 32;
 pub const BLOCK_BYTES: usize = 512 << 10;
-/// Bytes of a small buffer. There is one for each file on its way.
+/// The size of a small buffer in bytes. There is one for each file in flight.
 const SMALL_BYTES: usize = 32 << 10;
-/// Blocks of one file under way at once.
+/// The maximum number of blocks of one file in flight.
 const BLOCKS_PER_FILE_MAX: u64 = 8;
-/// Bytes compared in one step: two of them fit the first cache.
+/// Bytes compared in one step: two pieces of this size fit the L1 cache.
 const COMPARE_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
@@ -430,7 +432,7 @@ mod tests {
     #[test]
     fn a_buffer_goes_to_whoever_waits_longest() {
         let mover = Mover::new(&Client::new(ClientConfig::default()).unwrap()).unwrap();
-        // Wakers of two tasks: the first has two blocks that wait.
+        // Wakers of two tasks: the first task has two waiting blocks.
         let wakers = [(), ()].map(|()| Waker::from(std::sync::Arc::new(Ignored)));
         let [mut first, mut second] = [0, 1].map(|index| Context::from_waker(&wakers[index]));
         let mut lent: Vec<Lent<'_>> = Vec::new();
@@ -444,8 +446,8 @@ mod tests {
         assert!(waiting[0].as_mut().poll(&mut second).is_pending());
         assert!(waiting[1].as_mut().poll(&mut first).is_pending());
         lent.pop();
-        // The first task is polled for some other reason, before the second, and with one
-        // more block: neither gets what is the second's.
+        // The first task is polled for another reason, before the second, and with one more block.
+        // Neither may get the buffer of the second.
         assert!(waiting[1].as_mut().poll(&mut first).is_pending());
         assert!(waiting[2].as_mut().poll(&mut first).is_pending());
         assert!(waiting[0].as_mut().poll(&mut second).is_ready());
@@ -463,7 +465,7 @@ mod tests {
         let Poll::Ready(only) = Box::pin(mover.lend()).as_mut().poll(&mut context) else {
             panic!("nobody has one yet")
         };
-        // Everything that can be registered.
+        // Register memory until the limit is reached.
         while let Ok(one) = client.register(Box::from([0])) {
             taken.push(one);
         }
@@ -478,7 +480,7 @@ mod tests {
                 Poll::Pending => panic!("it has come back"),
             }
         }
-        // Where there is none at all, nothing would ever come back.
+        // If there is no buffer at all, waiting for one would never end.
         let poor = Mover::new(&client).unwrap();
         let Poll::Ready(refused) = Box::pin(poor.lend_for(1)).as_mut().poll(&mut context) else {
             panic!("it waits for nothing")

@@ -1,7 +1,7 @@
-//! An open end of a copy, and whether two of them are one object.
+//! An open end of a copy, and the check whether two ends are the same object.
 //!
-//! Invariant: whether two ends are one is asked of what is open, never of names, and before
-//! anything of the target is cut.
+//! Invariant: the check compares open files, never names, and happens before the target is
+//! truncated.
 
 use std::fs::File as LocalFile;
 use std::io::Read;
@@ -14,36 +14,36 @@ use dafs_client::{Client, File, FileHandle, SetAttributes, Timestamp, block_on};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// An open file of either side.
+/// An open file, local or remote.
 pub enum Open {
-    /// A regular file here.
+    /// A regular local file.
     Local(LocalFile),
-    /// Something here that is read or written from front to back: a pipe, a terminal, a device.
+    /// A local file that is read or written sequentially: a pipe, a terminal or a device.
     Stream(LocalFile),
-    /// A file of a server.
+    /// A file on a server.
     Remote(Box<File>),
 }
 
-/// What tells objects apart.
+/// The attributes that distinguish objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The file system, for what is here.
+    /// The device of a local file's file system.
     device: Option<u64>,
-    /// For what is on a server.
+    /// The handle of a remote file.
     handle: Option<FileHandle>,
-    /// Its number in its file system, here as there.
+    /// The inode number, for local and remote files.
     number: u64,
-    /// When anything of it was changed last.
+    /// The time of the last change of the inode (ctime).
     changed: Timestamp,
 }
 
-/// What the comparison of two identities has come to.
+/// The result of comparing two identities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Same,
     Different,
-    /// The same number and another time of change: two objects of different file systems, or one
-    /// that was changed between the questions.
+    /// The inode numbers are equal but the change times differ: two objects on different file
+    /// systems, or one that changed between the two queries.
     Unsure,
 }
 
@@ -69,14 +69,15 @@ impl Identity {
         }
     }
 
-    /// Whether both are one object, as far as these two looks tell.
+    /// True if both are the same object, as far as these two snapshots show.
     pub fn is_same(&self, other: &Self) -> bool {
         self.compare(other) == Verdict::Same
     }
 
     fn compare(&self, other: &Self) -> Verdict {
         let is_one = self.number == other.number;
-        // A mount of a server shows another device for what may be a file of this machine.
+        // A file seen through a mount of a server has another device, although it may be a local
+        // file.
         let has_one_device = self.device.is_some() && self.device == other.device;
         let has_one_handle = self.handle.is_some() && self.handle == other.handle;
         if has_one_device {
@@ -91,7 +92,7 @@ impl Identity {
 }
 
 impl Open {
-    /// What was opened here.
+    /// Wraps a local file that has been opened.
     pub fn of_local(file: LocalFile) -> std::io::Result<Self> {
         let is_file = file.metadata()?.is_file();
         Ok(if is_file { Self::Local(file) } else { Self::Stream(file) })
@@ -107,7 +108,7 @@ impl Open {
         }
     }
 
-    /// Whether both are one object, by whatever names and ways they were opened.
+    /// True if both are the same object, whatever names or transports they were opened by.
     pub async fn is_same(&self, other: &Self) -> Result<bool> {
         let mut own = self.identity().await?;
         for _ in 0..LOOKS_MAX {
@@ -117,7 +118,8 @@ impl Open {
                 Verdict::Different => return Ok(false),
                 Verdict::Unsure => {}
             }
-            // What a server holds back of changes would show another time there than here.
+            // A change that a server has not written back yet would give different change times
+            // locally and remotely.
             self.settle().await;
             other.settle().await;
             let again = self.identity().await?;
@@ -129,18 +131,18 @@ impl Open {
         bail!("it is changed all the time, so that nobody can tell whether the copy is the file")
     }
 
-    /// Has a server bring to its disk what it holds back. One that refuses holds back nothing
-    /// that this open could change.
+    /// Makes a server write back pending changes. An error is ignored: such a server has no pending
+    /// change that this open could flush.
     async fn settle(&self) {
         match self {
             Self::Remote(file) => drop(file.commit_async().await),
-            // It may be on a mount of a server.
+            // The file may be on a mount of a server.
             Self::Local(file) => drop(file.sync_all()),
             Self::Stream(_) => {}
         }
     }
 
-    /// Cuts what is there already to nothing.
+    /// Truncates an existing file to zero bytes.
     pub async fn cut(&self) -> Result<()> {
         match self {
             Self::Local(file) => Ok(file.set_len(0)?),
@@ -152,7 +154,7 @@ impl Open {
         }
     }
 
-    /// How many bytes it says it has.
+    /// Returns the size that the file reports, in bytes.
     pub async fn size(&self) -> Result<u64> {
         match self {
             Self::Local(file) | Self::Stream(file) => Ok(file.metadata()?.len()),
@@ -163,7 +165,7 @@ impl Open {
         }
     }
 
-    /// Lets a server hear of this client, so that it keeps what is open.
+    /// Sends a message to the server, so that the lease of this open does not expire.
     pub fn greet(&self) -> Result<()> {
         match self {
             Self::Local(_) | Self::Stream(_) => Ok(()),
@@ -172,17 +174,17 @@ impl Open {
     }
 }
 
-/// Whether a file of a server is what this process writes its output to.
+/// True if the remote file is the standard output of this process.
 pub fn is_output(client: &Client, file: &File) -> Result<bool> {
     let output = std::io::stdout().as_fd().try_clone_to_owned()?;
     let Open::Local(output) = Open::of_local(output.into())? else { return Ok(false) };
     let found = block_on(client, file.session().metadata_async(file.handle(), file.path()))?;
-    // An empty one ends before anything is written to it.
+    // An empty file is safe to read: it ends before anything is written to it.
     Ok(found.size > 0
         && Identity::of_local(&output.metadata()?).is_same(&Identity::of_remote(&found)))
 }
 
-/// The next bytes of a stream; none at its end. `idle` is called now and then meanwhile.
+/// Returns the next bytes of a stream; none at its end. Calls `idle` regularly while it waits.
 pub fn read_next(
     mut from: &LocalFile,
     bytes: &mut [u8],
@@ -192,7 +194,7 @@ pub fn read_next(
     loop {
         let mut fds = [PollFd::new(from, PollFlags::IN)];
         match poll(&mut fds, Some(&patience)) {
-            // A signal may want an end.
+            // `idle` notices a signal that asks this process to end.
             Err(Errno::INTR) | Ok(0) => {
                 idle()?;
                 continue;
@@ -206,9 +208,9 @@ pub fn read_next(
     }
 }
 
-/// Looks at two objects that seem to be changed while they are compared.
+/// The maximum number of snapshots of two objects that seem to change while they are compared.
 const LOOKS_MAX: u32 = 16;
-/// Shorter than any lease that makes sense.
+/// Shorter than any practical lease.
 const IDLE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -229,12 +231,13 @@ mod tests {
     fn objects_are_told_apart_by_what_both_sides_know() {
         assert_eq!(here(1, 2, 3).compare(&here(1, 2, 9)), Verdict::Same);
         assert_eq!(here(1, 2, 3).compare(&here(1, 4, 3)), Verdict::Different);
-        // By itself and through a mount, and two file systems with equal numbers.
+        // One file directly and through a mount, then two file systems with equal inode numbers.
         assert_eq!(here(1, 2, 3).compare(&here(2, 2, 3)), Verdict::Same);
         assert_eq!(here(1, 2, 3).compare(&here(2, 2, 9)), Verdict::Unsure);
         assert_eq!(here(1, 2, 3).compare(&here(2, 4, 3)), Verdict::Different);
         assert_eq!(there(1, 2, 3).compare(&there(1, 2, 9)), Verdict::Same);
-        // Two exports that lie in one another, and two file systems with equal numbers.
+        // Two exports of which one contains the other, then two file systems with equal inode
+        // numbers.
         assert_eq!(there(1, 2, 3).compare(&there(7, 2, 3)), Verdict::Same);
         assert_eq!(there(1, 2, 3).compare(&there(7, 2, 9)), Verdict::Unsure);
         assert_eq!(here(1, 2, 3).compare(&there(1, 2, 3)), Verdict::Same);

@@ -1,8 +1,9 @@
-//! One copy of one tree: directories first, then everything in them, many at once.
+//! Copies one tree: directories first, then everything in them, many objects at once.
 //!
-//! Invariant: an object that fails is named and counted once, and does not keep others
-//! from being copied; only the end of a session, or of the top, ends a copy. A file whose beginning
-//! cannot be read is neither made, nor does it take the place of anything.
+//! Invariants:
+//! - An object that fails is reported and counted once, and does not keep others from being copied.
+//!   Only the end of a session, or a failure of the top object, ends the copy.
+//! - A file whose beginning cannot be read is not created, and does not replace anything.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -25,11 +26,11 @@ pub struct Run<'r> {
     source: &'r Side,
     target: &'r Side,
     items: &'r [Item],
-    /// What came of each item.
+    /// The result for each item.
     copies: RefCell<Vec<Copied>>,
-    /// Directories that were there before.
+    /// The directories that existed before the copy.
     found: RefCell<HashSet<usize>>,
-    /// Bytes that each had in the end.
+    /// The final size of each copied file in bytes.
     sizes: RefCell<Vec<u64>>,
     bar: &'r ProgressBar,
     outcome: RefCell<Outcome>,
@@ -72,7 +73,7 @@ impl<'r> Run<'r> {
             for_each(client, level, |index| self.copy_item(*index, extras))?;
         }
         for_each(client, others, |index| self.copy_item(index, extras))?;
-        // Times of directories last: making what is in them changes them.
+        // Set the times of directories last, because creating their contents changes them.
         for_each(client, directories.iter().rev(), |index| self.finish_directory(*index, extras))
     }
 
@@ -83,7 +84,7 @@ impl<'r> Run<'r> {
                 self.copies.borrow_mut()[index] = copied;
                 Ok(())
             }
-            // What cannot hold anything would fail with all that is in it, one by one.
+            // If the top directory cannot be made, everything below it would fail one by one.
             Err(error) if item.path.is_empty() => {
                 Err(error).context(format!("copying {}", self.source.name(OsStr::new(""))))
             }
@@ -107,7 +108,7 @@ impl<'r> Run<'r> {
             }
             ObjectType::SymbolicLink => self.target.make_link(item, parent, self.source).await,
             ObjectType::Regular => self.make_file(index, parent, extras).await,
-            // By itself it stands for what can be read from it, as with cp.
+            // Without --recursive, a special file is read like a regular one, as with cp.
             _ if !extras.recursive && matches!(self.source, Side::Local(_)) => {
                 self.make_file(index, parent, extras).await
             }
@@ -115,7 +116,8 @@ impl<'r> Run<'r> {
                 bail!("it is a {}, which a server does not read from", kind_name(item.kind))
             }
             ObjectType::Fifo | ObjectType::Socket => self.target.make_special(item, parent).await,
-            // One that a server has put there would open this machine to whoever can write there.
+            // A device node from a server would give anyone who can write to the server access to
+            // this machine's devices.
             _ => bail!("it is a {}, which is not copied", kind_name(item.kind)),
         }
     }
@@ -125,7 +127,8 @@ impl<'r> Run<'r> {
         let (mut losses, mut is_new) = (0, None);
         let copied = loop {
             match self.try_file(index, parent, extras, &mut is_new).await {
-                // Its server has restarted. What was read from a pipe is gone.
+                // The server restarted. Copy again, except from a pipe: what was read from it is
+                // gone.
                 Err(error)
                     if is_loss(&error)
                         && losses < LOSSES_MAX
@@ -143,7 +146,7 @@ impl<'r> Run<'r> {
         Ok(copied)
     }
 
-    /// Copies a file once. `is_new` keeps whether the copy was not there before the first time.
+    /// Tries once to copy a file. `is_new` remembers whether the first attempt created the copy.
     async fn try_file(
         &self,
         index: usize,
@@ -153,7 +156,8 @@ impl<'r> Run<'r> {
     ) -> Result<Copied> {
         let item = &self.items[index];
         let from = self.open_source(index).await?;
-        // That it was opened says little: a small file of a server is opened by its first read.
+        // A successful open proves little: a small file on a server is only opened by its first
+        // read.
         let begun = self.mover.begin(&from, item.size).await?;
         if let (None, Some(begun)) = (*is_new, &begun)
             && let Some(content) = begun.whole(item.size)?
@@ -165,7 +169,7 @@ impl<'r> Run<'r> {
                     return Ok(made);
                 }
                 Whole::NotMade => {}
-                // What has the name is this copy.
+                // The file under this name is our copy.
                 Whole::Unfinished => *is_new = Some(true),
             }
         }
@@ -176,7 +180,7 @@ impl<'r> Run<'r> {
             None => self.over_what_is_there(index, parent, &from).await?,
         };
         let moved = self.mover.copy(begun, &from, &to, item.size).await?;
-        // Some files of the kernel's say a size that they do not have; they go on saying it.
+        // Some kernel files report a size that they do not have, and keep reporting it.
         if moved < item.size && from.size().await? < item.size {
             bail!("it had {} bytes when it was listed, and {moved} now", item.size);
         }
@@ -191,8 +195,8 @@ impl<'r> Run<'r> {
         self.source.open_to_read(item, item.handle, directory).await
     }
 
-    /// Opens what is in the copy's place, and cuts it when the source, which can be read, is known
-    /// to be another file.
+    /// Opens the existing target file, and truncates it only after the source proved readable and
+    /// is known to be another file.
     async fn over_what_is_there(&self, index: usize, parent: Copied, from: &Open) -> Result<Open> {
         let item = &self.items[index];
         let to = self.target.open_there(item, parent).await?;
@@ -204,7 +208,7 @@ impl<'r> Run<'r> {
     }
 
     async fn finish_directory(&self, index: usize, extras: Extras) -> Result<()> {
-        // What others made is theirs.
+        // Keep the attributes of directories that existed before the copy.
         if !extras.preserve && self.found.borrow().contains(&index) {
             return Ok(());
         }
@@ -215,7 +219,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Reads both sides again.
+    /// Reads both sides again and compares them.
     pub fn compare(&self) -> Result<()> {
         for_each(&self.mover.client, 0..self.items.len(), |index| async move {
             let item = &self.items[index];
@@ -241,7 +245,7 @@ impl<'r> Run<'r> {
             (copies[index], copies[item.parent])
         };
         match item.kind {
-            // It failed before and was named then.
+            // This item failed before and was reported then.
             _ if copied == Copied::No => Ok(true),
             ObjectType::SymbolicLink => Ok(self.target.read_link(item, copied).await? == item.link),
             ObjectType::Regular => {
@@ -255,7 +259,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Names an object that failed, to go on with the others; unless none can go on.
+    /// Reports an object that failed, so that the copy continues. Returns an error if the copy
+    /// cannot continue.
     fn fail(&self, doing: &str, item: &Item, error: Error) -> Result<()> {
         let error = error.context(format!("{doing} {}", self.source.name(&item.path)));
         if is_end(&error) {
@@ -287,5 +292,5 @@ fn kind_name(kind: ObjectType) -> &'static str {
     }
 }
 
-/// Times that one file is copied again because a server has lost what it was given.
+/// The maximum number of attempts for one file when servers lose accepted data.
 const LOSSES_MAX: u32 = 16;

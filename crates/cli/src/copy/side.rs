@@ -1,7 +1,7 @@
 //! One end of a copy: a local path, or a path on a server.
 //!
-//! Invariant: beneath the top of a local target no symbolic link is followed, so that a
-//! server cannot have files written elsewhere.
+//! Invariant: below the top of a local target, no symbolic link is followed, so a server cannot
+//! make this program write files elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File as LocalFile};
@@ -32,35 +32,35 @@ pub enum Side {
     Remote(Session, OsString),
 }
 
-/// What came of an item.
+/// The result for one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// Nothing: it failed, or is of no kind that is copied.
+    /// Nothing was made: the item failed, or its kind is not copied.
     No,
     Local,
-    /// This object of a server.
+    /// The copy is this object of a server.
     Remote(FileHandle),
 }
 
-/// What came of making a file whole, in one go.
+/// The result of making a complete file with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
-    /// It is there and complete.
+    /// The file was made and is complete.
     Made(Copied),
-    /// It was not made: something has its name, or it must be made step by step.
+    /// Nothing was made: the name is taken, or the file must be made step by step.
     NotMade,
-    /// It was made, and does not hold all that it should: whatever has its name now is this copy.
+    /// The file was made but is incomplete. The file that has the name now is this copy.
     Unfinished,
 }
 
-/// Whose mode a copy has.
+/// Where the mode of a copy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// That of what was there.
+    /// The mode of the file that existed before.
     Kept,
-    /// What it was made with, unless it was made writable for the time being.
+    /// The mode it was created with, except for a temporary owner write permission.
     Given,
-    /// Its source's, whatever it was made with.
+    /// The mode of the source, set explicitly afterwards.
     ToBeSet,
 }
 
@@ -72,7 +72,7 @@ impl Side {
         }
     }
 
-    /// Whether its name says that it is a directory.
+    /// True if the path ends with a slash.
     pub fn ends_as_directory(&self) -> bool {
         let name = match self {
             Side::Local(path) => path.as_os_str(),
@@ -81,7 +81,7 @@ impl Side {
         name.as_bytes().ends_with(b"/")
     }
 
-    /// The name that a copy in a directory gets.
+    /// Returns the name that a copy into a directory gets.
     pub fn last_name(&self) -> Result<OsString> {
         let name = match self {
             Side::Local(path) => {
@@ -98,7 +98,7 @@ impl Side {
         }
     }
 
-    /// The place of an item, to be read.
+    /// Returns the place of an item for messages.
     pub fn name(&self, path: &OsStr) -> String {
         let place = match self {
             Side::Local(top) => join_local(top, path).into_os_string(),
@@ -116,7 +116,8 @@ impl Side {
         }
     }
 
-    /// Whether both lead to one object. A copy would empty it before it is read.
+    /// True if both are the same object. Copying onto itself would empty the object before it is
+    /// read.
     pub fn is_same(&self, other: &Self) -> bool {
         let both = self.identity().zip(other.identity());
         both.is_some_and(|(own, others)| own.is_same(&others))
@@ -129,12 +130,12 @@ impl Side {
         }
     }
 
-    /// Whether this is a place beneath a directory: whoever copies that into it has no end.
+    /// True if this place is inside the directory. Copying the directory into it would never end.
     pub fn is_beneath(&self, directory: &Self) -> bool {
         self.directories_above().iter().any(|above| above.is_same(directory))
     }
 
-    /// The directories that a place is in, as far as they are there.
+    /// Returns the existing directories that contain this place.
     fn directories_above(&self) -> Vec<Self> {
         match self {
             Side::Local(path) => {
@@ -162,7 +163,7 @@ impl Side {
         }
     }
 
-    /// Everything at and below the top, directories before what is in them.
+    /// Lists everything at and below the top, each directory before its contents.
     pub fn walk(&self, client: &Client) -> Result<Tree> {
         match self {
             Side::Local(top) => walk_local(top),
@@ -170,10 +171,10 @@ impl Side {
         }
     }
 
-    /// `parent` is what came of the directory an item is in, for this call and the others.
-    /// Whether it was made, or there, comes with it.
+    /// Makes a directory. `parent` is the result for the directory that contains the item, here and
+    /// in the other calls. Returns the copy, and whether it was created now.
     pub async fn make_directory(&self, item: &Item, parent: Copied) -> Result<(Copied, bool)> {
-        // Usable while it is being filled; its own mode comes with its times.
+        // Add owner access while the directory is being filled. Its own mode is set with its times.
         let mode = 0o700 | item.mode;
         match self {
             Side::Local(top) => {
@@ -208,8 +209,8 @@ impl Side {
         }
     }
 
-    /// What is in the link's place gives way to it when it is there, unless it is a directory, or
-    /// what the link leads to.
+    /// Makes a symbolic link. It replaces what has its name, except a directory or the link's own
+    /// source.
     pub async fn make_link(&self, item: &Item, parent: Copied, source: &Self) -> Result<Copied> {
         match self {
             Side::Local(top) => {
@@ -246,7 +247,7 @@ impl Side {
         }
     }
 
-    /// A named pipe or a socket.
+    /// Makes a named pipe or a socket.
     pub async fn make_special(&self, item: &Item, parent: Copied) -> Result<Copied> {
         match self {
             Side::Local(top) => {
@@ -287,7 +288,7 @@ impl Side {
         }
     }
 
-    /// The place of an item.
+    /// Returns the place of an item.
     fn at(&self, path: &OsStr) -> Self {
         match self {
             Side::Local(top) => Side::Local(join_local(top, path)),
@@ -309,8 +310,8 @@ impl Side {
         }
     }
 
-    /// Opens one of this side's files; on a server it and its directory are known by their
-    /// handles. One that is small needs no open there.
+    /// Opens a file to read. A file on a server is opened by its handle and the handle of its
+    /// directory. A small file on a server is read without an open.
     pub async fn open_to_read(
         &self,
         item: &Item,
@@ -338,7 +339,7 @@ impl Side {
         })
     }
 
-    /// Makes the file that a copy goes to; `None` if something has its name already.
+    /// Creates the target file of a copy. Returns `None` if the name is taken.
     pub async fn create(&self, item: &Item, parent: Copied) -> Result<Option<Open>> {
         let mode = early_mode(item);
         match self {
@@ -370,7 +371,7 @@ impl Side {
         }
     }
 
-    /// Makes a file on a server that holds what is here, and is complete.
+    /// Creates a complete file on a server from the data in memory.
     pub async fn make_whole(
         &self,
         item: &Item,
@@ -398,7 +399,7 @@ impl Side {
         Ok(Whole::Made(Copied::Remote(made)))
     }
 
-    /// Opens what is in the place of a copy, as it is.
+    /// Opens the existing object at the target place without truncating it.
     pub async fn open_there(&self, item: &Item, parent: Copied) -> Result<Open> {
         match self {
             Side::Local(top) => {
@@ -414,7 +415,7 @@ impl Side {
                 let name = item.name();
                 let opened = session.open_in_async(directory, name, &path, &options).await;
                 Ok(Open::Remote(Box::new(match opened {
-                    // A link in its place gives way.
+                    // A symbolic link at this place is replaced.
                     Err(error) if error.status() == Some(Status::Symlink) => {
                         session.remove_in_async(directory, name, &path).await?;
                         let mode = early_mode(item);
@@ -427,8 +428,8 @@ impl Side {
         }
     }
 
-    /// Closes a file that was written, and gives it the times of its source, and its mode if it
-    /// has not got it yet.
+    /// Closes a written file and sets the times of its source, and its mode if it does not have it
+    /// yet.
     pub async fn complete(
         &self,
         item: &Item,
@@ -455,7 +456,7 @@ impl Side {
                 }
                 let (session, handle) = (file.session().clone(), file.handle());
                 let path = file.path().to_owned();
-                // First: what the server still writes would change the time again.
+                // Close first: data that the server writes later would change the time again.
                 file.close_async().await?;
                 session.set_attributes_async(handle, &lacking(item, mode), &path).await?;
                 Ok(Copied::Remote(handle))
@@ -463,15 +464,15 @@ impl Side {
         }
     }
 
-    /// Mode and modification time as those of the source, for a directory.
+    /// Sets the mode and modification time of a directory to those of the source.
     pub async fn set_attributes(&self, item: &Item, copied: Copied) -> Result<()> {
         match (self, copied) {
-            // It could not be made, which was told.
+            // The directory could not be made, which was reported.
             (_, Copied::No) => Ok(()),
             (Side::Local(top), _) => {
                 let path = join_local(top, &item.path);
                 let mut flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-                // The top may be a link.
+                // The top may be a symbolic link.
                 flags.set(OFlags::NOFOLLOW, !item.path.is_empty());
                 let directory = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
                 rustix::fs::fchmod(&directory, item.mode.into())?;
@@ -495,7 +496,7 @@ impl Copied {
     }
 }
 
-/// The top of a copy on a server; a link there is followed.
+/// Makes the top directory of a copy on a server. A symbolic link there is followed.
 fn make_top(session: &Session, path: &OsStr, mode: u32) -> Result<(Copied, bool)> {
     let is_new = match session.create_dir(path, mode) {
         Ok(()) => true,
@@ -505,7 +506,7 @@ fn make_top(session: &Session, path: &OsStr, mode: u32) -> Result<(Copied, bool)
             }
             false
         }
-        // The root is always there and never made.
+        // The root directory always exists and is never made.
         Err(error) if error.status() == Some(Status::Inval) && is_root(path) => false,
         Err(error) => return Err(error.into()),
     };
@@ -520,14 +521,15 @@ fn is_root(path: &OsStr) -> bool {
     path.as_bytes().iter().all(|byte| *byte == b'/')
 }
 
-/// What a file is made with: writable for its owner until it is complete.
+/// Returns the mode that a file is created with: writable for its owner until it is complete.
 fn early_mode(item: &Item) -> u32 {
     item.mode & 0o777 | OWNER_WRITES
 }
 
-/// What a copy lacks when all of its bytes are there. Its mode is not among that if it was made
-/// with it: the umask has been taken away already, and what else its directory's default list takes
-/// away is to stay away, as with cp. And a change of times alone needs no journal.
+/// Returns the attributes that a copy still needs when all of its bytes are written. The mode is
+/// left out if the file was created with it. In that case the umask or the directory's default
+/// access list has been applied, and its effect must stay, as with cp. Besides, a change of only
+/// the times needs no journal record.
 fn lacking(item: &Item, mode: Mode) -> SetAttributes {
     let wanted = item.attributes();
     let has_it = match mode {
@@ -538,10 +540,10 @@ fn lacking(item: &Item, mode: Mode) -> SetAttributes {
     SetAttributes { mode: wanted.mode.filter(|_| !has_it), ..wanted }
 }
 
-/// What the request that makes a file may set already, and what only another one may, once the
-/// file is whole. A mode that lets its owner not write is such: until the file is whole, it may
-/// have to be opened again to be written, by its handle when its server has restarted, or by its
-/// name.
+/// Splits the attributes into those that the creating request may set and those that must be set
+/// after the file is complete. The second part contains a mode without owner write permission:
+/// until the file is complete, it may have to be opened again for writing, by handle after a server
+/// restart or by name.
 fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
     match wanted.mode {
         Some(mode) if mode & OWNER_WRITES == 0 => {
@@ -552,13 +554,13 @@ fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
     }
 }
 
-/// What an existing file is opened with: nothing of it goes.
+/// Options to open an existing file for writing, without truncation.
 fn writing() -> OpenOptions {
     OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() }
 }
 
-/// Opens a local source. What is beneath the top is still the file that was listed: no link, and
-/// no pipe, which nobody would write to.
+/// Opens a local source. Below the top it must still be the regular file that was listed: not a
+/// symbolic link, and not a pipe, on which the open would block.
 fn open_local_to_read(path: &Path, is_top: bool) -> Result<Open> {
     if is_top {
         return Ok(Open::of_local(LocalFile::open(path)?)?);
@@ -571,7 +573,8 @@ fn open_local_to_read(path: &Path, is_top: bool) -> Result<Open> {
     }
 }
 
-/// Opens what is in the place of a local target; a link gives way, unless it is the top.
+/// Opens the existing object at a local target place. A symbolic link is replaced, unless it is the
+/// top.
 fn open_local_there(path: &Path, is_top: bool) -> Result<Open> {
     if is_top {
         return Ok(Open::of_local(LocalFile::options().write(true).open(path)?)?);
@@ -591,7 +594,8 @@ fn open_local_there(path: &Path, is_top: bool) -> Result<Open> {
     }
 }
 
-/// Makes something, under another name first if there is something. A directory stays.
+/// Makes an object; if the name is taken, under a temporary name that then replaces it. A directory
+/// is not replaced.
 fn make_over_local(path: &Path, make: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let is_there = |error: &anyhow::Error| {
         let io = error.downcast_ref().map(std::io::Error::kind);
@@ -606,13 +610,13 @@ fn make_over_local(path: &Path, make: impl Fn(&Path) -> Result<()>) -> Result<()
     make(&new)?;
     let replaced = std::fs::rename(&new, path);
     if replaced.is_err() {
-        // What the failure was tells more than why the new one would not go.
+        // Ignore this error: the original error says more.
         let _ = std::fs::remove_file(&new);
     }
     Ok(replaced?)
 }
 
-/// Puts what has one name in a directory in the place of another. A directory stays.
+/// Renames one entry of a directory over another. A directory is not replaced.
 async fn replace(
     session: &Session,
     directory: FileHandle,
@@ -621,18 +625,18 @@ async fn replace(
 ) -> Result<()> {
     let renamed = session.rename_in_async((directory, new), (directory, name), path).await;
     if renamed.is_err() {
-        // As above.
+        // Ignore this error: the original error says more.
         let _ = session.remove_in_async(directory, new, path).await;
     }
     Ok(renamed?)
 }
 
-/// A name that nobody has.
+/// Returns a random name that is not in use.
 fn beside() -> OsString {
     format!(".dafs-cp-{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 
-/// Nothing was touched.
+/// The error for a source and target that are the same object. Neither was changed.
 pub fn same_file(source: &Side, target: &Side, path: &OsStr) -> Error {
     anyhow!("'{}' and '{}' are the same file", source.name(path), target.name(path))
 }

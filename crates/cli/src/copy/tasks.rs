@@ -1,8 +1,8 @@
-//! Many files at once on one thread: a future for each, polled when something it waits
-//! for has come.
+//! Runs one future per file on one thread, and polls each when an event that it waits for has
+//! occurred.
 //!
-//! Invariant: at most so many futures live at a time, and each is polled again after
-//! every wake-up; the thread sleeps only while all of them wait.
+//! Invariant: at most [`TASKS_MAX`] futures exist at a time, and each is polled again after every
+//! wakeup. The thread sleeps only while all of them wait.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,11 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use anyhow::{Result, bail};
 use dafs_client::Client;
 
-/// Files, or whatever else, on their way at once.
+/// The maximum number of concurrent futures.
 pub const TASKS_MAX: usize = 64;
 
-/// Runs a future for each item, [`TASKS_MAX`] at a time, to the end of all or to the
-/// first error.
+/// Runs a future for each item, at most [`TASKS_MAX`] at a time, until all have ended or one fails.
 pub fn for_each<I, F>(
     client: &Client,
     items: impl IntoIterator<Item = I>,
@@ -54,7 +53,7 @@ struct Tasks<F> {
     ready: Arc<Ready>,
 }
 
-/// Tasks to be polled.
+/// The indexes of tasks to poll.
 type Ready = Mutex<Vec<usize>>;
 
 struct Wakeup {
@@ -89,7 +88,7 @@ impl<F: Future<Output = Result<()>>> Tasks<F> {
     }
 
     fn poll(&mut self, index: usize) -> Result<()> {
-        // Whoever is woken twice may have ended meanwhile.
+        // A task that was woken twice may have ended already.
         let Some(task) = &mut self.running[index] else { return Ok(()) };
         let mut context = Context::from_waker(&self.wakers[index]);
         match task.as_mut().poll(&mut context) {
@@ -103,8 +102,7 @@ impl<F: Future<Output = Result<()>>> Tasks<F> {
     }
 }
 
-/// Runs futures side by side within one task, all of them to their ends. Gives the first
-/// error.
+/// Runs futures concurrently within one task, each to its end. Returns the first error.
 pub async fn join<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Result<()> {
     let mut left: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut result = Ok(());

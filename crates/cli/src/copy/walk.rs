@@ -1,8 +1,8 @@
-//! What is in a tree.
+//! Lists the objects of a tree.
 //!
-//! Invariant: a path in a list leads downwards only: a name that a server gives and
-//! that is no single name is an error. Directories come before what is in them, and
-//! what cannot be copied is in the list of failures, never left out.
+//! Invariant: paths in the list only lead downwards. A name from a server that is not a single path
+//! component is an error. Directories precede their contents. Objects that cannot be copied are in
+//! the list of failures, never silently left out.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -22,19 +22,19 @@ use super::side::{join, join_local};
 use super::tasks::for_each;
 use crate::place::below;
 
-/// An object to be copied, its path relative to the top.
+/// An object to copy. Its path is relative to the top.
 pub struct Item {
     pub path: OsString,
-    /// Its directory's place in the list; its own for the top.
+    /// The index of its directory in the list. The top has its own index.
     pub parent: usize,
-    /// Directories above it.
+    /// The number of directories above it.
     pub depth: usize,
     pub kind: ObjectType,
     pub size: u64,
     pub mode: u32,
     pub modified: Timestamp,
     pub link: Vec<u8>,
-    /// Known for objects of a server.
+    /// Known only for objects on a server.
     pub handle: Option<FileHandle>,
 }
 
@@ -42,12 +42,12 @@ pub struct Item {
 #[derive(Default)]
 pub struct Tree {
     pub items: Vec<Item>,
-    /// What could not be listed, one for each object.
+    /// The errors of objects that could not be listed, one for each.
     pub failures: Vec<Error>,
 }
 
 impl Item {
-    /// What the copy gets besides its bytes.
+    /// Returns the attributes to set on the copy.
     pub fn attributes(&self) -> SetAttributes {
         SetAttributes {
             mode: Some(self.mode),
@@ -71,7 +71,7 @@ impl Tree {
 
 pub fn walk_local(top: &Path) -> Result<Tree> {
     let mut tree = Tree::default();
-    // The top itself may be a link; what is below is taken as it is.
+    // The top may be a symbolic link and is followed; links below it are not.
     let metadata = top.metadata().with_context(|| top.display().to_string())?;
     tree.add(0, OsString::new(), local_item(top, &metadata)?);
     let mut next = 0;
@@ -148,7 +148,7 @@ fn kind_of(kind: std::fs::FileType) -> Result<ObjectType> {
     })
 }
 
-/// Lists a tree of a server, many directories at once.
+/// Lists a tree on a server, many directories at once.
 pub fn walk_remote(client: &Client, session: &Session, top: &OsStr) -> Result<Tree> {
     let mut first = Tree::default();
     let metadata = session.metadata(top)?;
@@ -208,7 +208,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// An entry as an item; `None` if it is gone.
+    /// Returns a directory entry as an item, or `None` if it no longer exists.
     async fn item(
         &self,
         directory: FileHandle,
@@ -270,6 +270,6 @@ fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
     }
 }
 
-/// The bits of a mode that a copy gets. Owner and group stay behind, and so must the bits
-/// that have a program run as them: it would run as whoever made the copy.
+/// The mode bits that are copied. The owner and group are not copied, so the setuid and setgid bits
+/// must not be either: the program would run as the user who made the copy.
 const COPIED_MODE: u32 = 0o1777;

@@ -1,10 +1,10 @@
-//! What `dafs doctor` says of RDMA devices.
+//! The report of `dafs doctor` on RDMA devices.
 
 use dafs_dat::verbs::{Device, RdmaSurvey};
 
 use super::Findings;
 
-/// What there is of RDMA. A host without it has nothing wrong.
+/// Reports the RDMA devices. A host without any is fine.
 pub fn look(findings: &mut Findings) {
     let survey = match RdmaSurvey::take() {
         Ok(survey) => survey,
@@ -63,7 +63,7 @@ fn look_at(findings: &mut Findings, device: &Device) {
     }
 }
 
-/// An error with what has led to it.
+/// Joins an error with its sources.
 fn join(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", join(source)),
@@ -71,5 +71,5 @@ fn join(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Fewer bytes hold no more than a few buffers.
+/// With a lower limit on locked memory, only a few buffers can be registered.
 const LOCK_BYTES_MIN: u64 = 64 << 20;

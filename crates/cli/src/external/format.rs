@@ -1,5 +1,5 @@
-//! What the files consist of, from the command line: lines with keys in the words of `sort`, or
-//! records of a fixed size.
+//! Parses the file format from the command line: lines with keys as in sort(1), or records of a
+//! fixed size.
 
 use std::rc::Rc;
 
@@ -9,45 +9,45 @@ use dafs_extmem::{Format, LineOrder, RecordKey, RecordLayout, TextKey};
 
 use crate::serve::bytes;
 
-/// What the files consist of.
+/// The format of the files.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Records and their order")]
 pub struct FormatArguments {
-    /// The files are records of so many bytes (K, M) rather than lines.
+    /// Treat the files as records of this many bytes (K, M) instead of lines.
     #[arg(long, value_name = "SIZE")]
     record: Option<String>,
-    /// What is compared. Of lines, FIELD, or FIELD.BYTE, with the options b, n and r behind it,
-    /// and behind a comma where the key ends, as with sort(1), more than once if need be; without
-    /// it the whole line, byte by byte as in the C locale. Of records, once, OFFSET:LENGTH and
-    /// behind further colons how to read it: bytes (b, which is the default), an unsigned or
-    /// signed number (u, i) of up to 8 bytes, or one in floating point (f) of 4 or 8; the least
-    /// byte first or last (le, be; default: as on this machine); the greatest key first (r).
-    /// Without it the whole record.
+    /// The sort key. For lines: FIELD or FIELD.BYTE, followed by the options b, n and r, and after
+    /// a comma the end of the key, as with sort(1); may be given several times. Without it, whole
+    /// lines are compared byte by byte, as in the C locale. For records: OFFSET:LENGTH, once,
+    /// followed by colons and how to read the key: bytes (b, the default), an unsigned or signed
+    /// number (u, i) of up to 8 bytes, or a floating point number (f) of 4 or 8 bytes; little or
+    /// big endian (le, be; default: as on this machine); descending order (r). Without it, whole
+    /// records are compared.
     #[arg(short, long = "key", value_name = "KEY")]
     keys: Vec<String>,
-    /// The greatest first.
+    /// Sort in descending order.
     #[arg(short, long)]
     reverse: bool,
     /// Compare lines, or keys without options of their own, as decimal numbers.
     #[arg(short, long, conflicts_with = "record")]
     numeric_sort: bool,
-    /// Leave blanks in front of lines or keys out.
+    /// Ignore leading blanks in lines or keys.
     #[arg(short = 'b', long, conflicts_with = "record")]
     ignore_leading_blanks: bool,
-    /// Fields end with this byte; without it, they begin with blanks.
+    /// Fields are separated by this byte. Without it, blanks begin a new field.
     #[arg(short = 't', long, value_name = "BYTE", conflicts_with = "record")]
     field_separator: Option<String>,
-    /// Lines with equal keys keep their order; without it they are then compared as a whole.
-    /// Records always keep it.
+    /// Keep the order of lines with equal keys. Without it, such lines are compared as a whole. The
+    /// order of records with equal keys is always kept.
     #[arg(short, long)]
     stable: bool,
-    /// Lines end with a zero byte rather than a newline.
+    /// Lines end with a zero byte instead of a newline.
     #[arg(short, long, conflicts_with = "record")]
     zero_terminated: bool,
 }
 
 impl FormatArguments {
-    /// Where only the first of equal keys is kept, they must keep their order.
+    /// If only the first record of each key is kept, the sort must be stable.
     pub fn understand(&self, is_unique: bool) -> Result<Format> {
         match &self.record {
             Some(size) => self.records(size),

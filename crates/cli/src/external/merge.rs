@@ -1,4 +1,4 @@
-//! `dafs merge`: one sorted file of several.
+//! `dafs merge`: merges sorted files into one.
 
 use anyhow::Result;
 use dafs_extmem::merge;

@@ -1,7 +1,7 @@
-//! `dafs merge` and `dafs sort`: files larger than memory, here and on servers.
+//! `dafs merge` and `dafs sort`: process files larger than memory, here and on servers.
 //!
-//! Invariant: the output appears whole or not at all, and what was needed on the way is gone at
-//! the end, however that comes: temporary files have no name, and a signal ends the work in order.
+//! Invariant: the output appears complete or not at all. Temporary files are gone at the end of the
+//! process for any reason: they have no names, and a signal ends the work cleanly.
 
 mod format;
 pub mod merge;
@@ -33,46 +33,46 @@ use format::FormatArguments;
 use places::{Places, Spot};
 use spool::{spool, unsized_input};
 
-/// What both commands are told.
+/// The arguments of both commands.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Files to read: local paths or URLs; `-` is the standard input.
+    /// Files to read: local paths or URLs. `-` is the standard input.
     #[arg(default_value = "-")]
     inputs: Vec<OsString>,
-    /// File to write: a local path or a URL. It appears when it is whole, and may be one of those
-    /// that are read.
+    /// File to write: a local path or a URL. It appears when it is complete, and may be one of the
+    /// input files.
     #[arg(short, long, value_name = "FILE")]
     output: OsString,
     #[command(flatten)]
     format: FormatArguments,
-    /// Write only the first of records that have one key.
+    /// Write only the first of several records with the same key.
     #[arg(short, long)]
     unique: bool,
     /// The most memory the process may use, buffers included (K, M, G).
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: String,
-    /// Bytes of the blocks that are moved (K, M). They are smaller where the memory asks for it.
+    /// Size of the blocks that are transferred (K, M). Blocks are smaller if the memory limit
+    /// requires it.
     #[arg(long, value_name = "SIZE", default_value = "256K")]
     block: String,
-    /// Blocks of each file in use and under way: 2 is double buffered.
+    /// Blocks of each file in use or in flight: 2 is double buffering.
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     depth: u16,
-    /// Move one block of each file at a time and wait for it, as --depth 1 does.
+    /// Transfer one block of each file at a time and wait for it, as --depth 1 does.
     #[arg(long, conflicts_with = "depth")]
     synchronous: bool,
-    /// Directory, here or on a server, for files that are needed on the way. Default: the
-    /// output's.
+    /// Directory for temporary files, here or on a server. Default: the directory of the output.
     #[arg(long, value_name = "DIRECTORY")]
     temporary: Option<OsString>,
-    /// Bring the output to stable storage before it gets its name.
+    /// Flush the output to stable storage before it gets its name.
     #[arg(long)]
     sync: bool,
     #[command(flatten)]
     access: Access,
 }
 
-/// What is to be done, with everything open.
+/// The work to do, with all files open.
 struct Job {
     streams: Vec<Stream>,
     output: Spot,
@@ -114,7 +114,7 @@ impl Job {
             Ok(Stream::whole(file)?)
         };
         let streams = inputs.iter().zip(&arguments.inputs).map(open).collect::<Result<Vec<_>>>()?;
-        // Behind the connections, whose memory counts.
+        // Compute the budget after connecting, because the memory of connections counts.
         let budget = Budget::of_process(memory).context("--memory")?;
         let flow = Flow { block_bytes, depth };
         let options = MergeOptions { flow, budget, is_unique: arguments.unique, watch };
@@ -126,7 +126,7 @@ impl Job {
         self.streams.iter().map(Stream::len).sum()
     }
 
-    /// Does the work into the output, and gives that its name.
+    /// Runs the work and gives the output its name.
     fn run<T>(
         &self,
         work: impl FnOnce(&Temporary<'_>, Rc<dyn BlockFile>) -> dafs_extmem::Result<T>,
@@ -140,7 +140,7 @@ impl Job {
         Ok(done)
     }
 
-    /// Says what was done.
+    /// Prints a summary.
     fn report(&self, records: u64, bytes: u64, how: &str) {
         let seconds = self.begun.elapsed().as_secs_f64().max(1e-9);
         let noun = match self.format {
@@ -156,7 +156,7 @@ impl Job {
     }
 }
 
-/// Makes files that are needed on the way.
+/// Creates temporary files.
 type Temporary<'t> = dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> + 't;
 
 fn size(option: &str, text: &str) -> Result<usize> {
@@ -167,7 +167,7 @@ fn size(option: &str, text: &str) -> Result<usize> {
     Ok(size)
 }
 
-/// Ends the work at a signal, the process at the second; moves the bar.
+/// Ends the work at the first signal and the process at the second. Updates the progress bar.
 fn watch(bar: &ProgressBar) -> Result<Watch> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)) {

@@ -1,7 +1,7 @@
-//! Where files are: the local file system, and servers that were named in URLs.
+//! Locations of files: the local file system, and the servers named in URLs.
 //!
-//! Invariant: one session for each server and user, all of one client, so that one thread waits
-//! for all of them.
+//! Invariant: there is one session per server and user, and all sessions belong to one client, so
+//! that one thread waits for all of them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -13,7 +13,7 @@ use dafs_extmem::{DafsEngine, Engine, LocalEngine, Watch};
 
 use crate::place::{Access, Place, client, connect_by};
 
-/// A file or a directory, and what opens it.
+/// A file or directory, and the engine that opens it.
 #[derive(Clone)]
 pub struct Spot {
     pub engine: Rc<dyn Engine>,
@@ -29,11 +29,11 @@ pub struct Places<'a> {
     servers: Vec<(Who, Rc<dyn Engine>)>,
 }
 
-/// A server, and as whom it is spoken with.
+/// The key of a session: a server and a login.
 type Who = (ServerName, Option<(String, Option<String>)>);
 
 impl Spot {
-    /// The directory it is in.
+    /// Returns the directory that contains it.
     pub fn parent(&self) -> Self {
         let parent = match Path::new(&self.path).parent() {
             Some(parent) if parent.as_os_str().is_empty() => ".".into(),

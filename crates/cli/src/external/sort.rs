@@ -1,4 +1,4 @@
-//! `dafs sort`: a sorted file of any, larger than memory or not.
+//! `dafs sort`: sorts files, larger than memory or not.
 
 use anyhow::Result;
 use dafs_extmem::sort;
@@ -9,7 +9,7 @@ use super::{Arguments, Job};
 pub fn run(arguments: &Arguments) -> Result<()> {
     let job = Job::prepare(arguments)?;
     let input = job.input_bytes();
-    // What does not fit in memory is read again to be merged.
+    // Data that does not fit in memory is read a second time to be merged.
     let is_large = input > job.options.budget.bytes() as u64;
     job.bar.set_length(if is_large { 2 * input } else { input });
     let sorted = job.run(|temporary, output| {

@@ -1,7 +1,7 @@
-//! Inputs whose size nobody knows beforehand: they are brought into a temporary file first.
+//! Copies inputs of unknown size into a temporary file first.
 //!
-//! Invariant: what is read from a pipe, a device or a file of the kernel's is read to its end; a
-//! size that such a file says is not believed.
+//! Invariant: a pipe, a device or a kernel file (/proc, /sys) is read to its end, whatever size it
+//! reports.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use dafs_extmem::{BlockFile, Channel, Watch};
 
 use crate::copy::read_next;
 
-/// A file that was brought here, under its own name.
+/// A temporary copy with the name of its input.
 struct Spooled {
     name: String,
     file: Rc<dyn BlockFile>,
@@ -34,7 +34,7 @@ impl BlockFile for Spooled {
     }
 }
 
-/// The input of a name, if it must be read to know how much it is: `-` is the standard input.
+/// Opens an input that must be read to learn its size. `-` is the standard input.
 pub fn unsized_input(path: &OsStr) -> Result<Option<File>> {
     if path == "-" {
         use std::os::fd::AsFd;
@@ -43,7 +43,7 @@ pub fn unsized_input(path: &OsStr) -> Result<Option<File>> {
     }
     let opening = || format!("opening {}", shown_path(path));
     let found = std::fs::metadata(path).with_context(opening)?;
-    // Files of the kernel's say nothing, or a page, and take no space.
+    // Kernel files report a size of zero or one page, and use no blocks.
     let is_of_kernel = found.is_file() && found.blocks() == 0 && found.len() <= PAGE_BYTES_MAX;
     if found.is_dir() || (found.is_file() && !is_of_kernel) {
         return Ok(None);
@@ -77,5 +77,5 @@ pub fn spool(
 }
 
 const BLOCK_BYTES: usize = 256 << 10;
-/// The largest page of a processor that Linux runs on.
+/// The largest page size of any processor that Linux runs on.
 const PAGE_BYTES_MAX: u64 = 64 << 10;

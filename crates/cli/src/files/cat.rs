@@ -1,4 +1,4 @@
-//! `dafs cat`: files to the standard output, read ahead.
+//! `dafs cat`: writes files to standard output, with read-ahead.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,7 +11,6 @@ use super::for_each_operand;
 use crate::copy::is_output;
 use crate::place::{Access, Sessions};
 
-/// Arguments of `dafs cat`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The files.
@@ -36,6 +35,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Blocks under way at once, and bytes of each.
+/// The number of blocks in flight, and the size of each.
 const BLOCKS: usize = 8;
 const BLOCK_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! `dafs df`: the space of a file system.
+//! `dafs df`: shows the space of a file system.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,12 +9,11 @@ use serde_json::json;
 
 use crate::place::{Access, open};
 
-/// Arguments of `dafs df`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any path in the file system.
     url: OsString,
-    /// As JSON, in bytes.
+    /// Print JSON, in bytes.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

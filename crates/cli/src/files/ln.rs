@@ -1,4 +1,4 @@
-//! `dafs ln`: another name for an object, or a symbolic link.
+//! `dafs ln`: makes a hard link or a symbolic link.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,6 @@ use dafs_client::ObjectType;
 use super::{last_name, same_server};
 use crate::place::{Access, below, open};
 
-/// Arguments of `dafs ln`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The object, or with -s the text of the link.

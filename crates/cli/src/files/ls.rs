@@ -1,4 +1,4 @@
-//! `dafs ls`: what is in a directory.
+//! `dafs ls`: lists directories.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
@@ -13,22 +13,21 @@ use super::show::{letter, permissions, put_name, time, to_json};
 use crate::place::{Access, Sessions, below};
 use crate::told::{Told, told};
 
-/// Arguments of `dafs ls`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// What to list: dafs://host/path or dafs+shm:///socket!/path.
     #[arg(required = true)]
     urls: Vec<OsString>,
-    /// Mode, links, owner, size and time (UTC).
+    /// Show mode, links, owner, size and time (UTC).
     #[arg(short, long)]
     long: bool,
-    /// Names that begin with a dot, too.
+    /// Include names that begin with a dot.
     #[arg(short, long)]
     all: bool,
-    /// Directories below, too.
+    /// Include the contents of subdirectories.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// As JSON, one object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -53,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let named = session.symlink_metadata(&path)?;
         let is_directory = match named.kind {
             ObjectType::Directory => true,
-            // One that leads nowhere is shown itself.
+            // A dangling link is listed itself.
             ObjectType::SymbolicLink => {
                 session.metadata(&path).is_ok_and(|m| m.kind == ObjectType::Directory)
             }
@@ -126,8 +125,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Writes a name, and what comes behind it. Whatever else than a terminal reads the list gets
-    /// the names as they are.
+    /// Writes a name and the text after it. Names are escaped only on a terminal.
     fn put(&mut self, name: &[u8], end: &str) -> Result<()> {
         if self.is_terminal {
             let shown = crate::shown::printable(&shown_path(OsStr::from_bytes(name)));

@@ -1,4 +1,4 @@
-//! `dafs mkdir`: directories, with their parents if asked.
+//! `dafs mkdir`: makes directories, with their parents if requested.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,13 +10,12 @@ use dafs_client::{ObjectType, Session, Status};
 use super::for_each_operand;
 use crate::place::{Access, Sessions, below};
 
-/// Arguments of `dafs mkdir`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The directories.
     #[arg(required = true)]
     urls: Vec<OsString>,
-    /// Parents as needed; one that exists is no error.
+    /// Make parents as needed. An existing directory is no error.
     #[arg(short, long)]
     parents: bool,
     #[command(flatten)]
@@ -49,7 +48,7 @@ fn make_with_parents(session: &Session, path: &OsStr) -> Result<()> {
                     return Err(error.into());
                 }
             }
-            // One that is there stays where nothing may be made.
+            // An existing directory is fine, even where the user could not create one.
             Err(error) => {
                 let is_there =
                     session.metadata(&way).is_ok_and(|m| m.kind == ObjectType::Directory);
@@ -63,5 +62,5 @@ fn make_with_parents(session: &Session, path: &OsStr) -> Result<()> {
     Ok(())
 }
 
-/// Less the user's umask.
+/// The umask is subtracted from this mode.
 const MODE: u32 = 0o777;

@@ -1,6 +1,7 @@
-//! Commands on names: each in a file of its own.
+//! Commands on names, one file each.
 //!
-//! Invariant: an operand that fails is told, and keeps no other from its turn.
+//! Invariant: a failure of one operand is reported and does not keep the others from being
+//! processed.
 
 pub mod cat;
 pub mod df;
@@ -21,7 +22,8 @@ use dafs_client::{Location, split_last};
 
 use crate::told::{Told, told};
 
-/// Does something to each operand. Whatever fails is told at once, and the end says so.
+/// Runs `work` for each operand. Reports each failure at once, and returns an error at the end if
+/// there was one.
 fn for_each_operand(
     operands: &[OsString],
     mut work: impl FnMut(&OsString) -> Result<()>,
@@ -33,7 +35,7 @@ fn for_each_operand(
     if has_failed { Err(Told.into()) } else { Ok(()) }
 }
 
-/// The last name of a path, which must be one.
+/// Returns the last component of a path, which must have one.
 fn last_name(path: &OsStr) -> Result<&OsStr> {
     let (_, name) = split_last(path);
     match name.as_bytes() {
@@ -43,7 +45,7 @@ fn last_name(path: &OsStr) -> Result<&OsStr> {
     }
 }
 
-/// The path of the second URL, which must be on the server of the first.
+/// Returns the path of the second URL, which must be on the same server as the first.
 fn same_server(first: &OsStr, second: &OsStr) -> Result<OsString> {
     let (first, second) = (Location::parse(first)?, Location::parse(second)?);
     if first.server != second.server {

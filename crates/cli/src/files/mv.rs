@@ -1,6 +1,6 @@
-//! `dafs mv`: other names on the same server.
+//! `dafs mv`: renames objects on one server.
 //!
-//! Invariant: an operand that fails is told, and keeps no other from being moved.
+//! Invariant: a failure of one operand is reported and does not keep the others from being moved.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,10 +12,10 @@ use dafs_client::{ClientError, Metadata, ObjectType, Session, Status, shown_path
 use super::{for_each_operand, last_name, same_server};
 use crate::place::{Access, Sessions, below};
 
-/// Arguments of `dafs mv`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The objects, and last the new name, or a directory to put them in, on the same server.
+    /// The objects, followed by the new name or by a directory to move them into, on the same
+    /// server.
     #[arg(required = true, num_args = 2..)]
     urls: Vec<OsString>,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (session, target) = sessions.open(into)?;
     let is_directory = session.metadata(&target).is_ok_and(|m| m.kind == ObjectType::Directory);
     if !is_directory && (sources.len() > 1 || target.as_bytes().ends_with(b"/")) {
-        // A directory may be given its new name with a slash.
+        // The new name of a directory may end with a slash.
         let is_one = sources.len() == 1;
         if !is_one || !is_directory_there(&mut sessions, &sources[0])? {
             bail!("{} is no directory; make it with dafs mkdir", shown_path(into));
@@ -55,8 +55,8 @@ fn rename(session: &Session, path: &OsStr, target: &OsStr) -> Result<()> {
         bail!("{} is no directory", shown_path(path));
     }
     match session.symlink_metadata(target) {
-        // The server would leave both names, and say that all is well (rename(2)); or put a link
-        // in the place of what it leads to.
+        // The server would keep both names and report success (rename(2)), or replace the target of
+        // a link by the link itself.
         Ok(there) if is_same(&source, &there) || leads_to(session, path, &source, &there) => {
             bail!("'{}' and '{}' are the same file", shown_path(path), shown_path(target))
         }
@@ -66,13 +66,13 @@ fn rename(session: &Session, path: &OsStr, target: &OsStr) -> Result<()> {
     Ok(session.rename(path, target)?)
 }
 
-/// Whether a link leads to an object.
+/// True if the link leads to the object.
 fn leads_to(session: &Session, path: &OsStr, link: &Metadata, there: &Metadata) -> bool {
     link.kind == ObjectType::SymbolicLink
         && session.metadata(path).is_ok_and(|led_to| is_same(&led_to, there))
 }
 
-/// Whether both are one object, be they reached through one export or two.
+/// True if both are the same object, reached through one export or two.
 fn is_same(left: &Metadata, right: &Metadata) -> bool {
     left.handle == right.handle
         || (left.file_id, left.time_metadata) == (right.file_id, right.time_metadata)

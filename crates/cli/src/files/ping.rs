@@ -1,4 +1,4 @@
-//! `dafs ping`: how long a round trip takes.
+//! `dafs ping`: measures round trips.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,12 +9,11 @@ use clap::Args;
 
 use crate::place::{Access, open};
 
-/// Arguments of `dafs ping`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The server.
     url: OsString,
-    /// Round trips.
+    /// Number of round trips.
     #[arg(short, long, default_value_t = 100)]
     count: usize,
     #[command(flatten)]

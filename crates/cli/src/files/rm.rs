@@ -1,7 +1,7 @@
-//! `dafs rm`: files, links and directories go.
+//! `dafs rm`: removes files, links and directories.
 //!
-//! Invariant: what stays is told. How a tree goes is the client library's business, which follows
-//! no symbolic link, whatever takes a directory's place meanwhile.
+//! Invariant: everything that could not be removed is reported. The client library removes trees;
+//! it follows no symbolic link, even if one replaces a directory meanwhile.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,19 +17,18 @@ use crate::place::{Access, Sessions};
 use crate::shown::message;
 use crate::told::Told;
 
-/// Arguments of `dafs rm`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The objects.
     #[arg(required_unless_present = "force")]
     urls: Vec<OsString>,
-    /// Directories with all that is in them.
+    /// Remove directories with everything in them.
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Empty directories, too.
+    /// Remove empty directories.
     #[arg(short, long)]
     dir: bool,
-    /// What is not there is no error.
+    /// A missing object is no error.
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -43,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let (session, path) = sessions.open(url)?;
         let removal = Removal { client: &client, session: &session };
         match removal.operand(&path, url, arguments) {
-            // As rm(1): what cannot be there is not there.
+            // As with rm(1), a path below a file counts as missing.
             Err(error)
                 if arguments.force && is_status(&error, &[Status::NoEnt, Status::NotDir]) =>
             {
@@ -54,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// What goes, and how.
+/// The options of a removal.
 struct Removal<'r> {
     client: &'r Client,
     session: &'r Session,
@@ -93,7 +92,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Removes what has a name, and all that is in it, as far as it goes.
+    /// Removes an object and everything in it, as far as possible.
     fn tree(&self, parent: FileHandle, name: &OsStr, path: &OsStr) -> Result<()> {
         let mut has_failed = false;
         let mut tell = |error: ClientError| {

@@ -1,4 +1,4 @@
-//! How attributes are shown.
+//! Formats attributes for display.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ pub fn letter(kind: ObjectType) -> char {
     }
 }
 
-/// The mode as `ls` shows it.
+/// Returns the mode as `ls` shows it.
 pub fn permissions(mode: u32) -> String {
     let mut text: Vec<char> = (0..9)
         .map(|bit| if mode & (0o400 >> bit) != 0 { ['r', 'w', 'x'][bit % 3] } else { '-' })
@@ -31,8 +31,8 @@ pub fn permissions(mode: u32) -> String {
     text.into_iter().collect()
 }
 
-/// Puts a name, or what a link says, into an object of JSON. JSON has no bytes: where it is not
-/// UTF-8, `KEY` has it for people to read, and `KEY_hex` has its bytes.
+/// Adds a name or the text of a link to a JSON object. JSON strings cannot hold arbitrary bytes: if
+/// the name is not UTF-8, `KEY` contains a readable form and `KEY_hex` its bytes.
 pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
     value[key] = json!(shown_path(OsStr::from_bytes(name)));
     if std::str::from_utf8(name).is_err() {
@@ -41,10 +41,11 @@ pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
     }
 }
 
-/// Seconds since 1970 as a date and time, UTC.
+/// Formats seconds since 1970 as a date and time in UTC.
 pub fn time(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 1 March 0000, in eras of 400 years: leap days come last in a year then.
+    // Count days from 1 March 0000 in eras of 400 years, so that the leap day is the last day of a
+    // year.
     let since = days + 719_468;
     let (era, day) = (since.div_euclid(146_097), since.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! `dafs stat`: all that is known of one object.
+//! `dafs stat`: shows all attributes of an object.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -12,13 +12,12 @@ use super::show::{put_name, to_json};
 use crate::place::{Access, Sessions};
 use crate::shown::printable;
 
-/// Arguments of `dafs stat`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The objects; a symbolic link is not followed.
+    /// The objects. A symbolic link is not followed.
     #[arg(required = true)]
     urls: Vec<OsString>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

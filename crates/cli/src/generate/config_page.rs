@@ -1,7 +1,7 @@
-//! dafs.toml(5): every key of the configuration, from the types that read it.
+//! Makes dafs.toml(5), with every key of the configuration, from the types that parse it.
 //!
-//! Invariant: the page says what the types' own schema says, and nothing besides is said of a
-//! key here; a key without a description is a test's failure.
+//! Invariant: all descriptions of keys come from the schema of the types. A test fails if a key has
+//! no description.
 
 use clap_mangen::roff::{Roff, bold, italic, roman};
 use schemars::Schema;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 use super::references;
 use crate::serve::Arguments;
 
-/// The page's file.
+/// The file name of the page.
 pub const NAME: &str = "dafs.toml.5";
 
-/// What the package installs: the example that is certainly read.
+/// The example configuration that the package installs. A test parses it.
 const EXAMPLE: &str = include_str!("../../../../dist/dafs.toml");
 
-/// The page.
+/// Returns the page.
 pub fn page() -> String {
     let schema = schemars::schema_for!(Arguments);
     let mut roff = Roff::default();
@@ -63,7 +63,7 @@ fn introduction(roff: &mut Roff) {
     ]);
 }
 
-/// A section for each type of table, named after where such tables stand.
+/// Writes a section for each type of table, named after the places where such tables may occur.
 fn tables(roff: &mut Roff, schema: &Schema) {
     let definitions = schema.get("$defs").and_then(Value::as_object);
     for (name, definition) in definitions.into_iter().flatten() {
@@ -82,7 +82,7 @@ fn tables(roff: &mut Roff, schema: &Schema) {
     }
 }
 
-/// Where tables of a definition stand in a table: `[[connect]]`, `[kerberos]`.
+/// Returns where a table type may occur within a table: `[[connect]]`, `[kerberos]`.
 fn places_of(definition: &str, within: &str, table: &Value) -> Vec<String> {
     let reference = format!("#/$defs/{definition}");
     let path = |key: &str| match within {
@@ -97,7 +97,7 @@ fn places_of(definition: &str, within: &str, table: &Value) -> Vec<String> {
     properties(table).into_iter().flatten().filter_map(of_key).collect()
 }
 
-/// The definition that a key's value is of, and whether it is a list of such.
+/// Returns the definition that a key's schema refers to, and true if its value is a list of them.
 fn refers_to(schema: &Value) -> Option<(&str, bool)> {
     if let Some(items) = schema.get("items") {
         return Some((items.get("$ref")?.as_str()?, true));
@@ -113,7 +113,7 @@ fn properties(table: &Value) -> Option<&Map<String, Value>> {
     table.get("properties")?.as_object()
 }
 
-/// The keys of a table, each with its type and its description.
+/// Writes the keys of a table, each with its type and its description.
 fn keys(roff: &mut Roff, table: &Value, whole: &Schema) {
     for (key, schema) in properties(table).into_iter().flatten() {
         roff.control("TP", []);
@@ -128,7 +128,7 @@ fn describe(roff: &mut Roff, schema: &Value) {
         if index > 0 {
             roff.control("IP", []);
         }
-        // What stands between backticks is written as it is.
+        // Text between backticks is set in bold without changes.
         let paragraph = paragraph.replace('\n', " ");
         let parts = paragraph.split('`').enumerate();
         let inlines: Vec<_> = parts
@@ -138,7 +138,7 @@ fn describe(roff: &mut Roff, schema: &Value) {
     }
 }
 
-/// What a value is, in words.
+/// Describes the type of a value.
 fn kind(key: &str, schema: &Value, whole: &Schema) -> String {
     if let Some((reference, is_list)) = refers_to(schema) {
         let definition = whole.as_value().pointer(reference.trim_start_matches('#'));
@@ -163,7 +163,7 @@ fn kind(key: &str, schema: &Value, whole: &Schema) -> String {
     }
 }
 
-/// The texts that a value may be, if it is one of a few.
+/// Returns the texts that a value may be, if only a few are allowed.
 fn choices(definition: &Value) -> Option<String> {
     let texts = |values: &Vec<Value>, key: Option<&str>| -> Option<Vec<String>> {
         let text = |value: &Value| match key {
@@ -211,7 +211,7 @@ mod tests {
         assert!(page.contains("= \\fI\"stable\" or \"memory\"\\fR"), "{page}");
     }
 
-    /// What stands behind a sign in the example is right, too.
+    /// The commented-out lines of the example must be valid, too.
     #[test]
     fn the_example_is_a_configuration_with_and_without_its_comments() {
         let plain: Arguments = toml::from_str(EXAMPLE).unwrap();

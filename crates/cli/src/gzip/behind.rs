@@ -1,32 +1,32 @@
-//! Writing behind: blocks go to the server while the next ones are made.
+//! Write-behind: blocks are sent to the server while the next ones are produced.
 //!
-//! Invariant: a buffer that was submitted is touched again only after its write has ended. A
-//! server that restarts meanwhile may have lost what it had taken: that is an error, for the
-//! output is made anew from its input, which is still there.
+//! Invariant: a submitted buffer is not touched until its write has ended. If the server restarts
+//! meanwhile, it may have lost data that it had accepted. That is reported as an error, because the
+//! output can be made again from its input, which still exists.
 
 use std::io;
 
 use anyhow::{Result, bail};
 use dafs_client::{Buffer, Client, Completion, File, Group, Stability};
 
-/// Writes a file from its beginning.
+/// Writes a file sequentially from its beginning.
 pub struct WriteBehind<'f> {
     file: &'f File,
     client: Client,
     group: Group,
     slots: Vec<Slot>,
-    /// Slots that nothing is under way for.
+    /// The slots without a write in flight.
     free: Vec<usize>,
-    /// The slot being filled.
+    /// The slot that is being filled.
     filling: Option<usize>,
-    /// Where the next block goes.
+    /// The file offset of the next block.
     offset: u64,
 }
 
 struct Slot {
     buffer: Buffer,
     offset: u64,
-    /// Bytes in it, and of those what the server has taken.
+    /// The number of bytes in the slot, and how many of them the server has accepted.
     length: usize,
     done: usize,
 }
@@ -38,7 +38,7 @@ impl<'f> WriteBehind<'f> {
         Self { file, client, group, slots: Vec::new(), free: Vec::new(), filling: None, offset: 0 }
     }
 
-    /// Sends the rest, and waits until the server has taken all.
+    /// Sends the rest and waits until the server has accepted everything.
     pub fn finish(mut self) -> Result<()> {
         self.send()?;
         while self.free.len() < self.slots.len() {
@@ -47,7 +47,7 @@ impl<'f> WriteBehind<'f> {
         Ok(())
     }
 
-    /// A slot to be filled; waits for one if all are under way.
+    /// Returns the slot to fill. Waits for one if all have writes in flight.
     fn slot(&mut self) -> Result<usize> {
         if let Some(index) = self.filling {
             return Ok(index);
@@ -84,7 +84,7 @@ impl<'f> WriteBehind<'f> {
         Ok(())
     }
 
-    /// Takes in what has ended; waits for something if it must.
+    /// Processes completed writes. Waits for at least one if `waits` is set.
     fn reap(&mut self, waits: bool) -> Result<()> {
         if waits {
             self.client.wait(self.group, 1, None);
@@ -130,7 +130,7 @@ impl io::Write for WriteBehind<'_> {
         Ok(count)
     }
 
-    /// Nothing: half blocks go out when they are full or the last.
+    /// Does nothing: a block is sent when it is full or the last one.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -142,6 +142,6 @@ impl Drop for WriteBehind<'_> {
     }
 }
 
-/// Blocks under way at once, and bytes of each.
+/// The number of blocks in flight, and the size of each.
 const BLOCKS: usize = 4;
 const BLOCK_BYTES: usize = 1 << 20;

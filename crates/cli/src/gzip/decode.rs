@@ -1,7 +1,7 @@
-//! Decompression of gzip files of any maker.
+//! Decompresses gzip files made by any program.
 //!
-//! Invariant: every member's checksum and length are checked; what is wrong is told with its
-//! place in the compressed file.
+//! Invariant: the checksum and length of every member are verified. Errors name the position in the
+//! compressed file.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -10,16 +10,16 @@ use flate2::bufread::GzDecoder;
 
 use super::Lengths;
 
-/// What a file has come to.
+/// The result of decompressing a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoded {
     pub lengths: Lengths,
-    /// Where something that is no member follows the last one.
+    /// The position of trailing data that is not a gzip member.
     pub garbage_at: Option<u64>,
 }
 
-/// Decompresses all members of a file. One that is no gzip file is handed through as it is if
-/// `passes` says so.
+/// Decompresses all members of a file. If `passes` is set, a file that is not a gzip file is copied
+/// unchanged.
 pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write, passes: bool) -> Result<Decoded> {
     let buffered = BufReader::with_capacity(CHUNK_BYTES, reader);
     let mut input = Counted { inner: buffered, held: Vec::new(), count: 0 };
@@ -49,21 +49,21 @@ pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write, passes: bool) -
     Ok(Decoded { lengths, garbage_at })
 }
 
-/// What comes next in a file.
+/// The next part of a file.
 enum Part {
     Member,
-    /// Something that is none.
+    /// Data that is not a gzip member.
     Other,
     End,
 }
 
-/// Looks what comes next. A member of a kind that nobody has made yet is an error: it is no garbage
-/// that could be left out.
+/// Determines the next part of a file. A member with an unknown compression method is an error, not
+/// trailing garbage that could be ignored.
 fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part> {
     let begin = input.count;
     match *input.peek()? {
         [] if !is_first => Ok(Part::End),
-        // Tapes fill their last block with zeros. Between members there are none.
+        // Tapes pad their last block with zeros. Members have no zeros between them.
         [0, ..] if !is_first => Ok(if ends_with_zeros(input)? { Part::End } else { Part::Other }),
         [0x1f, 0x8b, method, ..] if method != DEFLATE => {
             bail!("byte {begin}: a member of method {method}, which is not supported")
@@ -72,13 +72,13 @@ fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part>
             bail!("byte {begin}: a member with flags {flags:#x}, which are not supported")
         }
         [0x1f, 0x8b, ..] => Ok(Part::Member),
-        // Cut off within these two bytes.
+        // The file ends within the two magic bytes.
         [0x1f] => Ok(Part::Member),
         _ => Ok(Part::Other),
     }
 }
 
-/// Whether there is nothing but zeros up to the end; takes them.
+/// Consumes zeros. Returns true if only zeros remained.
 fn ends_with_zeros<R: BufRead>(input: &mut Counted<R>) -> Result<bool> {
     loop {
         let offset = input.count;
@@ -94,14 +94,14 @@ fn ends_with_zeros<R: BufRead>(input: &mut Counted<R>) -> Result<bool> {
     }
 }
 
-/// What begins like a member has no header.
+/// The error for a member with an invalid header.
 #[derive(Debug, thiserror::Error)]
 #[error("byte {begin}: the header of a gzip file is wrong")]
 struct NoMember {
     begin: u64,
 }
 
-/// Decompresses a member; returns its length.
+/// Decompresses a member and returns its length.
 fn member<R: BufRead>(
     input: &mut Counted<R>,
     writer: &mut dyn Write,
@@ -124,7 +124,7 @@ fn member<R: BufRead>(
     }
 }
 
-/// Says what is wrong, and where.
+/// Describes the error and its position.
 fn trouble(error: io::Error, has_header: bool, begin: u64, end: u64) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -141,16 +141,17 @@ fn trouble(error: io::Error, has_header: bool, begin: u64, end: u64) -> anyhow::
     }
 }
 
-/// A reader that knows where it is, and can look ahead.
+/// A reader that counts its bytes and can look ahead.
 struct Counted<R> {
     inner: R,
-    /// Bytes that were looked at and not taken.
+    /// Bytes that were read ahead and not consumed.
     held: Vec<u8>,
     count: u64,
 }
 
 impl<R: BufRead> Counted<R> {
-    /// The next bytes, not taken: as many as tell what they begin. Fewer only at the end.
+    /// Returns the bytes that identify the next part without consuming them. Returns fewer only at
+    /// the end.
     fn peek(&mut self) -> Result<&[u8]> {
         while self.held.len() < HEAD_BYTES {
             let offset = self.count + self.held.len() as u64;
@@ -193,10 +194,10 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// The only method of compression there is, and flags that have no meaning yet (RFC 1952 2.3.1).
+/// The only compression method, and the flags without a meaning (RFC 1952, section 2.3.1).
 const DEFLATE: u8 = 8;
 const RESERVED_FLAGS: u8 = 0xe0;
-/// What tells a member: two bytes of magic, the method, the flags.
+/// The bytes that identify a member: two magic bytes, the method and the flags.
 const HEAD_BYTES: usize = 4;
 const CHUNK_BYTES: usize = 128 << 10;
 
@@ -253,7 +254,7 @@ mod tests {
             let error = unpacked(&whole[..end]).unwrap_err().to_string();
             assert!(error.starts_with("byte "), "cut at {end}: {error}");
         }
-        // The header's time, flags for speed and system say nothing of the content.
+        // The header's time, speed flags and operating system do not affect the content.
         let silent = 4..10;
         for index in (0..whole.len()).filter(|index| !silent.contains(index)) {
             let mut turned = whole.clone();

@@ -1,7 +1,7 @@
-//! Compression into one member of a gzip file (RFC 1952).
+//! Compresses a file into one gzip member (RFC 1952).
 //!
-//! Invariant: whatever the number of workers, the result is one member that any gunzip takes; one
-//! worker alone makes one stream, without the cuts between blocks.
+//! Invariant: with any number of workers, the result is one member that every gunzip accepts. A
+//! single worker makes one stream without cuts between blocks.
 
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -15,11 +15,11 @@ use super::Lengths;
 use super::parallel::in_blocks;
 use super::source::Source;
 
-/// What a member says of its file.
+/// The metadata of a file in the header of its member.
 #[derive(Clone, Debug, Default)]
 pub struct Header {
     pub name: Option<Vec<u8>>,
-    /// Seconds since 1970, or 0.
+    /// Modification time in seconds since 1970, or 0.
     pub modified: u32,
 }
 
@@ -30,7 +30,7 @@ impl Header {
         }
         let modified = source.attributes.modified.map_or(0, |time| time.seconds);
         Self {
-            // A name ends with a NUL there.
+            // A NUL byte would end the name.
             name: source
                 .name
                 .as_ref()
@@ -48,7 +48,7 @@ impl Header {
         }
     }
 
-    /// The header alone, as it begins a member.
+    /// Returns the encoded header.
     pub fn bytes(&self, level: u32) -> Vec<u8> {
         let hint = match level {
             9 => 2,
@@ -67,15 +67,15 @@ impl Header {
     }
 }
 
-/// What compressing came to.
+/// The result of compressing a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Encoded {
     pub lengths: Lengths,
-    /// Processor time of the compressor alone, of all threads, without reading and writing.
+    /// Processor time of the compressor in all threads, without reading and writing.
     pub compressing: Duration,
 }
 
-/// Compresses all there is to read.
+/// Compresses everything that `reader` returns.
 pub fn compress(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
@@ -118,7 +118,7 @@ fn in_one(
     Ok((length, spent.saturating_sub(writer.spent)))
 }
 
-/// A writer, what went to it, and the thread's processor time in it.
+/// A writer that counts its bytes and the thread's processor time spent in it.
 struct Counted<'w> {
     writer: &'w mut dyn Write,
     count: u64,
@@ -139,9 +139,9 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Read at once: stays in the processor's cache until it is compressed.
+/// The amount read at once. It stays in the processor's cache until it is compressed.
 const CHUNK_BYTES: usize = 128 << 10;
-/// RFC 1952 2.3.1: flags and operating systems.
+/// Flags and operating system codes of RFC 1952, section 2.3.1.
 const HAS_NAME: u8 = 8;
 const UNIX: u8 = 3;
 

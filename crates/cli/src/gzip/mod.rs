@@ -1,6 +1,7 @@
-//! `dafs gzip` and `dafs gunzip`: compression of files here and on servers, with gzip's manners.
+//! `dafs gzip` and `dafs gunzip`: compress files here and on servers, compatible with gzip(1).
 //!
-//! Invariant: an output has its name only when it is whole, and an input goes only after that.
+//! Invariant: an output gets its name only when it is complete, and an input is removed only after
+//! that.
 
 mod behind;
 mod decode;
@@ -31,45 +32,44 @@ use crate::ignored::is_ignored;
 use crate::place::{Access, Place, Sessions};
 use crate::shown::{complaint, message};
 
-/// Arguments of `dafs gzip` and `dafs gunzip`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Files here, or on servers by their URLs; `-` is standard input.
+    /// Files here, or on servers by their URLs. `-` is standard input.
     #[arg(default_value = "-")]
     files: Vec<OsString>,
-    /// Write to standard output, and keep the files.
+    /// Write to standard output and keep the files.
     #[arg(short = 'c', long = "stdout", visible_alias = "to-stdout")]
     to_stdout: bool,
     /// Decompress.
     #[arg(short, long, visible_alias = "uncompress")]
     decompress: bool,
-    /// Only see whether compressed files are whole.
+    /// Only test the integrity of compressed files.
     #[arg(short, long)]
     test: bool,
-    /// Only list what compressed files hold; decompresses them to know it.
+    /// List the contents of compressed files. They are decompressed to find their sizes.
     #[arg(short, long, conflicts_with = "test")]
     list: bool,
-    /// Keep the files that were compressed or decompressed.
+    /// Keep the input files.
     #[arg(short, long)]
     keep: bool,
-    /// Replace outputs that are there, take files with several names, write to a terminal.
+    /// Replace existing outputs, accept files with several hard links, write to a terminal.
     #[arg(short, long)]
     force: bool,
-    /// Where the output of a single file goes, here or on a server; the file is kept.
+    /// Where to write the output of a single file, here or on a server. The input file is kept.
     #[arg(short, long, value_name = "PLACE", conflicts_with = "to_stdout")]
     output: Option<OsString>,
-    /// Put neither name nor time into the compressed file.
+    /// Do not store the name and time in the compressed file.
     #[arg(short, long)]
     no_name: bool,
-    /// Say of each file what share of it was saved, and what processor time compressing it has
-    /// taken and everything else.
+    /// Print for each file the percentage saved, the processor time of the compression, and the
+    /// processor time of everything else.
     #[arg(short, long)]
     verbose: bool,
-    /// Have the output on stable storage before it takes its name. So it is anyhow unless the
-    /// input is kept.
+    /// Flush the output to stable storage before it gets its name. This always happens if the input
+    /// is removed.
     #[arg(long, visible_alias = "synchronous")]
     sync: bool,
-    /// Threads that compress. One compresses without cutting the file into blocks.
+    /// Number of compressing threads. One thread compresses without splitting the file into blocks.
     #[arg(short = 'p', long, visible_alias = "processes", value_name = "COUNT",
           default_value_t = processors(), value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
@@ -79,11 +79,11 @@ pub struct Arguments {
     access: Access,
 }
 
-/// How hard to try; the last wins, as with gzip.
+/// The compression level. The last option wins, as with gzip.
 #[derive(Clone, Copy, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "gzip has nine such options")]
 struct Level {
-    /// Fastest.
+    /// Compress fastest.
     #[arg(short = '1', long = "fast", overrides_with_all = LEVELS)]
     one: bool,
     #[arg(short = '2', hide = true, overrides_with_all = LEVELS)]
@@ -94,14 +94,14 @@ struct Level {
     four: bool,
     #[arg(short = '5', hide = true, overrides_with_all = LEVELS)]
     five: bool,
-    /// What it is without any: between fast and small.
+    /// The default, between fastest and smallest.
     #[arg(short = '6', overrides_with_all = LEVELS)]
     six: bool,
     #[arg(short = '7', hide = true, overrides_with_all = LEVELS)]
     seven: bool,
     #[arg(short = '8', hide = true, overrides_with_all = LEVELS)]
     eight: bool,
-    /// Smallest.
+    /// Compress smallest.
     #[arg(short = '9', long = "best", overrides_with_all = LEVELS)]
     nine: bool,
 }
@@ -121,7 +121,7 @@ fn processors() -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX).clamp(1, 256)
 }
 
-/// What is done with each file.
+/// The action for each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Compress,
@@ -130,16 +130,16 @@ enum Task {
     List,
 }
 
-/// What is known of an input, and put onto its output.
+/// The attributes of an input, to be set on its output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// When its content changed last.
+    /// The time of the last change of the content.
     pub modified: Option<Timestamp>,
 }
 
-/// `dafs gunzip`: as `dafs gzip --decompress`.
+/// `dafs gunzip`: the same as `dafs gzip --decompress`.
 pub fn gunzip(arguments: Arguments) -> Result<()> {
     run(&Arguments { decompress: true, ..arguments })
 }
@@ -176,18 +176,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if run.has_warned {
         drop(run);
-        // As gzip's, a warning is neither success nor failure.
+        // A warning has an exit status of its own, as with gzip.
         std::process::exit(WARNING);
     }
     Ok(())
 }
 
-/// One run over some files.
+/// One run of the command over its files.
 struct Run<'a> {
     arguments: &'a Arguments,
     task: Task,
     sessions: Sessions<'a>,
-    /// Set by signals that want an end.
+    /// Set by signals that ask for an end.
     interrupted: Arc<AtomicBool>,
     has_warned: bool,
 }
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
     fn new(arguments: &'a Arguments, task: Task) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in ENDING.into_iter().filter(|signal| !is_ignored(*signal)) {
-            // A second one ends without mercy.
+            // A second signal ends the process at once.
             let again = Arc::clone(&interrupted);
             signal_hook::flag::register_conditional_shutdown(signal, 130, again)?;
             signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Opens what is named; or, to be decompressed, what has a suffix besides.
+    /// Opens the named file. For decompression, also tries the name with each suffix.
     fn find(&mut self, file: &OsStr) -> Result<(Option<Place>, Source)> {
         if file == "-" {
             return Ok((None, Source::standard()));
@@ -268,14 +268,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the output gets a name of its own beside the input.
+    /// True if the output is a new file next to the input.
     fn is_beside(&self) -> bool {
         let Arguments { to_stdout, output, .. } = self.arguments;
         matches!(self.task, Task::Compress | Task::Decompress) && !to_stdout && output.is_none()
     }
 
-    /// Whether something keeps a file from being taken, which is a warning or an error as with
-    /// gzip(1).
+    /// True if the file must be skipped, which is reported as a warning. Some reasons are errors
+    /// instead, as with gzip(1).
     fn is_hindered(&mut self, file: &OsStr, source: &Source) -> Result<bool> {
         let file = shown_path(file);
         let force = self.arguments.force;
@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// What `--verbose` says: where gzip says it.
+    /// Prints the `--verbose` line to standard error, as gzip does.
     fn tell(&self, file: &OsStr, lengths: Lengths, compressing: Duration, beside: Duration) {
         let file = message(&shown_path(file));
         let beside = beside.as_secs_f64();
@@ -308,12 +308,12 @@ impl<'a> Run<'a> {
         tell_whole(&told);
     }
 
-    /// Whether the output takes the input's place.
+    /// True if the output replaces the input.
     fn replaces_input(&self) -> bool {
         self.is_beside() && !self.arguments.keep
     }
 
-    /// Where the output goes; `None` if the file is passed over.
+    /// Opens the output. Returns `None` if the file is skipped.
     fn output(&mut self, place: Option<&Place>, source: &Source) -> Result<Option<Output>> {
         let arguments = self.arguments;
         if matches!(self.task, Task::Test | Task::List) {
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
         Ok(Some(output))
     }
 
-    /// The place of the output of a file, beside it.
+    /// Returns the place for the output next to the input file.
     fn beside(&mut self, place: &Place) -> Result<Option<Place>> {
         let name = match place {
             Place::Local(path) => path.as_os_str(),
@@ -381,7 +381,7 @@ impl<'a> Run<'a> {
         self.has_warned = true;
     }
 
-    /// Reads the input, and writes the output and gives it its name.
+    /// Reads the input, writes the output and gives it its name.
     fn carry(&mut self, file: &OsStr, source: &Source, output: Output) -> Result<Encoded> {
         let syncs = self.arguments.sync || self.replaces_input();
         let (task, arguments) = (self.task, self.arguments);
@@ -415,35 +415,35 @@ fn is_missing(error: &anyhow::Error) -> bool {
     io == Some(std::io::ErrorKind::NotFound) || status == Some(Status::NoEnt)
 }
 
-/// Compresses to nowhere, as one worker does: for measurements.
+/// Compresses with one worker and discards the output, for measurements.
 pub fn compress_in_memory(bytes: &[u8], level: u32) -> Result<()> {
     let header = encode::Header::default();
     encode::compress(&mut &*bytes, &mut std::io::sink(), &header, level, 1).map(drop)
 }
 
-/// Says a line at once: others may speak there too.
+/// Prints a line with one write, because other processes may print to the same place.
 pub fn tell_whole(line: &str) {
-    // Where nobody can hear it, it is not worth an end.
+    // A failure to print is not worth ending the process.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// What `--verbose` says of the processor time that compressing has taken.
+/// Returns the text with which `--verbose` reports the processor time of the compression.
 pub fn tell_compressing(time: Duration) -> String {
     format!("{COMPRESSING}{:.6} s", time.as_secs_f64())
 }
 
-/// The processor time that compressing has taken by what `--verbose` has said of a file.
+/// Parses the processor time of the compression from a line that `--verbose` printed.
 pub fn compressing_told(line: &str) -> Option<Duration> {
     let (_, told) = line.rsplit_once(COMPRESSING)?;
     told.split(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }
 
-/// Bytes in and out.
+/// The numbers of bytes read and written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lengths {
-    /// Read.
+    /// Bytes read.
     pub input: u64,
-    /// Written.
+    /// Bytes written.
     pub output: u64,
 }
 
@@ -451,16 +451,16 @@ fn list(file: &OsStr, Lengths { input, output }: Lengths) {
     let saved = saved_share(input, output);
     let name = decompressed_name(file).unwrap_or_else(|| file.to_owned());
     let mut out = std::io::stdout().lock();
-    // A reader that has gone is told by the next file's output.
+    // A closed standard output is detected when the next file is written.
     let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {}", message(&shown_path(&name)));
 }
 
-/// Percent that compression has saved.
+/// Returns the percentage that compression has saved.
 fn saved_share(compressed: u64, plain: u64) -> f64 {
     if plain == 0 { 0.0 } else { 100.0 - 100.0 * compressed as f64 / plain as f64 }
 }
 
-/// A compressed file's name without its suffix.
+/// Returns the name of a compressed file without its suffix.
 fn decompressed_name(name: &OsStr) -> Option<OsString> {
     let name = name.as_bytes();
     let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
@@ -475,11 +475,11 @@ fn decompressed_name(name: &OsStr) -> Option<OsString> {
 }
 
 const SUFFIX: &str = ".gz";
-/// Those that compressed files have, as gzip(1) looks for them.
+/// The suffixes of compressed files that gzip(1) tries.
 const SUFFIXES: [&str; 5] = [SUFFIX, ".z", "-gz", "-z", "_z"];
-/// What `--verbose` says before the time of compressing.
+/// The text before the compression time in a `--verbose` line.
 const COMPRESSING: &str = "; processor: compressing ";
-/// The exit status of gzip's warnings.
+/// The exit status of gzip after a warning.
 const WARNING: i32 = 2;
 /// Signals that ask for an end.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];

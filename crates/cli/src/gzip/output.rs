@@ -1,7 +1,7 @@
-//! Where the result goes.
+//! The destination of the result.
 //!
-//! Invariant: until it is whole, a file has a name that nobody looks for, and loses it if the
-//! work fails or is interrupted.
+//! Invariant: until a file is complete, it has a temporary name. It is removed if the work fails or
+//! is interrupted.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -18,16 +18,16 @@ use tempfile::NamedTempFile;
 use super::Attributes;
 use super::behind::WriteBehind;
 
-/// An output, not yet in its place.
+/// An output that is not in its final place yet.
 pub enum Output {
-    /// Counted alone.
+    /// Counts the bytes and discards them.
     Nowhere,
     Standard,
     Local(NamedTempFile, PathBuf),
     Remote(Box<Temporary>),
 }
 
-/// A file on a server that goes unless it gets its name.
+/// A temporary file on a server. It is removed unless it gets its final name.
 pub struct Temporary {
     session: Session,
     file: Option<File>,
@@ -36,7 +36,8 @@ pub struct Temporary {
 }
 
 impl Output {
-    /// `force` replaces what is there.
+    /// Creates a temporary file for a local output. An existing output is an error unless `force`
+    /// is set.
     pub fn local(path: PathBuf, attributes: Attributes, force: bool) -> Result<Self> {
         match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -44,7 +45,7 @@ impl Output {
         }
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        // Nobody else's until it is whole; without an input that says its mode, as any new file.
+        // Private until it is complete. If the input has no mode to copy, use that of any new file.
         let mode = if attributes.mode.is_some() { 0o600 } else { 0o666 };
         let file = tempfile::Builder::new()
             .prefix(PREFIX)
@@ -54,7 +55,8 @@ impl Output {
         Ok(Self::Local(file, path))
     }
 
-    /// `force` replaces what is there.
+    /// Creates a temporary file for an output on a server. An existing output is an error unless
+    /// `force` is set.
     pub fn remote(
         session: &Session,
         path: &OsStr,
@@ -80,7 +82,7 @@ impl Output {
         Ok(Self::Remote(Box::new(Temporary { session, file: Some(file), path, temporary })))
     }
 
-    /// Has `body` write it.
+    /// Runs `body`, which writes the output.
     pub fn write<T>(&self, body: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
         match self {
             Self::Nowhere => body(&mut io::sink()),
@@ -101,7 +103,7 @@ impl Output {
         }
     }
 
-    /// Gives it the input's attributes and then its name.
+    /// Sets the input's attributes on the output and gives it its final name.
     pub fn finish(self, attributes: Attributes, force: bool, syncs: bool) -> Result<()> {
         match self {
             Self::Nowhere | Self::Standard => Ok(()),
@@ -121,7 +123,7 @@ impl Output {
 
 fn finish_local(file: &std::fs::File, attributes: Attributes, syncs: bool) -> Result<()> {
     if let Some(mode) = attributes.mode {
-        // The bits that make a program run as its owner are not handed on.
+        // The setuid and setgid bits are not copied.
         file.set_permissions(std::fs::Permissions::from_mode(mode & 0o777))?;
     }
     if let Some(modified) = attributes.modified {
@@ -144,7 +146,7 @@ impl Temporary {
             file.commit()?;
         }
         let handle = file.handle();
-        // First: what the server still writes would change the time again.
+        // Close first: data that the server writes later would change the time again.
         file.close()?;
         let wanted = SetAttributes {
             mode: attributes.mode.map(|mode| mode & 0o777),
@@ -167,14 +169,14 @@ impl Temporary {
             session.rename_new_in_async(names.0, names.1, path).await
         });
         if named.is_err() {
-            // The file is whole, but what took its name meanwhile stays.
+            // Another file took the name meanwhile. It stays, and this file is removed.
             self.remove();
         }
         Ok(named?)
     }
 
     fn remove(&self) {
-        // A server that cannot be reached keeps it.
+        // If the server cannot be reached, the file stays there.
         let _ = self.session.remove(&self.temporary);
     }
 }
@@ -198,7 +200,7 @@ fn check(name: &dyn std::fmt::Display, is_file: bool, force: bool) -> Result<()>
     Ok(())
 }
 
-/// Bytes that nobody else has had.
+/// Returns a random number for a unique file name.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -1,8 +1,8 @@
-//! Compression of one member by several threads.
+//! Compresses one member with several threads.
 //!
-//! Invariant: blocks are compressed by themselves, each with the end of the one before as its
-//! dictionary, and come out in their order; each but the last ends at a byte's border, so that
-//! what they become is one stream. Only so many are under way.
+//! Invariant: blocks are compressed independently, each with the end of the previous block as its
+//! dictionary, and are written in order. Each block except the last ends at a byte boundary, so
+//! that together they form one stream. The number of blocks in flight is limited.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use super::encode::Header;
 
-/// A block to be compressed.
+/// A block to compress.
 struct Job {
     block: Arc<Vec<u8>>,
     before: Arc<Vec<u8>>,
@@ -25,16 +25,16 @@ struct Job {
     answer: SyncSender<Result<Packed>>,
 }
 
-/// A block that was compressed.
+/// A compressed block.
 struct Packed {
     bytes: Vec<u8>,
     checksum: Hasher,
-    /// Processor time of it.
+    /// Processor time spent compressing it.
     spent: Duration,
 }
 
-/// Reads, hands out, and writes in order. Returns the bytes read, and the processor time of
-/// compressing them.
+/// Reads blocks, distributes them to workers and writes the results in order. Returns the number of
+/// bytes read, and the processor time of the compression.
 pub fn in_blocks(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
@@ -48,7 +48,7 @@ pub fn in_blocks(
         for _ in 0..workers {
             scope.spawn(|| work(&taken, level));
         }
-        // Dropped at the end, however it comes: then the workers end.
+        // Dropping it ends the workers, however this closure ends.
         let jobs = jobs;
         writer.write_all(&header.bytes(level))?;
         let mut state = Order::default();
@@ -75,13 +75,13 @@ pub fn in_blocks(
             state.write_first(writer)?;
         }
         writer.write_all(&state.checksum.finalize().to_le_bytes())?;
-        // Modulo 2^32, as the format wants it.
+        // The format stores the length modulo 2^32.
         writer.write_all(&(state.length as u32).to_le_bytes())?;
         Ok((state.length, state.spent))
     })
 }
 
-/// What comes out, in order.
+/// The state of the writer, which writes the results in order.
 #[derive(Default)]
 struct Order {
     pending: VecDeque<Receiver<Result<Packed>>>,
@@ -100,14 +100,14 @@ impl Order {
     }
 }
 
-/// A worker's life.
+/// Runs in each worker thread.
 fn work(jobs: &Mutex<Receiver<Job>>, level: u32) {
     let mut compress = Compress::new(Compression::new(level), false);
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { block, before, is_last, answer }) = job else { return };
         let packed = pack(&mut compress, &block, &before, is_last);
-        // Whoever asked may have failed meanwhile.
+        // The receiver may have failed meanwhile.
         let _ = answer.send(packed);
     }
 }
@@ -136,18 +136,18 @@ fn pack(compress: &mut Compress, block: &[u8], before: &[u8], is_last: bool) -> 
     Ok(Packed { bytes, checksum, spent: thread_cpu() - begun })
 }
 
-/// A whole block, or what is left.
+/// Reads a whole block, or what is left of the input.
 fn read_block(reader: &mut dyn Read) -> Result<Vec<u8>> {
     let mut block = Vec::with_capacity(BLOCK_BYTES);
     reader.take(BLOCK_BYTES as u64).read_to_end(&mut block)?;
     Ok(block)
 }
 
-/// Bytes compressed by themselves: large enough that the cuts cost little.
+/// The size of a block, large enough that the cuts between blocks cost little.
 const BLOCK_BYTES: usize = 128 << 10;
-/// How far deflate looks back.
+/// How far back deflate can refer.
 const DICTIONARY_BYTES: usize = 32 << 10;
-/// Room for what little cannot be compressed, and for the end.
+/// Extra space for incompressible data and for the end marker.
 const SLACK_BYTES: usize = 1024;
-/// Blocks under way for each worker.
+/// Blocks in flight per worker.
 const AHEAD: usize = 3;

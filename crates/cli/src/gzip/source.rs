@@ -1,6 +1,6 @@
-//! What is compressed or decompressed: standard input, a local file, or one on a server.
+//! The input to compress or decompress: standard input, a local file, or a file on a server.
 //!
-//! Invariant: what is on a server is read ahead, several blocks at once, into registered memory.
+//! Invariant: a file on a server is read ahead into registered memory, several blocks at once.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File as LocalFile;
@@ -20,11 +20,11 @@ use crate::copy::read_next;
 /// An open input.
 pub struct Source {
     kind: Kind,
-    /// Its name without directories.
+    /// The file name without directories.
     pub name: Option<OsString>,
     pub attributes: Attributes,
     pub link_count: u64,
-    /// Why its output cannot take its place.
+    /// The reason why the output must not replace this input.
     pub hindrance: Option<&'static str>,
 }
 
@@ -40,7 +40,8 @@ impl Source {
         Self { kind: Kind::Standard, name: None, attributes, link_count: 1, hindrance: None }
     }
 
-    /// What waits for somebody to write to it is opened only if it `may_wait`.
+    /// Opens a local file. One that blocks until another process writes to it (a pipe) is opened
+    /// only if `may_wait` is set.
     pub fn local(path: &Path, may_wait: bool) -> Result<Self> {
         let kind = path.metadata()?.file_type();
         if kind.is_dir() {
@@ -82,7 +83,7 @@ impl Source {
         })
     }
 
-    /// Hands its bytes to `body`, until somebody interrupts.
+    /// Passes the bytes to `body` until the end or an interruption.
     pub fn read<T>(
         &self,
         interrupted: &AtomicBool,
@@ -113,7 +114,7 @@ impl Source {
         body(&mut Interruptible { inner, interrupted })
     }
 
-    /// Removes the file, whose output has its name.
+    /// Removes the input file after its output got its name.
     pub fn remove(self) -> Result<()> {
         match self.kind {
             Kind::Standard => Ok(()),
@@ -128,7 +129,7 @@ impl Source {
     }
 }
 
-/// Why the output of a file cannot take its place, as gzip(1) has it.
+/// Returns why an output must not replace its input, by the rules of gzip(1).
 fn hindrance(is_link: bool, is_file: bool, mode: u32) -> Option<&'static str> {
     match () {
         () if !is_file => Some(IS_NO_FILE),
@@ -140,18 +141,18 @@ fn hindrance(is_link: bool, is_file: bool, mode: u32) -> Option<&'static str> {
     }
 }
 
-/// A file is passed over, which is a warning.
+/// The warning for a skipped file.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PassedOver(pub &'static str);
 
 const IS_DIRECTORY: &str = "is a directory; left as it is";
 const IS_NO_FILE: &str = "is no regular file; left as it is";
-/// What --force takes nevertheless.
+/// The reasons that --force overrides.
 pub const IS_LINK: &str = "is a symbolic link; give --force to take what it leads to";
 pub const IS_STICKY: &str = "has the sticky bit; give --force to take it";
 
-/// Something that gives its bytes when somebody writes them, which may be never.
+/// An input whose bytes arrive when another process writes them, possibly never.
 struct Waiting<'r> {
     file: &'r LocalFile,
     interrupted: &'r AtomicBool,
@@ -181,12 +182,12 @@ impl Read for Interruptible<'_> {
 
 fn go_on(interrupted: &AtomicBool) -> io::Result<()> {
     if interrupted.load(Ordering::Relaxed) {
-        // Not of the kind Interrupted, after which readers try again.
+        // Not `ErrorKind::Interrupted`: readers retry after that.
         return Err(io::Error::other("interrupted"));
     }
     Ok(())
 }
 
-/// Blocks read ahead, and bytes of each.
+/// The number of blocks read ahead, and the size of each.
 const BLOCKS: usize = 4;
 const BLOCK_BYTES: usize = 1 << 20;

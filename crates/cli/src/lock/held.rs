@@ -1,8 +1,10 @@
-//! The command that runs under a lock, and the signals that are meant for it.
+//! Runs the command under a lock and forwards signals to it.
 //!
-//! Invariant: a signal that this process gets reaches the command, and ends this process only
-//! behind it, and behind what is done with the command's output; whatever ends this process at once
-//! ends the command, too. A process number is used only while its process has not been waited for.
+//! Invariants:
+//! - A signal to this process reaches the command. It ends this process only after the command, and
+//!   after the command's output was processed.
+//! - If this process ends at once for any reason, the command ends too.
+//! - A process id is used only while its process has not been waited for.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -24,10 +26,10 @@ use rustix::process::{
 
 use crate::ignored::is_ignored;
 
-/// Signals that are for the command, kept from ending this process.
+/// The blocked signals that are forwarded to the command.
 pub struct Signals(SignalFd);
 
-/// A command that runs.
+/// A running command.
 pub struct Held {
     child: Child,
     running: Arc<Running>,
@@ -35,15 +37,15 @@ pub struct Held {
 }
 
 struct Running {
-    /// Its number, until it is waited for.
+    /// The process id, until the process is waited for.
     pid: Mutex<Option<Pid>>,
-    /// There is work to do behind the command, which the first signal does not end.
+    /// True if work remains after the command, so the first signal must not end this process.
     has_work: AtomicBool,
 }
 
 impl Signals {
-    /// Keeps them back, from here on in every thread. One that was ignored before stays so, for the
-    /// command as well.
+    /// Blocks the signals in this and all later threads. A signal that was ignored before stays
+    /// ignored, for the command too.
     pub fn catch() -> Result<Self> {
         let is_wanted = |signal: &Caught| !is_ignored(*signal as i32);
         let set = CAUGHT.into_iter().filter(is_wanted).collect::<SigSet>();
@@ -52,7 +54,7 @@ impl Signals {
         Ok(Self(signals.context("listening for signals")?))
     }
 
-    /// A signal that wants an end, if one has come: there is no command yet.
+    /// Returns a pending signal that asks for an end. Called before there is a command.
     pub fn end(&self) -> Option<i32> {
         while let Ok(Some(info)) = self.0.read_signal() {
             let number = info.ssi_signo.cast_signed();
@@ -63,7 +65,7 @@ impl Signals {
         None
     }
 
-    /// Hands them on for as long as this process lives.
+    /// Forwards signals until this process ends.
     fn hand_on(self, running: Arc<Running>) {
         loop {
             let mut fds = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
@@ -81,7 +83,8 @@ impl Signals {
                     );
                     continue;
                 }
-                // The command has ended, and the server does not take the lock back.
+                // The command has ended. When this process ends, the server releases the lock
+                // without rolling back.
                 std::process::exit(128 + number);
             }
         }
@@ -93,11 +96,11 @@ impl Running {
         self.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the command was there to get a signal.
+    /// Forwards a signal. Returns false if the command has ended.
     fn hand_on(&self, number: i32, is_of_terminal: bool, is_ending: bool) -> bool {
         let pid = self.pid();
         let Some(pid) = *pid else { return false };
-        // What the terminal sends goes to all of its group, the command among them.
+        // The terminal sends its signals to the whole group, which includes the command.
         let has_got_it = is_of_terminal && getpgid(Some(pid)).is_ok_and(|group| group == getpgrp());
         if let Some(signal) = Signal::from_named_raw(number)
             && !has_got_it
@@ -105,7 +108,7 @@ impl Running {
             let _ = kill_process(pid, signal);
         }
         if is_ending {
-            // One that was stopped would not hear of it.
+            // A stopped process would not handle the signal.
             let _ = kill_process(pid, Signal::CONT);
         }
         true
@@ -120,7 +123,7 @@ impl Running {
 }
 
 impl Held {
-    /// Starts a command that gets the signals, and ends with this process.
+    /// Starts a command that receives the signals and ends with this process.
     pub fn start(command: &[OsString], pipes: bool, signals: Signals) -> Result<Self> {
         let mut held = Command::new("/proc/self/exe");
         held.args(["held", &std::process::id().to_string(), "--"]).args(command);
@@ -138,17 +141,17 @@ impl Held {
         Ok(Self { child, running, ended })
     }
 
-    /// What it prints, where it was started for that.
+    /// Returns the pipe with the command's output, if the command was started with one.
     pub fn take_output(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// From its end on the first signal does not end this process: there is work to do.
+    /// Declares that work remains after the command, so the first signal must not end this process.
     pub fn has_work_behind_it(&self) {
         self.running.has_work.store(true, Ordering::Relaxed);
     }
 
-    /// How it has ended; `None` if it still runs after a while.
+    /// Waits for the command and returns its exit status. Returns `None` after `patience`.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         match self.ended.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -161,7 +164,7 @@ impl Held {
         }
     }
 
-    /// Ends it: it has a while to do so in order.
+    /// Ends the command with SIGTERM, and with SIGKILL if it does not end soon.
     pub fn end(&mut self) -> Result<()> {
         self.running.kill(Signal::TERM);
         if self.wait(GRACE)?.is_some() {
@@ -172,24 +175,24 @@ impl Held {
     }
 }
 
-/// Says when a process has ended, and leaves it to be waited for.
+/// Reports the end of a process without reaping it.
 fn await_end(pid: Pid, ended: &Sender<()>) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), options).is_err_and(|error| error == Errno::INTR) {}
     let _ = ended.send(());
 }
 
-/// What `dafs lock` starts a command by.
+/// Arguments of the hidden command through which `dafs lock` starts its command.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Who has started it.
+    /// Process id of the process that started this one.
     parent: u32,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Becomes the command, which ends with whoever has started it, however that ends.
+/// Replaces this process with the command. The command gets a signal when its parent ends.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (program, rest) = arguments.command.split_first().context("no command")?;
     set_parent_process_death_signal(Some(Signal::KILL)).context("tying the command to its lock")?;
@@ -197,12 +200,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if parent != Some(arguments.parent) {
         bail!("whoever had the lock has gone");
     }
-    // What came meanwhile is the command's.
+    // Signals that arrived meanwhile are delivered to the command.
     CAUGHT.into_iter().collect::<SigSet>().thread_unblock().context("letting signals in")?;
     let error = Command::new(program).args(rest).exec();
     let is_missing = error.kind() == std::io::ErrorKind::NotFound;
     eprintln!("dafs: starting {}: {error}", program.to_string_lossy());
-    // As shells have it.
+    // The exit statuses that shells use.
     std::process::exit(if is_missing { 127 } else { 126 })
 }
 
@@ -213,10 +216,11 @@ const CAUGHT: [Caught; 8] = [
     Caught::SIGTERM,
     Caught::SIGUSR1,
     Caught::SIGUSR2,
-    // Whoever is stopped lets its lease pass: the command alone stops and goes on.
+    // If this process were stopped, its lease would expire. So only the command stops and
+    // continues.
     Caught::SIGTSTP,
     Caught::SIGCONT,
 ];
 const ENDING: [Caught; 4] = [Caught::SIGHUP, Caught::SIGINT, Caught::SIGQUIT, Caught::SIGTERM];
-/// Between asking a command to end and ending it.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);

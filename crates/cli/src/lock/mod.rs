@@ -1,8 +1,10 @@
-//! `dafs lock`: a lock on a file, held while a command runs.
+//! `dafs lock`: holds a lock on a file while a command runs.
 //!
-//! Invariant: the command runs only while the lock is held, and the lock is given back as soon as
-//! the command has ended, whoever ends it by whatever signal. With --write a command that fails
-//! changes nothing of the file; with --autorecover as well, nothing else that fails does either.
+//! Invariants:
+//! - The command runs only while the lock is held. The lock is released as soon as the command has
+//!   ended, even if a signal ended it.
+//! - With --write, a command that fails does not change the file. With --autorecover as well, no
+//!   other failure changes it either.
 
 pub mod held;
 mod printed;
@@ -27,51 +29,51 @@ use self::printed::Printed;
 use crate::place::{Access, open};
 use crate::shown::message;
 
-/// Arguments of `dafs lock`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The file, which is made if it is missing.
+    /// The file to lock. It is created if it is missing.
     url: OsString,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Let others have shared locks, too.
+    /// Take a shared lock.
     #[arg(long, conflicts_with_all = ["autorecover", "write"])]
     shared: bool,
-    /// First byte locked.
+    /// First byte to lock.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     offset: u64,
-    /// Bytes locked. Default: all to the end of the file, wherever that comes to be.
+    /// Number of bytes to lock. Default: everything up to the end of the file, even if the file
+    /// grows.
     #[arg(long, value_name = "BYTES")]
     length: Option<u64>,
-    /// If this process dies, the lock breaks: nobody gets it before somebody has looked after
-    /// what it protects (--repair).
+    /// Mark the lock as broken if this process dies. No client gets a broken lock until one repairs
+    /// what it protects and takes it with --repair.
     #[arg(long)]
     persistent: bool,
-    /// Take over a lock that has broken, and end its being broken.
+    /// Take over a broken lock and clear its broken state.
     #[arg(long)]
     repair: bool,
-    /// What is written under the lock is taken back if the command fails, or this process or
-    /// the server dies.
+    /// Undo what was written under the lock if the command fails, or if this process or the server
+    /// dies.
     #[arg(long)]
     autorecover: bool,
-    /// What the command prints becomes the file's content, under the lock, once the command has
-    /// succeeded. Until then it is kept here: beyond 8 MiB in a file without a name in $TMPDIR.
-    /// If this process or the server dies while the file is being replaced, it has a part of both:
-    /// give --autorecover, which takes that back, too.
+    /// Replace the content of the file by the output of the command, under the lock, after the
+    /// command has succeeded. Until then the output is kept in memory, or beyond 8 MiB in an
+    /// unnamed file in $TMPDIR. If this process or the server dies during the replacement, the file
+    /// contains parts of both contents, unless --autorecover is given.
     #[arg(long, conflicts_with_all = ["offset", "length"])]
     write: bool,
-    /// Fail at once if somebody else has the lock.
+    /// Fail at once if another client has the lock.
     #[arg(short, long)]
     nonblock: bool,
-    /// Fail if the lock cannot be had for so long.
+    /// Fail if the lock is not granted within this time.
     #[arg(short, long, value_name = "SECONDS", conflicts_with = "nonblock")]
     timeout: Option<u64>,
     #[command(flatten)]
     access: Access,
 }
 
-/// Runs the command; the process ends as it has.
+/// Runs the command. The process exits with the command's status.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let signals = Signals::catch()?;
     let (session, path) = open(&arguments.url, &arguments.access)?;
@@ -81,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let file = session.open(&path, &options)?;
     let is_lost = watch_over(&session);
     if let Some(signal) = take(arguments, &file, &signals)? {
-        // The place in the queue goes with what is open.
+        // Closing the file also leaves the queue for the lock.
         file.close()?;
         session.disconnect()?;
         std::process::exit(128 + signal);
@@ -124,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
              use dafs lock --repair"
         );
         ended?;
-        // Without a word to the server: as if this process had died.
+        // Exit without a message to the server, as if this process had died.
         std::process::exit(code);
     }
     file.unlock(arguments.offset, length(arguments)).context("giving the lock back")?;
@@ -134,8 +136,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::process::exit(code);
 }
 
-/// Learns whether a session that has come back has come without what was open, and the lock
-/// with it.
+/// Watches the session. The flag becomes true if a reconnect has lost the open file and with it the
+/// lock.
 fn watch_over(session: &Session) -> Rc<Cell<bool>> {
     let is_lost = Rc::new(Cell::new(false));
     let noted = Rc::clone(&is_lost);
@@ -151,7 +153,7 @@ fn length(arguments: &Arguments) -> u64 {
     arguments.length.unwrap_or(u64::MAX)
 }
 
-/// Takes the lock; gives the signal that has ended the wait for it.
+/// Takes the lock. Returns the signal if one ended the wait.
 fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<i32>> {
     let kind = if arguments.shared { LockKind::Shared } else { LockKind::Exclusive };
     let mut options = LockOptions::default();
@@ -182,7 +184,7 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let turn = left.unwrap_or(LOCK_POLL_MAX).min(LOCK_POLL_MAX);
         match file.lock(kind, offset, length, options, Some(turn)) {
-            // The place in the queue is kept for whoever asks again so soon.
+            // The server keeps our place in the queue if we ask again this soon.
             Err(ClientError::TimedOut) if left.is_none_or(|left| left > turn) => {}
             taken => return taken.map(|()| None).map_err(explain),
         }
@@ -192,7 +194,7 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
     }
 }
 
-/// Adds what to do where that is not plain from what went wrong.
+/// Adds advice where the error does not say what to do.
 fn explain(url: &str, error: dafs_client::ClientError) -> anyhow::Error {
     let advice = match error.status() {
         Some(Status::LockBroken) => {
@@ -208,9 +210,9 @@ fn explain(url: &str, error: dafs_client::ClientError) -> anyhow::Error {
     anyhow::anyhow!("locking {url}: {error}; {advice}")
 }
 
-/// Lets the server hear of us, and learns whether the lock is still ours.
+/// Pings the server to renew the lease, and checks that the lock is still held.
 fn hear(session: &Session, is_lost: &Cell<bool>) -> Result<()> {
-    // Leases are renewed by any message.
+    // Any message renews the lease.
     session.ping()?;
     if is_lost.get() {
         bail!("the server has forgotten the lock");
@@ -218,8 +220,8 @@ fn hear(session: &Session, is_lost: &Cell<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Stays in touch with the server while the command runs. One whose lock is gone is ended. Gives
-/// what the command has printed, unless it went through into the file.
+/// Keeps the session alive while the command runs, and ends the command if the lock is lost.
+/// Returns the command's output, unless it was written through into the file.
 fn hold(
     mut held: Held,
     session: &Session,
@@ -249,7 +251,8 @@ fn hold(
     match attend() {
         Ok(ended) => Ok(ended),
         Err(error) => {
-            // Nobody takes what it prints any more, or nobody keeps others from its data.
+            // The output can no longer be used, or the lock is lost and the data is no longer
+            // protected.
             held.end()?;
             Err(error.context("the command was ended"))
         }
@@ -258,9 +261,9 @@ fn hold(
 
 fn code_of(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
-    // As shells have it.
+    // The exit status that shells use.
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Shorter than any lease that makes sense.
+/// Shorter than any practical lease.
 const HEARTBEAT: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
-//! What a command prints under a lock, on its way into the locked file.
+//! Collects the output of a command under a lock and writes it into the locked file.
 //!
-//! Invariant: without undo data at the server nothing of the file changes before the command has
-//! succeeded. Until then its output takes a bounded piece of memory, and beyond that a file here
-//! that has no name and goes with this process.
+//! Invariant: unless the server keeps undo data, the file does not change before the command has
+//! succeeded. Until then, its output is kept in a limited amount of memory, and beyond that in an
+//! unnamed local file.
 
 use std::fs::File as LocalFile;
 use std::io::{Read, Seek, Write};
@@ -13,11 +13,11 @@ use tempfile::SpooledTempFile;
 
 use crate::copy::read_next;
 
-/// All that a command has printed.
+/// The complete output of a command.
 pub struct Printed(SpooledTempFile);
 
 impl Printed {
-    /// Takes it until the command closes its output. `idle` is called now and then meanwhile.
+    /// Reads the output until the command closes it. Calls `idle` regularly while it waits.
     pub fn take(from: &LocalFile, idle: impl Fn() -> Result<()>) -> Result<Self> {
         let mut spool = tempfile::spooled_tempfile(MEMORY_BYTES_MAX);
         let keeping = || format!("keeping what the command prints in {}", place());
@@ -25,7 +25,8 @@ impl Printed {
         Ok(Self(spool))
     }
 
-    /// Makes it the content of a file, durable and with nothing behind it.
+    /// Replaces the content of a file by the output, flushes it, and truncates the file to the new
+    /// length.
     pub fn replace(mut self, file: &File) -> Result<()> {
         let again = || format!("reading again what the command has printed, from {}", place());
         self.0.rewind().with_context(again)?;
@@ -42,8 +43,8 @@ impl Printed {
     }
 }
 
-/// Makes what a command prints the content of a file while it is printed, durable and with nothing
-/// behind it: for a lock that takes it back if the command fails.
+/// Writes the output of a command into a file while the command runs, then flushes and truncates
+/// the file. Used under a lock that undoes the changes if the command fails.
 pub fn write_through(from: &LocalFile, file: &File, idle: impl Fn() -> Result<()>) -> Result<()> {
     let mut at = 0;
     for_each_block(from, idle, |bytes| {
@@ -79,5 +80,5 @@ fn place() -> String {
 }
 
 const BLOCK_BYTES: usize = 1 << 20;
-/// What is kept in memory; more goes into a file.
+/// The most output kept in memory; more goes into a file.
 const MEMORY_BYTES_MAX: usize = 8 << 20;

@@ -1,6 +1,6 @@
-//! What must be there in the end.
+//! Checks the final state of the files.
 //!
-//! Invariant: every byte and every name of the served directory is accounted for.
+//! Invariant: every byte and every name of the served directory is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::killer::Victim;
 use super::load::{COUNTER, LOG, Outcome, UNDONE, UNDONE_BYTES};
 use super::model::{RECORD_BYTES, parse_record};
 
-/// Looks through a session of its own.
+/// Checks the files through a session with the server.
 pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&victim.address(1), &victim.options())?;
@@ -34,7 +34,7 @@ pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
     Ok(session.disconnect()?)
 }
 
-/// Looks at the files themselves.
+/// Checks the files on the disk.
 pub fn on_the_disk(export: &Path, outcomes: &[Outcome]) -> Result<()> {
     let at = |path: &str| export.join(path.trim_start_matches('/'));
     let read = |path: &str| std::fs::read(at(path)).with_context(|| path.to_owned());
@@ -71,7 +71,8 @@ fn all(
     expect(undone == vec![0; UNDONE_BYTES], || differs(UNDONE, &undone, &[0; UNDONE_BYTES]))
 }
 
-/// Each client's records are there once each, in the order they were appended.
+/// Checks that the log contains each client's records exactly once, in the order they were
+/// appended.
 fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     for (index, bytes) in log.chunks(RECORD_BYTES).enumerate() {

@@ -1,7 +1,7 @@
-//! The server that is killed, again and again.
+//! The server that is killed and restarted.
 //!
-//! Invariant: every life listens at the same places and serves the same directory with the
-//! same journal.
+//! Invariant: every incarnation listens at the same addresses and serves the same directory with
+//! the same journal.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ pub struct Victim {
     place: PathBuf,
     port: u16,
     reactors: usize,
-    /// The same for every life: clients come back with it.
+    /// The same for every incarnation, because clients reconnect with it.
     pass: Pass,
     life: Option<Served>,
     kills: u32,
 }
 
 impl Victim {
-    /// The first life.
+    /// Starts the first incarnation.
     pub fn start(place: &Path, reactors: usize, random: &mut Random) -> Result<Self> {
         std::fs::create_dir(place.join("export")).context("making the directory to serve")?;
         let port = free_port(random)?;
@@ -35,7 +35,7 @@ impl Victim {
         Ok(victim)
     }
 
-    /// Where clients connect: by turns here and there.
+    /// Returns the address for a client: shared memory and TCP alternate.
     pub fn address(&self, client: u32) -> Address {
         if client.is_multiple_of(2) {
             Address::Shm(self.place.join("socket"))
@@ -44,7 +44,7 @@ impl Victim {
         }
     }
 
-    /// What a session with it begins with.
+    /// The options for a session with the server.
     pub fn options(&self) -> SessionOptions {
         self.pass.options()
     }
@@ -53,7 +53,7 @@ impl Victim {
         self.kills
     }
 
-    /// SIGKILL, and the next life. How long that took.
+    /// Kills the server with SIGKILL and starts it again. Returns how long that took.
     pub fn kill_and_restart(&mut self) -> Result<Duration> {
         let Some(life) = self.life.take() else { bail!("no server is running") };
         life.kill()?;
@@ -63,7 +63,7 @@ impl Victim {
         Ok(begun.elapsed())
     }
 
-    /// The last end, in order. What was served.
+    /// Stops the server cleanly. Returns the served directory.
     pub fn stop(&mut self) -> Result<PathBuf> {
         if let Some(life) = self.life.take() {
             life.stop()?;
@@ -83,7 +83,7 @@ fn socket(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 
-/// A port that nobody listens at, outside of those that the system gives to connections.
+/// Returns a port that no process listens on, outside of the range for outgoing connections.
 fn free_port(random: &mut Random) -> Result<u16> {
     for _ in 0..1000 {
         let port = PORTS_FROM + u16::try_from(random.below(usize::from(PORT_COUNT))).unwrap_or(0);

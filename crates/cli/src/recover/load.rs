@@ -1,7 +1,7 @@
-//! What one client does until it is told to stop.
+//! The load of one client.
 //!
-//! Invariant: an operation that fails is a violation: the library comes back by itself, and
-//! an application sees a pause.
+//! Invariant: an operation that fails is a violation. The client library reconnects without help,
+//! so an application only sees a pause.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use super::expect;
 use super::killer::Victim;
 use super::model::{Model, record};
 
-/// What is done, in the order of [`Outcome::counts`].
+/// The kinds of operations, in the order of [`Outcome::counts`].
 pub const KINDS: [&str; 9] = [
     "files made exclusively",
     "appends to own files",
@@ -43,13 +43,13 @@ pub struct Load {
     stop: Arc<AtomicBool>,
 }
 
-/// What a client has done, and what must be there now.
+/// What a client has done, and the state that must result.
 pub struct Outcome {
     pub number: u32,
     pub model: Model,
-    /// Records appended to the file of all.
+    /// Records appended to the file that all clients share.
     pub records: u64,
-    /// How often the common number was counted up.
+    /// How often this client incremented the shared counter.
     pub counted: u64,
     pub counts: [u64; KINDS.len()],
     pub fetched: u64,
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub reclaimed: u64,
 }
 
-/// What sessions tell of their recoveries.
+/// Statistics of the sessions' recoveries.
 #[derive(Default)]
 struct Recoveries {
     fetched: Cell<u64>,
@@ -65,7 +65,7 @@ struct Recoveries {
     reclaimed: Cell<u64>,
 }
 
-/// Makes what all clients share.
+/// Creates the files that all clients share.
 pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&victim.address(0), &victim.options())?;
@@ -88,17 +88,18 @@ impl Load {
         Self { number, address, options, random, stop }
     }
 
-    /// Works until it is told to stop. Says when its session stands.
+    /// Works until told to stop. Signals on `connected` when its session is established.
     pub fn run(self, connected: Sender<()>) -> Result<Outcome> {
         let client = Client::new(ClientConfig::default())?;
-        // Servers that live for a fraction of a second must be met while they do.
+        // A server that lives for a fraction of a second must be reached during that time, so retry
+        // often.
         let recovery = RecoveryOptions { pause_max: PAUSE_MAX, ..RecoveryOptions::default() };
-        // Every other pair of them by as many connections as the server has reactors.
+        // Two of every four clients use as many connections as the server has reactors.
         let channels = if self.number % 4 < 2 { 1 } else { SessionOptions::CHANNELS_MAX };
         let recovery = Recovery::On(recovery);
         let options = SessionOptions { recovery, channels, ..self.options };
         let session = client.connect_to(&self.address, &options)?;
-        // Nobody listens any more once all has been stopped.
+        // There is no receiver any more if everything has been stopped.
         let _ = connected.send(());
         drop(connected);
         let recoveries = Rc::new(Recoveries::default());
@@ -137,7 +138,7 @@ impl Load {
 
 struct Worker<'s> {
     session: &'s Session,
-    /// Open all the time: it is taken back from every server.
+    /// Open all the time: it is reclaimed from every incarnation of the server.
     log: File,
     random: Random,
     outcome: Outcome,
@@ -148,7 +149,7 @@ impl Worker<'_> {
         let kind = match (self.outcome.model.files.len(), self.random.below(KINDS.len() + 1)) {
             (0, _) => 0,
             (FILES_MAX.., 0) => 5,
-            // Appends are what matters most to most.
+            // Append most often, because appends matter most to applications.
             (_, kind) if kind == KINDS.len() => 2,
             (_, kind) => kind,
         };
@@ -179,7 +180,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// One of the client's files, open, and what it holds.
+    /// Opens one of the client's files. Returns its name, the file and its expected length.
     fn some_file(&mut self) -> Result<(String, File, usize)> {
         let name = self.outcome.model.pick(&mut self.random).context("there is no file")?;
         let length = self.outcome.model.files[&name].len();
@@ -222,7 +223,7 @@ impl Worker<'_> {
     fn rename(&mut self) -> Result<()> {
         let model = &mut self.outcome.model;
         let old = model.pick(&mut self.random).context("there is no file")?;
-        // Now and then another file goes with it.
+        // Sometimes the new name replaces another file.
         let new = match model.pick(&mut self.random) {
             Some(other) if other != old && self.random.percent(20) => other,
             _ => model.new_name(),
@@ -253,7 +254,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Reads, counts up and writes a number that all clients count up.
+    /// Reads, increments and writes a number under a lock that all clients take.
     fn count_up(&mut self) -> Result<()> {
         let file = self.session.open(COUNTER, &OpenOptions::write())?;
         let options = LockOptions::default();
@@ -268,7 +269,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Changes what must not change, under a lock that takes it back.
+    /// Changes a file that must stay the same, under a lock that undoes the change.
     fn roll_back(&mut self) -> Result<()> {
         let file = self.session.open(UNDONE, &OpenOptions::write())?;
         let options = LockOptions::AUTO_RECOVERY;
@@ -282,7 +283,7 @@ impl Worker<'_> {
         file.write_at(&vec![1; count], at as u64)?;
         file.abort_lock(0, u64::MAX)?;
         file.unlock(0, u64::MAX)?;
-        // A server that died meanwhile has lost what was to be taken back anyway.
+        // A server that died meanwhile has lost the data that was to be undone anyway.
         match file.close() {
             Ok(()) | Err(ClientError::DataLost { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -290,7 +291,7 @@ impl Worker<'_> {
     }
 }
 
-/// Writes until what was written lasts: a server that dies loses what it was not asked to keep.
+/// Repeats a write until it is committed, because a server that dies loses uncommitted data.
 fn commit(file: &File, bytes: &[u8], at: u64) -> Result<()> {
     loop {
         file.write_at(bytes, at)?;
@@ -305,7 +306,7 @@ pub const LOG: &str = "/log";
 pub const COUNTER: &str = "/counter";
 pub const UNDONE: &str = "/undone";
 pub const UNDONE_BYTES: usize = 64 * 1024;
-/// Files of one client.
+/// The maximum number of files of one client.
 const FILES_MAX: usize = 40;
 const APPEND_BYTES_MAX: usize = 5000;
 const WRITE_BYTES_MAX: usize = 20_000;

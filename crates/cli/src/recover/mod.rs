@@ -1,11 +1,11 @@
-//! `dafs recover-test`: exactly-once, proved on one's own disk.
+//! `dafs recover-test`: tests exactly-once semantics on the user's own disk.
 //!
-//! A server of our own is killed at random instants and started again, while clients create,
-//! append, rename, remove, overwrite and lock over both transports. Each knows what its files
-//! must hold: a request that was done twice, or not at all, or half, shows at once or in the end.
+//! A server is killed at random times and restarted, while clients create, append, rename, remove,
+//! overwrite and lock over both transports. Each client knows what its files must contain. So a
+//! request that was executed twice, partly or not at all is detected at once or in the final check.
 //!
-//! Invariant: nothing outside of a new directory within the one named is touched; it is removed
-//! only when all was as it must be.
+//! Invariant: only a new directory within the named one is touched. It is removed only if the test
+//! succeeded.
 
 mod check;
 mod killer;
@@ -28,28 +28,27 @@ use crate::reactors;
 use killer::Victim;
 use load::{Load, Outcome};
 
-/// Arguments of `dafs recover-test`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// A directory on the disk to be tested.
+    /// A directory on the disk to test.
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// How often the server is killed.
+    /// How often to kill the server.
     #[arg(long, default_value_t = 20)]
     rounds: u32,
-    /// Clients, by turns over shared memory and TCP.
+    /// Number of clients, alternating between shared memory and TCP.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     clients: u32,
-    /// The longest time a server lives, in milliseconds.
+    /// The longest time between a start and a kill of the server, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     life: u64,
     /// Threads of the server that serve connections, 1 to 8.
     #[arg(long, value_name = "N", default_value = "1", value_parser = reactors::parse)]
     reactors: usize,
-    /// Chooses what clients do and when the server dies. Default: another each time.
+    /// Seed for what clients do and when the server is killed. Default: a random one.
     #[arg(long)]
     seed: Option<u64>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -88,7 +87,7 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
                 .spawn(move || {
                     let ran = load.run(connected);
                     if ran.is_err() {
-                        // Nothing that comes after it would tell more.
+                        // A later result would not add information.
                         load_failed();
                     }
                     ran
@@ -96,8 +95,8 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
                 .context("starting a client")
         })
         .collect::<Result<_>>()?;
-    // A session that does not stand yet does not come back by itself. Whoever fails is heard of in
-    // the end.
+    // A session that is not established yet does not reconnect, so wait for all. A failed client
+    // reports its error at the end.
     drop(connected);
     let _ = are_connected.iter().take(loads.len()).count();
     let mut slowest = Duration::ZERO;
@@ -128,7 +127,7 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A client has found something wrong: the server need not be killed any more.
+/// True if a client has found a violation, so the server need not be killed any more.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 fn load_failed() {
@@ -183,7 +182,7 @@ fn report(
     println!("slowest restart {:.2} s; seed {seed}; no violation", slowest.as_secs_f64());
 }
 
-/// What a thread of ours has to say when its work is not as it must be.
+/// The error of a thread that found a violation.
 fn violated(what: String) -> anyhow::Error {
     anyhow!("exactly-once is broken: {what}")
 }

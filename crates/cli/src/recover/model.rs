@@ -1,12 +1,12 @@
-//! What one client's files must hold.
+//! The expected contents of one client's files.
 //!
-//! Invariant: it changes only by operations that were answered, as their answers say.
+//! Invariant: it changes only when an operation has been answered, according to the reply.
 
 use std::collections::BTreeMap;
 
 use dafs_types::Random;
 
-/// The files of one client, which no other touches.
+/// The files of one client. No other client touches them.
 #[derive(Debug, Default)]
 pub struct Model {
     pub files: BTreeMap<String, Vec<u8>>,
@@ -14,13 +14,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// A name that was never used.
+    /// Returns a name that was never used.
     pub fn new_name(&mut self) -> String {
         self.last += 1;
         format!("f{}", self.last)
     }
 
-    /// One of the files.
+    /// Returns the name of a random file.
     pub fn pick(&self, random: &mut Random) -> Option<String> {
         let index = random.below(self.files.len().max(1));
         self.files.keys().nth(index).cloned()
@@ -35,7 +35,7 @@ impl Model {
     }
 }
 
-/// A record in the file to which all append: whose, and which one of theirs.
+/// Returns a record of the shared log, with the client's number and the record's number.
 pub fn record(client: u32, number: u64) -> [u8; RECORD_BYTES] {
     let text = format!("{client:<7} {number:<23}\n");
     let mut record = [b' '; RECORD_BYTES];
@@ -43,7 +43,7 @@ pub fn record(client: u32, number: u64) -> [u8; RECORD_BYTES] {
     record
 }
 
-/// Whose a record is, and which one; `None` for what no client has appended.
+/// Parses a record. Returns `None` if no client has appended it.
 pub fn parse_record(bytes: &[u8]) -> Option<(u32, u64)> {
     let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
     let mut words = text.split_whitespace();

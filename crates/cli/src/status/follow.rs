@@ -1,7 +1,7 @@
-//! `dafs follow`: requests of a running server one by one, as they are answered.
+//! `dafs follow`: shows the requests of a running server one by one, as they are answered.
 //!
-//! Invariant: whoever follows costs the server no more than a record in a bounded queue for each
-//! request; what does not fit is counted, and said.
+//! Invariant: a follower costs the server at most one record in a bounded queue per request.
+//! Records that do not fit are counted, and the count is reported.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,30 +20,29 @@ use serde_json::{Value, json};
 use super::{asking, number, reach, text};
 use crate::shown;
 
-/// Arguments of `dafs follow`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual
-    /// places for port 2050.
+    /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual places
+    /// for port 2050.
     #[arg(value_name = "SOCKET")]
     socket: Option<PathBuf>,
-    /// Only requests with this label (`dafs --label`, `Session::set_label`), or with this whole
-    /// analyzer field if it has more than 10 digits; in hexadecimal.
+    /// Show only requests with this hexadecimal label (`dafs --label`, `Session::set_label`). A
+    /// value of more than 10 digits is compared with the whole analyzer field.
     #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
     label: Option<u64>,
-    /// Only those of this session, as `dafs sessions` names it.
+    /// Show only requests of this session, as `dafs sessions` names it.
     #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
     session: Option<u64>,
-    /// Only those that took at least so many milliseconds.
+    /// Show only requests that took at least this many milliseconds.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0.0)]
     slower_than: f64,
-    /// Only those that failed.
+    /// Show only requests that failed.
     #[arg(long)]
     failed: bool,
-    /// End after so many.
+    /// Stop after this many requests.
     #[arg(long, value_name = "NUMBER")]
     count: Option<u64>,
-    /// As JSON, a line for each.
+    /// Print JSON, one line per request.
     #[arg(long)]
     json: bool,
 }
@@ -111,7 +110,7 @@ fn row(found: &Value) -> String {
     )
 }
 
-/// Tells whoever asks of requests, in a thread of its own.
+/// Sends records of requests to a follower, in a thread of its own.
 pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     let Some(selection) = serde_json::from_str(asked).ok().and_then(|value| understand(&value))
     else {
@@ -121,7 +120,7 @@ pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> s
         return (&stream).write_all(b"{\"error\":\"too many follow already\"}\n");
     };
     let followed = inspector.follow(selection, RECORDS_MAX);
-    // Once this is made, the reactor knows of it.
+    // After this call the reactor knows of the new queue.
     let _ = inspector.look(super::PATIENCE);
     let told = std::thread::Builder::new().name("dafs-follow".into()).spawn(move || {
         let _place = place;
@@ -161,7 +160,7 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
             writeln!(lines, "{}", json!({ "dropped": dropped }))?;
         }
         stream.write_all(&lines)?;
-        // A pause that ends when the other side does.
+        // Pause, but end at once if the other side closes.
         match stream.read(&mut [0]) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
@@ -171,12 +170,12 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
     }
 }
 
-/// A place among those who follow; given back however its thread ends.
+/// A slot among the followers. It is released however the thread ends.
 struct Place;
 
 impl Place {
     fn take() -> Option<Self> {
-        // A place that is not to be had is given back by this value's end.
+        // If there are too many followers, dropping this value releases the slot.
         let taken = Self;
         (FOLLOWERS.fetch_add(1, Ordering::Relaxed) < FOLLOWERS_MAX).then_some(taken)
     }
@@ -188,12 +187,12 @@ impl Drop for Place {
     }
 }
 
-/// Who follows now.
+/// The current number of followers.
 static FOLLOWERS: AtomicUsize = AtomicUsize::new(0);
 const FOLLOWERS_MAX: usize = 8;
-/// Records that may wait for one of them.
+/// The maximum number of queued records per follower.
 const RECORDS_MAX: usize = 16 * 1024;
-/// Bytes written at a time.
+/// The maximum number of bytes per write.
 const BURST_BYTES_MAX: usize = 1 << 20;
-/// Between looks for records.
+/// The pause between two checks for records.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,4 +1,5 @@
-//! `dafs locks`: who has which lock, who waits for whom, and what is broken.
+//! `dafs locks`: shows which client holds which lock, who waits for whom, and which locks are
+//! broken.
 
 use anyhow::Result;
 use serde_json::Value;

@@ -1,10 +1,11 @@
-//! A running server's state, for the operator of its machine: `dafs sessions`, `dafs locks`,
-//! `dafs top`, `dafs follow`.
+//! Shows the state of a running server to the operator of its machine: `dafs sessions`, `dafs
+//! locks`, `dafs top`, `dafs follow`.
 //!
-//! A server offers it on a Unix socket beside the one for shared memory: who connects and says
-//! nothing more gets one JSON document; who writes a selection first ([`follow`]) gets a line for
-//! each request. Only the server's own user and root can connect.
+//! A server offers its state on a Unix socket next to the one for shared memory. A client that
+//! connects and sends nothing gets one JSON document. A client that first sends a selection
+//! ([`follow`]) gets one line per request. Only the server's own user and root can connect.
 //!
+//! Invariant: the state that is shown is consistent, and was taken after the client asked for it.
 //! Invariant: what is shown was true at one moment after it was asked for.
 
 pub mod follow;
@@ -32,19 +33,19 @@ use dafs_watch::document;
 use crate::place::DEFAULT_PORT;
 use crate::shown;
 
-/// Arguments of `dafs sessions` and `dafs locks`: which server, and how it is shown.
+/// Arguments of `dafs sessions` and `dafs locks`: the server, and the output format.
 #[derive(Debug, Args)]
 pub struct Target {
-    /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual
-    /// places for port 2050.
+    /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual places
+    /// for port 2050.
     #[arg(value_name = "SOCKET")]
     socket: Option<PathBuf>,
-    /// As JSON, with everything that is known.
+    /// Print JSON with all details.
     #[arg(long)]
     json: bool,
 }
 
-/// Offers the state of a server beside its socket.
+/// Offers the state of a server next to its socket.
 pub fn offer(addresses: &[Address], inspector: &Inspector) {
     let sockets = addresses.iter().filter_map(|address| match address {
         Address::Shm(path) => Some(status_path(path)),
@@ -64,7 +65,7 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
     let listener = listen_privately(path)?;
     std::thread::Builder::new().name("dafs-status".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            // One question that cannot be answered must not leave all later ones without.
+            // A panic while answering one client must not keep later ones from being answered.
             let answered = catch_unwind(AssertUnwindSafe(|| answer(stream, &inspector)));
             if answered.is_err() {
                 tracing::error!("a question about the server's state made its thread panic");
@@ -74,9 +75,9 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Gives whoever has connected what it asks for.
+/// Sends a connected client what it asks for.
 fn answer(stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
-    // Whoever does not read what it asked for, or does not say what that is, asks in vain.
+    // A client that does not read or write in time is disconnected.
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut line = String::new();
@@ -93,7 +94,7 @@ fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     stream.flush()
 }
 
-/// Asks a server for its state and prints that, as a table if not as JSON.
+/// Gets the state of a server and prints it as a table or as JSON.
 fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     let found = ask(target.socket.as_deref())?;
     if target.json {
@@ -104,8 +105,8 @@ fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     Ok(())
 }
 
-/// Connects to where a server offers its state: to a socket that was named, or to one of root's or
-/// this user's at the usual places.
+/// Connects to the state socket of a server: next to the named socket, or to one that belongs to
+/// root or this user in the usual places.
 fn reach(socket: Option<&Path>) -> Result<(UnixStream, PathBuf)> {
     if let Some(socket) = socket {
         let path = status_path(&socket_of(socket));
@@ -136,7 +137,7 @@ fn none_at(places: &[PathBuf], more: &str) -> String {
     )
 }
 
-/// Connects to a socket that was found, if one is there.
+/// Connects to a socket that was found, if it exists and is trusted.
 fn believed(path: &Path) -> Result<Option<UnixStream>, Distrust> {
     let Some(found) = FoundSocket::look(path)? else { return Ok(None) };
     let system = |source| Distrust::System { path: path.into(), source };
@@ -149,7 +150,7 @@ fn asking(path: &Path) -> String {
     format!("asking the server at {}; only its user and root may", path.display())
 }
 
-/// Asks a server for its state.
+/// Gets the state of a server.
 pub fn ask(socket: Option<&Path>) -> Result<Value> {
     let (mut stream, path) = reach(socket)?;
     let mut told = || -> std::io::Result<Vec<u8>> {
@@ -166,7 +167,7 @@ pub fn ask(socket: Option<&Path>) -> Result<Value> {
     serde_json::from_slice(&bytes).context("the server's state is no JSON")
 }
 
-/// A path, or the URL that `dafs serve` prints.
+/// Returns the socket path for a path or a URL that `dafs serve` prints.
 fn socket_of(text: &Path) -> PathBuf {
     let shown = text.to_string_lossy();
     let path = shown.strip_prefix("dafs+shm://").unwrap_or(&shown);
@@ -180,7 +181,7 @@ fn status_path(socket: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A text of the server's, which may be anybody's.
+/// Returns a text from the server, escaped because it may contain names from any user.
 fn text(value: &Value, key: &str) -> String {
     shown::printable(value[key].as_str().unwrap_or("-"))
 }
@@ -189,7 +190,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
-/// Bytes of what is asked for.
+/// The maximum length of a request in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
-/// How long a server may take to answer.
+/// How long a server may take to reply.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! `dafs sessions`: who is connected, and what keeps them from going faster.
+//! `dafs sessions`: shows the connected clients, and what limits their speed.
 
 use anyhow::Result;
 use serde_json::Value;

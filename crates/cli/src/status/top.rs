@@ -1,4 +1,4 @@
-//! `dafs top`: a running server on a terminal.
+//! `dafs top`: shows live statistics of a server on a terminal.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,20 +10,19 @@ use serde_json::Value;
 
 use super::ask;
 
-/// Arguments of `dafs top`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The server's socket for shared memory, as `dafs serve` prints it, or http://HOST:PORT of
     /// `dafs serve --http`. Default: the usual places for port 2050.
     #[arg(value_name = "SOCKET|URL")]
     server: Option<PathBuf>,
-    /// Seconds between looks.
+    /// Seconds between updates.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
-    /// Look twice and print what has happened in between, for scripts.
+    /// Take two samples and print what happened in between, for scripts.
     #[arg(long)]
     once: bool,
-    /// As JSON, with everything that is known; implies --once.
+    /// Print JSON with all details; implies --once.
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,7 @@
-//! Clients, each a process of its own, and how they are told what to do.
+//! Client processes and the orders sent to them.
 //!
-//! Invariant: a client ends with the value that started it, and with this process however it ends:
-//! its standard input closes then.
+//! Invariant: a client ends when the value that started it is dropped, and when this process ends
+//! for any reason, because either closes its standard input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,7 +15,7 @@ use super::Host;
 use crate::keeper;
 use crate::served::{self, Pass};
 
-/// A process that asks the servers.
+/// A process that sends requests to the servers.
 pub struct Client {
     number: usize,
     child: Child,
@@ -24,7 +24,7 @@ pub struct Client {
     answers: BufReader<ChildStdout>,
 }
 
-/// What a client is told to do.
+/// An order for a client.
 #[derive(Serialize, Deserialize)]
 struct Order {
     server: usize,
@@ -45,7 +45,7 @@ impl Client {
         let mut child = command.spawn().context("starting a client")?;
         let mut orders = child.stdin.take().context("a client without standard input")?;
         let answers = child.stdout.take().context("a client without standard output")?;
-        // One that has ended already says why itself.
+        // If the client has already ended, it has printed why.
         let _ = pass.write(&mut orders);
         Ok(Self { number, child, orders: Some(orders), answers: BufReader::new(answers) })
     }
@@ -79,12 +79,12 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.orders.take();
-        // Without an answer there is nothing left to do.
+        // A failure to wait is ignored: nothing else can be done.
         let _ = self.child.wait();
     }
 }
 
-/// What the process of a client does, until its standard input ends.
+/// Runs in the client process until its standard input ends.
 pub fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let password = lines.next().context("a client is told a password first")??;

@@ -1,4 +1,4 @@
-//! The files that clients read, and the directories that they make files in.
+//! The files that clients read, and the directories in which they create files.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use dafs_bench::scale::{HOT, HOT_BYTES, LANES, MANY_BYTES, SHARED, directory_of, many, mark};
 
-/// Makes the files that are read, each block with its mark.
+/// Makes the files to read. Each block contains its own mark.
 pub fn fill(directory: &Path, files: usize) -> Result<()> {
     std::fs::create_dir(directory)?;
     let write = |name: String, index, length: usize| -> Result<()> {
@@ -24,7 +24,7 @@ pub fn fill(directory: &Path, files: usize) -> Result<()> {
     (0..files).try_for_each(|index| write(many(index), Some(index), MANY_BYTES))
 }
 
-/// Makes what one server serves: the files under other names, and empty directories.
+/// Prepares the export of one server: hard links to the files, and empty directories.
 pub fn prepare(files: &Path, export: &Path, count: usize, clients: usize) -> Result<()> {
     std::fs::create_dir_all(export)?;
     for name in std::iter::once(HOT.to_owned()).chain((0..count).map(many)) {

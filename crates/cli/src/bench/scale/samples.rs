@@ -1,4 +1,4 @@
-//! What turns have given, and the medians of it.
+//! The results of turns, and their medians.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::host::median;
 
-/// What the server counts.
+/// The server's counters.
 #[derive(Clone, Copy)]
 pub struct Counters {
     requests: u64,
@@ -31,18 +31,18 @@ impl Counters {
     }
 }
 
-/// How long a turn took, and for how long all cores together were busy meanwhile, for whomever.
+/// The duration of a turn, and the total busy time of all cores during it, by any process.
 #[derive(Clone, Copy)]
 pub struct Clocks {
     pub wall: Duration,
     pub busy: Option<Duration>,
 }
 
-/// What one turn has given.
+/// The result of one turn.
 pub struct Sample {
     pub operations: u64,
     per_second: f64,
-    /// Microseconds for each operation.
+    /// Microseconds per operation.
     server_us: f64,
     reactors_us: f64,
     pool_us: f64,
@@ -51,7 +51,7 @@ pub struct Sample {
     busiest_reactor: f64,
     client_cores: f64,
     other_cores: f64,
-    /// Requests and messages for each operation, where they were counted.
+    /// Requests and messages per operation, if they were counted.
     counted: Option<(f64, f64)>,
 }
 
@@ -134,15 +134,15 @@ impl Samples {
             requests,
             messages,
             rounds: self.0.iter().map(Sample::round).collect(),
-            // The report judges, when it has all points.
+            // The report sets this when it has all points.
             is_conclusive: false,
             against: None,
         }
     }
 }
 
-/// How the names of the threads of reactors begin, but that of the first: it is the process's own
-/// first thread.
+/// The name prefix of reactor threads. The first reactor is an exception: it runs on the main
+/// thread of the process.
 const REACTOR_THREADS: &str = "dafs-reactor";
-/// How the names of the threads begin that make the system calls which may wait.
+/// The name prefix of the threads that make blocking system calls.
 const POOL_THREADS: &str = "dafs-io";

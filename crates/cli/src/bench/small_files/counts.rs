@@ -1,6 +1,6 @@
-//! What one file costs a server: messages, journal records, and the system calls it makes.
+//! Counts what one file costs a server: messages, journal records and system calls.
 //!
-//! Invariant: what the server does by the clock, and for a connection, is not counted for files.
+//! Invariant: the server's periodic work and its work per connection are not attributed to files.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -18,13 +18,13 @@ use super::tree::Trees;
 use super::{COPY, copy_in, copy_out, put, timed};
 use crate::keeper;
 
-/// What each file of a tree has cost, on average.
+/// The average cost of each file of a tree.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// By procedure.
+    /// Messages by procedure.
     pub messages: BTreeMap<String, f64>,
     pub journal_records: f64,
-    /// By name; `None` where there is no strace, or it may not look.
+    /// System calls by name; `None` if strace is missing or may not trace.
     pub system_calls: Option<BTreeMap<String, f64>>,
 }
 
@@ -44,7 +44,7 @@ impl Counts {
     }
 }
 
-/// Everything that a server has counted, and what was counted of it.
+/// All counters of a server, and the system calls counted by strace.
 #[derive(Default)]
 struct Totals {
     messages: BTreeMap<String, f64>,
@@ -52,7 +52,7 @@ struct Totals {
     system_calls: Option<BTreeMap<String, f64>>,
 }
 
-/// What a file costs on its way in, and on its way out.
+/// Counts the cost of a file for a copy in, and for a copy out.
 pub fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> {
     let tracer = Tracer::find();
     let mut totals = Vec::new();
@@ -69,7 +69,7 @@ pub fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> 
     Ok([0, 1].map(|way| per_file(&totals[way], &totals[way + 2], files)))
 }
 
-/// What a command makes a server do.
+/// Counts what a command causes a server to do.
 fn counted(host: &Host, tracer: &Tracer, command: impl Fn() -> Result<Command>) -> Result<Totals> {
     let before = told(host)?;
     let tracing = tracer.attach(host.server_process(), &host.beside("counts")?)?;
@@ -94,7 +94,7 @@ fn per_file(bare: &Totals, full: &Totals, files: f64) -> Counts {
     }
 }
 
-/// By how much counts are higher than others.
+/// Subtracts `others` from `counts`, entry by entry.
 fn less(counts: &BTreeMap<String, f64>, others: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let difference = |(name, count): (&String, &f64)| {
         let other = others.get(name).copied().unwrap_or_default();
@@ -103,7 +103,7 @@ fn less(counts: &BTreeMap<String, f64>, others: &BTreeMap<String, f64>) -> BTree
     counts.iter().filter_map(difference).collect()
 }
 
-/// What a server has counted since its start.
+/// Reads the server's counters since its start.
 fn told(host: &Host) -> Result<Totals> {
     let found = crate::status::ask(Some(&host.socket()?))?;
     let procedures = found["procedures"].as_array().context("a server without procedures")?;
@@ -118,10 +118,10 @@ fn told(host: &Host) -> Result<Totals> {
     })
 }
 
-/// What counts a process's system calls.
+/// The program that counts the system calls of a process.
 enum Tracer {
     Strace,
-    /// There is none.
+    /// No tracer is available.
     Missing,
 }
 
@@ -134,7 +134,7 @@ impl Tracer {
         Self::Missing
     }
 
-    /// Begins to count, into a file in a directory; `None` where that is not possible.
+    /// Starts counting into a file in the directory. Returns `None` if that is not possible.
     fn attach(&self, process: u32, directory: &Path) -> Result<Option<Tracing>> {
         if matches!(self, Self::Missing) {
             return Ok(None);
@@ -150,7 +150,7 @@ impl Tracer {
             .stderr(Stdio::piped())
             .spawn()
             .context("starting strace")?;
-        // It says so once it has all threads.
+        // strace reports when it has attached to all threads.
         let mut said = String::new();
         let stderr = child.stderr.take().context("strace has no standard error")?;
         BufReader::new(stderr).read_line(&mut said)?;
@@ -163,19 +163,19 @@ impl Tracer {
     }
 }
 
-/// System calls being counted.
+/// A running count of system calls.
 struct Tracing {
     child: Child,
     counts: tempfile::NamedTempFile,
 }
 
 impl Tracing {
-    /// Ends, and gives the counts by name.
+    /// Stops counting and returns the counts by name.
     fn end(mut self) -> Result<BTreeMap<String, f64>> {
         let process = i32::try_from(self.child.id())?;
         kill(Pid::from_raw(process), Signal::SIGINT).context("ending strace")?;
         let status = self.child.wait()?;
-        // It passes on that it was interrupted.
+        // strace ends with the signal that interrupted it, so only an exit code is checked.
         if status.code().is_some() {
             ended_well("strace", status)?;
         }
@@ -188,7 +188,7 @@ impl Tracing {
     }
 }
 
-/// A line of strace's table: share, seconds, time of a call, calls, errors if there were any, name.
+/// Parses a line of the strace table: share, seconds, time per call, calls, errors (if any), name.
 fn call_of(line: &str) -> Option<(String, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (name, count) = (words.last()?, words.get(3)?);
@@ -196,7 +196,7 @@ fn call_of(line: &str) -> Option<(String, f64)> {
     is_row.then(|| Some(((*name).to_owned(), count.parse().ok()?)))?
 }
 
-/// Less often than this for a file is not for a file.
+/// Smaller counts per file are noise and are not shown.
 const SHOWN_MIN: f64 = 0.05;
 
 #[cfg(test)]

@@ -1,30 +1,30 @@
-//! The trees that are copied: one with files, and one of the same directories without.
+//! The trees to copy: one with files, and one with the same directories and no files.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dafs_types::Random;
 
-/// Two trees, and how much is in the one with files.
+/// Two trees, and the size of the one with files.
 pub struct Trees {
     pub full: PathBuf,
-    /// The directories of `full`, with nothing in them.
+    /// The directories of `full`, without files.
     pub bare: PathBuf,
     pub size: Size,
 }
 
-/// How much is in a tree.
+/// The size of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Regular files.
+    /// The number of regular files.
     pub files: usize,
-    /// Bytes of these.
+    /// The total bytes of the regular files.
     pub bytes: u64,
 }
 
 impl Trees {
-    /// Both trees in a directory. The files are those of `tree`, of which everything is left out
-    /// that is neither a regular file nor a directory, or are made.
+    /// Makes both trees in a directory. The files are copied from `tree`, which is reduced to its
+    /// regular files and directories, or generated if there is no `tree`.
     pub fn make(tree: Option<&Path>, files: usize, scratch: &Path) -> Result<Self> {
         let trees =
             Self { full: scratch.join("full"), bare: scratch.join("bare"), size: Size::default() };
@@ -40,7 +40,7 @@ impl Trees {
         Ok(Self { size, ..trees })
     }
 
-    /// Fails if a copy has not as many files and bytes.
+    /// Fails if a copy does not have the same number of files and bytes.
     pub fn check(&self, copy: &Path) -> Result<()> {
         let found = size_of(copy)?;
         if found != self.size {
@@ -65,7 +65,7 @@ fn size_of(directory: &Path) -> Result<Size> {
     Ok(size)
 }
 
-/// Copies directories, with their regular files or without.
+/// Copies directories, with or without their regular files.
 fn copy(from: &Path, to: &Path, has_files: bool) -> Result<()> {
     std::fs::create_dir(to).with_context(|| format!("making {}", to.display()))?;
     for entry in from.read_dir().with_context(|| from.display().to_string())? {
@@ -80,7 +80,7 @@ fn copy(from: &Path, to: &Path, has_files: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes a tree of small files.
+/// Generates a tree of small files.
 fn generate(files: usize, to: &Path) -> Result<()> {
     let mut random = Random::new(1);
     std::fs::create_dir(to)?;
@@ -96,6 +96,6 @@ fn generate(files: usize, to: &Path) -> Result<()> {
 }
 
 const FILES_PER_DIRECTORY: usize = 100;
-/// Bytes of a file.
+/// The range of file sizes in bytes.
 const BYTES_MIN: usize = 500;
 const BYTES_MAX: usize = 16_384;
