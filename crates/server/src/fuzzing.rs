@@ -1,8 +1,9 @@
-//! Body of the fuzz target, shared with the test that replays its corpus.
+//! The body of the fuzz target, shared with the test that replays its corpus. Not part of the
+//! interface.
 //!
-//! Invariant: it takes any bytes at all, and panics exactly if the server broke a
-//! promise: every request is answered or its connection ends, another session goes on,
-//! and nothing is held once the connection is gone. Not part of the interface.
+//! Invariant: it accepts any bytes, and panics exactly if the server breaks one of these promises:
+//! every request gets a reply or its connection ends; other sessions continue; nothing is held
+//! after the connection has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,8 +36,8 @@ use dafs_wire::{
 
 use crate::{Server, ServerConfig};
 
-/// Request bodies for a session in good order. Each begins with a procedure, what of it
-/// becomes a handle or a buffer that is good, and a length.
+/// Sends request bodies in a valid session. Each body begins with a procedure, the positions at
+/// which a valid handle or buffer is put in, and a length.
 pub fn request(data: &[u8]) {
     let mut scene = Scene::new();
     let mut client = Client::connect(&mut scene, b"fuzzer");
@@ -55,7 +56,7 @@ pub fn request(data: &[u8]) {
         message[36..40].copy_from_slice(&whole.to_ne_bytes());
         client.mend(&mut message, good, &root);
         let Some(answer) = client.ask(&mut scene, &message) else { break };
-        // What comes back is a response to that very procedure, or the session ended.
+        // The reply must be one for this procedure, or the session ended.
         assert!(decode_response(ByteOrder::NATIVE, procedure, &answer).is_ok(), "{procedure:?}");
     }
     drop(client);
@@ -71,10 +72,10 @@ pub fn request(data: &[u8]) {
     panic!("channels, endpoints, tasks, opens: {:?}", scene.server.held());
 }
 
-/// Requests whose numbers are the ends of what a number can be: offsets, lengths, cookies, counts,
-/// times, identifiers, credits. Each number of a request that is good is replaced by each of them,
-/// and `count` requests have many at once, as `random` says. Whatever is asked, it is answered or
-/// the connection ends. Worth something where overflow is checked.
+/// Sends requests with extreme numbers: offsets, lengths, cookies, counts, times, ids, credits.
+/// Each number of a valid request is replaced by each extreme; then `count` requests have several
+/// extremes at once, as `random` decides. Every request must be answered or its connection must
+/// end. This is useful only in builds that check for overflow.
 pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Random, count: usize) {
     let mut prober = Prober { scene: Scene::on(store), session: None };
     for &handle in handles {
@@ -82,7 +83,7 @@ pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Rand
         for kind in 0..kinds {
             let mut at = HEADER_BYTES + FileHandle::LENGTH;
             loop {
-                // States are of one session: they are had anew when one has ended.
+                // State ids belong to one session, so samples are made anew after its end.
                 let (procedure, sample) = prober.samples(handle).swap_remove(kind);
                 if at + 4 > sample.len() {
                     break;
@@ -115,14 +116,14 @@ pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Rand
             let (at, value) = (random.below(8) * 4, EXTREMES[random.below(EXTREMES.len())]);
             message[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes());
         }
-        // And the same numbers as another request's.
+        // Sometimes the message is sent as another request.
         let is_same = random.below(4) > 0;
         let other = Procedure::ALL[random.below(Procedure::ALL.len())];
         prober.ask(if is_same { procedure } else { other }, message);
     }
 }
 
-/// Asks one request after the other, over another connection where one has ended.
+/// Sends one request after the other, on a new connection if the old one has ended.
 struct Prober {
     scene: Scene,
     session: Option<Probing>,
@@ -133,7 +134,7 @@ struct Probing {
     sequence: u16,
     /// An open of the file named `file`.
     state: StateId,
-    /// What goes with cookies of each handle.
+    /// The cookie verifier of each handle.
     verifiers: Vec<(FileHandle, CookieVerifier)>,
 }
 
@@ -159,7 +160,7 @@ impl Prober {
         })
     }
 
-    /// A message is changed but for its beginning, and asked.
+    /// Sends a message that was changed anywhere but in its header.
     fn ask(&mut self, procedure: Procedure, mut message: Vec<u8>) -> Option<Vec<u8>> {
         let probing = self.session();
         probing.sequence = probing.sequence.wrapping_add(1);
@@ -176,7 +177,7 @@ impl Prober {
         let answer = probing.client.ask(&mut self.scene, &message)?;
         let decoded = decode_response(ByteOrder::NATIVE, procedure, &answer);
         assert!(decoded.is_ok() || !is_whole, "{procedure:?} {message:?}");
-        // A stream of which a request has had another number is out of step.
+        // If a request had a wrong sequence number, its stream can no longer be used.
         if is_whole && procedure != Procedure::Disconnect {
             self.session = Some(probing);
         }
@@ -203,7 +204,7 @@ impl Prober {
         found
     }
 
-    /// Requests about an object in which every number is good, as messages.
+    /// Valid requests about an object, as messages.
     fn samples(&mut self, file: FileHandle) -> Vec<(Procedure, Vec<u8>)> {
         let verifier = self.verifier(file);
         let probing = self.session();
@@ -295,7 +296,7 @@ fn listing(directory: FileHandle, verifier: CookieVerifier) -> Request<'static> 
     })
 }
 
-/// A server on a thread that is also its client's.
+/// A server and its client on the same thread.
 struct Scene {
     server: Server,
 }
@@ -378,14 +379,14 @@ impl Client {
             self.interface.poll();
             scene.server.step();
             if turn > TURNS_MAX / 2 {
-                // The pool's thread has something to do.
+                // Lets the pool's thread run.
                 std::thread::yield_now();
             }
         }
         panic!("no answer and no end");
     }
 
-    /// The answer; `None` if the connection ended instead.
+    /// Sends a message. Returns the reply; `None` if the connection ended instead.
     fn ask(&mut self, scene: &mut Scene, message: &[u8]) -> Option<Vec<u8>> {
         let segment = self.region.local(0, SLOT_BYTES);
         self.interface.post_receive(self.endpoint, 1, &[segment]).ok()?;
@@ -404,8 +405,8 @@ impl Client {
         }
     }
 
-    /// Puts what no fuzzer could guess into a message: the root's handle, and a buffer of
-    /// ours wherever one may be.
+    /// Puts into a message what no fuzzer could guess: the root's handle, and a buffer of the
+    /// client at each place where one may be.
     fn mend(&self, message: &mut [u8], good: u8, root: &[u8; 64]) {
         for (bit, at) in [(1, 40), (2, 48), (4, 104)] {
             if good & bit != 0
@@ -433,7 +434,7 @@ fn encoded(sequence: u16, request: &Request<'_>) -> Vec<u8> {
     buffer
 }
 
-/// The ends of numbers of 31, 32, 63 and 64 bits.
+/// The extremes of numbers with 31, 32, 63 and 64 bits.
 const EXTREMES: [u64; 12] = [
     1,
     (1 << 31) - 1,
@@ -451,5 +452,5 @@ const EXTREMES: [u64; 12] = [
 const HINT: CacheHint = CacheHint(0);
 const SLOT_BYTES: u32 = 8192;
 const REQUESTS_MAX: u16 = 20;
-/// Turns after which nothing more is to be expected.
+/// The number of turns after which no reply is expected any more.
 const TURNS_MAX: u32 = 1_000_000;

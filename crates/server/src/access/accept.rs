@@ -1,6 +1,6 @@
-//! Connections: let in, or turned away.
+//! Accepts or refuses connections.
 //!
-//! Invariant: somebody who is turned away leaves nothing behind.
+//! Invariant: a refused connection leaves no state behind.
 
 use std::sync::Arc;
 
@@ -20,10 +20,11 @@ use crate::meter::Traffic;
 use crate::reply_to::ChainId;
 use crate::session::Exchange;
 
-/// iWARP devices tell a refusal from nobody being there by its words alone.
+/// The private data of a refusal. With iWARP devices only this tells a refusal from a missing
+/// listener.
 const REFUSED: &[u8] = b"refused";
 
-/// What connections are made of.
+/// The parts of the server that a connection is made of.
 pub(crate) struct Ways<'r> {
     pub interface: &'r mut ServingInterface,
     pub filer: &'r mut Filer,
@@ -31,7 +32,7 @@ pub(crate) struct Ways<'r> {
     pub channels: &'r mut Channels,
 }
 
-/// Somebody who wants to connect.
+/// A connection request of a peer.
 pub(crate) struct Coming<'c> {
     pub pending: PendingId,
     pub peer: &'c Peer,
@@ -39,7 +40,7 @@ pub(crate) struct Coming<'c> {
 }
 
 impl Entrance {
-    /// Lets somebody in, or turns them away.
+    /// Accepts or refuses a connection request.
     pub fn admit(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) {
         if !self.lets_in(ways, coming, now) {
             ways.interface.reject(coming.pending, REFUSED);
@@ -95,7 +96,7 @@ impl Entrance {
         is_in
     }
 
-    /// A connection that has not logged in gives way to a new one.
+    /// Breaks a connection that has not logged in, to make room for a new one.
     fn displace(&mut self, channels: &mut Channels, id: ChannelId, now: Moment) {
         let Some(endpoint) = channels.endpoint_of(id) else { return };
         let holder = channels.holder_of(endpoint);
@@ -106,7 +107,8 @@ impl Entrance {
         channels.give_up(endpoint);
     }
 
-    /// Accepts and posts the receive for the first message. False if out of memory.
+    /// Accepts a connection and posts the receives for its first messages. Returns false if memory
+    /// is short.
     fn accept(
         &self,
         ways: &mut Ways<'_>,
@@ -114,7 +116,7 @@ impl Entrance {
         id: ChannelId,
         peer: PeerFacts,
     ) -> bool {
-        // One for each credit, one for the message in hand, and those to spare.
+        // One slot for each credit, one for the message being served, and the spare ones.
         let slots = ways.sessions.config().credits.session_max + 1 + RECEIVES_SPARE;
         let request_bytes = self.request_bytes(peer.is_local);
         let Ok(inbox) = Inbox::new(ways.interface, Domain(0), slots, request_bytes) else {
@@ -149,7 +151,7 @@ impl Entrance {
             batch_session: None,
             traffic: Traffic::default(),
         };
-        // If the connection is gone already, its end is on the way as an event.
+        // If the connection has ended already, an event will report that.
         for _ in 0..=RECEIVES_SPARE {
             channel.inbox.post(ways.interface, endpoint);
         }
@@ -158,8 +160,8 @@ impl Entrance {
     }
 }
 
-/// The identity the kernel vouches for, as it was when the peer connected; it has none for a
-/// process that is not there.
+/// The identity that the kernel reported when the peer connected. There is none for a process
+/// that no longer exists.
 fn credentials_of(process: &dafs_dat::PeerProcess) -> Result<Credentials, NoSuchId> {
     Credentials::new(process.uid, process.gid, process.groups.clone())
 }

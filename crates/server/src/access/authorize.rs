@@ -1,11 +1,11 @@
-//! Who may come, who is trusted, and which exports somebody sees on which terms.
+//! Rules about who may connect, who is trusted, and who sees which exports on which terms.
 //!
-//! Invariant: rules are looked at in the order they were written, and the first that speaks
-//! of a peer decides. Where there are rules and none speaks of it, the answer is no.
+//! Invariant: rules apply in the order in which they were written. The first rule that matches a
+//! peer decides. If there are rules and none matches, access is refused.
 //!
-//! Everything here is decided once for a session, when its client has authenticated: no
-//! request pays for it. Without rules everybody may come, nobody is trusted, and every
-//! export is seen; only user 0 of another host counts as nobody ([`Squash::Root`]).
+//! All decisions are made once for a session, when its client authenticates, so that requests do
+//! not pay for them. Without rules every peer may connect, none is trusted, and every export is
+//! visible; only user 0 of another host is mapped to the anonymous user ([`Squash::Root`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,137 +18,137 @@ use dafs_store::ExportTerms;
 use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
 
-/// All rules of a server.
+/// All access rules of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRules {
-    /// Who may connect. None: everybody.
+    /// Rules about who may connect. If there are none, every peer may.
     pub connect: Vec<ConnectRule>,
-    /// Which clients may act for others (draft 3.1.1.1.2).
+    /// The clients that may act for others (draft 3.1.1.1.2).
     pub trusted: Vec<Peers>,
-    /// What is said of single exports; the others are seen by everybody.
+    /// Rules for single exports. Every client sees the other exports.
     pub exports: Vec<ExportRules>,
-    /// Whose identity does not count where an export says nothing. `None`: that of user 0
-    /// if the client is on another host.
+    /// Which identities are replaced where an export does not say it. `None`: user 0 of a client
+    /// on another host.
     pub squash: Option<Squash>,
-    /// Who they are then, where an export says nothing.
+    /// The identity that replaces them where an export does not say it.
     pub anonymous: Credentials,
 }
 
 /// One rule about who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRule {
-    /// Lets in; else keeps out.
+    /// True if the rule admits, false if it refuses.
     pub allow: bool,
-    /// Whom.
+    /// The peers that the rule matches.
     pub peers: Peers,
 }
 
-/// What is said of one export.
+/// The rules for one export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportRules {
-    /// Its name.
+    /// The name of the export.
     pub name: String,
-    /// What holds where a rule for clients says nothing.
+    /// The terms where a rule for clients does not set them.
     pub terms: PartialTerms,
-    /// Who sees it. None: everybody.
+    /// The clients that see the export, and their terms. If there are none, every client sees it.
     pub clients: Vec<(Peers, PartialTerms)>,
 }
 
-/// Terms of which some are left open.
+/// Terms of an export, some of which are not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialTerms {
-    /// Whether changes are refused.
+    /// True if changes are refused.
     pub read_only: Option<bool>,
-    /// Whose identity does not count.
+    /// Which identities are replaced by the anonymous one.
     pub squash: Option<Squash>,
-    /// Who they are then.
+    /// The identity that replaces them.
     pub anonymous: Option<Credentials>,
 }
 
-/// Whom a rule speaks of. Each list that is not empty must have a match.
+/// The peers that a rule matches. Each list that is not empty must have a match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// From where.
+    /// Where the peer may be.
     pub from: Vec<Origin>,
-    /// Over what.
+    /// The transports that it may use.
     pub transports: Vec<TransportKind>,
-    /// Authenticated how.
+    /// The ways in which it may authenticate.
     pub authentication: Vec<AuthType>,
-    /// As whom.
+    /// The principals that it may be.
     pub principals: Vec<PrincipalPattern>,
 }
 
-/// Where a client is.
+/// The location of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A process of this host, for which the kernel vouches: shared memory.
+    /// A process of this host that uses shared memory. The kernel reports its identity.
     Local,
-    /// An address of a network.
+    /// A range of network addresses.
     Network {
-        /// Its first address.
+        /// The first address of the range.
         address: IpAddr,
-        /// Leading bits that count.
+        /// The number of leading bits that must match.
         bits: u8,
     },
 }
 
-/// A transport, as rules name it.
+/// A transport, as named in rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
-    /// Shared memory.
+    /// Shared memory of this host.
     SharedMemory,
     /// TCP, with or without TLS.
     Tcp,
-    /// TCP with TLS.
+    /// TCP with TLS only.
     Tls,
     /// An RDMA device.
     Verbs,
 }
 
 impl TransportKind {
-    /// Every transport, each at its own place.
+    /// Every transport, each at the index of its number.
     pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Tcp, Self::Tls, Self::Verbs];
 }
 
-/// Names of principals. `*` stands for any characters.
+/// A pattern for names of principals. `*` matches any characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrincipalPattern {
     /// A user of this host, by number.
     Uid(u32),
-    /// Who proved nothing.
+    /// A client that did not prove any identity.
     Anonymous,
     /// A user of the password file.
     User(String),
-    /// A principal of Kerberos; name and realm match each by itself.
+    /// A Kerberos principal. Name and realm are matched separately.
     Kerberos(String),
     /// Any name in the client's certificate.
     Certificate(String),
 }
 
-/// What is known of a peer before it has said anything.
+/// The facts about a peer that are known before its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFacts {
-    /// Its address on a network.
+    /// Its network address.
     pub address: Option<IpAddr>,
-    /// The kernel vouches for it.
+    /// True if it is on this host and the kernel reports its identity.
     pub is_local: bool,
-    /// As which user of this host it came, by the kernel's word.
+    /// Its user on this host, as reported by the kernel.
     pub uid: Option<u32>,
-    /// What it came over.
+    /// The transport that it uses.
     pub transport: TransportKind,
-    /// Who it is by its certificate.
+    /// The identity in its certificate.
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
-/// What the rules say of a client.
+/// The decision of the rules about a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub trusted: bool,
-    /// For each export, in the order of their names.
+    /// The terms of each export, in the order of their names.
     pub terms: Vec<ExportTerms>,
 }
 
-/// Why somebody is not let in.
+/// The reason why a client is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("connect rule {number} ({rule}) keeps them out")]
@@ -172,7 +172,7 @@ impl Default for AccessRules {
 }
 
 impl AccessRules {
-    /// Whether somebody on this connection could be let in, whoever it turns out to be.
+    /// Checks whether any client on this connection could be admitted, before it authenticates.
     pub(crate) fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
         for (place, rule) in self.connect.iter().enumerate() {
             if !rule.peers.is_place_of(peer) || !rule.peers.may_be(peer) {
@@ -188,7 +188,7 @@ impl AccessRules {
         self.unmentioned()
     }
 
-    /// What holds for a client that has authenticated.
+    /// Decides about a client that has authenticated.
     pub(crate) fn judge(
         &self,
         peer: &PeerFacts,
@@ -263,7 +263,7 @@ impl Peers {
             && (self.transports.is_empty() || self.transports.iter().any(is_it))
     }
 
-    /// Whether somebody on this connection could turn out to be one of these principals.
+    /// Returns true if a client on this connection could still prove to match the principals.
     fn may_be(&self, peer: &PeerFacts) -> bool {
         self.principals.is_empty() || self.principals.iter().any(|pattern| pattern.may_be(peer))
     }
@@ -296,8 +296,8 @@ impl Origin {
 }
 
 impl PrincipalPattern {
-    /// Whether somebody on this connection could turn out to be such a principal. A user of this
-    /// host is known from the start, by the kernel's word.
+    /// Returns true if a client on this connection could still prove to match the pattern. A user
+    /// of this host is known from the start, because the kernel reports it.
     fn may_be(&self, peer: &PeerFacts) -> bool {
         match self {
             Self::Uid(uid) => peer.uid == Some(*uid),
@@ -321,7 +321,7 @@ impl PrincipalPattern {
 }
 
 impl PeerFacts {
-    /// What a transport knows of a peer.
+    /// The facts that a transport has about a peer.
     pub(crate) fn of(peer: &Peer) -> Self {
         let (address, transport) = match &peer.address {
             Address::Tcp(address) if peer.tls => {
@@ -330,7 +330,7 @@ impl PeerFacts {
             Address::Tcp(address) => (Some(address.ip().to_canonical()), TransportKind::Tcp),
             Address::Verbs(address) => (Some(address.ip().to_canonical()), TransportKind::Verbs),
             Address::Shm(_) => (None, TransportKind::SharedMemory),
-            // The simulator's network stands for one.
+            // The simulator's network counts as TCP.
             Address::Sim { .. } => (None, TransportKind::Tcp),
         };
         let certificate = peer.certificate.clone();
@@ -338,7 +338,7 @@ impl PeerFacts {
         Self { address, is_local: uid.is_some(), uid, transport, certificate }
     }
 
-    /// Whom limits are counted for that hold before anybody has logged in.
+    /// The holder for limits that apply before a client has logged in.
     pub(crate) fn holder(&self) -> Holder {
         match (self.uid, self.address) {
             (Some(uid), _) => Holder::User(uid),
@@ -358,9 +358,9 @@ impl fmt::Display for PeerFacts {
     }
 }
 
-// ---- how rules are written ----------------------------------------------------------------
+// ---- matching of patterns -----------------------------------------------------------------
 
-/// Whether text is like a pattern in which `*` stands for any characters.
+/// Returns true if `text` matches a pattern in which `*` stands for any characters.
 fn is_like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -373,8 +373,8 @@ fn is_like(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The same for name and realm, each by itself: a realm may have a name in which the end of
-/// another stands behind an escaped sign.
+/// Matches name and realm separately. Otherwise a foreign realm could match whose name ends like
+/// the expected one after an escaped `@`.
 fn is_principal_like(pattern: &str, principal: &str) -> bool {
     let (Some((name, realm)), Some((their_name, their_realm))) =
         (split_realm(pattern), split_realm(principal))
@@ -384,8 +384,8 @@ fn is_principal_like(pattern: &str, principal: &str) -> bool {
     is_like(name, their_name) && is_like(realm, their_realm)
 }
 
-/// Name and realm: what stands around the first sign that is not escaped. Kerberos has no
-/// second one.
+/// Splits a principal into name and realm at the first `@` that is not escaped. A Kerberos name
+/// has no second one.
 fn split_realm(principal: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
     for (at, byte) in principal.bytes().enumerate() {
@@ -478,7 +478,7 @@ mod tests {
         let refusal = rules.may_come(&remote("10.1.2.4")).unwrap_err();
         let text = refusal.to_string();
         assert_eq!(text, "connect rule 2 (deny from 10.0.0.0/8) keeps them out");
-        // Who it is must be seen first.
+        // The peer must authenticate before the rules can decide.
         let far = remote("192.0.2.1");
         assert_eq!(rules.may_come(&far), Ok(()));
         let judge = |who: &Principal, how| rules.judge(&far, who, how, &names()).map(|_| ());
@@ -497,7 +497,7 @@ mod tests {
         let of = |uid| PeerFacts { uid: Some(uid), ..local() };
         assert_eq!(rules.may_come(&of(7)), Ok(()));
         assert!(matches!(rules.may_come(&of(8)), Err(Refused::Rule { number: 2, .. })));
-        // Who may yet prove to be somebody else is heard.
+        // A peer that can still prove another identity is admitted for now.
         let connect = vec![rule(true, here(&["uid:7", "user:ann"]))];
         let rules = AccessRules { connect, ..AccessRules::default() };
         assert_eq!(rules.may_come(&of(8)), Ok(()));
@@ -539,7 +539,7 @@ mod tests {
         assert!(is_like("*/*.x", "dafs/a.b.x") && !is_like("*.x*y", "a.y.x"));
         let ours = |name: &str| is_principal_like("*@EXAMPLE", name);
         assert!(ours("ada@EXAMPLE") && ours(r"ada\@HOME@EXAMPLE") && !ours("ada@HOME"));
-        // A realm of somebody else's whose name ends as ours does.
+        // A foreign realm whose name ends like ours.
         assert!(!ours(r"ada@EVIL\@EXAMPLE"));
         assert!(!ours(r"ada\@EXAMPLE@EVIL") && !ours("ada"));
     }

@@ -1,4 +1,4 @@
-//! Whom requests act for: the session's own identity, or one that a trusted client has
+//! The identity that requests act for: that of the session, or one that a trusted client has
 //! registered (draft 3.1.1, 6.2.8, 6.2.9).
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::access::gss::Kerberos;
 use crate::access::users::Users;
 use crate::reply_to::ReplyTo;
 
-/// A name to be looked up.
+/// A job that looks up a user name.
 pub(crate) struct LookupJob {
     pub answer: ReplyTo,
     pub lookup: CredentialLookup,
@@ -19,7 +19,7 @@ pub(crate) struct LookupJob {
     pub kerberos: Option<Arc<Kerberos>>,
 }
 
-/// What came of it.
+/// The result of a [`LookupJob`].
 pub(crate) struct LookupDone {
     pub answer: ReplyTo,
     pub lookup: CredentialLookup,
@@ -27,7 +27,7 @@ pub(crate) struct LookupDone {
 }
 
 impl LookupJob {
-    /// Looks. Blocks.
+    /// Looks the name up. This blocks.
     pub fn run(self) -> LookupDone {
         let Self { answer, lookup, name, users, kerberos } = self;
         let found = match name {
@@ -37,7 +37,7 @@ impl LookupJob {
         LookupDone { answer, lookup, found }
     }
 
-    /// What it comes to if it cannot be finished: the name is nobody's.
+    /// The result if the job cannot be finished: no such user.
     pub fn failed(&self) -> LookupDone {
         LookupDone { answer: self.answer, lookup: self.lookup, found: None }
     }

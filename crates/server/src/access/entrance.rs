@@ -1,7 +1,6 @@
-//! The entrance: who may come in, how they prove who they are, and what they see of the exports
-//! then.
+//! Admission of clients: who may connect, how they authenticate, and which exports they see.
 //!
-//! Invariant: a connection sees nothing of the exports by the rules of another one.
+//! Invariant: no connection sees exports by the rules that hold for another one.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -19,23 +18,23 @@ use crate::access::passwords::PasswordFile;
 use crate::access::users::Users;
 use crate::config::ServerConfig;
 
-/// What the server needs to let somebody in.
+/// Everything the server needs to admit clients.
 pub(crate) struct Entrance {
     rules: AccessRules,
     export_names: Vec<OsString>,
     passwords: Arc<PasswordFile>,
     kerberos: Option<Arc<Kerberos>>,
-    /// The store as it is, for connections that have not logged in.
+    /// The unrestricted view, for connections that have not logged in.
     whole_view: Arc<View>,
-    /// The store as clients see it, by the terms that they have in common.
+    /// The views of clients. Clients with the same terms share one.
     views: Vec<(Vec<ExportTerms>, Arc<View>)>,
-    /// The longest request without a ticket.
+    /// The size of the largest request that carries no ticket, in bytes.
     request_bytes: u32,
-    /// Whether frames have a checksum.
+    /// True if frames have a checksum.
     crc: bool,
-    /// Passwords and tokens that are to be checked.
+    /// Passwords and tokens to be checked.
     logins: Logins,
-    /// What sessions are named with.
+    /// The random numbers for ids of sessions.
     entropy: Box<dyn Entropy + Send>,
 }
 
@@ -61,27 +60,27 @@ impl Entrance {
         }
     }
 
-    /// Passwords and tokens that are to be checked, and names that are to be looked up.
+    /// Passwords and tokens to be checked, and names to be looked up.
     pub fn logins(&mut self) -> &mut Logins {
         &mut self.logins
     }
 
-    /// What sessions are named with.
+    /// The random numbers for ids of sessions.
     pub fn entropy(&mut self) -> &mut (dyn Entropy + Send) {
         &mut *self.entropy
     }
 
-    /// Whether the log may have another line about somebody whose connection is refused.
+    /// Returns true if the log may take another line about this holder's refused connections.
     pub fn may_tell(&mut self, holder: Holder, now: Moment) -> bool {
         self.logins.may_tell(Line::Connection, holder, now)
     }
 
-    /// Whether a peer may connect at all.
+    /// Checks whether a peer may connect.
     pub fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
         self.rules.may_come(peer)
     }
 
-    /// What the rules say of a peer that has proved who it is.
+    /// Decides by the rules about a client that has authenticated.
     pub fn judge(
         &self,
         peer: &PeerFacts,
@@ -91,12 +90,12 @@ impl Entrance {
         self.rules.judge(peer, who, how, &self.export_names)
     }
 
-    /// Somebody who has not logged in, or whose connection is gone.
+    /// The caller of a connection that has not logged in, or that is gone.
     pub fn stranger(&self) -> Asker {
         Asker::new(Credentials::nobody(), &self.whole_view)
     }
 
-    /// The store on these terms; those who have them in common share it.
+    /// The view of the store with these terms. Clients with the same terms share one.
     pub fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
         if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
             return view.clone();
@@ -108,22 +107,23 @@ impl Entrance {
         view
     }
 
-    /// Passwords, to be compared where that may take its time.
+    /// The passwords, for a check on the worker pool.
     pub fn passwords(&self) -> Arc<PasswordFile> {
         self.passwords.clone()
     }
 
-    /// Users by name.
+    /// The users by name.
     pub fn users(&self) -> Users {
         Users::new(self.passwords.clone())
     }
 
-    /// Kerberos, if it is served.
+    /// The Kerberos service, if there is one.
     pub fn kerberos(&self) -> Option<Arc<Kerberos>> {
         self.kerberos.clone()
     }
 
-    /// Room for a request, with tickets where they may come. What is not used is never touched.
+    /// The room for a request in bytes, with tickets where they may come. Unused room costs no
+    /// memory, because it is never touched.
     pub fn request_bytes(&self, is_local: bool) -> u32 {
         match &self.kerberos {
             Some(kerberos) if !is_local => self.request_bytes.max(kerberos.request_bytes_max()),
@@ -131,12 +131,12 @@ impl Entrance {
         }
     }
 
-    /// Whether frames have a checksum.
+    /// Returns true if frames have a checksum.
     pub fn crc(&self) -> bool {
         self.crc
     }
 }
 
 const CONNECT_BYTES: u32 = limits::CONNECT_MESSAGE_BYTES as u32;
-/// Most sets of terms that are kept to be shared; rules that make more are rare.
+/// The most views that are kept for sharing. Few rules make so many different terms.
 const VIEWS_MAX: usize = 256;

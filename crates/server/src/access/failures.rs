@@ -1,7 +1,6 @@
-//! Logins that have failed, and users who have come in: whose next check waits, and what the log is
-//! told of it.
+//! Failed and successful logins: they decide how long the next check waits and what is logged.
 //!
-//! Invariant: what is remembered of failures and of who is proven has a bound.
+//! Invariant: the tables of failures and of proven users have limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use dafs_filer::Holder;
 use dafs_types::Moment;
 
-/// Failures of one holder, or of one user name tried by one holder.
+/// The failures of one holder, or of one user name that one holder tried.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failed {
     count: u32,
@@ -17,7 +16,7 @@ struct Failed {
 }
 
 impl Failed {
-    /// When the next check may be made, if so many are `free`.
+    /// When the next check may run. The first `free` failures bring no delay.
     fn due(&self, free: u32, longest: Duration) -> Moment {
         match self.count.checked_sub(free) {
             None => Moment(0),
@@ -31,16 +30,16 @@ impl Failed {
     }
 }
 
-/// What the log is told of: who makes many lines of one kind leaves none of another out.
+/// A kind of log line. Many lines of one kind do not suppress those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Line {
-    /// Logins that are refused.
+    /// Refused logins.
     Login,
-    /// Connections that are refused, or give way.
+    /// Connections that are refused or make room for others.
     Connection,
 }
 
-/// Lines that the log has had of a holder within a minute.
+/// The number of log lines about a holder within a minute.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     since: Moment,
@@ -48,18 +47,18 @@ struct Told {
     left_out: u32,
 }
 
-/// Who failed lately.
+/// The recent failures and the proven users.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pairs: BTreeMap<(Holder, Box<str>), Failed>,
     holders: BTreeMap<Holder, Failed>,
-    /// When a user came in from a holder last.
+    /// When a user last logged in from a holder.
     proven: BTreeMap<(Holder, Box<str>), Moment>,
     told: BTreeMap<(Line, Holder), Told>,
 }
 
 impl Failures {
-    /// When a holder's check may be made.
+    /// When the next check for a holder may run.
     pub fn due(&self, holder: Holder, user: Option<&str>) -> Moment {
         if holder.is_superuser() {
             return Moment(0);
@@ -82,8 +81,9 @@ impl Failures {
         self.holders.entry(holder).or_default().note(now);
     }
 
-    /// A user has come in: what was mistyped before does not count, and what others behind the same
-    /// holder try does not either from now on. What the holder tried with other names does.
+    /// A user has logged in. Earlier failures with this user name no longer count, and from now on
+    /// failures of others behind the same holder do not delay this user. The holder's failures
+    /// with other names still count.
     pub fn forgive(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
         if let Some(user) = user {
             self.pairs.remove(&(holder, user.into()));
@@ -92,12 +92,12 @@ impl Failures {
         }
     }
 
-    /// Whether a user has lately come in from a holder.
+    /// Returns true if a user has recently logged in from a holder.
     pub fn is_proven(&self, holder: Holder, user: Option<&str>) -> bool {
         user.is_some_and(|user| self.proven.contains_key(&(holder, user.into())))
     }
 
-    /// Whether the log may have another line about a holder.
+    /// Returns true if the log may take another line of this kind about a holder.
     pub fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
         let key = (line, holder);
@@ -110,7 +110,8 @@ impl Failures {
         true
     }
 
-    /// Forgets what is long ago. What the log was not told in the minute that has ended.
+    /// Forgets old entries. Returns how many lines about each holder were suppressed in the minute
+    /// that has ended.
     pub fn tick(&mut self, now: Moment) -> Vec<(Holder, u32)> {
         let is_late = |failed: &Failed| now.since(failed.last) < FORGOTTEN_AFTER;
         self.pairs.retain(|_, failed| is_late(failed));
@@ -128,7 +129,7 @@ impl Failures {
     }
 }
 
-/// Forgets the oldest entry of a table that is full.
+/// Removes the oldest entry of a full table.
 fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> Moment) {
     if table.len() < FAILURES_MAX {
         return;
@@ -139,22 +140,23 @@ fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> 
     }
 }
 
-/// Failures with one name that bring no delay yet: as many as one connection may have.
+/// Failures with one name that bring no delay: as many as one connection may have.
 const PAIR_FREE: u32 = 3;
-/// Failures with any names that bring none: behind one address there may be many people.
+/// Failures with any names that bring no delay. Many people may share an address.
 const HOLDER_FREE: u32 = 20;
-/// The first delay; each failure doubles it.
+/// The first delay. Each further failure doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// The longest, which must leave time to log in on a new connection.
+/// The longest delays. They must leave time to log in on a new connection.
 const PAIR_DELAY_MAX: Duration = Duration::from_secs(8);
 const HOLDER_DELAY_MAX: Duration = Duration::from_secs(2);
-/// Failures count for so long.
+/// How long failures count.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
-/// For so long after a login other users' failures do not delay the same user from the same place.
+/// How long after a login the failures of other users do not delay the same user from the same
+/// holder.
 const PROVEN_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Entries of each table of failures, and of that of users who are proven.
+/// The most entries of each table of failures, and of the table of proven users.
 const FAILURES_MAX: usize = 4096;
-/// Lines in the log about one holder in a period; the rest is told as a number.
+/// The most log lines about one holder in a period. Further lines are only counted.
 const LINES_MAX: u32 = 10;
 const LINES_PERIOD: Duration = Duration::from_secs(60);
 

@@ -1,9 +1,10 @@
-//! Authentication by Kerberos: the server's keys, clients' tokens, and whom a principal is
-//! taken for (draft 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
+//! Authentication by Kerberos: the server's keys, clients' tokens, and the mapping of principals to
+//! users (draft 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
 //!
-//! Invariant: tokens are looked at and users looked up on the pool, never by the reactor; a
-//! principal is nobody here until a map or the host's rules say who, and user 0 only where
-//! the configuration allows it.
+//! Invariants:
+//! - Tokens are checked and users are looked up on the worker pool, never by the reactor.
+//! - A principal is no user until a map or the host's rules name one. It is user 0 only if the
+//!   configuration allows that.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -21,22 +22,22 @@ use dafs_wire::messages::{AuthMethod, GssService};
 
 use crate::access::users::Users;
 
-/// How clients authenticate by Kerberos.
+/// Settings for authentication by Kerberos.
 #[derive(Clone, Debug)]
 pub struct KerberosConfig {
-    /// Name, keytab and replay cache.
+    /// The service's name, keytab and replay cache.
     pub service: ServiceOptions,
-    /// Local users by principal (`alice@REALM`); looked at before the host's rules.
+    /// Local users by principal (`alice@REALM`). This map is used before the host's rules.
     pub users: BTreeMap<String, String>,
-    /// Whether the rules of `krb5.conf` (`auth_to_local`) name the users of all others:
-    /// without rules `alice` of the default realm is `alice`.
+    /// True if the rules of `krb5.conf` (`auth_to_local`) map all other principals. Without
+    /// such rules `alice` of the default realm is the user `alice`.
     pub host_rules: bool,
-    /// Whether a principal may be user 0 of this host.
+    /// True if a principal may be user 0 of this host.
     pub superuser: bool,
-    /// Longest token over TCP, in bytes, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. All
-    /// requests of such a connection may be that long, and memory goes with it.
+    /// The longest token over TCP, in bytes, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. Memory
+    /// for requests of this length is reserved for each connection.
     pub token_bytes_max: u32,
-    /// Whether tokens must be bound to the session they open.
+    /// True if tokens must be bound to the session that they open.
     pub binding_required: bool,
 }
 
@@ -53,21 +54,21 @@ impl Default for KerberosConfig {
     }
 }
 
-/// Why there is no authentication by Kerberos.
+/// The reason why authentication by Kerberos is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KerberosError {
-    /// The host has no library.
+    /// The Kerberos library is not installed on this host.
     #[error("the configuration wants Kerberos, and this host has none")]
     Library {
-        /// What is missing, and the package that has it.
+        /// The missing library, and the package that contains it.
         source: GssUnavailable,
     },
-    /// Others can read the service's keys, or change them.
+    /// Other users can read or change the service's keys.
     #[error("the keytab {} is not used", path.display())]
     Exposed {
-        /// The file.
+        /// The keytab file.
         path: PathBuf,
-        /// Who could.
+        /// The users that have access.
         source: ExposedSecret,
     },
     /// The service's keys cannot be used.
@@ -76,12 +77,12 @@ pub enum KerberosError {
          `kadmin ktadd -k KEYTAB dafs/HOST` adds to it"
     )]
     Keys {
-        /// Why.
+        /// The library's error.
         source: GssError,
     },
 }
 
-/// The service, ready for clients.
+/// The Kerberos service, ready for clients.
 #[derive(Debug)]
 pub(crate) struct Kerberos {
     library: Arc<Library>,
@@ -90,26 +91,26 @@ pub(crate) struct Kerberos {
     users: Users,
 }
 
-/// A token to be looked at.
+/// A job that checks a token.
 pub(crate) struct TokenJob {
     pub kerberos: Arc<Kerberos>,
     pub acceptor: Acceptor,
     pub token: Box<[u8]>,
 }
 
-/// What a token has come to.
+/// The result of the check of a token.
 pub(crate) enum TokenOutcome {
-    /// The mechanism wants another one of the client.
+    /// The mechanism needs another token from the client.
     Continue { acceptor: Box<Acceptor>, token: Vec<u8> },
-    /// The client is proved, and this is whom it is taken for.
+    /// The client has authenticated. `who` is the user that its principal maps to.
     Done { context: Box<Context>, token: Vec<u8>, who: Result<Credentials, Unmapped> },
-    /// It is not.
+    /// The client has not authenticated.
     Failed(GssError),
-    /// The check did not come to an end.
+    /// The check panicked.
     Panicked,
 }
 
-/// Why a principal is nobody here. Each says what to do, for the server's log.
+/// The reason why a principal maps to no user. Each text says what to do, for the server's log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unmapped {
     #[error(
@@ -128,7 +129,7 @@ pub(crate) enum Unmapped {
 }
 
 impl Kerberos {
-    /// Loads the library and finds the keys. Blocks: done before the server serves.
+    /// Loads the library and finds the keys. This blocks, and is done before the server serves.
     pub fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
         let library = Library::load().map_err(|source| KerberosError::Library { source })?;
         if let Some(keytab) = &config.service.keytab {
@@ -139,14 +140,14 @@ impl Kerberos {
         Ok(Self { library, service: Arc::new(service), config: config.clone(), users })
     }
 
-    /// The longest request that carries a token.
+    /// The size of the largest request that carries a token, in bytes.
     pub fn request_bytes_max(&self) -> u32 {
         let token = self.config.token_bytes_max.min(TOKEN_BYTES_MAX as u32);
         (token + REQUEST_REST_BYTES) & !7
     }
 
-    /// Waits for the first token of a client; its session, where it has one already, is what
-    /// the token is bound to.
+    /// Creates an acceptor for the first token of a client. If the client has a session already,
+    /// the token must be bound to it.
     pub fn acceptor(&self, bound_to: Option<Binding>) -> Acceptor {
         let acceptor = Acceptor::new(self.service.clone());
         match bound_to {
@@ -155,7 +156,7 @@ impl Kerberos {
         }
     }
 
-    /// Whom a principal is taken for. Blocks.
+    /// The user that a principal maps to. This blocks.
     pub fn user(&self, principal: &Principal) -> Result<Credentials, Unmapped> {
         let name = match self.config.users.get(principal.as_str()) {
             Some(name) => name.clone(),
@@ -172,7 +173,7 @@ impl Kerberos {
         Ok(who)
     }
 
-    /// Whom a name is taken for that a trusted client has registered.
+    /// The user that a name maps to which a trusted client has registered.
     pub fn user_named(&self, name: &[u8]) -> Option<Credentials> {
         let text = std::str::from_utf8(name).ok()?;
         let parsed: Result<Principal, NameError> = Principal::new(text);
@@ -188,7 +189,7 @@ impl Kerberos {
     }
 }
 
-/// Whether nobody else can read the keys, or change them. What is not there the library will say.
+/// Checks that no other user can read or change the keys. The library reports a missing file.
 fn check_keytab(path: &Path) -> Result<(), KerberosError> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let user = rustix::process::geteuid().as_raw();
@@ -197,7 +198,7 @@ fn check_keytab(path: &Path) -> Result<(), KerberosError> {
 }
 
 impl TokenJob {
-    /// Looks at the token. Blocks.
+    /// Checks the token. This blocks.
     pub fn run(self) -> TokenOutcome {
         let Self { kerberos, acceptor, token } = self;
         match acceptor.step(&token) {
@@ -214,17 +215,17 @@ impl TokenJob {
     }
 }
 
-/// The session a token is made for, so that it opens no other.
+/// The session that a token is made for. The token opens no other session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub session: SessionId,
     pub client: ClientId,
-    /// 0 for the operation channel, or the channel's use.
+    /// The kind of channel; 0 is the operation channel.
     pub channel: u8,
 }
 
 impl Binding {
-    /// What both sides hash (`docs/decisions/0012-kerberos.md`).
+    /// The bytes that both sides hash (`docs/decisions/0012-kerberos.md`).
     pub fn bytes(self) -> Vec<u8> {
         let mut bytes = b"dafs1".to_vec();
         bytes.extend_from_slice(&self.session.0.to_le_bytes());
@@ -234,18 +235,18 @@ impl Binding {
     }
 }
 
-/// What SECINFO says of it.
+/// The entry for Kerberos in the results of SECINFO.
 pub(crate) fn method() -> AuthMethod<'static> {
     let service = GssService::Authentication;
     AuthMethod::Gss { oid: KERBEROS_OID, quality: 0, service }
 }
 
-/// What a failed token is answered with.
+/// The status of the reply to a failed token.
 pub(crate) fn status_of(reason: Reason) -> Status {
     match reason {
         Reason::MechanismUnknown => Status::NotSupp,
         Reason::TokenTooLong | Reason::TokenDefective => Status::Inval,
-        // Our own fault, and for the log alone.
+        // A fault of the server. Only the log says more.
         Reason::CredentialMissing | Reason::ReplayCacheUnusable => Status::ServerFault,
         Reason::Replayed
         | Reason::OutOfOrder
@@ -277,14 +278,15 @@ pub(crate) const COMPLETE: u32 = 0;
 pub(crate) const CONTINUE_NEEDED: u32 = 1;
 /// GSS_S_FAILURE.
 pub(crate) const FAILURE: u32 = 13 << 16;
-/// GSS_S_UNAUTHORIZED: the client is who it says, and may not come all the same.
+/// GSS_S_UNAUTHORIZED: the client has proved its identity but may not connect.
 pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
 
-/// Tickets with all groups of a large organisation have 12,000 bytes (Windows' MaxTokenSize
-/// before 2012); later ones may have 48,000, and hardly any do.
+/// The default for the longest token. A ticket with all groups of a large organisation has 12,000
+/// bytes (Windows' MaxTokenSize before 2012). Later versions allow 48,000 bytes, but such tickets
+/// are rare.
 const TOKEN_BYTES_DEFAULT: u32 = 15 * 1024;
-/// Room in a request besides its token.
+/// Room in a request besides its token, in bytes.
 const REQUEST_REST_BYTES: u32 = 1024;
 
-/// The longest time a context is taken to last; a longer one ends with its session.
+/// A context with a longer lifetime than this counts as unlimited: it ends with its session.
 pub(crate) const LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -1,20 +1,22 @@
-//! Logins: passwords and tokens that are to be checked, and names that are to be looked up.
+//! Logins: passwords and tokens to be checked, and names to be looked up.
 //!
-//! Anybody can have a password checked, which takes memory and tens of milliseconds by design. So
-//! these have threads of their own ([`crate::pool::jobs::LOGIN_THREADS`]): whoever reads and writes
-//! waits for none of them. Who waits is bounded for each holder and for all; holders take turns,
-//! and none has two checks at a time. Behind failures a holder's next check waits: by user name
-//! and holder together after a few, so that nobody locks a user out from elsewhere, and by holder
-//! alone after more, whatever names were tried.
+//! Any client can have a password checked, which by design takes memory and tens of milliseconds.
+//! So logins have worker threads of their own ([`crate::pool::jobs::LOGIN_THREADS`]), and reads and
+//! writes never wait for them. The number of waiting checks is limited for each holder and in
+//! total. Holders take turns, and no holder has two checks running. After failures the next check
+//! of a holder is delayed. A few failures delay the checks of that holder for that user name, so
+//! that no other host can lock the user out. More failures delay all checks of the holder, whatever
+//! names it tries.
 //!
-//! Many people may share an address, and one of them may guess. So a user who has come in from a
-//! holder lately is proven there ([`crate::access::failures`]): only failures with that very name
-//! delay them, and where a holder's checks find no more room, theirs take the place of one that is
-//! not proven.
+//! Many people may share an address, and one of them may guess passwords. So a user who has
+//! recently logged in from a holder is proven there ([`crate::access::failures`]). Only failures
+//! with the same name delay a proven user. If a holder has no more room for checks, the check of a
+//! proven user replaces that of an unproven one.
 //!
-//! Invariant: every job that is taken in is given to the pool once, or its connection is gone, or
-//! it is refused for one with a better claim; what is remembered of failures and of who is proven
-//! has a bound.
+//! Invariants:
+//! - Every accepted job is either given to the pool once, or dropped because its connection has
+//!   ended, or refused in favor of a proven user.
+//! - The tables of failures and of proven users have limits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,43 +28,43 @@ use crate::access::failures::{Failures, Line};
 use crate::channel::Channels;
 use crate::pool::jobs::{Job, LOGIN_THREADS, Pool};
 
-/// A check that somebody waits for.
+/// A check that waits for the pool.
 struct Waiting {
     endpoint: EndpointId,
-    /// As whom, where the request says it.
+    /// The user name, if the request contains one.
     user: Option<Box<str>>,
     job: Job,
 }
 
-/// A check that the pool has.
+/// A check that the pool runs.
 struct Running {
     endpoint: EndpointId,
     holder: Holder,
     user: Option<Box<str>>,
 }
 
-/// Everything that waits, and what is known of those who failed.
+/// The waiting checks, and the record of failures.
 #[derive(Default)]
 pub(crate) struct Logins {
     waiting: BTreeMap<Holder, VecDeque<Waiting>>,
-    /// Whose turn it is next.
+    /// The holders in the order of their turns.
     turns: VecDeque<Holder>,
     count: usize,
     running: Vec<Running>,
-    /// Names to be looked up for clients that are logged in; their credits bound them.
+    /// Names to be looked up for clients that are logged in. Their credits limit the number.
     lookups: VecDeque<Job>,
     lookups_running: usize,
     failures: Failures,
 }
 
-/// What became of a check that could not be taken in, or was put out.
+/// The result of queueing a check.
 #[derive(Debug, PartialEq, Eq)]
 enum Placed {
-    /// It waits.
+    /// The check waits.
     Waits,
-    /// It waits, and this connection's check had to go for it.
+    /// The check waits, and the check of this connection was dropped for it.
     Instead(EndpointId),
-    /// There is no room for it.
+    /// There is no room for the check.
     Refused,
 }
 
@@ -92,8 +94,8 @@ impl Logins {
         placed
     }
 
-    /// Makes room among a holder's own checks for one of a user who is proven there: the youngest
-    /// goes that is not proven, or the youngest of the user who has the most.
+    /// Makes room among a holder's checks for one of a user who is proven there. Drops the
+    /// youngest unproven check, or else the youngest check of the user who has the most.
     fn put_out_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
         let is_proven =
             |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());
@@ -112,7 +114,7 @@ impl Logins {
         self.take(holder, |queue| queue.remove(place)).map(|out| out.endpoint)
     }
 
-    /// Takes something out of a holder's queue.
+    /// Removes a check from a holder's queue.
     fn take(
         &mut self,
         holder: Holder,
@@ -128,7 +130,7 @@ impl Logins {
         taken
     }
 
-    /// The next job for the pool, if it may have one.
+    /// The next job for the pool, if the pool may have one.
     fn next(&mut self, now: Moment) -> Option<Job> {
         if self.running.len() + self.lookups_running >= LOGIN_THREADS {
             return None;
@@ -158,13 +160,13 @@ impl Logins {
         None
     }
 
-    /// Whether the log may have another line about somebody who was refused something.
+    /// Returns true if the log may take another line of this kind about a holder.
     pub fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
         self.failures.may_tell(line, holder, now)
     }
 
-    /// Has a password or token checked, as soon as may be. Whoever finds no room is to be told to
-    /// try later: this connection.
+    /// Queues the check of a password or token. Returns the connection whose check was refused for
+    /// lack of room, which must be told to try later.
     pub fn submit(
         &mut self,
         channels: &Channels,
@@ -185,18 +187,18 @@ impl Logins {
         Some(refused)
     }
 
-    /// Has a name looked up for a client that is logged in.
+    /// Queues the lookup of a name for a client that is logged in.
     pub fn submit_lookup(&mut self, job: Job) {
         self.lookups.push_back(job);
     }
 
-    /// A lookup has come back.
+    /// A lookup has finished.
     pub fn end_lookup(&mut self) {
         self.lookups_running -= 1;
     }
 
-    /// A check has come back, and the login with it has failed or not. Whether that is to be
-    /// logged, besides what is logged here.
+    /// A check has finished, and the login has failed or not. Returns true if the caller must log
+    /// the details of a failure.
     pub fn note(
         &mut self,
         channels: &Channels,
@@ -214,7 +216,7 @@ impl Logins {
                 self.failures.forgive(holder, user.as_deref(), now);
                 false
             }
-            // Our own fault says nothing of who asked.
+            // A fault of the server is no evidence against the client.
             Some(Status::ServerFault) => false,
             Some(_) => {
                 self.failures.note(holder, user.as_deref(), now);
@@ -222,29 +224,30 @@ impl Logins {
             }
         };
         if let (true, Some(user)) = (is_told, user.as_deref()) {
-            // The address comes first: nothing of what the peer has said stands before it.
+            // The address comes first, before anything that the peer has sent.
             let from = channels.origin_of(endpoint);
-            // Administrators look for this name (docs/operating/access.md), wherever this is.
+            // The target is documented (docs/operating/access.md) and must not change when this
+            // module moves.
             tracing::warn!(target: "dafs_server::logins", %from, user, "login refused");
         }
         is_told
     }
 
-    /// Gives the pool what it may have.
+    /// Gives jobs to the pool as far as it may have them.
     pub fn give(&mut self, pool: &mut Pool, now: Moment) {
         while let Some(job) = self.next(now) {
             pool.submit_login(job);
         }
     }
 
-    /// Lets time pass.
+    /// Forgets old failures, and logs the numbers of suppressed lines.
     pub fn tick(&mut self, now: Moment) {
         for (holder, count) in self.failures.tick(now) {
             tracing::warn!(from = %holder, count, "refused besides what is told above");
         }
     }
 
-    /// A connection is gone: what it waited for need not be done.
+    /// Drops the checks of a connection that has ended.
     pub fn forget(&mut self, endpoint: EndpointId) {
         let is_its = |waiting: &Waiting| waiting.endpoint == endpoint;
         let holders = self.waiting.iter();
@@ -260,7 +263,7 @@ impl Logins {
     }
 }
 
-/// Checks of all holders that wait.
+/// The most waiting checks in total.
 const WAITING_MAX: usize = 512;
-/// Checks of one holder that wait.
+/// The most waiting checks of one holder.
 const HOLDER_WAITING_MAX: usize = 64;

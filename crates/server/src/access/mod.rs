@@ -1,6 +1,6 @@
-//! Who may come in, how they prove who they are, and what they see of the exports then.
+//! Access control: who may connect, how clients authenticate, and which exports they see.
 //!
-//! Invariant: nobody gets further by what they say than by what they have proved.
+//! Invariant: claims of a client give no rights; only what it has proved does.
 
 pub(crate) mod accept;
 pub(crate) mod authorize;

@@ -1,14 +1,14 @@
-//! A password that is good for one run of the server, and is in no file.
+//! A password that is valid for one run of the server and is in no file.
 //!
-//! Invariant: it is compared without telling by time how much of it was right.
+//! Invariant: the time of a comparison does not reveal how much of the password was right.
 
 use std::fmt;
 
 use dafs_types::Credentials;
 
-/// A user whom a program that starts a server of its own lets in, and nobody else.
+/// The only user of a server that a program starts for itself.
 ///
-/// The password is not hashed: it must be too long to be guessed, and chance must have made it.
+/// The password is not hashed. So it must be long and random, not chosen by a person.
 #[derive(Clone)]
 pub struct OneTimeUser {
     name: String,
@@ -17,19 +17,19 @@ pub struct OneTimeUser {
 }
 
 impl OneTimeUser {
-    /// A user and the password. `None` if the password could be guessed.
+    /// Creates the user. `None` if the password is too short to be safe from guessing.
     #[must_use]
     pub fn new(name: &str, credentials: Credentials, password: &str) -> Option<Self> {
         let (name, password) = (name.to_owned(), password.to_owned());
         (password.len() >= BYTES_MIN).then_some(Self { name, credentials, password })
     }
 
-    /// Who this is by name, password or not.
+    /// The credentials of the user with this name, without a check of the password.
     pub(crate) fn named(&self, name: &str) -> Option<&Credentials> {
         (self.name == name).then_some(&self.credentials)
     }
 
-    /// Whether this is the password.
+    /// Returns true if this is the password.
     pub(crate) fn is_password(&self, password: &str) -> bool {
         let (own, theirs) = (self.password.as_bytes(), password.as_bytes());
         let differing = own.iter().zip(theirs).fold(0, |sum, (own, theirs)| sum | (own ^ theirs));
@@ -43,7 +43,7 @@ impl fmt::Debug for OneTimeUser {
     }
 }
 
-/// 128 bits in hexadecimal.
+/// The shortest password in bytes: 128 bits in hexadecimal.
 const BYTES_MIN: usize = 32;
 
 #[cfg(test)]

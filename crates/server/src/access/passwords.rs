@@ -1,7 +1,7 @@
-//! The password file: one user a line, `name:uid:gid:group,group:hash`, hashes by
-//! argon2id in the usual text form.
+//! The password file: one user per line, `name:uid:gid:group,group:hash`, with argon2id hashes in
+//! the usual text form.
 //!
-//! Invariant: a check takes as long for an unknown user as for a wrong password of some user.
+//! Invariant: a check takes as long for an unknown user as for a known user with a wrong password.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -16,13 +16,13 @@ use dafs_types::{Credentials, ExposedSecret, check_secret};
 
 use crate::access::one_time::OneTimeUser;
 
-/// Users and their hashes, as read at one moment.
+/// The users and their hashes, as read at one time.
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile {
     users: Vec<User>,
-    /// In no file, and good for this run of the server.
+    /// A user in no file, valid for this run of the server.
     one_time: Option<OneTimeUser>,
-    /// Chooses whose hash an unknown user's password is checked against.
+    /// Chooses the hash that the password of an unknown user is checked against.
     choice: RandomState,
 }
 
@@ -33,59 +33,60 @@ struct User {
     hash: String,
 }
 
-/// Why a password file is of no use.
+/// The reason why a password file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
-    /// It could not be read or written.
+    /// The file could not be read or written.
     #[error("cannot use the password file {path} (`dafs passwd` makes one)")]
     System {
-        /// The file.
+        /// The password file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others can read or change it.
+    /// Other users can read or change the file.
     #[error("the password file {path} is not used")]
     Exposed {
-        /// The file.
+        /// The password file.
         path: PathBuf,
-        /// Who could.
+        /// The users that have access.
         source: ExposedSecret,
     },
-    /// A line is malformed.
+    /// A line of the file is malformed.
     #[error(
         "password file {path}, line {line}: {what}; expected name:uid:gid:group,group:hash \
          (`dafs passwd` writes it)"
     )]
     Line {
-        /// The file.
+        /// The password file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The number of the line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error in the line.
         what: &'static str,
     },
-    /// The name cannot stand in the file.
+    /// The name cannot be written to the file.
     #[error("user name {0:?} is empty or contains a colon or control character")]
     Name(String),
-    /// Hashing failed.
+    /// The password could not be hashed.
     #[error("hashing the password failed: {0}")]
     Hash(String),
 }
 
 impl PasswordFile {
-    /// Reads a file.
+    /// Reads a password file.
     ///
     /// # Errors
-    /// [`PasswordError`] with the line that is wrong.
+    /// [`PasswordError`], with the malformed line if there is one.
     pub fn load(path: &Path) -> Result<Self, PasswordError> {
         Self::load_as(path, rustix::process::geteuid().as_raw())
     }
 
-    /// The same for who is going to change it: root may change what is another user's.
+    /// Reads a password file in order to change it. Root may also change a file that another user
+    /// owns.
     ///
     /// # Errors
-    /// As [`PasswordFile::load`].
+    /// See [`PasswordFile::load`].
     pub fn load_to_change(path: &Path) -> Result<Self, PasswordError> {
         let failed = |source| PasswordError::System { path: path.into(), source };
         let user = rustix::process::geteuid();
@@ -96,11 +97,11 @@ impl PasswordFile {
     fn load_as(path: &Path, user: u32) -> Result<Self, PasswordError> {
         let failed = |source| PasswordError::System { path: path.into(), source };
         let exposed = |source| PasswordError::Exposed { path: path.into(), source };
-        // A pipe in its place would be waited for.
+        // Without O_NONBLOCK, the open of a FIFO would wait for a writer.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
         let file = options.open(path).map_err(failed)?;
-        // Of the file that is read, not of what may bear its name a moment later.
+        // The metadata must be that of the opened file, not of the name, which may change.
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(failed(io::Error::other("it is not a regular file")));
@@ -122,17 +123,17 @@ impl PasswordFile {
         Ok(Self { users, one_time: None, choice: RandomState::new() })
     }
 
-    /// The same with a user who is in no file. [`PasswordFile::save`] leaves that one out.
+    /// Adds a user who is in no file. [`PasswordFile::save`] does not write that user.
     #[must_use]
     pub fn with_one_time(self, one_time: Option<OneTimeUser>) -> Self {
         Self { one_time, ..self }
     }
 
-    /// Writes the file anew, in place of the old one, whose owner and mode it keeps; a file that
-    /// was not there is readable by its owner only.
+    /// Replaces the file atomically, and keeps the owner and mode of the old one. A new file is
+    /// readable by its owner only.
     ///
     /// # Errors
-    /// [`PasswordError::System`].
+    /// [`PasswordError::System`] if the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), PasswordError> {
         let failed = |source| PasswordError::System { path: path.into(), source };
         let mut text = String::new();
@@ -162,7 +163,7 @@ impl PasswordFile {
         draft.put(path).map_err(failed)
     }
 
-    /// Adds a user or changes one.
+    /// Adds a user or changes an existing one.
     ///
     /// # Errors
     /// [`PasswordError::Name`] or [`PasswordError::Hash`].
@@ -181,32 +182,33 @@ impl PasswordFile {
         Ok(())
     }
 
-    /// Removes a user; false if there was none.
+    /// Removes a user. Returns false if there is no such user.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.users.len();
         self.users.retain(|user| user.name != name);
         self.users.len() < before
     }
 
-    /// Whether nobody could come in by a password.
+    /// Returns true if no user can log in by password.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.one_time.is_none()
     }
 
-    /// The users' names.
+    /// Iterates over the names of the users.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.users.iter().map(|user| user.name.as_str())
     }
 
-    /// Who a user is, password or not.
+    /// The credentials of a user, without a check of the password.
     #[must_use]
     pub fn credentials(&self, name: &str) -> Option<Credentials> {
         let user = self.users.iter().find(|user| user.name == name);
         user.map(|user| user.credentials.clone())
     }
 
-    /// Who this is, if the password is right. Takes tens of milliseconds by design.
+    /// Returns the user's credentials if the password is right. Takes tens of milliseconds by
+    /// design.
     #[must_use]
     pub fn verify(&self, name: &str, password: &str) -> Option<Credentials> {
         if let Some(one_time) = &self.one_time
@@ -221,8 +223,8 @@ impl PasswordFile {
         user.filter(|_| matches).map(|user| user.credentials.clone())
     }
 
-    /// The hash that an unknown user's password is checked against: some user's, always the same
-    /// one for the same name, since hashes may differ in what they cost.
+    /// The hash that the password of an unknown user is checked against. It is the hash of some
+    /// user, always of the same one for the same name, because hashes may differ in their cost.
     fn decoy(&self, name: &str) -> &str {
         let count = self.users.len().max(1) as u64;
         let chosen = usize::try_from(self.choice.hash_one(name) % count).unwrap_or(0);
@@ -230,14 +232,15 @@ impl PasswordFile {
     }
 }
 
-/// A file that takes the place of another once it is whole. It goes with this value, if not.
+/// A new file that replaces another one when it is complete. It is removed when this value is
+/// dropped before that.
 struct Draft {
     file: File,
     path: PathBuf,
 }
 
 impl Draft {
-    /// A new file beside `path`, which was not there before under any name or link.
+    /// Creates a file beside `path` with a new name. It never opens an existing file or link.
     fn new(path: &Path) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(|error| io::Error::other(error.to_string()))?;
@@ -249,7 +252,7 @@ impl Draft {
         Ok(Self { file, path })
     }
 
-    /// Gives it its content, and the owner and mode of the file whose place it takes.
+    /// Writes the content, and sets the owner and mode of the file that will be replaced.
     fn fill(&self, bytes: &[u8], old: Option<&Metadata>) -> io::Result<()> {
         if let Some(old) = old {
             let own = self.file.metadata()?;
@@ -278,7 +281,7 @@ impl Drop for Draft {
     }
 }
 
-/// Far more than all users of a large organisation need.
+/// The largest password file. The users of a large organisation need far less.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 fn parse(line: &str) -> Result<User, &'static str> {
@@ -308,7 +311,7 @@ fn hash(password: &str) -> Result<String, PasswordError> {
     Ok(hash.to_string())
 }
 
-/// Verified against where no file has users; no password has this hash.
+/// The hash to check against if no file has users. No password has this hash.
 const UNKNOWN_USER_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$\
     AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -385,7 +388,7 @@ mod tests {
         if is_root {
             std::os::unix::fs::chown(&path, None, Some(group)).unwrap();
         }
-        // What lay in wait under the name that was used once.
+        // An attacker's link under the fixed name that an earlier version used.
         let victim = directory.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, path.with_extension("new")).unwrap();

@@ -1,4 +1,4 @@
-//! Rules about who may do what, as people write and read them.
+//! The text form of access rules.
 
 use crate::access::authorize::{Origin, Peers, PrincipalPattern, TransportKind};
 
@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Why the text of a rule is none.
+/// The error for the text of a rule that is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no {what}: write {forms}")]
 pub struct RuleError {
@@ -84,10 +84,10 @@ impl FromStr for PrincipalPattern {
     }
 }
 
-/// The type of authentication that people call so.
+/// Returns the type of authentication with this name.
 ///
 /// # Errors
-/// [`RuleError`] with the names there are.
+/// [`RuleError`], which lists the valid names.
 pub fn authentication_named(text: &str) -> Result<AuthType, RuleError> {
     match text {
         "none" => Ok(AuthType::None),
@@ -149,7 +149,7 @@ impl fmt::Display for PrincipalPattern {
     }
 }
 
-/// What people call a type of authentication.
+/// The name of a type of authentication in rules.
 pub(crate) fn named(how: AuthType) -> &'static str {
     match how {
         AuthType::None | AuthType::Default => "none",
@@ -157,5 +157,3 @@ pub(crate) fn named(how: AuthType) -> &'static str {
         AuthType::Gss => "kerberos",
     }
 }
-
-// ---- matching -----------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-//! Users by name: those of the password file, then those of this host.
+//! Users by name: first those of the password file, then those of this host.
 //!
-//! Invariant: looking somebody up may block (files, directory services), and is done on the
-//! pool.
+//! Invariant: a lookup may block (on files or directory services), so it runs on the worker pool.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -11,19 +10,19 @@ use nix::unistd::{Gid, User, getgrouplist};
 
 use crate::access::passwords::PasswordFile;
 
-/// Where users are looked up.
+/// The sources in which users are looked up.
 #[derive(Clone, Debug)]
 pub struct Users {
     passwords: Arc<PasswordFile>,
 }
 
 impl Users {
-    /// Looks into this file first.
+    /// Creates the sources: this password file first, then this host.
     pub fn new(passwords: Arc<PasswordFile>) -> Self {
         Self { passwords }
     }
 
-    /// Who a user is, if there is one of this name.
+    /// The credentials of the user with this name, if there is one.
     pub fn find(&self, name: &str) -> Option<Credentials> {
         if let Some(who) = self.passwords.credentials(name) {
             return Some(who);
@@ -38,14 +37,14 @@ impl Users {
     }
 }
 
-/// A user of the host's own directory.
+/// Looks a user up in this host's own directory.
 fn of_this_host(name: &str) -> nix::Result<Option<Credentials>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let Some(user) = name.to_str().ok().map(User::from_name).transpose()?.flatten() else {
         return Ok(None);
     };
     let groups: Vec<u32> = getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect();
-    // A directory that gives somebody a number which no user has knows no such user.
+    // A user whose number is no valid user id does not exist for the server.
     Ok(Credentials::new(user.uid.as_raw(), user.gid.as_raw(), groups).ok())
 }
 
