@@ -160,7 +160,7 @@ pub(crate) fn open_endpoint(
 }
 
 impl Core {
-    /// Begins to connect a session once more. It has nothing under way.
+    /// Starts to reconnect a session that has nothing in flight.
     pub fn connect_again(
         &mut self,
         key: SessionKey,
@@ -176,7 +176,7 @@ impl Core {
         Ok(())
     }
 
-    /// The server has let the client in for the first time.
+    /// Completes a session after the server has accepted the client for the first time.
     pub fn on_connected(
         &mut self,
         key: SessionKey,
@@ -188,15 +188,15 @@ impl Core {
         let session = &mut self.sessions[key];
         (session.standing.session, session.standing.client) = (id, client);
         if !granted.response_cache {
-            // Without kept results nobody could say what became of a request; and without
-            // questions for them the server does not part the old connection, which might
-            // go on to write into memory that a new one uses.
+            // Without kept results the fate of a request would be unknown after a reconnect. And
+            // without questions about it the server would not close the old connection, which might
+            // go on writing into memory that the new one uses.
             session.recovery = None;
         }
         Ok(())
     }
 
-    /// The client has proved itself: from now on the session comes back by itself.
+    /// Records the authenticated identity. From now on the session reconnects after a loss.
     fn note_identity(&mut self, key: SessionKey, identity: Identity) {
         let session = &mut self.sessions[key];
         session.standing.identity = Some(identity);
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// From now on the session is as the server granted.
+    /// Applies the parameters that the server has granted.
     pub fn apply(&mut self, key: SessionKey, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[key];
         let token_bytes = session.token_request_bytes();
@@ -216,7 +216,7 @@ impl Core {
                 what: format!("requests of {} bytes at most", session.terms.request_bytes_max),
             });
         }
-        // One small region tells how bytes get to memory that the library allocates.
+        // Registering one small region shows how data reaches memory that the library allocates.
         let probe = Memory::shared(4096, Pages::Small)
             .map_err(|error| system("allocating memory", error))?;
         let interface = self.transport.interface_mut();
@@ -229,7 +229,7 @@ impl Core {
     }
 }
 
-/// Waits for the connection, authenticates, and asks for the root.
+/// Waits for the connection, authenticates, and asks for the root handle.
 pub(crate) async fn establish(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -255,7 +255,7 @@ pub(crate) async fn establish(
     }
 }
 
-/// Fits the options to whether a server's name asks for TLS. Whether it does.
+/// Adjusts the options to a server name that requires TLS. Returns true if it does.
 fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
     let ServerName::Host { host, tls: true, .. } = server else {
         options.tls = None;
@@ -273,7 +273,7 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
     Ok(true)
 }
 
-/// Where a server may be found, now and later.
+/// Returns the addresses where the server may be found, now and when reconnecting.
 fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     let (host, port) = match server {
         ServerName::Socket(_) if choice == TransportChoice::Tcp => {
@@ -294,7 +294,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
         }
         ServerName::Host { host, port, .. } => (host, *port),
     };
-    // Whoever asks for TLS wants that server proved, on whatever host it is.
+    // With TLS the server must be authenticated, even on this host.
     let is_tls = matches!(server, ServerName::Host { tls: true, .. });
     let choice = if is_tls { TransportChoice::Tcp } else { choice };
     let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
@@ -326,8 +326,8 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     Ok(places)
 }
 
-/// Through RDMA devices; a session that has lost its own, and finds no other, comes back over
-/// TCP.
+/// Returns the addresses to try through RDMA devices. A session whose device is lost reconnects
+/// over TCP if no other device reaches the server.
 fn places_by_verbs(
     server: &ServerName,
     host: &str,
@@ -347,7 +347,7 @@ fn places_by_verbs(
     Ok(Places::new(Vec::new(), fixed).with_spare(spare))
 }
 
-/// Whether an address is one of this host's: only those can be bound.
+/// True if an address is one of this host's own: only those can be bound.
 fn is_own(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }

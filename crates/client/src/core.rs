@@ -1,17 +1,21 @@
-//! The engine: what comes in over the transport, taken to the session that it is for.
+//! The engine: delivers what arrives over the transport to the session that it is for.
 //!
-//! Invariant: every operation that was taken in ends exactly once, as a reply, a
-//! completion or an error; a session that ends ends all of its operations. What is under
-//! way holds all that is needed to ask for it again over another connection
-//! (`recovery`).
+//! Invariants:
 //!
-//! Its parts keep their state to themselves: the [`Transport`] its connections and their
-//! receives, the [`SessionTable`] its sessions and when they must be looked at, [`Ends`] who waits
-//! for what, [`Backs`] the channels by which servers ask. The engine joins them. In this order an
-//! answer passes through it: `turn` (`turns.rs`) takes it from the transport; [`Core::take_answer`]
-//! gives its credit back; `on_called` (`calls.rs`), `on_transferred` (`data.rs`), `on_member`
-//! (`chain/send.rs`) or `on_rescued` (`recovery/questions.rs`) read it and end what waited for it;
-//! [`Core::pump`] sends what waited for the credit.
+//! - Every accepted operation ends exactly once, as a reply, a completion or an error. A session
+//!   that ends ends all of its operations.
+//! - An operation in flight keeps all that is needed to send it again over another connection
+//!   (`recovery`).
+//!
+//! The engine joins parts that keep their state private: [`Transport`] has the connections and
+//! their receives, [`SessionTable`] the sessions and their timers, [`Ends`] the waiters, and
+//! [`Backs`] the back-control channels. A reply passes through it in this order:
+//!
+//! 1. `turn` (`turns.rs`) takes it from the transport.
+//! 2. [`Core::take_answer`] returns its credit.
+//! 3. `on_called` (`calls.rs`), `on_transferred` (`data.rs`), `on_member` (`chain/send.rs`) or
+//!    `on_rescued` (`recovery/questions.rs`) decodes it and ends the operation that waited for it.
+//! 4. [`Core::pump`] sends what waited for the credit.
 
 use std::rc::Rc;
 
@@ -35,7 +39,7 @@ use crate::transfer::Transfer;
 use crate::transport::{Owner, Transport};
 use crate::work::Pending;
 
-/// All of a client but the memory that its application holds.
+/// The whole state of a client, except the memory that its application holds.
 pub(crate) struct Core {
     pub transport: Transport,
     pub sessions: SessionTable,
@@ -43,9 +47,9 @@ pub(crate) struct Core {
     pub batches: BatchTable,
     pub backs: Backs,
     pub news: News,
-    /// A chain to be used again.
+    /// A finished chain that is kept for reuse.
     spare_chain: Option<SharedChain>,
-    /// Turns so far; wraps.
+    /// The number of turns so far, modulo 2^32.
     pub turns: u32,
 }
 
@@ -63,9 +67,9 @@ impl Core {
         }
     }
 
-    // ---- what comes in --------------------------------------------------------------
+    // ---- receiving ------------------------------------------------------------------
 
-    /// The first completion is a receive's.
+    /// Handles a receive's completion.
     #[inline(always)]
     pub fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
         match self.transport.take_received(endpoint) {
@@ -75,14 +79,14 @@ impl Core {
             Some((Owner::BackControl(key), slot)) if is_good => {
                 self.on_asked(key, endpoint, slot, length);
             }
-            // A slot whose receive has failed: its connection ends.
+            // The receive failed, which means that its connection is ending.
             Some(_) | None => {}
         }
     }
 
     pub fn on_event(&mut self, event: Event) {
         match event {
-            // Those are taken first.
+            // Completions are handled before other events.
             Event::Completion(_) => {}
             Event::Established { endpoint, .. } => match self.transport.owner_of(endpoint) {
                 Some(Owner::Session(key)) => self.on_established(key),
@@ -101,7 +105,7 @@ impl Core {
         }
     }
 
-    /// The connection of a session stands.
+    /// Handles the establishment of a session's connection.
     fn on_established(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         if matches!(session.phase, Phase::Recovering) {
@@ -122,7 +126,7 @@ impl Core {
         self.transport.release(endpoint);
     }
 
-    /// An answer is in an inbox slot.
+    /// Handles a reply in an inbox slot.
     #[inline]
     fn on_answer(
         &mut self,
@@ -173,9 +177,9 @@ impl Core {
         self.lose(key, format!("server broke the protocol: {what}"));
     }
 
-    // ---- what goes out --------------------------------------------------------------
+    // ---- sending --------------------------------------------------------------------
 
-    /// Sends what waits for credits, and gives credits back that the server wants.
+    /// Sends what waits for credits, and returns credits that the server wants back.
     #[inline]
     pub fn pump(&mut self, key: SessionKey) {
         loop {
@@ -201,8 +205,8 @@ impl Core {
         }
     }
 
-    /// Sends a request over a session's connection, and remembers who waits for its answer. The
-    /// server has it before anything else is put in order here: that is done while it works.
+    /// Sends a request over a session's connection, and records what waits for its reply. Sending
+    /// comes first, so that the server works while the client does its bookkeeping.
     #[inline]
     pub fn post(
         &mut self,
@@ -229,7 +233,8 @@ impl Core {
         }
     }
 
-    /// A connection does not take a message. Mostly it has ended, and why is on its way.
+    /// Handles a message that the connection refused. Usually the connection has ended, and an
+    /// event with the reason is pending.
     #[cold]
     fn lose_by_post(&mut self, key: SessionKey, error: &PostError) {
         let end = self.transport.interface().end_of(self.sessions[key].endpoint);
@@ -237,7 +242,7 @@ impl Core {
         self.lose(key, reason);
     }
 
-    /// Ends a transfer, where its submitter looks for it.
+    /// Ends a transfer and delivers its result to its group or ticket.
     #[inline]
     pub fn complete(&mut self, transfer: &Transfer, result: Result<Transferred>) {
         transfer.note_over();
@@ -246,12 +251,12 @@ impl Core {
 
     // ---- chains ---------------------------------------------------------------------
 
-    /// A chain without members.
+    /// Returns an empty chain, reusing a finished one if possible.
     pub fn new_chain(&mut self) -> SharedChain {
         self.spare_chain.take().unwrap_or_default()
     }
 
-    /// Nobody looks at a chain any more: it is used again, unless it has grown too large.
+    /// Takes back a chain whose owner dropped it, for reuse unless it has grown too large.
     pub fn leave_chain(&mut self, mut chain: SharedChain) {
         if Rc::get_mut(&mut chain).is_some_and(|chain| ChainWork::clear(chain.get_mut())) {
             self.spare_chain = Some(chain);

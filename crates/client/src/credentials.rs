@@ -1,6 +1,6 @@
-//! Credentials that a session registers with its server, so that it may act for others.
+//! Registers credentials with the server, so that a session can impersonate other users.
 //!
-//! Invariant: no two credentials that are registered now have the same number.
+//! Invariant: no two credentials registered at the same time have the same number.
 
 use dafs_wire::messages::ReleaseCred;
 use dafs_wire::{Request, Response};
@@ -11,15 +11,15 @@ use crate::refusal::done;
 use crate::session::Session;
 
 impl Session {
-    /// Has the server keep credentials. A server that has restarted is asked for them again
-    /// when the session comes back.
+    /// Registers a user's credentials at the server, for use with [`Session::acting_for`]. After a
+    /// restart of the server the session registers them again when it reconnects.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE
-    /// beyond the agreed number; INVAL for nobody the server knows.
+    /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE beyond
+    /// the agreed number; INVAL if the server does not know the user.
     pub fn register_credentials(&self, whom: ActFor<'_>) -> Result<Registered> {
         let whom = Whom::from(whom);
-        // A handle counts for the life of the server that gave it.
+        // A handle is valid for the server incarnation that gave it out.
         let client = self.shared.borrow().sessions[self.key].standing.client;
         let handle = self.call(&whom.request(), |status, response| match response {
             Response::RegisterCred(result) => Ok(result.handle),
@@ -32,10 +32,10 @@ impl Session {
         Ok(number)
     }
 
-    /// Has the server forget credentials. What was opened with them stays open.
+    /// Removes registered credentials from the server. Files that were opened with them stay open.
     ///
     /// # Errors
-    /// CRHAND_CONFLICT while requests run with them; NO_CREDS if there are none.
+    /// CRHAND_CONFLICT while requests run with them; NO_CREDS if they are not registered.
     pub fn release_credentials(&self, whom: Registered) -> Result<()> {
         let handle = self.shared.borrow().sessions[self.key].standing.registered.handle(whom);
         let request = Request::ReleaseCred(ReleaseCred { handle });
@@ -45,8 +45,8 @@ impl Session {
         Ok(())
     }
 
-    /// The same session, acting for somebody it has registered. Requests for anybody else end
-    /// with NO_CREDS.
+    /// Returns a handle of the same session whose requests use these registered credentials. With
+    /// credentials that are not registered in this session, requests fail with NO_CREDS.
     #[must_use]
     pub fn acting_for(&self, whom: Registered) -> Session {
         let mut session = self.clone();

@@ -1,41 +1,44 @@
-//! Streams and credits of one session (draft 3.2.6).
+//! The streams and credits of one session (draft 3.2.6).
 //!
-//! Invariant: requests outstanding never exceed `nreq`, streams in use lie below it,
-//! and `nreq` is never below one nor above what answers have receives for. A rise takes
-//! effect at once, a fall by one for each response.
+//! Invariants:
+//!
+//! - The number of outstanding requests never exceeds `nreq`, and all streams in use are below it.
+//! - `nreq` is at least one and at most the number of posted receives.
+//! - When the server's target rises, `nreq` follows at once; when it falls, `nreq` drops by one per
+//!   reply.
 
 use dafs_types::{SequenceNumber, StreamId};
 
-/// For whom credits are.
+/// The users that credits are reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Whoever asks first.
+    /// Any request may take a credit.
     Anybody,
-    /// The chain that is open.
+    /// Only members of the open chain may take a credit.
     Members,
-    /// Whoever recovers the session.
+    /// Only requests that recover the session may take a credit.
     Recovery,
 }
 
-/// What a session may send.
+/// The credits and streams of a session.
 #[derive(Debug)]
 pub struct Credits {
     nreq: u16,
     target: u16,
-    /// Answers that receives are posted for: a target above it is not followed.
+    /// The number of receives posted for replies; a target above it is ignored.
     limit: u16,
     outstanding: u16,
-    /// Credits that anybody may take: all, or none while they are for somebody alone.
+    /// The credits that any request may take: all of them, or none while they are reserved.
     open: u16,
     holder: Holder,
-    /// Streams below `made` that are not in use, last used first.
+    /// The free streams below `made`, the most recently used last.
     free: Vec<u16>,
-    /// Next sequence number of each stream ever used.
+    /// The next sequence number of each stream used so far.
     sequences: Vec<SequenceNumber>,
 }
 
 impl Credits {
-    /// One credit, as before the connect exchange; in time up to `limit`.
+    /// Starts with one credit, as before the connect exchange; the window may grow up to `limit`.
     pub fn new(limit: u16) -> Self {
         Self {
             nreq: 1,
@@ -49,7 +52,7 @@ impl Credits {
         }
     }
 
-    /// Takes a stream for a request, if there is a credit.
+    /// Takes a credit and a stream for a request; `None` if there is none.
     #[inline]
     pub fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.open {
@@ -58,17 +61,17 @@ impl Credits {
         self.take_any()
     }
 
-    /// The same for a member of the chain that is open, or for the first of the next.
+    /// Takes a credit for a member of the open chain, or for the first member of the next one.
     pub fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.holder == Holder::Recovery { None } else { self.take_held() }
     }
 
-    /// The same, whoever they are for.
+    /// Takes a credit whatever credits are reserved for.
     pub fn take_held(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.nreq { None } else { self.take_any() }
     }
 
-    /// From now on credits are for nobody else.
+    /// Reserves the credits from now on.
     pub fn hold(&mut self, holder: Holder) {
         self.holder = holder;
         self.open = if holder == Holder::Anybody { self.nreq } else { 0 };
@@ -76,7 +79,7 @@ impl Credits {
 
     #[inline(always)]
     fn take_any(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        // Streams beyond a window that shrank wait in the list for when it grows again.
+        // Streams beyond a window that shrank stay in the list until it grows again.
         let place = self.free.iter().rposition(|stream| *stream < self.nreq);
         let stream = match place {
             Some(place) => self.free.remove(place),
@@ -89,7 +92,7 @@ impl Credits {
         Some((StreamId(stream), taken))
     }
 
-    /// A response came on a stream, with the server's target.
+    /// Returns the credit of a stream whose reply arrived with the server's new target.
     #[inline]
     pub fn give(&mut self, stream: StreamId, target: u16) {
         self.outstanding -= 1;
@@ -101,35 +104,35 @@ impl Credits {
         }
     }
 
-    /// A stream was taken and nothing was sent on it.
+    /// Returns the credit of a stream on which nothing was sent.
     pub fn withdraw(&mut self, stream: StreamId) {
         self.outstanding -= 1;
         self.free.push(stream.0);
     }
 
-    /// Whether `sequence` is that of the newest request on a stream.
+    /// True if `sequence` belongs to the newest request on a stream.
     #[inline]
     pub fn is_newest(&self, stream: StreamId, sequence: SequenceNumber) -> bool {
         self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
     }
 
-    /// The number of the newest request on a stream.
+    /// Returns the sequence number of the newest request on a stream.
     pub fn newest(&self, stream: StreamId) -> SequenceNumber {
         let next = self.sequences.get(usize::from(stream.0)).copied().unwrap_or_default();
         SequenceNumber(next.0.wrapping_sub(1))
     }
 
-    /// Whether the server wants credits back and nothing is on its way to give them.
+    /// True if the server wants credits back and no request in flight will return them.
     pub fn should_shrink(&self) -> bool {
         self.outstanding == 0 && self.target < self.nreq && self.holder == Holder::Anybody
     }
 
-    /// Requests sent and not answered.
+    /// Returns the number of requests without a reply.
     pub fn outstanding(&self) -> u16 {
         self.outstanding
     }
 
-    /// Requests that may be outstanding now.
+    /// Returns the limit for outstanding requests.
     pub fn nreq(&self) -> u16 {
         self.nreq
     }

@@ -1,7 +1,7 @@
 //! Transfers: READ, WRITE and COMMIT, from submission to completion.
 //!
-//! Invariant: a transfer holds the buffer it uses until its answer is there, and never
-//! reports more bytes than were asked for. In steady state nothing here allocates.
+//! Invariant: a transfer keeps its buffer until its reply has arrived, and never reports more bytes
+//! than were asked for. In steady state this module allocates nothing.
 
 use dafs_dat::{Forecast, Gather};
 use dafs_types::{RmrContext, RmrTarget, SequenceNumber, Status, StreamId};
@@ -23,10 +23,10 @@ use crate::transfer::{ANSWER_BYTES, Server, Transfer, TransferJob, TransferKind}
 use crate::work::Pending;
 
 impl Core {
-    /// Takes a transfer in, and sends it if there is a credit.
+    /// Accepts a transfer, and sends it if there is a credit.
     ///
-    /// More than one request may move ([`TRANSFER_BYTES_MAX`]) goes as several, one behind the
-    /// other, under one operation.
+    /// A transfer of more than [`TRANSFER_BYTES_MAX`] bytes is sent as several consecutive requests
+    /// that belong to one operation.
     ///
     /// [`TRANSFER_BYTES_MAX`]: dafs_types::limits::TRANSFER_BYTES_MAX
     #[inline]
@@ -68,7 +68,7 @@ impl Core {
         Ok(id)
     }
 
-    /// Sends a transfer over a channel that was chosen for it, or puts it behind those that wait.
+    /// Sends a transfer over the channel chosen for it, or queues it there.
     pub fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
         let under_way = &mut self.sessions[key].under_way;
         match under_way.take_for_transfer() {
@@ -77,7 +77,7 @@ impl Core {
         }
     }
 
-    /// The answer to a transfer came.
+    /// Handles the reply to a transfer.
     #[inline]
     pub fn on_transferred(
         &mut self,
@@ -175,7 +175,7 @@ impl Core {
             }
         };
         let Ok(written) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {
-            // Nothing of a transfer is of variable length; this cannot happen.
+            // A transfer has nothing of variable length; this cannot happen.
             session.under_way.credits.withdraw(stream);
             let what = "encoding a transfer".into();
             let error = ClientError::Status { what, status: Status::ServerFault };
@@ -216,5 +216,5 @@ impl Core {
     }
 }
 
-/// Room for any request of a transfer without its data.
+/// The size of any transfer request without its data.
 const REQUEST_BYTES: usize = 256;

@@ -1,12 +1,12 @@
-//! Answers, read.
+//! Decodes replies.
 //!
-//! Invariant: what cannot be read names the server and the procedure.
+//! Invariant: an error about an undecodable reply names the server and the procedure.
 
 use dafs_wire::{ByteOrder, Procedure, ResponseHeader};
 
 use crate::error::{ClientError, Result};
 
-/// Decodes a reply, be it a failure.
+/// Decodes a reply, successful or not.
 pub(crate) fn decode_any<'m>(
     procedure: Procedure,
     message: &'m [u8],
@@ -20,7 +20,7 @@ pub(crate) fn decode_any<'m>(
     })
 }
 
-/// Decodes a reply, turning a failure into an error that says what was asked.
+/// Decodes a reply, and turns a failure into an error that describes the request.
 pub(crate) fn decode<'m>(
     procedure: Procedure,
     message: &'m [u8],

@@ -1,20 +1,23 @@
-//! What a session keeps of files that it holds a delegation of, and how it gives that back
-//! (draft 6.5.11, 6.6.3, 6.6.4).
+//! The cache of files under delegation, and its invalidation (draft 6.5.11, 6.6.3, 6.6.4).
 //!
-//! Writes go through to the server, also under a write delegation: what is kept is what a server
-//! has said, and BC_GETATTR is answered with nothing to add. So a recall costs no more than
-//! to forget.
+//! Writes go through to the server even under a write delegation. The cache holds only what the
+//! server has sent, and the reply to BC_GETATTR adds nothing to what the server knows. So a recall
+//! costs no more than discarding the cache.
 //!
-//! What is kept is believed for half a lease after the last proof: a READ under the
-//! delegation's own state id, which the server refuses once the delegation is not in force.
-//! A server keeps delegations of a client it cannot reach for a whole lease, so whatever
-//! happens to the connections, nobody else has changed the file by then.
+//! Cached data is valid for half a lease after the last proof that the delegation is in force. The
+//! proof is a READ under the delegation's own state id, which the server refuses once the
+//! delegation is gone. A server keeps the delegations of an unreachable client for a whole lease.
+//! So, whatever happens to the connections, no other client has changed the file within that time.
 //!
-//! On the server's host the file itself may be had, and is read instead (`direct_reads.rs`).
+//! On the server's own host the file itself can be read instead (`direct_reads.rs`).
 //!
-//! Invariants: nothing is kept of a file whose delegation is not held; nothing is kept that was
-//! asked for while this session had a change under way, or before one that began since; what is
-//! kept is within [`BYTES_MAX`]; a delegation that is not kept is given back at once.
+//! Invariants:
+//!
+//! - Nothing is cached for a file without a delegation.
+//! - A reply is not cached if this session had a change in flight when it sent the request, or has
+//!   started one since.
+//! - The cache is limited to [`BYTES_MAX`].
+//! - A delegation that is not kept is returned at once.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -31,127 +34,127 @@ use dafs_wire::{
 use crate::direct::{Direct, FILES_HELD_MAX};
 use crate::metadata::Metadata;
 
-/// What one session keeps.
+/// The cached files of one session.
 #[derive(Default)]
 pub(crate) struct Delegated {
     files: HashMap<FileHandle, Kept>,
-    /// Bytes kept.
+    /// The number of cached bytes.
     bytes: usize,
-    /// Blocks in the order of their coming, some of them gone.
+    /// Blocks in the order in which they were cached; some of them may be gone.
     order: VecDeque<(FileHandle, u64)>,
-    /// Goes on with every change this session asks for.
+    /// Incremented with every change that this session requests.
     epoch: u64,
-    /// How long a proof is believed; zero before the lease is known.
+    /// How long cached data is valid after a proof; zero until the lease is known.
     window: Duration,
-    /// Delegations of a connection that was lost, to be given back over the next.
+    /// Delegations of a lost connection, to be returned over the next one.
     owed: Vec<StateId>,
-    /// Delegations given back before the answer that grants them was here.
+    /// Delegations that were recalled and returned before the reply that grants them arrived.
     early: VecDeque<StateId>,
     hits: u64,
-    /// Reads of files that this client has open itself.
+    /// The number of reads of files that this client has open itself.
     direct_reads: Rc<Cell<u64>>,
-    /// The server hands no files over.
+    /// True if the server does not hand over descriptors of files.
     has_no_files: bool,
 }
 
-/// What is kept of one file.
+/// The cached state of one file.
 struct Kept {
     delegation: StateId,
-    /// When the last READ was sent that proved it.
+    /// The time when the last READ that proved the delegation was sent.
     proved: Option<Duration>,
-    /// Whole blocks, but for one at the end of the file.
+    /// Whole blocks, except for a short one at the end of the file.
     blocks: BTreeMap<u64, Box<[u8]>>,
     metadata: Option<Metadata>,
     direct: Direct,
 }
 
-/// A question whose answer is kept if nothing comes between.
+/// A request whose reply is cached, unless a change intervenes.
 #[derive(Clone, Copy)]
 pub(crate) struct Fill {
     delegation: StateId,
     epoch: u64,
     asked: Duration,
-    /// Nothing is under way that would make the answer old.
+    /// True if no change was in flight that would make the reply stale.
     is_quiet: bool,
 }
 
-/// What becomes of a delegation that an OPEN has brought.
+/// What to do with a delegation that an OPEN granted.
 pub(crate) enum Taken {
     Kept,
-    /// It was given back by the time it came.
+    /// The server recalled it before the grant arrived, and it was returned.
     GivenBack,
-    /// It is to be given back.
+    /// The caller must return it.
     Unwanted,
 }
 
 impl Fill {
-    /// Whether nothing was under way that would have made the answer old.
+    /// True if no change was in flight that would make the reply stale.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
-    /// When it was asked.
+    /// Returns the time of the request.
     pub fn asked(&self) -> Duration {
         self.asked
     }
 }
 
 impl Delegated {
-    /// Questions that were answered out of what is kept, or by this client itself.
+    /// Returns the number of reads served from the cache or from files open in this client.
     pub fn hits(&self) -> u64 {
         self.hits + self.direct_reads.get()
     }
 
-    /// Counts reads of files that this client has open itself.
+    /// Returns the counter of reads of files that this client has open itself.
     pub fn direct_reads(&self) -> Rc<Cell<u64>> {
         self.direct_reads.clone()
     }
 
-    /// What is known of a file itself, if this delegation of it is held.
+    /// Returns the direct-read state of a file, if this delegation of it is held.
     pub fn direct_of(&mut self, file: &FileHandle, delegation: StateId) -> Option<&mut Direct> {
         let kept = self.files.get_mut(file).filter(|kept| kept.delegation == delegation);
         kept.map(|kept| &mut kept.direct)
     }
 
-    /// The server hands no files over to this session.
+    /// Notes that the server hands no descriptors over to this session.
     pub fn note_no_files(&mut self) {
         self.has_no_files = true;
     }
 
-    /// Whether the server may hand files over, as far as is known.
+    /// True unless the server is known to hand over no descriptors.
     pub fn may_have_files(&self) -> bool {
         !self.has_no_files
     }
 
-    /// Whether there is room for one more.
+    /// True if this session may hold one more descriptor.
     pub fn has_room_for_files(&self) -> bool {
         self.files.values().filter(|kept| kept.direct.is_held()).count() < FILES_HELD_MAX
     }
 
-    /// Whether a delegation is held, and nothing was changed since the server was asked.
+    /// True if the delegation is held and nothing was changed since the request.
     pub fn is_as_asked(&self, file: &FileHandle, asked: &Fill) -> bool {
         asked.epoch == self.epoch && self.holds(file, asked.delegation)
     }
 
-    /// A lock is about to be asked for: where locks are mandatory it may keep other opens of this
-    /// session from reading.
+    /// Invalidates a file's data before a lock is requested: mandatory locks may exclude other
+    /// opens of this session from reading.
     pub fn note_lock(&mut self, file: &FileHandle) {
         if let Some(kept) = self.files.get_mut(file) {
             kept.direct.give_up();
         }
     }
 
-    /// How long a proof is believed; zero before the lease is known.
+    /// Returns how long cached data is valid after a proof; zero until the lease is known.
     pub fn window(&self) -> Duration {
         self.window
     }
 
-    /// The lease is known.
+    /// Sets the validity time, once the lease is known.
     pub fn set_window(&mut self, window: Duration) {
         self.window = window;
     }
 
-    /// An OPEN has brought a delegation of a file.
+    /// Records a delegation that an OPEN has granted.
     pub fn take(
         &mut self,
         file: FileHandle,
@@ -174,31 +177,31 @@ impl Delegated {
         Taken::Kept
     }
 
-    /// Whether this delegation of a file is held.
+    /// True if this delegation of a file is held.
     pub fn holds(&self, file: &FileHandle, delegation: StateId) -> bool {
         self.files.get(file).is_some_and(|kept| kept.delegation == delegation)
     }
 
-    /// Delegations of a connection that was lost, which are to be given back.
+    /// Takes the delegations of a lost connection that must be returned.
     pub fn take_owed(&mut self) -> Vec<StateId> {
         std::mem::take(&mut self.owed)
     }
 
-    /// A question is asked whose answer may be kept.
+    /// Starts a request whose reply may be cached.
     pub fn begin_fill(&self, delegation: StateId, is_quiet: bool) -> Fill {
         Fill { delegation, epoch: self.epoch, asked: coarse_now(), is_quiet }
     }
 
-    /// Attributes that are kept of a file.
+    /// Returns the valid cached attributes of a file.
     pub fn metadata(&mut self, file: &FileHandle) -> Option<Metadata> {
         let kept = self.valid(file, coarse_now())?.metadata.clone();
         self.hits += u64::from(kept.is_some());
         kept
     }
 
-    /// Keeps attributes of a file, if they may be kept.
+    /// Caches the attributes of a file, if they are still current.
     pub fn keep_metadata(&mut self, file: &FileHandle, fill: Fill, found: &Metadata) {
-        // The delegation was in force when the server was asked.
+        // The delegation was in force when the request was sent.
         let is_valid = self.valid(file, coarse_now()).is_some();
         if is_valid
             && fill.is_quiet
@@ -210,7 +213,7 @@ impl Delegated {
         }
     }
 
-    /// A change of a file begins, or one of who knows which.
+    /// Invalidates a file before this session changes it; `None` invalidates all files.
     pub fn note_change(&mut self, file: Option<&FileHandle>) {
         self.epoch += 1;
         match file {
@@ -231,29 +234,30 @@ impl Delegated {
         }
     }
 
-    /// Forgets a file. Its delegation, which is to be given back.
+    /// Removes a file from the cache and returns its delegation, which must be returned to the
+    /// server.
     pub fn forget(&mut self, file: &FileHandle) -> Option<StateId> {
         let mut kept = self.files.remove(file)?;
         self.bytes -= kept.empty();
         Some(kept.delegation)
     }
 
-    /// Forgets everything.
+    /// Removes all files and returns their delegations.
     pub fn forget_all(&mut self) -> Vec<StateId> {
         self.order.clear();
         self.bytes = 0;
         self.files.drain().map(|(_, kept)| kept.delegation).collect()
     }
 
-    /// The connection is gone: nothing is kept.
+    /// Discards the cache of a session that has lost its connection.
     pub fn set_aside(&mut self) {
         let states = self.forget_all();
         self.owed.extend(states);
-        // The next may be another server.
+        // The next connection may lead to another server.
         self.has_no_files = false;
     }
 
-    /// The server wants a delegation back.
+    /// Removes a file whose delegation the server recalls.
     pub fn recalled(&mut self, file: &FileHandle, delegation: StateId) {
         if self.files.get(file).is_some_and(|kept| kept.delegation == delegation) {
             self.forget(file);
@@ -271,7 +275,8 @@ impl Delegated {
         (age < self.window).then_some(kept)
     }
 
-    /// Copies what is kept from `offset` on. Bytes copied, and whether the file ends there.
+    /// Copies cached data from `offset` on. Returns the number of bytes copied, and true if the
+    /// file ends after them.
     pub fn copy(&mut self, file: &FileHandle, offset: u64, bytes: &mut [u8]) -> (usize, bool) {
         let Some(kept) = self.valid(file, coarse_now()) else { return (0, false) };
         let mut done = 0;
@@ -292,7 +297,7 @@ impl Delegated {
         (done, false)
     }
 
-    /// Keeps what was read from a block's start on.
+    /// Caches data that was read from a block boundary on.
     pub fn keep(&mut self, file: &FileHandle, fill: Fill, offset: u64, bytes: &[u8], is_end: bool) {
         let Some(kept) = self.files.get_mut(file) else { return };
         if kept.delegation != fill.delegation {
@@ -324,7 +329,7 @@ impl Delegated {
 }
 
 impl Kept {
-    /// Forgets all but the delegation. Bytes that were kept.
+    /// Discards everything but the delegation. Returns the number of bytes discarded.
     fn empty(&mut self) -> usize {
         self.metadata = None;
         self.direct.give_up();
@@ -332,7 +337,7 @@ impl Kept {
     }
 }
 
-/// The state id of a delegation, and whether it is called back by the answer that grants it.
+/// Returns the state id of a granted delegation, and true if the grant itself recalls it.
 pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
     match delegation {
         Delegation::None => None,
@@ -342,7 +347,7 @@ pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
     }
 }
 
-/// The answer to BC_GETATTR: the server knows all there is.
+/// Encodes the reply to BC_GETATTR: this client knows nothing that the server does not.
 pub(crate) fn encode_told(
     header: &ResponseHeader,
     request: &GetAttributes,
@@ -359,20 +364,20 @@ pub(crate) fn encode_told(
     encode_response(ByteOrder::NATIVE, &header, &response, bytes)
 }
 
-/// Bytes of a block.
+/// The block size in bytes.
 pub(crate) const BLOCK: u64 = 64 << 10;
 
-/// Most bytes kept in one session.
+/// The limit for cached bytes in one session.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
-/// Most blocks remembered in one session, small ones included.
+/// The limit for cached blocks in one session, including short ones.
 pub(crate) const BLOCKS_MAX: usize = 16 << 10;
 
-/// Most files of which anything is kept.
+/// The limit for files in the cache of one session.
 pub(crate) const FILES_MAX: usize = 1024;
 
-/// Delegations remembered that were given back before they came.
+/// The limit for remembered delegations that were returned before their grants arrived.
 pub(crate) const EARLY_MAX: usize = 64;
 
-/// Room for any attributes of fixed length.
+/// A size that fits all attributes of fixed length.
 pub(crate) const TOLD_BYTES_MAX: usize = 512;

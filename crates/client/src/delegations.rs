@@ -1,8 +1,7 @@
-//! Files that a session holds delegations of: what is read and kept under them, and how they are
-//! given back.
+//! Reads files under delegations, caches them, and returns delegations.
 //!
-//! Invariant: a delegation that is not kept is given back at once; what was kept under one that is
-//! called back is forgotten before it is given back ([`crate::delegated`]).
+//! Invariant: a delegation that is not kept is returned at once. When a delegation is recalled, its
+//! cached data is discarded before it is returned ([`crate::delegated`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,14 +27,14 @@ use crate::transfer::{TransferJob, TransferKind};
 use crate::work::Pending;
 
 impl Session {
-    /// Reads that were answered, in part at least, out of what is kept under delegations.
+    /// Returns the number of reads served at least partly from the delegation cache.
     #[must_use]
     pub fn delegated_reads(&self) -> u64 {
         let core = self.shared.borrow();
         core.sessions[self.key].delegated.as_ref().map_or(0, |delegated| delegated.hits())
     }
 
-    /// Those of them that this process made itself, of files on its host.
+    /// Returns how many of these reads this process made itself, of files on its own host.
     #[must_use]
     pub fn direct_reads(&self) -> u64 {
         let core = self.shared.borrow();
@@ -43,9 +42,9 @@ impl Session {
         delegated.map_or(0, |delegated| delegated.direct_reads().get())
     }
 
-    /// Sees to it that the server can call delegations back, if the session wants any
-    /// ([`SessionOptions::delegations`](crate::SessionOptions::delegations)): opens that wait do so
-    /// by themselves, [`Session::open_async`] does not.
+    /// Opens the back-control channel so that the server can recall delegations, if the session
+    /// uses any ([`SessionOptions::delegations`](crate::SessionOptions::delegations)). The blocking
+    /// opens call this themselves; [`Session::open_async`] does not.
     pub fn prepare_delegations(&self) {
         let window = {
             let core = self.shared.borrow();
@@ -55,7 +54,7 @@ impl Session {
             }
         };
         if self.listen().is_err() {
-            // It goes on without.
+            // The session continues without delegations.
             self.shared.borrow_mut().sessions[self.key].delegated = None;
             return;
         }
@@ -75,7 +74,7 @@ impl Session {
         }
     }
 
-    /// An OPEN has brought a delegation. True if it is kept.
+    /// Records a delegation that an OPEN has granted. Returns true if it is kept.
     pub(crate) fn take_delegation(
         &self,
         file: FileHandle,
@@ -89,8 +88,8 @@ impl Session {
 }
 
 impl File {
-    /// Reads what is kept under the file's delegation, and fetches what is not. `None` if this
-    /// is a read like any other.
+    /// Reads from the cache under the file's delegation, and fetches what is missing. `None` if the
+    /// caller must read in the ordinary way.
     pub(crate) fn read_delegated(&self, bytes: &mut [u8], offset: u64) -> Option<Result<usize>> {
         let delegation = self.delegation()?;
         if offset > limits::FILE_OFFSET_MAX - bytes.len() as u64 {
@@ -126,15 +125,15 @@ impl File {
         let delegated = core.sessions[self.session().key].delegated.as_mut()?;
         let is_held = |delegation| delegated.holds(&self.handle(), delegation);
         if !self.delegation().is_some_and(is_held) {
-            // It was called back.
+            // The delegation was recalled.
             self.note_delegation(None);
             return None;
         }
         Some(delegated.copy(&self.handle(), offset, bytes))
     }
 
-    /// Reads whole blocks under the delegation's state id. `None` if the server does not have
-    /// it so; a read like any other tells why.
+    /// Reads whole blocks under the delegation's state id. `None` if the server refuses that; an
+    /// ordinary read then reports the reason.
     fn fetch(&self, delegation: StateId, offset: u64, wanted: usize) -> Option<Vec<u8>> {
         let (shared, key) = (&self.session().shared, self.session().key);
         let (slice, buffer) = self.stage_exactly(wanted).ok()?;
@@ -185,7 +184,7 @@ impl File {
         shared.turn_until(key, |core| core.ends.transfers.take(ticket))
     }
 
-    /// Attributes that are kept under the file's delegation.
+    /// Returns the attributes cached under the file's delegation.
     pub(crate) fn kept_metadata(&self) -> Option<Metadata> {
         self.delegation()?;
         let mut core = self.session().shared.borrow_mut();
@@ -193,7 +192,7 @@ impl File {
         delegated.metadata(&self.handle())
     }
 
-    /// Asks for attributes, and keeps them if they may be kept.
+    /// Fetches attributes, and caches them if possible.
     pub(crate) fn fetch_metadata(&self) -> Result<Metadata> {
         let (shared, key) = (&self.session().shared, self.session().key);
         let asked = self.delegation().and_then(|delegation| {
@@ -209,7 +208,7 @@ impl File {
         Ok(found)
     }
 
-    /// The file is closed: what was kept for it goes.
+    /// Discards the cache of a file that is closed.
     pub(crate) fn let_go(&self) {
         if let Some(delegation) = self.delegation() {
             let mut core = self.session().shared.borrow_mut();
@@ -259,11 +258,11 @@ impl Core {
     }
 
     pub fn return_delegation(&mut self, key: SessionKey, state: StateId) {
-        // Nobody waits; a session that has ended has given back everything.
+        // The reply is ignored; a session that has ended has returned everything.
         let _ = self.cast(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
-    /// The server cannot call back any more: everything goes back to it.
+    /// Returns all delegations, because the server can no longer recall them.
     pub fn return_all(&mut self, key: SessionKey) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for delegation in delegated.forget_all() {
@@ -271,7 +270,7 @@ impl Core {
         }
     }
 
-    /// The session has come back, and gives back what it has forgotten.
+    /// Returns the delegations of the lost connection after the session has reconnected.
     pub fn return_owed(&mut self, key: SessionKey) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for state in delegated.take_owed() {
@@ -279,8 +278,8 @@ impl Core {
         }
     }
 
-    /// BC_RECALL. What was kept is forgotten before the delegation is given back. One that is
-    /// not known is not wanted, or its grant is yet to come: it is given back, too.
+    /// Handles BC_RECALL. Cached data is discarded before the delegation is returned. An unknown
+    /// delegation is returned too: it was not kept, or its grant has not arrived yet.
     pub fn on_recall(&mut self, key: SessionKey, file: &FileHandle, delegation: StateId) {
         if let Some(delegated) = &mut self.sessions[key].delegated {
             delegated.recalled(file, delegation);
@@ -290,7 +289,7 @@ impl Core {
 }
 
 impl SessionState {
-    /// A request is about to be sent: what it may change is not kept.
+    /// Invalidates cached data that a request, which is about to be sent, may change.
     #[inline]
     pub fn note_request(&mut self, request: &Request<'_>) {
         if let Some(delegated) = &mut self.delegated {
@@ -306,7 +305,7 @@ impl SessionState {
         }
     }
 
-    /// Several requests are, and may change anything.
+    /// Invalidates all cached data, because several requests are about to be sent.
     #[inline]
     pub fn note_changes(&mut self) {
         if let Some(delegated) = &mut self.delegated {
@@ -314,7 +313,7 @@ impl SessionState {
         }
     }
 
-    /// Whether something under way may change a file.
+    /// True if a request in flight may change a file.
     fn has_changes_under_way(&self) -> bool {
         let writes = |kind: TransferKind| matches!(kind, TransferKind::Write(_));
         let changes = |message: &[u8]| match decode_request(ByteOrder::NATIVE, message) {
@@ -337,5 +336,5 @@ impl SessionState {
     }
 }
 
-/// Most bytes fetched at a time.
+/// The limit for bytes fetched at a time.
 const FETCH_MAX: usize = 1 << 20;

@@ -1,21 +1,24 @@
-//! Memory of other devices, such as GPUs, by their dmabufs.
+//! Memory of other devices, such as GPUs, named by dmabufs.
 //!
-//! [`Session::register_dmabuf`] makes a descriptor of part of a dmabuf. Slices of it are read into
-//! and written from as those of a [`Buffer`](crate::Buffer) are: one at a time by futures or into
-//! completion groups, or as lists in batches; cancelled in the same ways. There is no way to look
-//! into it: RDMA devices move its bytes, and nothing else.
+//! [`Session::register_dmabuf`] registers a part of a dmabuf. Its slices are used in transfers like
+//! those of a [`Buffer`](crate::Buffer): one at a time by futures or completion groups, or as lists
+//! in batches; they are cancelled in the same ways. The processor cannot access the memory: only
+//! RDMA devices move its bytes.
 //!
-//! Invariant: whatever names device memory to a server goes through [`Core::reach`] first, over
-//! the connection that it is sent over; and nothing of device memory is in this process, so that
-//! no path can copy it.
+//! Invariants:
+//!
+//! - Before a request names device memory to a server, the request has passed [`Core::reach`] for
+//!   the connection that it is sent over.
+//! - Device memory is not mapped into this process, so that no code path can copy it.
 
 use std::rc::Rc;
 
 use crate::buffer::{RegisteredMemory, Slice};
 use crate::error::Result;
 
-/// Memory of a device that servers read and write while a transfer names it. Cheap to clone. It
-/// stays registered until its last clone, all slices and all transfers with it are gone.
+/// Registered memory of a device, which servers can read and write while a transfer names it. Cheap
+/// to clone. It stays registered until its last clone, all slices and all transfers with it are
+/// gone.
 ///
 /// ```no_run
 /// use std::os::fd::OwnedFd;
@@ -48,7 +51,7 @@ use crate::error::Result;
 /// }
 /// ```
 ///
-/// The processor cannot look into it, and what encodes names beforehand does not take it:
+/// The processor cannot read it, and requests that are encoded in advance do not accept it:
 ///
 /// ```compile_fail,E0599
 /// # use dafs_client::DeviceMemory;
@@ -66,11 +69,11 @@ use crate::error::Result;
 #[derive(Clone, Debug)]
 pub struct DeviceMemory(pub(crate) Rc<RegisteredMemory>);
 
-/// Part of device memory.
+/// A range of device memory, for use in a transfer.
 #[derive(Clone, Debug)]
 pub struct DeviceSlice(Slice);
 
-/// Where a transfer's bytes are: a [`Slice`] of a buffer, or a [`DeviceSlice`].
+/// The memory of a transfer: a [`Slice`] of a buffer, or a [`DeviceSlice`].
 #[derive(Clone, Debug)]
 pub struct Span(pub(crate) Slice);
 
@@ -87,36 +90,37 @@ impl From<DeviceSlice> for Span {
 }
 
 impl DeviceMemory {
-    /// Bytes.
+    /// Returns the length of the memory in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.length()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the memory has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part of `length` bytes at `offset`, which counts from the start of what was
-    /// registered.
+    /// Returns the slice of `length` bytes at `offset`, which counts in bytes from the start of the
+    /// registered range.
     ///
     /// # Errors
-    /// [`ClientError::Range`](crate::ClientError::Range).
+    /// [`ClientError::Range`](crate::ClientError::Range) if the slice does not lie inside the
+    /// memory, or exceeds 4 GiB.
     pub fn slice(&self, offset: usize, length: usize) -> Result<DeviceSlice> {
         self.0.slice(offset, length).map(DeviceSlice)
     }
 }
 
 impl DeviceSlice {
-    /// Bytes.
+    /// Returns the slice's length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the slice has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

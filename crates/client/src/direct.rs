@@ -1,6 +1,7 @@
-//! A file of the server's that this client has open itself, and when it is worth asking for.
+//! A server's file that this client has open itself, and the policy for requesting its descriptor.
 //!
-//! Invariant: a [`DirectFile`] that is over stays so; one that is given up is over.
+//! Invariant: once a [`DirectFile`] is marked as over it stays so. A file that is given up is
+//! marked as over.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::File as SystemFile;
@@ -12,34 +13,34 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_memory::FileView;
 
-/// A file of the server's, open here for reading.
+/// A server's file that is open in this process for reading.
 pub(crate) struct DirectFile {
     pub file: SystemFile,
-    /// The connection over which it would be called back.
+    /// The back-control connection over which the server would recall the delegation.
     pub back: EndpointId,
-    /// When it was asked for, and how long that is believed.
+    /// When the descriptor was requested, and how long it may be used.
     pub asked: Duration,
     pub window: Duration,
-    /// When all that may have come was last looked for.
+    /// The last time when all pending messages were processed.
     pub looked: Cell<Duration>,
     is_over: Cell<bool>,
     view: OnceCell<Option<FileView>>,
     reads: Rc<Cell<u64>>,
 }
 
-/// What is known of the file itself under one delegation.
+/// The direct-read state of a file under one delegation.
 #[derive(Default)]
 pub(crate) struct Direct {
     held: Option<Rc<DirectFile>>,
-    /// Reads since there is none.
+    /// The number of reads since there was a descriptor.
     waiting: u32,
-    /// How often in a row it had to be given up, or was not to be had.
+    /// The number of consecutive times that a descriptor was given up or not available.
     losses: u32,
     is_refused: bool,
 }
 
 impl DirectFile {
-    /// A file that was asked for over a session whose server calls back over `back`.
+    /// Wraps a descriptor that was requested over a session whose server recalls over `back`.
     pub fn new(
         file: SystemFile,
         back: EndpointId,
@@ -50,18 +51,18 @@ impl DirectFile {
         Self { file, back, asked, window, looked, is_over, view: OnceCell::new(), reads }
     }
 
-    /// Whether it is read no more.
+    /// True if the file must not be read any more.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
-    /// It is read no more.
+    /// Forbids further reads.
     pub fn end(&self) {
         self.is_over.set(true);
     }
 
-    /// Reads what there is; `None` if the system cannot.
+    /// Reads up to the end of the file; `None` if the system reports an error.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let mut done = 0;
         while done < bytes.len() {
@@ -76,7 +77,7 @@ impl DirectFile {
         Some(done)
     }
 
-    /// The same out of memory; `None` where nothing of the file is mapped.
+    /// Reads from the mapping; `None` unless all of the range is mapped.
     #[inline]
     pub fn copy(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let view = self.view()?;
@@ -88,7 +89,7 @@ impl DirectFile {
         Some(bytes.len())
     }
 
-    /// The mapping, which is made when it is first asked for.
+    /// Returns the mapping, which is made at the first call.
     #[inline]
     pub fn view(&self) -> Option<&FileView> {
         self.view.get_or_init(|| self.map()).as_ref()
@@ -102,18 +103,18 @@ impl DirectFile {
 }
 
 impl Direct {
-    /// Whether there is a file.
+    /// True if there is a descriptor.
     pub fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// There is one.
+    /// Keeps a descriptor.
     pub fn hold(&mut self, file: Rc<DirectFile>) {
         self.held = Some(file);
     }
 
-    /// It is read no more; whoever reads on asks for it again, after the more reads the more
-    /// often this has happened.
+    /// Ends reads by descriptor. The descriptor is requested again after a number of reads that
+    /// doubles with each such loss.
     pub fn give_up(&mut self) {
         if self.held.is_some() {
             self.expire();
@@ -121,25 +122,25 @@ impl Direct {
         }
     }
 
-    /// It is read no more, since it was asked for long ago.
+    /// Ends reads by a descriptor that was requested too long ago.
     pub fn expire(&mut self) {
         if let Some(file) = self.held.take() {
             file.end();
         }
     }
 
-    /// It was not to be had.
+    /// Notes that no descriptor was available.
     pub fn put_off(&mut self) {
         self.waiting = 0;
         self.losses = (self.losses + 1).min(LOSSES_MAX);
     }
 
-    /// It will not be had under this delegation.
+    /// Notes that no descriptor will be available under this delegation.
     pub fn refuse(&mut self) {
         self.is_refused = true;
     }
 
-    /// A read is about to be made without it. Whether it is to be asked for now.
+    /// Counts a read without a descriptor. Returns true if one should be requested now.
     pub fn is_due(&mut self) -> bool {
         if self.is_refused {
             return false;
@@ -155,7 +156,7 @@ impl Drop for Direct {
     }
 }
 
-/// Losses that count: after each the file is asked for after twice as many reads.
+/// The limit for counted losses; each doubles the number of reads before the next request.
 const LOSSES_MAX: u32 = 10;
-/// Most files of one session that are open here.
+/// The limit for descriptors that one session holds.
 pub(crate) const FILES_HELD_MAX: usize = 128;

@@ -1,15 +1,17 @@
-//! Files that this client reads by itself: on the server's host, while it holds a read delegation,
-//! it has a descriptor of the file (`docs/decisions/0038`).
+//! Direct reads: on the server's host, a client with a read delegation holds a descriptor of the
+//! file and reads it without the server (`docs/decisions/0038`).
 //!
-//! A read of this kind ends before the thread that makes it turns the client again, so none is
-//! under way when a delegation is given back. Before each there is a look at what the server has
-//! sent over the back-control channel, which costs no system call; now and then, and when
-//! something is there, the client turns, so that it hears of recalls and of lost connections.
+//! Such a read ends before its thread calls the client again, so none is in progress when a
+//! delegation is returned. Before each read the thread checks, without a system call, whether the
+//! server has sent anything over the back-control channel. If it has, and from time to time, the
+//! client makes a turn, to learn of recalls and lost connections.
 //!
-//! Invariants: a [`DirectFile`] that is over is never read again; it is over before its delegation
-//! is given back, before this session sends anything that may change the file, and when the
-//! connection is known to be lost. Nothing is read by a descriptor that was asked for while this
-//! session had a change under way.
+//! Invariants:
+//!
+//! - A [`DirectFile`] that is over is never read again. It is over before its delegation is
+//!   returned, before this session sends anything that may change the file, and as soon as the
+//!   connection is known to be lost.
+//! - A descriptor that was requested while this session had a change in flight is not used.
 
 use std::ffi::OsStr;
 use std::fs::File as SystemFile;
@@ -31,34 +33,34 @@ use crate::ids::SessionKey;
 use crate::refusal::failed;
 use crate::session::Session;
 
-/// How a file that was handed over stands at the moment of a read.
+/// The state of a descriptor at the time of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Good,
-    /// Something has come that could not be taken in yet.
+    /// A message has arrived that could not be processed yet.
     Unsure,
     Over,
 }
 
-/// A file that is read out of mapped memory where that is possible, and as
-/// [`File::read_at`] reads where it is not: [`File::map`].
+/// Access to a file through mapped memory where that is possible, and as by [`File::read_at`]
+/// otherwise. Made by [`File::map`].
 #[derive(Clone, Copy)]
 pub struct Mapping<'f> {
     file: &'f File,
 }
 
 impl Mapping<'_> {
-    /// Whether reads are copies out of memory now, without a system call.
+    /// Returns true if reads are now copies from memory, without a system call.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         let file = self.file.direct(true);
         file.is_some_and(|file| file.view().is_some())
     }
 
-    /// As [`File::read_at`].
+    /// Reads from byte `offset` into `bytes`, as [`File::read_at`] does.
     ///
     /// # Errors
-    /// As [`File::read_at`].
+    /// The errors of [`File::read_at`].
     #[inline]
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
         match self.file.direct(false).and_then(|file| file.copy(bytes, offset)) {
@@ -69,32 +71,33 @@ impl Mapping<'_> {
 }
 
 impl File {
-    /// The file as memory. On the server's host, under a read delegation
-    /// ([`SessionOptions::delegations`](crate::SessionOptions::delegations)), it is mapped, until
-    /// the server calls the delegation back; elsewhere, and from then on, reads are as any others.
-    /// A file that a local process cuts meanwhile is read as such, and kills nobody: the first
-    /// mapping of a process installs a handler of SIGBUS, which passes on what is not its own.
+    /// Maps the file into memory. On the server's host and under a read delegation
+    /// ([`SessionOptions::delegations`](crate::SessionOptions::delegations)), the file is mapped
+    /// until the server recalls the delegation. Afterwards, and on other hosts, reads are ordinary
+    /// ones. If a local process truncates the file meanwhile, reads see the new size and the
+    /// process is not killed: the first mapping in a process installs a SIGBUS handler, which
+    /// passes on signals that are not its own.
     #[must_use]
     pub fn map(&self) -> Mapping<'_> {
-        // What is refused now may be given later.
+        // A descriptor that is refused now may be available later.
         let _ = self.direct(true);
         Mapping { file: self }
     }
 
-    /// A descriptor of the file itself for reading, where [`File::map`] maps it. No recall reaches
-    /// it: what it shows from then on is what local processes see of the file.
+    /// Returns a descriptor of the file itself for reading, where [`File::map`] can map it. Recalls
+    /// do not affect the descriptor: from now on it shows what local processes see of the file.
     #[must_use]
     pub fn descriptor(&self) -> Option<OwnedFd> {
         self.direct(true)?.file.try_clone().ok().map(OwnedFd::from)
     }
 
-    /// Reads from the file itself, if this client has it.
+    /// Reads from the file's descriptor, if this client has one.
     pub(crate) fn read_directly(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         self.direct(false)?.read(bytes, offset)
     }
 
-    /// The file itself, if it may be read now. If this client does not have it, it is asked for
-    /// when that is due, or at once if `now`.
+    /// Returns the file's descriptor, if it may be used now. If this client has none, it requests
+    /// one when that is due, or at once if `now`.
     #[inline]
     fn direct(&self, now: bool) -> Option<Rc<DirectFile>> {
         let delegation = self.delegation()?;
@@ -120,7 +123,7 @@ impl File {
         if is_recent & is_quiet { Standing::Good } else { self.look(file, now) }
     }
 
-    /// Looks at all that has come.
+    /// Processes all messages that have arrived.
     #[cold]
     fn look(&self, file: &DirectFile, now: Duration) -> Standing {
         let shared = &self.session().shared;
@@ -130,7 +133,7 @@ impl File {
             return Standing::Over;
         }
         if count == 0 {
-            // Descriptors were looked at, too.
+            // No event also means that descriptors were polled.
             file.looked.set(now);
         }
         let mut core = shared.borrow_mut();
@@ -140,7 +143,7 @@ impl File {
         if now.saturating_sub(file.asked) < file.window {
             return Standing::Good;
         }
-        // What a server said half a lease ago is asked for anew.
+        // The server's word is valid for half a lease; ask again.
         let delegation = self.delegation();
         let direct = delegation
             .and_then(|delegation| core.direct_of(self.session().key, &self.handle(), delegation));
@@ -151,7 +154,7 @@ impl File {
         Standing::Over
     }
 
-    /// HAND_OVER. The name of what has come.
+    /// Sends HAND_OVER. Returns the token of the descriptor that arrives.
     fn ask_for_itself(&self, delegation: StateId) -> Result<u64> {
         let (file, state) = (self.handle(), self.state());
         let request = Request::HandOver(HandOver { file, state, delegation });
@@ -161,7 +164,7 @@ impl File {
         })
     }
 
-    /// Asks for the file if that is due.
+    /// Requests the descriptor if that is due.
     #[cold]
     fn obtain(&self, delegation: StateId, now: bool) -> Option<Rc<DirectFile>> {
         let (shared, key) = (&self.session().shared, self.session().key);
@@ -190,7 +193,7 @@ impl File {
             }
         };
         let reads = core.sessions[key].delegated.as_ref()?.direct_reads();
-        // Of a delegation that came back to the server meanwhile nothing is left.
+        // Nothing is left of a delegation that was returned in the meantime.
         let is_held = core.holds(key, &file, &fill);
         let direct = core.direct_of(key, &file, delegation).filter(|_| is_held)?;
         let Some(handed_over) = handed_over else {
@@ -202,18 +205,19 @@ impl File {
         direct.hold(made.clone());
         drop(core);
         *self.direct.borrow_mut() = Some(made.clone());
-        // What has come with the answer is not known yet.
+        // Messages that arrived with the reply have not been processed yet.
         (self.standing(&made) == Standing::Good).then_some(made)
     }
 }
 
 impl Session {
-    /// A descriptor of a file itself for reading, as [`File::descriptor`] gives, in a session that
-    /// keeps no delegations: the one it takes is given back at once, so that nobody waits for a
-    /// program that rests. `None` where the server hands it over to nobody, or not now.
+    /// Returns a descriptor of a file for reading, as [`File::descriptor`] does, in a session that
+    /// uses no delegations. The delegation that this takes is returned at once, so that no other
+    /// client waits for an idle program. `None` if the server does not hand the file over, or not
+    /// now.
     ///
     /// # Errors
-    /// If the session has ended; as OPEN.
+    /// If the session has ended, and the errors of OPEN.
     pub fn descriptor_of(
         &self,
         handle: FileHandle,
@@ -236,7 +240,7 @@ impl Session {
                 Ok(self.ask(request?, read))
             });
             let (state, granted) = self.run(opening?)?;
-            // Closed when this is over.
+            // Dropping the file closes it.
             let file = self.file(handle, state, path);
             let Some((delegation, is_recalled)) = granted else { continue };
             let name = if is_recalled { None } else { file.ask_for_itself(delegation).ok() };
@@ -255,7 +259,7 @@ impl Session {
 }
 
 impl Core {
-    /// Whether a session may ask for files at all: in shared memory, as itself.
+    /// True if a session may request descriptors: over shared memory, with its own credentials.
     fn may_ask_for_files(&self, session: &Session) -> bool {
         let state = &self.sessions[session.key];
         let is_here = matches!(state.place.address, Address::Shm(_));
@@ -275,13 +279,13 @@ impl Core {
         self.sessions[key].delegated.as_mut()?.direct_of(file, delegation)
     }
 
-    /// Whether a delegation is held, and nothing was changed since the server was asked.
+    /// True if a delegation is held and nothing was changed since the request.
     fn holds(&self, key: SessionKey, file: &FileHandle, asked: &Fill) -> bool {
         let delegated = self.sessions[key].delegated.as_ref();
         delegated.is_some_and(|delegated| delegated.is_as_asked(file, asked))
     }
 
-    /// The descriptor that the server has handed over, if it is one of a regular file.
+    /// Takes the descriptor that the server has handed over, if it is one of a regular file.
     fn take_handed_over(&mut self, key: SessionKey, name: u64) -> Option<SystemFile> {
         let endpoint = self.sessions[key].endpoint;
         let file: OwnedFd = self.transport.interface_mut().take_handed_over(endpoint, name)?;
@@ -289,7 +293,7 @@ impl Core {
         file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
     }
 
-    /// What a refusal means for whoever would ask again.
+    /// Records a refusal, which decides when the descriptor is requested again.
     fn note_refused(
         &mut self,
         key: SessionKey,
@@ -297,7 +301,7 @@ impl Core {
         error: &ClientError,
     ) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
-        // It hands no file over, or knows no such request.
+        // The server hands no file over, or does not know the request.
         if error.status() == Some(Status::NotSupp) {
             delegated.note_no_files();
         } else if let Some(direct) = delegated.direct_of(file, delegation) {
@@ -309,7 +313,7 @@ impl Core {
     }
 }
 
-/// Longest time between two looks at whether the connection stands, while files are read.
+/// The longest time between two checks of the connection while files are read directly.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// Opens until a server has heard that it can call this client back.
+/// The number of opens tried until the server knows that it can recall from this client.
 const ATTEMPTS_MAX: u32 = 3;

@@ -1,7 +1,7 @@
-//! Futures, run on the thread that calls.
+//! Runs futures on the calling thread.
 //!
-//! Invariant: a server that is silent for its session's limit is given up, which makes whatever
-//! waits for it ready.
+//! Invariant: a session whose server stays silent for its reply timeout ends or reconnects, so that
+//! a future that waits for it becomes ready.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -46,15 +46,15 @@ impl Waiting for ForAll<'_> {
     }
 }
 
-/// Runs a future that waits for one session on this thread. A server that is silent for
-/// the session's limit is given up, which makes the future ready too.
+/// Runs a future that waits for one session on this thread. If the server is silent for the
+/// session's reply timeout, the session ends or reconnects, and the future becomes ready.
 pub(crate) fn run<F: Future>(shared: &Shared, session: SessionKey, future: F) -> F::Output {
     let Ok(output) = drive(future, &mut ForSession { shared, session, heard: None });
     output
 }
 
-/// Runs a future on this thread, turning the client while it waits. A session that owes an
-/// answer is given up when nothing at all has come for its
+/// Runs a future on this thread, making progress for the client while it waits. A session that
+/// waits for a reply ends or reconnects if nothing arrives for its
 /// [`answer_timeout`](crate::SessionOptions::answer_timeout).
 pub fn block_on<F: Future>(client: &Client, future: F) -> F::Output {
     let Ok(output) = drive(future, &mut ForAll { client, heard: None });

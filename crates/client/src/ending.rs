@@ -1,7 +1,7 @@
-//! Ends: of sessions, and of requests before their answers.
+//! Ends sessions, and ends requests that have no reply.
 //!
-//! Invariant: a session that ends ends everything it has to do, each once; memory that its server
-//! may still be at work on is not used again.
+//! Invariant: a session that ends ends everything that it has in flight, each item once. Memory
+//! that its server may still access is not used again.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::state::Phase;
 use crate::work::{QueuedCall, Work};
 
 impl Core {
-    /// Nobody holds a session any more: it ends, and its key names nothing from now on.
+    /// Ends a session that no handle refers to. Its key becomes invalid.
     pub fn leave(&mut self, key: SessionKey) {
         let beside = self.sessions[key].role.beside();
-        // The first goes last: with it, what the client holds.
+        // The first channel leaves last: with it go the locks and opens that the client holds.
         beside.iter().chain([&key]).for_each(|&key| self.take_leave(key));
         self.end_session(key, "nobody uses it any more".into());
         beside.iter().chain([&key]).for_each(|&key| self.sessions.remove(key));
     }
 
-    /// A server that keeps results keeps them, and what is open, for a session that was
-    /// lost: it must hear that this one leaves in order.
+    /// Tells the server that the client disconnects in order. Otherwise the server would keep
+    /// results and open files, as for a session that lost its connection.
     fn take_leave(&mut self, key: SessionKey) {
         if !self.sessions[key].begin_to_leave() || std::thread::panicking() {
             return;
@@ -43,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Ends a session, its connection and everything it has outstanding.
+    /// Ends a session, its connection and all its outstanding operations.
     pub fn end_session(&mut self, key: SessionKey, reason: String) {
         let session = &mut self.sessions[key];
         let address = session.address.clone();
@@ -101,7 +101,8 @@ impl Core {
         }
     }
 
-    /// Cancels a transfer that waits for a credit; one under way is marked. False if it has ended.
+    /// Cancels a transfer that waits for a credit; marks one in flight. Returns false if it has
+    /// ended.
     pub fn cancel(&mut self, operation: OperationId) -> bool {
         for key in self.sessions.keys() {
             let session = &mut self.sessions[key];
@@ -120,5 +121,5 @@ impl Core {
     }
 }
 
-/// Longest wait for the server to hear that a session leaves.
+/// The longest wait for the server to process a disconnect.
 const LEAVE_MAX: Duration = Duration::from_millis(200);

@@ -1,38 +1,38 @@
-//! Where operations end: completion groups, and results that one caller waits for.
+//! Where results go: to completion groups, or to a ticket that one caller waits for.
 //!
-//! Invariant: an operation that was counted in a group ends there, once; one with a ticket ends
-//! under its ticket, once.
+//! Invariant: an operation that was counted in a group completes there once; one with a ticket
+//! completes under its ticket once.
 
 use crate::error::Result;
 use crate::groups::{Group, Groups};
 use crate::operation::{Completion, OperationId, Transferred};
 use crate::waiters::{Ticket, Waiters};
 
-/// Waits for the end of a transfer.
+/// Identifies the waiter for one transfer.
 pub(crate) type TransferTicket = Ticket<Result<Transferred>>;
 
-/// Waits for the answer to a request without bulk data.
+/// Identifies the waiter for the reply to a request without bulk data.
 pub(crate) type ReplyTicket = Ticket<Result<Vec<u8>>>;
 
-/// Where the end of a transfer is looked for.
+/// The destination of a transfer's result.
 #[derive(Clone, Copy)]
 pub(crate) enum Destination {
     Group(Group),
     Waiter(TransferTicket),
 }
 
-/// All ends of a client that somebody looks for.
+/// The pending and available results of a client.
 pub(crate) struct Ends {
     pub groups: Groups,
     /// Transfers that one caller or one future waits for.
     pub transfers: Waiters<Result<Transferred>>,
-    /// Answers to requests without bulk data.
+    /// Replies to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     last_operation: u64,
 }
 
 impl Ends {
-    /// The default group, and nobody who waits.
+    /// Starts with the default group and no waiter.
     pub fn new() -> Self {
         Self {
             groups: Groups::new(),
@@ -42,14 +42,14 @@ impl Ends {
         }
     }
 
-    /// Names an operation. A later one has a higher number.
+    /// Returns the id of a new operation; ids increase.
     #[inline]
     pub fn next_id(&mut self) -> OperationId {
         self.last_operation += 1;
         OperationId(self.last_operation)
     }
 
-    /// A transfer has ended; `context` is its caller's own word.
+    /// Delivers the result of a transfer; `context` is its caller's own value.
     #[inline]
     pub fn end_transfer(
         &mut self,

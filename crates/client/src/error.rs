@@ -1,149 +1,149 @@
-//! What can go wrong, said so that the reader knows what to do.
+//! The errors of the client, worded so that the reader knows what to do.
 
 use std::sync::Arc;
 
 use dafs_types::Status;
 
-/// Result of a client call.
+/// The result of a client call.
 pub type Result<T> = std::result::Result<T, ClientError>;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server answered with an error.
+    /// The server replied with an error status.
     #[error("{what}: {status}")]
     Status {
-        /// What was asked, with the path where there is one.
+        /// The request, with its path if it has one.
         what: String,
-        /// The answer.
+        /// The status in the reply.
         status: Status,
     },
-    /// No connection could be made.
+    /// No connection to the server could be made.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// Where to.
+        /// The address that was tried.
         address: String,
-        /// Why not, and what to do.
+        /// The reason, and what to do about it.
         reason: String,
     },
-    /// The server does not let this client in.
+    /// The server refused this client's identity.
     #[error("{address} refused {}: {status}{}", named(user), login_advice(user, *status))]
     Login {
-        /// Which server.
+        /// The address of the server.
         address: String,
-        /// As whom; `None` without a login.
+        /// The user that was refused; `None` without a login.
         user: Option<String>,
-        /// The answer.
+        /// The status in the reply.
         status: Status,
     },
-    /// The client and the server could not prove to each other by Kerberos who they are.
+    /// Mutual authentication by Kerberos failed.
     #[error("cannot log in to {address} by Kerberos: {reason}")]
     Kerberos {
-        /// Which server.
+        /// The address of the server.
         address: String,
-        /// Why, and what to do.
+        /// The reason, and what to do about it.
         reason: String,
-        /// The answer; `None` if it did not come to one.
+        /// The status in the server's reply; `None` if there was no reply.
         status: Option<Status>,
     },
-    /// The server offers no way to log in that this client has.
+    /// The server offers no way to log in that this client supports.
     #[error("there is no way to log in to {address}: {}", reasons.join("; "))]
     NoLogin {
-        /// Which server.
+        /// The address of the server.
         address: String,
-        /// Why not by each.
+        /// One reason for each method that was not used.
         reasons: Vec<String>,
     },
-    /// The session has ended; everything outstanding has failed with it.
+    /// The session has ended, and all its outstanding operations have failed.
     #[error("session with {address} ended: {reason}")]
     SessionEnded {
-        /// With whom.
+        /// The address of the server.
         address: String,
-        /// Why.
+        /// The reason why the session ended.
         reason: String,
     },
-    /// The connection broke, and the server has lost what it had answered to this request,
-    /// which is not one to be made twice: it kept results in memory and has restarted, or
-    /// the client was away for longer than it keeps them. Look whether it was done before
-    /// asking again.
+    /// The connection was lost, and the server has lost its result of this request, which must not
+    /// be carried out twice. Either the server kept results in memory and restarted, or the client
+    /// was away for longer than the server keeps them. Check whether the request was carried out
+    /// before repeating it.
     #[error(
         "{what}: the connection broke and the server no longer knows whether this was done; \
          look before doing it again"
     )]
     OutcomeUnknown {
-        /// What was asked.
+        /// The request whose outcome is unknown.
         what: String,
     },
-    /// The server sent something that is no answer to what was asked.
+    /// The server sent an invalid or unexpected message.
     #[error("server {address} broke the protocol: {what}")]
     Protocol {
-        /// Who.
+        /// The address of the server.
         address: String,
-        /// How.
+        /// The rule that was broken.
         what: String,
     },
-    /// The operation was cancelled before its end.
+    /// The operation was cancelled before it ended.
     #[error("cancelled")]
     Cancelled,
-    /// Not done in the time given; it goes on.
+    /// The time was up before the operation ended; the operation goes on.
     #[error("timed out")]
     TimedOut,
-    /// A buffer range that lies outside its buffer.
+    /// A slice that does not lie inside its buffer.
     #[error("buffer range of {length} bytes at {offset} lies outside the buffer")]
     Range {
-        /// Bytes from the buffer's start.
+        /// The slice's offset in bytes from the start of the buffer.
         offset: usize,
-        /// Bytes.
+        /// The slice's length in bytes.
         length: usize,
     },
-    /// A file of another session, or a buffer of another client: each has its own handles
-    /// and registrations.
+    /// A file of another session, or a buffer of another client. Handles belong to one session, and
+    /// registrations to one client.
     #[error("{what}: the file is of another session or the buffer of another client")]
     Foreign {
-        /// Which file.
+        /// The path of the file.
         what: String,
     },
-    /// Unstable data was lost because the server has restarted or could not write it,
-    /// and is not held here any more: write it again.
+    /// Unstable data was lost because the server restarted or could not write it. The client no
+    /// longer holds the data: write it again.
     #[error("{what}: the server lost data that was not committed; write it again")]
     DataLost {
-        /// Which file.
+        /// The path of the file.
         what: String,
     },
-    /// Memory of a device cannot be moved to or from over this connection: it goes through no
-    /// RDMA device, or through one that does not take the memory.
+    /// This connection cannot move data to or from the memory of a device: it uses no RDMA device,
+    /// or one that does not accept the memory.
     #[error("device memory is out of reach over {address}: {reason}")]
     OutOfReach {
-        /// The connection's address.
+        /// The address of the connection.
         address: String,
-        /// Why, and what to do.
+        /// The reason, and what to do about it.
         reason: String,
     },
-    /// A path climbs too many symbolic links.
+    /// Resolving a path met more than 40 symbolic links.
     #[error("{0}: more than 40 symbolic links")]
     TooManyLinks(String),
-    /// A directory that was to be removed with all that is in it, and whose name cannot go. Nothing
-    /// was removed.
+    /// A directory was to be removed with its content, but its name cannot be removed. Nothing was
+    /// removed.
     #[error(
         "{path} is the root of a server, of an export or of a mounted file system, which stays; \
          name what is in it"
     )]
     Kept {
-        /// Its path.
+        /// The path of the directory.
         path: String,
     },
-    /// This machine refused something.
+    /// The local system refused an operation.
     #[error("{what}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: SystemCause,
     },
 }
 
 impl ClientError {
-    /// The protocol's status, where the server gave one.
+    /// Returns the protocol's status, if the server sent one.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -166,7 +166,7 @@ impl ClientError {
         }
     }
 
-    /// What failed and why, for people: the error with its causes.
+    /// Returns the full text of the error, including its causes.
     #[must_use]
     pub fn in_full(&self) -> String {
         match self {
@@ -175,7 +175,7 @@ impl ClientError {
         }
     }
 
-    /// The nearest POSIX error number; what this machine has refused has its own.
+    /// Returns the closest POSIX error number; for an error of the local system, its own number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
@@ -199,7 +199,7 @@ impl ClientError {
     }
 }
 
-/// Why this machine refused something: an error number, and words for it.
+/// The cause of a local failure: an error number and a text.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SystemCause {
@@ -208,38 +208,38 @@ pub struct SystemCause {
 }
 
 impl SystemCause {
-    /// A reason of the library's own, with the number that comes nearest.
+    /// Makes a cause from an error number and a text.
     #[must_use]
     pub fn new(errno: i32, reason: impl Into<String>) -> Self {
         let kind = std::io::Error::from_raw_os_error(errno).kind();
         Self { errno, error: Arc::new(std::io::Error::new(kind, reason.into())) }
     }
 
-    /// A reason in the library's own words, with the number of the system's error behind it.
+    /// Makes a cause with the given text and the number of the system error that led to it.
     pub(crate) fn after(error: &(dyn std::error::Error + 'static), reason: String) -> Self {
         let mut causes = std::iter::successors(Some(error), |error| error.source());
         let said = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()?.raw_os_error());
         Self::new(said.unwrap_or(rustix::io::Errno::IO.raw_os_error()), reason)
     }
 
-    /// A table of the library's is full (ENOBUFS).
+    /// Makes a cause for a full table in this library (ENOBUFS).
     pub(crate) fn no_room(reason: &str) -> Self {
         Self::new(rustix::io::Errno::NOBUFS.raw_os_error(), reason)
     }
 
-    /// The error number: the system's own where it gave one.
+    /// Returns the error number; the system's own if it reported one.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.errno
     }
 
-    /// The system's error.
+    /// Returns the cause as an I/O error.
     #[must_use]
     pub fn io_error(&self) -> &std::io::Error {
         &self.error
     }
 
-    /// Whether this machine has run out of something: descriptors, memory, buffers.
+    /// Returns true if this machine has run out of a resource: descriptors, memory, buffers.
     #[must_use]
     pub fn is_exhaustion(&self) -> bool {
         use rustix::io::Errno;
@@ -256,7 +256,7 @@ impl From<std::io::Error> for SystemCause {
 }
 
 impl PartialEq for SystemCause {
-    /// The same number, and the same words.
+    /// Compares the error numbers and the texts.
     fn eq(&self, other: &Self) -> bool {
         self.errno == other.errno && self.error.to_string() == other.error.to_string()
     }
@@ -275,7 +275,7 @@ fn named(user: &Option<String>) -> String {
     user.as_ref().map_or_else(|| "a client without a login".into(), |user| format!("user {user}"))
 }
 
-/// What to do where the identity is at fault.
+/// Returns advice for a login that was refused because of the identity.
 fn login_advice(user: &Option<String>, status: Status) -> &'static str {
     let is_refusal = matches!(status, Status::Access | Status::Perm | Status::NotAuthorized);
     match user {

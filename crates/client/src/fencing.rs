@@ -1,7 +1,7 @@
-//! Fencing: who may still reach a file or a file system (draft 4.4.4, 6.4).
+//! Fencing: controlling which clients can reach a file or a file system (draft 4.4.4, 6.4).
 //!
-//! Invariant: when a change was answered for, nothing of those whom the list leaves out
-//! changes the object any more.
+//! Invariant: once a change of the list is confirmed, clients that the list excludes no longer
+//! change the object.
 
 use std::ffi::OsStr;
 
@@ -16,12 +16,13 @@ use crate::refusal::{done, failed};
 use crate::session::Session;
 
 impl Session {
-    /// The fence identities that may reach a file, or the file system it is in; everybody
-    /// may if there are none. While the list is being changed, the one before.
+    /// Returns the fence identities that may access a file, or the file system that contains it. An
+    /// empty list means no fence: all clients may. While a change is in progress, it returns the
+    /// list before the change.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED unless this session's user owns the file, or is trusted; TOOSMALL for
-    /// a list that no answer holds (about 4 KiB); otherwise as [`Session::metadata`].
+    /// NOT_AUTHORIZED unless this session's user owns the file or is trusted; TOOSMALL for a list
+    /// that does not fit in a reply (about 4 KiB); otherwise the errors of [`Session::metadata`].
     pub fn fencing_list(
         &self,
         path: impl AsRef<OsStr>,
@@ -30,10 +31,10 @@ impl Session {
         self.run(self.fencing_list_async(path.as_ref(), object))
     }
 
-    /// The same, by round trips of which each waits for the one before.
+    /// As [`Session::fencing_list`], as a future. Each of its round trips waits for the one before.
     ///
     /// # Errors
-    /// As [`Session::fencing_list`].
+    /// The errors of [`Session::fencing_list`].
     pub async fn fencing_list_async<P>(&self, path: &P, object: FenceObject) -> Result<Vec<String>>
     where
         P: AsRef<OsStr> + ?Sized,
@@ -54,8 +55,8 @@ impl Session {
         asked.await
     }
 
-    /// The handle of an object that may be out of this session's reach. Whether it is a
-    /// symbolic link can be asked only from within; from outside it is taken for none.
+    /// Returns the handle of an object that may be fenced from this session. A fenced client cannot
+    /// ask whether the object is a symbolic link, so it is assumed not to be one.
     async fn resolve_fenced(&self, path: &OsStr) -> Result<FileHandle> {
         match self.resolve_async(path, true).await {
             Err(ClientError::Status { status: Status::Access, .. }) => {
@@ -65,22 +66,24 @@ impl Session {
         }
     }
 
-    /// Changes who may reach a file, or the file system it is in. Returns when the change
-    /// holds: it is on stable storage where the server has a journal, and whatever those who
-    /// are left out had under way has ended.
+    /// Changes which clients may access a file, or the file system that contains it. The call
+    /// returns when the change is in force: it is on stable storage if the server has a journal,
+    /// and all requests in flight of excluded clients have ended.
     ///
-    /// | access | update    | the list after                                            |
-    /// |--------|-----------|-----------------------------------------------------------|
-    /// | ALLOW  | OVERWRITE | these; without any, there is no fence                     |
-    /// | ALLOW  | APPEND    | those before and these; the first leaves all others out   |
-    /// | DENY   | REMOVE    | those before without these                                |
-    /// | DENY   | APPEND    | as DENY with REMOVE                                       |
+    /// | access | update    | the list afterwards                                         |
+    /// |--------|-----------|-------------------------------------------------------------|
+    /// | ALLOW  | OVERWRITE | the given identities; an empty list removes the fence       |
+    /// | ALLOW  | APPEND    | the old list and the given identities                       |
+    /// | DENY   | REMOVE    | the old list without the given identities                   |
+    /// | DENY   | APPEND    | the same as DENY with REMOVE                                |
+    ///
+    /// The first ALLOW on an object without a fence excludes all clients that it does not name.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED unless this session's user owns the file (for a file), or is trusted;
-    /// INVAL for other combinations and for a denial that no list can say: there is none,
-    /// or nobody would be left; DELAY while the list is being changed; RESOURCE beyond the
-    /// server's limits; otherwise as [`Session::metadata`].
+    /// NOT_AUTHORIZED unless this session's user owns the file (for a file) or is trusted; INVAL
+    /// for other combinations, and for a denial if there is no list or the list would become empty;
+    /// DELAY while the list is being changed; RESOURCE beyond the server's limits; otherwise the
+    /// errors of [`Session::metadata`].
     pub fn set_fence(
         &self,
         path: impl AsRef<OsStr>,
@@ -92,10 +95,10 @@ impl Session {
         self.run(self.set_fence_async(path.as_ref(), object, access, update, fence_ids))
     }
 
-    /// The same, by round trips of which each waits for the one before.
+    /// As [`Session::set_fence`], as a future. Each of its round trips waits for the one before.
     ///
     /// # Errors
-    /// As [`Session::set_fence`].
+    /// The errors of [`Session::set_fence`].
     pub async fn set_fence_async<P>(
         &self,
         path: &P,

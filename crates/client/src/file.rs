@@ -1,8 +1,7 @@
 //! Open files.
 //!
-//! Invariant: unstable writes are remembered by the verifier they came with, so that a
-//! commit that finds another one reports that data was lost; so does a close without a
-//! commit, behind a restart of the server.
+//! Invariant: a file remembers the verifier of its unstable writes. A commit that returns another
+//! verifier reports lost data, and so does a close without a commit after a restart of the server.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -32,32 +31,32 @@ use crate::refusal::{done, encode_set, failed};
 use crate::session::Session;
 use crate::transfer::{TransferJob, TransferKind};
 
-/// How a file is opened.
+/// The options for opening a file.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// What this open may do.
+    /// The access this open asks for.
     pub access: ShareAccess,
-    /// What it keeps others from doing.
+    /// The access that other opens are denied while this one lasts.
     pub deny: ShareDeny,
-    /// Make the file if it is not there.
+    /// Creates the file if it does not exist.
     pub create: bool,
-    /// It must not be there.
+    /// Creates the file, and fails if it exists.
     pub create_new: bool,
-    /// Cut it to nothing.
+    /// Truncates the file to zero bytes.
     pub truncate: bool,
-    /// Mode of a new file.
+    /// The mode bits of a new file.
     pub mode: u32,
-    /// User and group that a new file is to belong to, if they are not those of whom the session
-    /// acts for: the superuser may name any, others a group of theirs.
+    /// The user and group id of a new file, if they differ from those of the session's user. Only
+    /// the superuser may name any owner; others may name one of their own groups.
     pub owner: Option<(u32, u32)>,
-    /// Key that all opens must show.
+    /// A share key: opens of the file must present the same one.
     pub key: Option<ShareKey>,
-    /// Whether others may remove its name meanwhile.
+    /// Controls whether the file's name may be removed while this open lasts.
     pub delete_disposition: DeleteDisposition,
 }
 
 impl OpenOptions {
-    /// For reading.
+    /// Options for reading an existing file.
     #[must_use]
     pub fn read() -> Self {
         Self {
@@ -73,7 +72,7 @@ impl OpenOptions {
         }
     }
 
-    /// For reading and writing, made if it is not there.
+    /// Options for reading and writing; the file is created if it does not exist.
     #[must_use]
     pub fn write() -> Self {
         Self { access: ShareAccess::Both, create: true, ..Self::read() }
@@ -83,44 +82,44 @@ impl OpenOptions {
         self.create || self.create_new
     }
 
-    /// Whether the size must be set after the open, since OPEN without creation carries
-    /// no attributes.
+    /// True if the size must be set after the open, because OPEN without creation carries no
+    /// attributes.
     pub(crate) fn truncates_later(&self) -> bool {
         self.truncate && !self.creates()
     }
 }
 
-/// An open file. Dropping it closes it without a word; [`File::close`] tells errors.
+/// An open file. Dropping closes the file and ignores errors; call [`File::close`] to see them.
 pub struct File {
     session: Session,
     opened: Rc<Opened>,
     path: String,
-    /// Verifier of unstable writes not yet committed.
+    /// The verifier of unstable writes that are not committed yet.
     unstable: Cell<Option<Verifier>>,
-    /// Registered memory for plain slices.
+    /// Registered memory through which plain slices are copied.
     staging: RefCell<Option<Buffer>>,
     is_closed: Cell<bool>,
-    /// The delegation that its open has brought.
+    /// The delegation that the open was granted.
     delegation: Cell<Option<StateId>>,
-    /// The file itself, which may be over.
+    /// The direct-read descriptor, which may be over.
     pub(crate) direct: RefCell<Option<Rc<DirectFile>>>,
 }
 
 impl Session {
-    /// Opens a file by path, following symbolic links.
+    /// Opens a file by its path, following symbolic links.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn open(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<File> {
         self.prepare_delegations();
         self.run(self.open_async(path.as_ref(), options))
     }
 
-    /// The same, by round trips of which each waits for the one before. What it opens has a
-    /// delegation only behind [`Session::prepare_delegations`].
+    /// As [`Session::open`], as a future. Each of its round trips waits for the one before. The
+    /// open is granted a delegation only after a call of [`Session::prepare_delegations`].
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// The errors of [`Session::open`].
     pub async fn open_async<P>(&self, path: &P, options: &OpenOptions) -> Result<File>
     where
         P: AsRef<OsStr> + ?Sized,
@@ -148,11 +147,11 @@ impl Session {
         Err(too_many_links(path))
     }
 
-    /// Makes a file without a name, in the file system of a directory. It lives while
-    /// it is open.
+    /// Creates a file without a name, in the file system that contains `directory`. The file exists
+    /// until it is closed.
     ///
     /// # Errors
-    /// As the server says.
+    /// Any error of the server.
     pub fn create_unlinked(
         &self,
         directory: impl AsRef<OsStr>,
@@ -161,10 +160,11 @@ impl Session {
         self.run(self.create_unlinked_async(directory.as_ref(), options))
     }
 
-    /// The same, by round trips of which each waits for the one before.
+    /// As [`Session::create_unlinked`], as a future. Each of its round trips waits for the one
+    /// before.
     ///
     /// # Errors
-    /// As [`Session::create_unlinked`].
+    /// The errors of [`Session::create_unlinked`].
     pub async fn create_unlinked_async<P>(
         &self,
         directory: &P,
@@ -179,11 +179,11 @@ impl Session {
         self.open_target(Ok(target), directory, options).await
     }
 
-    /// Opens a file by its name in a directory that is known by handle, which saves the
-    /// way there. `path` is for messages. A symbolic link is not followed.
+    /// Opens a file by its name in the directory with the given handle, which saves resolving a
+    /// path. `path` is used in error messages only. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn open_in(
         &self,
         directory: FileHandle,
@@ -195,12 +195,13 @@ impl Session {
         self.run(self.open_in_async(directory, name.as_ref(), path.as_ref(), options))
     }
 
-    /// Opens a file that is known by its handle, whatever its name is by now, if it has one still.
-    /// `path` is for messages. A server of another make may refuse it with INVAL
+    /// Opens a file by its handle, even if its name has changed or was removed. `path` is used in
+    /// error messages only. Servers of other implementations may refuse this with INVAL
     /// (`docs/spec/gaps.md`, "Opens").
     ///
     /// # Errors
-    /// INVAL for options that make files; SYMLINK for a symbolic link; as the server says.
+    /// INVAL for options that create files; SYMLINK for a symbolic link; any other error of the
+    /// server.
     pub fn open_handle(
         &self,
         handle: FileHandle,
@@ -211,7 +212,7 @@ impl Session {
         self.run(self.open_handle_async(handle, path.as_ref(), options))
     }
 
-    /// The same; under way at once.
+    /// As [`Session::open_handle`], as a future. The request is sent at once.
     pub fn open_handle_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -229,8 +230,8 @@ impl Session {
         self.open_target(target, path, options)
     }
 
-    /// A file to be read by its handle, without an open: fit for a few reads. The server
-    /// checks permission and share reservations at each.
+    /// Returns a file for reading by its handle, without an open. This suits a few reads: the
+    /// server checks permissions and share reservations at each.
     #[must_use]
     pub fn reader(&self, handle: FileHandle, path: impl AsRef<OsStr>) -> File {
         let file = self.file(handle, StateId::ANONYMOUS, path.as_ref());
@@ -252,7 +253,7 @@ impl Session {
         }
     }
 
-    /// Puts an OPEN together, if it can be, and has it sent.
+    /// Builds an OPEN request, or the error that prevents it, and passes it to `send`.
     pub(crate) fn with_open<T>(
         &self,
         target: OpenTarget<'_>,
@@ -294,18 +295,18 @@ impl Session {
         })))
     }
 
-    /// Every open has an owner of its own, so that each has a state of its own.
+    /// Returns a new open owner. Each open has its own owner, so that each has its own state id.
     fn next_owner(&self) -> u64 {
         self.shared.borrow_mut().ends.next_id().0
     }
 
-    /// Submits a read of the slice's length at `offset`, into a buffer or device memory. The
-    /// slice belongs to the transport until the completion. More than a server moves at once
-    /// (16 MiB) goes as several requests, one behind the other.
+    /// Submits a read from byte `offset` that fills the slice, which may be device memory. The
+    /// slice belongs to the transport until the completion. A read of more bytes than a server
+    /// moves at once (16 MiB) is sent as several consecutive requests.
     ///
     /// # Errors
-    /// If the session has ended or the group was released; [`ClientError::Foreign`] if
-    /// the file is of another session or the buffer of another client.
+    /// If the session has ended or the group was released; [`ClientError::Foreign`] if the file
+    /// belongs to another session or the buffer to another client.
     #[inline]
     pub fn submit_read(
         &self,
@@ -320,10 +321,10 @@ impl Session {
         self.submit(file, job, Some(slice), Destination::Group(group), context)
     }
 
-    /// Submits a write of the slice at `offset`.
+    /// Submits an unstable write of the whole slice at byte `offset`.
     ///
     /// # Errors
-    /// As [`Session::submit_read`].
+    /// The errors of [`Session::submit_read`].
     #[inline]
     pub fn submit_write(
         &self,
@@ -339,10 +340,10 @@ impl Session {
         self.submit(file, job, Some(slice), Destination::Group(group), context)
     }
 
-    /// Submits a commit of everything written to the file.
+    /// Submits a commit of all data written to the file.
     ///
     /// # Errors
-    /// As [`Session::submit_read`].
+    /// The errors of [`Session::submit_read`].
     pub fn submit_commit(&self, file: &File, group: Group, context: u64) -> Result<OperationId> {
         let job = file.job(TransferKind::Commit, 0, 0);
         self.submit(file, job, None, Destination::Group(group), context)
@@ -367,24 +368,24 @@ impl Session {
 }
 
 impl File {
-    /// The session it is open in.
+    /// Returns the session in which the file is open.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Whether it was opened in this session.
+    /// True if the file was opened in this session.
     pub(crate) fn is_of(&self, session: &Session) -> bool {
         self.session.key == session.key && Rc::ptr_eq(&self.session.shared, &session.shared)
     }
 
-    /// The path it was opened by.
+    /// Returns the path by which the file was opened.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its handle.
+    /// Returns the file's handle, which names it in requests.
     #[must_use]
     pub fn handle(&self) -> FileHandle {
         self.opened.handle
@@ -396,7 +397,7 @@ impl File {
         TransferJob { file, offset, kind, length, hint: CacheHint::default() }
     }
 
-    /// Submits one transfer whose end only the holder of the ticket looks for.
+    /// Submits one transfer whose result is delivered to the returned ticket.
     pub(crate) fn start(
         &self,
         kind: TransferKind,
@@ -433,16 +434,16 @@ impl File {
         }
     }
 
-    /// Reads into a registered buffer, or device memory. Returns what was read: fewer bytes
-    /// than the slice has only at the end of the file.
+    /// Reads from byte `offset` into a registered buffer or device memory. The result is shorter
+    /// than the slice only at the end of the file.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn read_into(&self, offset: u64, slice: impl Into<Span>) -> Result<Transferred> {
         let Span(slice) = slice.into();
         let wanted = slice.length;
         let mut done = self.run(TransferKind::Read, offset, Some(slice.clone()))?;
-        // A server may move less than was asked for (draft 6.5.27).
+        // A server may move fewer bytes than were asked for (draft 6.5.27).
         while done.length < wanted && !done.end_of_file {
             let at = offset.saturating_add(u64::from(done.length));
             let more = self.run(TransferKind::Read, at, Some(slice.behind(done.length)))?;
@@ -455,12 +456,12 @@ impl File {
         Ok(done)
     }
 
-    /// Writes the whole slice of a registered buffer or device memory, unstable:
-    /// [`File::commit`] makes it last.
+    /// Writes the whole slice of a registered buffer or device memory at byte `offset`, unstable:
+    /// call [`File::commit`] to make the data durable.
     ///
     /// # Errors
-    /// As the server says, with the path; [`ClientError::DataLost`] if data written
-    /// before is known to be lost.
+    /// Any error of the server, with the path; [`ClientError::DataLost`] if earlier unstable data
+    /// is known to be lost.
     pub fn write_from(&self, offset: u64, slice: impl Into<Span>) -> Result<Transferred> {
         let Span(slice) = slice.into();
         let kind = TransferKind::Write(Stability::Unstable);
@@ -486,10 +487,11 @@ impl File {
         }
     }
 
-    /// Takes note of the verifier of an unstable write that was submitted by hand.
+    /// Records the verifier of an unstable write that was submitted separately, so that later
+    /// commits can detect lost data.
     ///
     /// # Errors
-    /// [`ClientError::DataLost`] if it differs from that of earlier writes.
+    /// [`ClientError::DataLost`] if it differs from the verifier of earlier writes.
     pub fn note_unstable(&self, verifier: Verifier) -> Result<()> {
         match self.unstable.replace(Some(verifier)) {
             Some(before) if before != verifier => {
@@ -499,12 +501,12 @@ impl File {
         }
     }
 
-    /// Reads into a plain slice, through registered memory or straight
-    /// ([`crate::ClientConfig::own_memory`]). Returns the bytes read, fewer only at the end of
-    /// the file.
+    /// Reads from byte `offset` into a plain slice, through registered memory or directly
+    /// ([`crate::ClientConfig::own_memory`]). Returns the number of bytes read, which is less than
+    /// the slice's length only at the end of the file.
     ///
     /// # Errors
-    /// As [`File::read_into`].
+    /// The errors of [`File::read_into`].
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
         if let Some(read) = self.read_delegated(bytes, offset) {
             return read;
@@ -524,7 +526,7 @@ impl File {
         Ok(done)
     }
 
-    /// Reads a piece from the beginning of `bytes`. What was wanted, and what was read.
+    /// Reads into the beginning of `bytes`. Returns the numbers of bytes asked for and read.
     fn read_staged(&self, bytes: &mut [u8], offset: u64) -> Result<(usize, usize)> {
         let (slice, buffer) = self.stage(bytes.len())?;
         let length = slice.length as usize;
@@ -533,10 +535,11 @@ impl File {
         Ok((length, moved))
     }
 
-    /// Writes a plain slice whole, as [`File::read_at`] reads; unstable.
+    /// Writes a whole plain slice at byte `offset`, unstable, in the same way as [`File::read_at`]
+    /// reads.
     ///
     /// # Errors
-    /// As [`File::write_from`].
+    /// The errors of [`File::write_from`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -553,11 +556,11 @@ impl File {
         Ok(())
     }
 
-    /// Appends to the file, all or nothing, as data that lasts. Returns the offset it
-    /// was put at.
+    /// Appends all bytes or none to the file, on stable storage. Returns the offset of the first
+    /// appended byte.
     ///
     /// # Errors
-    /// As the server says; WRITE_TOOBIG beyond its MAX_APPEND.
+    /// WRITE_TOOBIG beyond the server's MAX_APPEND; any other error of the server.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         if bytes.len() > APPEND_BYTES_MAX as usize {
             return Err(ClientError::Status {
@@ -590,23 +593,23 @@ impl File {
         })
     }
 
-    /// Brings everything written to stable storage.
+    /// Flushes all data written to the file to stable storage.
     ///
     /// # Errors
-    /// [`ClientError::DataLost`] if the server lost unstable data meanwhile; otherwise as
-    /// the server says.
+    /// [`ClientError::DataLost`] if the server has lost unstable data; any other error of the
+    /// server.
     pub fn commit(&self) -> Result<()> {
         let done = self.run(TransferKind::Commit, 0, None)?;
         self.note_committed(done.verifier)
     }
 
-    /// Takes note of the verifier of a commit that was submitted by hand, or as a future.
+    /// Records the verifier of a commit that was submitted separately or as a future.
     ///
     /// # Errors
-    /// [`ClientError::DataLost`] if it differs from that of the writes before it.
+    /// [`ClientError::DataLost`] if it differs from the verifier of the writes before it.
     pub fn note_committed(&self, verifier: Verifier) -> Result<()> {
         let before = self.unstable.take();
-        // A write that was answered after the commit was sent may still be lost.
+        // A write whose reply came after the commit was sent may still be lost.
         if self.opened.has_unconfirmed() {
             self.unstable.set(Some(verifier));
         }
@@ -618,10 +621,10 @@ impl File {
         }
     }
 
-    /// Attributes now.
+    /// Returns the file's current attributes.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn metadata(&self) -> Result<Metadata> {
         match self.kept_metadata() {
             Some(kept) => Ok(kept),
@@ -629,15 +632,15 @@ impl File {
         }
     }
 
-    /// Sets attributes, the size among them.
+    /// Sets attributes of the file, including its size.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn set_attributes(&self, wanted: &SetAttributes) -> Result<()> {
         self.session.run(self.set_attributes_async(wanted))
     }
 
-    /// The same; under way at once.
+    /// As [`File::set_attributes`], as a future. The request is sent at once.
     pub fn set_attributes_async(
         &self,
         wanted: &SetAttributes,
@@ -651,18 +654,18 @@ impl File {
         }
     }
 
-    /// Cuts or extends the file.
+    /// Truncates or extends the file to `size` bytes.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() })
     }
 
-    /// Tells the server what use is expected of a range.
+    /// Tells the server how a range of bytes is going to be used.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn hint(
         &self,
         offset: u64,
@@ -673,7 +676,7 @@ impl File {
         self.session.run(self.hint_async(offset, length, pattern, hint))
     }
 
-    /// The same; under way at once.
+    /// As [`File::hint`], as a future. The request is sent at once.
     pub fn hint_async(
         &self,
         offset: u64,
@@ -686,18 +689,19 @@ impl File {
         self.session.ask(&request, |status, _| done(&self.path, status))
     }
 
-    /// Closes the file: local processes on the server see what was written.
+    /// Closes the file. Local processes on the server see what was written.
     ///
     /// # Errors
-    /// As the server says, with the path; [`ClientError::DataLost`] if data was written
-    /// and not committed before the server restarted.
+    /// Any error of the server, with the path; [`ClientError::DataLost`] if data was written and
+    /// not committed before the server restarted.
     pub fn close(self) -> Result<()> {
         let session = self.session.clone();
         session.run(self.close_async())
     }
 
-    /// Names this open in requests of the caller's own. A server that restarts gives it
-    /// another; requests with a former one are understood as long as the file is open.
+    /// Returns the state id of this open, for requests that the caller builds. A restarted server
+    /// gives the open another state id; requests with an earlier one are still accepted while the
+    /// file is open.
     #[must_use]
     pub fn state(&self) -> StateId {
         self.opened.state()
@@ -707,12 +711,12 @@ impl File {
         &self.opened
     }
 
-    /// What the server's refusal means.
+    /// Returns the error for a status with which the server refused a request on this file.
     pub(crate) fn refused(&self, status: Status) -> ClientError {
         self.opened.refusal(&self.path, status)
     }
 
-    /// Whether a restart has lost what was written and not committed.
+    /// Fails if a restart of the server has lost uncommitted data.
     pub(crate) fn lost_data(&self) -> Result<()> {
         match self.opened.take_lost_data() {
             true => Err(ClientError::DataLost { what: self.path.clone() }),
@@ -720,7 +724,7 @@ impl File {
         }
     }
 
-    /// From now on it counts as closed. True if it did before.
+    /// Marks the file as closed. Returns true if it was closed already.
     pub(crate) fn note_closed(&self) -> bool {
         let was_closed = self.is_closed.replace(true);
         if !was_closed {
@@ -729,7 +733,7 @@ impl File {
         was_closed
     }
 
-    /// The delegation that its open has brought, held or not.
+    /// Returns the delegation that the open was granted, whether or not it is still held.
     #[inline]
     pub(crate) fn delegation(&self) -> Option<StateId> {
         self.delegation.get()
@@ -739,7 +743,7 @@ impl File {
         self.delegation.set(delegation);
     }
 
-    /// A slice of registered memory for up to `wanted` bytes, and its buffer.
+    /// Returns a slice of registered memory for up to `wanted` bytes, and its buffer.
     fn stage(&self, wanted: usize) -> Result<(Slice, Buffer)> {
         self.stage_exactly(wanted.clamp(1, STAGING_BYTES_MAX))
     }
@@ -764,7 +768,7 @@ impl Drop for File {
         if self.note_closed() {
             return;
         }
-        // Who wants to know how it ends calls `close`.
+        // Errors of this CLOSE are ignored; callers that need them call `close`.
         let request = Request::Close(Close { file: self.handle(), state: self.state() });
         let _ = self.session.shared.borrow_mut().cast(self.session.key, &request);
     }

@@ -1,13 +1,12 @@
-//! The asynchronous face: futures that any executor of one thread may poll, and a small
-//! one.
+//! The asynchronous interface: futures that any single-threaded executor can poll, and a small
+//! executor.
 //!
-//! Invariant: a future is ready once its result is there, and its task is woken then.
-//! Progress is made by [`crate::Client::turn`], which [`block_on`] calls between polls;
-//! under another executor one task waits for the client's descriptor
-//! ([`crate::Client::arm`], [`crate::Client::with_fd`], no longer than
-//! [`crate::Client::until_timer`]) and turns. A future that is
-//! dropped early leaves nothing behind: its transfer is cancelled or ends unseen, and
-//! holds its buffer until then.
+//! Invariant: a future is ready once its result has arrived, and its task is woken then. Progress
+//! is made by [`crate::Client::turn`], which [`block_on`] calls between polls. Under another
+//! executor, one task waits for the client's descriptor ([`crate::Client::arm`],
+//! [`crate::Client::with_fd`]) no longer than [`crate::Client::until_timer`], and then calls
+//! `turn`. Dropping a future early leaks nothing: its transfer is cancelled, or ends without being
+//! reported and keeps its buffer until then.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +22,7 @@ use crate::file::File;
 use crate::operation::{OperationId, Transferred};
 use crate::transfer::TransferKind;
 
-/// A transfer on its way.
+/// A transfer in flight.
 struct TransferFuture<'f> {
     file: &'f File,
     started: Started,
@@ -52,7 +51,7 @@ impl Future for TransferFuture<'_> {
                 drop(core);
                 Poll::Ready(result.map_err(|error| self.file.name(error)))
             }
-            // Polled after its end, which a caller must not do.
+            // Polled again after it was ready, which the contract of `Future` forbids.
             Started::Over => Poll::Ready(Err(ClientError::Cancelled)),
         }
     }
@@ -69,8 +68,8 @@ impl Drop for TransferFuture<'_> {
 }
 
 impl File {
-    /// Reads into a buffer or device memory; the transfer is under way at once. As with any
-    /// READ, fewer bytes than the slice has are no error.
+    /// Reads from byte `offset` into a buffer or device memory. The transfer starts at once. As
+    /// with any READ, the server may move fewer bytes than the slice holds.
     pub fn read_async<S: Into<Span>>(
         &self,
         offset: u64,
@@ -80,7 +79,8 @@ impl File {
         self.transfer_async(TransferKind::Read, offset, Some(slice))
     }
 
-    /// Writes from a buffer or device memory, unstable; the transfer is under way at once.
+    /// Writes from a buffer or device memory at byte `offset`, unstable. The transfer starts at
+    /// once.
     pub fn write_async<S: Into<Span>>(
         &self,
         offset: u64,
@@ -90,8 +90,8 @@ impl File {
         self.transfer_async(TransferKind::Write(Stability::Unstable), offset, Some(slice))
     }
 
-    /// Commits; under way at once. Data that was written before is safe if the verifier is
-    /// the one the writes came back with ([`Transferred::verifier`]).
+    /// Commits written data; the request is sent at once. The data of earlier writes is durable if
+    /// the returned verifier equals the one that those writes returned ([`Transferred::verifier`]).
     pub fn commit_async(&self) -> impl Future<Output = Result<Transferred>> + '_ {
         self.transfer_async(TransferKind::Commit, 0, None)
     }

@@ -1,6 +1,6 @@
-//! What a client says of itself when it connects.
+//! The request by which a client introduces itself when it connects.
 //!
-//! Invariant: it says the same after each loss of the connection as at first.
+//! Invariant: its content is the same after each reconnect as at first.
 
 use dafs_types::Verifier;
 use dafs_wire::Request;
@@ -8,16 +8,16 @@ use dafs_wire::messages::{ClientConnect, ClientConnectAuth, SessionOptions as Wi
 
 use crate::options::SessionOptions;
 
-/// What a client says of itself.
+/// The parameters of a client's connect request.
 pub(crate) struct Greeting<'a> {
     pub options: &'a SessionOptions,
-    /// Names it among the server's clients.
+    /// The client's name, unique among the server's clients.
     pub name: &'a str,
-    /// Another one in its next life.
+    /// The verifier of this client incarnation; the next incarnation has another.
     pub verifier: Verifier,
 }
 
-/// What a client says of itself, at first and after each loss of the connection.
+/// Builds the connect request, for the first time and after each loss of the connection.
 pub(crate) fn connect_request<'a>(
     options: &'a SessionOptions,
     name: &'a str,
@@ -34,7 +34,8 @@ pub(crate) fn connect_request<'a>(
     })
 }
 
-/// What a client says of itself that will prove it in requests of up to `request_bytes_max`.
+/// Builds the connect request of a client that authenticates afterwards, in requests of up to
+/// `request_bytes_max` bytes.
 pub(crate) fn plain_connect_request<'a>(
     options: &'a SessionOptions,
     name: &'a str,

@@ -1,7 +1,7 @@
-//! Completion groups: where completions of submitted operations are collected.
+//! Completion groups, which collect the completions of submitted operations.
 //!
-//! Invariant: a group counts exactly the operations that were submitted to it and have
-//! not completed, so that a wait knows when there is nothing left to wait for.
+//! Invariant: a group counts exactly the operations that were submitted to it and have not
+//! completed, so that a wait ends when nothing is left to wait for.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use dafs_base::{Key, Slab};
 
 use crate::operation::Completion;
 
-/// Names a completion group of a client. [`Group::DEFAULT`] is always there. A group that was
-/// given back names nothing any more, and never another group.
+/// The name of a completion group in one client. [`Group::DEFAULT`] always exists. The name of a
+/// released group is invalid and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group(Key<Group>);
 
@@ -19,7 +19,7 @@ impl Group {
     pub const DEFAULT: Group = Group(Key::FIRST);
 }
 
-/// All groups of a client. Each is asked for by the application, which bounds them.
+/// The groups of a client. Only the application adds groups, so it limits their number.
 #[derive(Debug)]
 pub(crate) struct Groups(Slab<Slot, Group>);
 
@@ -27,12 +27,12 @@ pub(crate) struct Groups(Slab<Slot, Group>);
 struct Slot {
     queue: VecDeque<Completion>,
     outstanding: usize,
-    /// Given back by its owner: completions are dropped, and the slot goes with the last.
+    /// True if the owner released the group: completions are dropped, and the last frees the slot.
     is_released: bool,
 }
 
 impl Groups {
-    /// The default group alone.
+    /// Starts with the default group alone.
     pub fn new() -> Self {
         let mut slots = Slab::default();
         let default = Group(slots.insert(Slot::default()));
@@ -44,7 +44,7 @@ impl Groups {
         Group(self.0.insert(Slot::default()))
     }
 
-    /// The owner needs it no more. The default group stays.
+    /// Releases a group that its owner no longer needs. The default group stays.
     pub fn release(&mut self, group: Group) {
         if group == Group::DEFAULT {
             return;
@@ -57,7 +57,7 @@ impl Groups {
         }
     }
 
-    /// Counts a submission. False if there is no such group.
+    /// Counts a submission. Returns false if there is no such group.
     #[inline]
     #[must_use]
     pub fn begin(&mut self, group: Group) -> bool {
@@ -86,13 +86,13 @@ impl Groups {
         self.0.get_mut(group.0)?.queue.pop_front()
     }
 
-    /// Completions that are there.
+    /// Returns the number of completions available.
     #[inline]
     pub fn there(&self, group: Group) -> usize {
         self.0.get(group.0).map_or(0, |slot| slot.queue.len())
     }
 
-    /// Completions that are still to come.
+    /// Returns the number of completions still to come.
     #[inline]
     pub fn to_come(&self, group: Group) -> usize {
         self.0.get(group.0).map_or(0, |slot| slot.outstanding)
@@ -135,7 +135,7 @@ mod tests {
         let second = groups.make();
         assert_ne!(second, first);
         assert!(groups.begin(second) && !groups.begin(first));
-        // Whoever has kept the name of the first takes nothing of the second.
+        // The old name of the first group gives no access to the second.
         groups.release(first);
         groups.end(second, completion(2));
         assert_eq!(groups.there(second), 1);

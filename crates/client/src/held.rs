@@ -1,27 +1,27 @@
-//! The locks that an open holds, as far as the server has told.
+//! The locks that an open holds, as far as the server has reported.
 //!
 //! Invariant: no two of them overlap.
 
 use dafs_wire::messages::{Lock, LockOptions, LockType, Unlock};
 
-// ---- what is held -------------------------------------------------------------------
+// ---- held locks ---------------------------------------------------------------------
 
 /// A lock that an open holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
     first: u64,
-    /// Its last byte; `u64::MAX` if it has no end.
+    /// The offset of its last byte; `u64::MAX` if it has no end.
     last: u64,
     kind: LockKind,
     options: LockOptions,
 }
 
-/// The locks of one open; no two overlap. The server bounds how many it grants.
+/// The locks of one open; no two overlap. The server limits how many it grants.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks(Vec<HeldLock>);
 
 impl HeldLock {
-    /// How the server is asked for it once more, under an open.
+    /// Returns the LOCK request that reclaims this lock under an open.
     pub fn reclaim(self, file: dafs_types::FileHandle, state: dafs_types::StateId) -> Lock {
         let options = self.options.with(LockOptions::RECLAIM);
         let length = match self.last {
@@ -34,7 +34,7 @@ impl HeldLock {
 }
 
 impl HeldLocks {
-    /// A LOCK was granted.
+    /// Records a LOCK that was granted.
     pub fn note_lock(&mut self, lock: &Lock) {
         if lock.lock_type == LockType::Abort {
             return;
@@ -51,7 +51,7 @@ impl HeldLocks {
         self.0.push(HeldLock { first, last, kind: LockKind::of(lock.lock_type), options });
     }
 
-    /// A LOCKU was carried out.
+    /// Records a LOCKU that was carried out.
     pub fn note_unlock(&mut self, unlock: &Unlock) {
         if let Some((first, last)) = bytes(unlock.offset, unlock.length) {
             self.cut(first, last);
@@ -66,7 +66,7 @@ impl HeldLocks {
         self.0.clone()
     }
 
-    /// Takes a range away from all.
+    /// Removes a range from all locks.
     fn cut(&mut self, first: u64, last: u64) {
         let overlaps = |lock: &HeldLock| lock.first <= last && first <= lock.last;
         let (cut, mut kept): (Vec<_>, Vec<_>) = self.0.drain(..).partition(overlaps);
@@ -82,7 +82,7 @@ impl HeldLocks {
     }
 }
 
-/// The first and the last byte of a range; `None` if it is none.
+/// Returns the first and the last byte of a range; `None` if the range is invalid.
 pub(crate) fn bytes(offset: u64, length: u64) -> Option<(u64, u64)> {
     match length {
         0 => None,
@@ -91,12 +91,12 @@ pub(crate) fn bytes(offset: u64, length: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// Whom a lock keeps out.
+/// The kinds of byte-range locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Writers.
+    /// Excludes writers; several opens may hold it.
     Shared,
-    /// Everybody.
+    /// Excludes all other readers and writers.
     Exclusive,
 }
 

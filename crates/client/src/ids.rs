@@ -1,12 +1,12 @@
-//! How the parts of a client name its sessions.
+//! The keys of a client's sessions.
 //!
-//! Invariant: the key of a session that has left names nothing.
+//! Invariant: the key of a session that has left is never valid again.
 
 use dafs_base::Key;
 
-/// What the keys of sessions are named after.
+/// A tag type for the keys of sessions.
 #[derive(Debug)]
 pub(crate) enum SessionTag {}
 
-/// A session of a client's table.
+/// Names a session in a client's table.
 pub(crate) type SessionKey = Key<SessionTag>;

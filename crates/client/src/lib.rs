@@ -1,32 +1,32 @@
-//! The DAFS client: files of a server, read and written straight from and into the
+//! The DAFS client library: reads and writes files of a server directly from and into the
 //! application's own buffers.
 //!
-//! A [`Client`] belongs to one thread, and that thread makes all progress: there are no
-//! hidden threads. It holds [`Session`]s with servers; a session opens [`File`]s. Every
-//! transfer is asynchronous underneath: [`Session::submit_read`] and
-//! [`Session::submit_write`] name a completion [`Group`] when they are submitted, and
-//! [`Client::wait`] sleeps until so many of a group are done. The simple calls
-//! ([`File::read_at`] and its like) submit and wait. Opens, closes, names and attributes
-//! are there as futures too ([`Session::open_in_async`] and its like), so that one thread
-//! keeps many files on their way.
+//! A [`Client`] belongs to one thread, and that thread makes all progress: there are no hidden
+//! threads. A client has [`Session`]s with servers, and a session opens [`File`]s. Every transfer
+//! is asynchronous underneath: [`Session::submit_read`] and [`Session::submit_write`] name a
+//! completion [`Group`], and [`Client::wait`] sleeps until a given number of a group's operations
+//! have completed. The simple calls ([`File::read_at`] and similar) submit and wait. Opens, closes,
+//! names and attributes are available as futures too ([`Session::open_in_async`] and similar), so
+//! that one thread can work on many files at once.
 //!
-//! Memory that [`Client::allocate`] gives out is registered: the server moves bytes
-//! straight into it. Any other buffer can be registered with [`Client::register`], and any
-//! memory, by pointer and length, with [`Client::register_memory`]; [`Session::path_of`] says
-//! how bytes reach it. Plain slices go through a pool of registered buffers, with one copy,
-//! unless an RDMA device is to be told of them ([`ClientConfig::own_memory`]). Memory of other
-//! devices, such as GPUs, is registered by its dmabuf ([`Session::register_dmabuf`]); RDMA
-//! devices move its bytes, and the processor never.
+//! Memory from [`Client::allocate`] is registered: the server moves data directly into it. Other
+//! memory can be registered with [`Client::register`] (heap memory) or [`Client::register_memory`]
+//! (memory by pointer and length); [`Session::path_of`] tells how data reaches it. Plain slices are
+//! copied once through a pool of registered buffers, unless RDMA devices are to access them
+//! directly ([`ClientConfig::own_memory`]). Memory of other devices, such as GPUs, is registered by
+//! its dmabuf ([`Session::register_dmabuf`]); only RDMA devices move its data, never the processor.
 //!
-//! Invariants: a buffer range that was submitted belongs to the transport until its
-//! completion; never more requests are outstanding than the server gave credits for.
+//! Invariants:
 //!
-//! A session that loses its connection comes back by itself ([`Recovery`]): it connects
-//! again, asks what became of the requests that were under way, takes back what was open,
-//! and asks anew for what was not done. Whoever waits notices a pause.
+//! - A buffer range that was submitted belongs to the transport until its completion.
+//! - The number of outstanding requests never exceeds the credits granted by the server.
 //!
-//! All servers of one client share a protection domain. Use a client for each server
-//! that must not be able to name memory meant for another.
+//! A session that loses its connection recovers from it ([`Recovery`]): it reconnects, asks what
+//! became of the requests that were in flight, reclaims its opens, and repeats the requests that
+//! were not carried out. Callers notice a pause.
+//!
+//! All servers of one client share a protection domain. Use a separate client for each server that
+//! must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
 
 mod acting;

@@ -1,11 +1,11 @@
-//! Byte-range locks (draft 4.4.1): taken, waited for, looked for, given back; and taken back
-//! from a server that has restarted.
+//! Byte-range locks (draft 4.4.1): acquiring, waiting, testing and releasing them, and reclaiming
+//! them from a restarted server.
 //!
-//! Invariant: what a file has locked, as far as the server has told, is known for as long as
-//! the file is open, so that the session can ask for just that again.
+//! Invariant: while a file is open, the session knows all its locks that the server has reported,
+//! so that it can reclaim exactly these.
 //!
-//! Locks are mandatory: the server keeps reads and writes of others out, those through other
-//! opens of this session among them. They end with their open.
+//! Locks are mandatory: the server refuses conflicting reads and writes through other opens,
+//! including other opens of this session. Locks end with their open.
 
 use std::time::{Duration, Instant};
 
@@ -18,31 +18,31 @@ use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::held::LockKind;
 
-/// A lock that stands in the way.
+/// A lock that conflicts with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// The holder's name for itself, within its client.
+    /// The holder's name for itself, unique within its client.
     pub owner: Vec<u8>,
-    /// Whom it keeps out.
+    /// The kind of the conflicting lock.
     pub kind: LockKind,
-    /// Its first byte.
+    /// The offset of its first byte.
     pub offset: u64,
-    /// Bytes; `u64::MAX` for all to the end of the file.
+    /// Its length in bytes; `u64::MAX` means up to the end of the file.
     pub length: u64,
 }
 
 impl File {
-    /// Locks `length` bytes at `offset`; `u64::MAX` bytes are all to the end of the file,
-    /// wherever that comes to be. `None` if the lock is held now; whose lock stands in the way
-    /// if not. What this open has locked there already takes on the new kind.
+    /// Locks `length` bytes at `offset`; the length `u64::MAX` means up to the end of the file,
+    /// wherever that is later. Returns `None` if the lock is now held, or the conflicting lock if
+    /// it was denied. Ranges that this open has already locked are converted to the new kind.
     ///
-    /// With PERSIST a lock outlives its holder: it breaks, and whoever comes next is told
-    /// LOCK_BROKEN until somebody has looked after the data (REPAIR). With AUTO_RECOVERY
-    /// what was changed under it is rolled back instead.
+    /// With PERSIST a lock outlives its holder: it becomes broken, and later lockers get
+    /// LOCK_BROKEN until one of them has checked the data and locks with REPAIR. With AUTO_RECOVERY
+    /// the changes made under the lock are rolled back instead.
     ///
     /// # Errors
-    /// LOCK_BROKEN, NOTSUPP for options that the server does not serve, LOCK_RANGE to take
-    /// an option away; with the path. Otherwise as the server says.
+    /// LOCK_BROKEN; NOTSUPP for options that the server does not support; LOCK_RANGE for an attempt
+    /// to remove an option; each with the path. Any other error of the server.
     pub fn try_lock(
         &self,
         kind: LockKind,
@@ -53,7 +53,7 @@ impl File {
         self.session().run(self.try_lock_async(kind, offset, length, options))
     }
 
-    /// The same; under way at once.
+    /// As [`File::try_lock`], as a future. The request is sent at once.
     pub fn try_lock_async(
         &self,
         kind: LockKind,
@@ -64,12 +64,12 @@ impl File {
         self.ask_lock(kind.of_lock(false), offset, length, options)
     }
 
-    /// As [`File::try_lock_async`], and takes a place in the server's queue if somebody's lock
-    /// stands in the way. Whoever waits asks again: at [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at
-    /// the latest, to keep the place, and when it is [worth it](File::is_lock_ready).
+    /// As [`File::try_lock_async`], and joins the server's queue if another lock conflicts. While
+    /// waiting, ask again at least every [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX), to keep the place
+    /// in the queue, and when [the lock is ready](File::is_lock_ready).
     ///
     /// # Errors
-    /// As [`File::try_lock`]; DEADLOCK if somebody it would wait for waits for it.
+    /// The errors of [`File::try_lock`]; DEADLOCK if waiting would close a circle of waiters.
     pub fn queue_lock_async(
         &self,
         kind: LockKind,
@@ -80,22 +80,22 @@ impl File {
         self.ask_lock(kind.of_lock(true), offset, length, options)
     }
 
-    /// Whether the server has said, to a session that [listens](crate::Session::listen), that the
-    /// turn of a lock in its queue has come; said once.
+    /// Returns true, once per report, if the server has reported that this queued lock can now be
+    /// granted. Only a session that [listens](crate::Session::listen) gets such reports.
     #[must_use]
     pub fn is_lock_ready(&self, offset: u64, length: u64) -> bool {
         let ready = LockReady { file: self.handle(), state: self.state(), offset, length };
         self.session().take_lock_ready(&ready)
     }
 
-    /// As [`File::try_lock`], and waits in the server's queue, where nobody who comes later
-    /// overtakes it. The server is asked again at growing intervals,
-    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at most; where the session listens
-    /// ([`Session::listen`](crate::Session::listen)), it says when it is worth asking.
+    /// As [`File::try_lock`], and waits in the server's queue, in which later requests do not
+    /// overtake earlier ones. The client asks again at growing intervals of at most
+    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX). If the session listens
+    /// ([`Session::listen`](crate::Session::listen)), the server reports when to ask.
     ///
     /// # Errors
-    /// [`ClientError::TimedOut`]: others may find the place in the queue kept for some seconds
-    /// then. DEADLOCK if somebody it would wait for waits for it.
+    /// [`ClientError::TimedOut`]; the place in the queue may then block other requests for some
+    /// seconds. DEADLOCK if waiting would close a circle of waiters.
     pub fn lock(
         &self,
         kind: LockKind,
@@ -113,13 +113,13 @@ impl File {
             }
             let session = self.session();
             if session.shared.borrow().backs.listens(session.key) {
-                // Only to keep the place in the queue.
+                // Asking only keeps the place in the queue.
                 pause = POLL_MAX;
             }
             let again = Instant::now() + pause;
             let until = deadline.map_or(again, |deadline| again.min(deadline));
             let client = session.client();
-            // Other things go on meanwhile.
+            // Other work goes on meanwhile.
             loop {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() || self.is_lock_ready(offset, length) {
@@ -134,11 +134,11 @@ impl File {
         }
     }
 
-    /// Whose lock would stand in the way of one, without taking any. In a session that does
-    /// not come back by itself this may be the file's own.
+    /// Returns the lock that would conflict with the given one, without acquiring any. In a session
+    /// without recovery this may be the file's own lock.
     ///
     /// # Errors
-    /// As [`File::try_lock`].
+    /// The errors of [`File::try_lock`].
     pub fn test_lock(
         &self,
         kind: LockKind,
@@ -148,7 +148,7 @@ impl File {
         self.session().run(self.test_lock_async(kind, offset, length))
     }
 
-    /// The same; under way at once.
+    /// As [`File::test_lock`], as a future. The request is sent at once.
     pub fn test_lock_async(
         &self,
         kind: LockKind,
@@ -164,15 +164,15 @@ impl File {
         })
     }
 
-    /// Gives up whatever this open has locked in a range.
+    /// Releases all locks that this open holds in a range of bytes.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn unlock(&self, offset: u64, length: u64) -> Result<()> {
         self.session().run(self.unlock_async(offset, length))
     }
 
-    /// The same; under way at once.
+    /// As [`File::unlock`], as a future. The request is sent at once.
     pub fn unlock_async(&self, offset: u64, length: u64) -> impl Future<Output = Result<()>> + '_ {
         let (file, state) = (self.handle(), self.state());
         let lock_type = LockType::Write;
@@ -180,19 +180,19 @@ impl File {
         self.session().ask(&Request::LockU(unlock), |status, _| self.settled(status))
     }
 
-    /// Has everything rolled back that was changed under locks with AUTO_RECOVERY in a range.
-    /// They stay held.
+    /// Rolls back all changes made under locks with AUTO_RECOVERY in a range of bytes. The locks
+    /// stay held.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn abort_lock(&self, offset: u64, length: u64) -> Result<()> {
         self.session().run(self.abort_lock_async(offset, length))
     }
 
-    /// The same, once it is polled.
+    /// As [`File::abort_lock`], as a future. The request is sent when the future is first polled.
     ///
     /// # Errors
-    /// As [`File::abort_lock`].
+    /// The errors of [`File::abort_lock`].
     pub async fn abort_lock_async(&self, offset: u64, length: u64) -> Result<()> {
         self.ask_lock(LockType::Abort, offset, length, LockOptions::default()).await.map(drop)
     }
@@ -234,9 +234,9 @@ impl File {
     }
 }
 
-/// Shortest and longest pause between two questions for a lock; below the silence after
-/// which a server takes a waiter's place away.
+/// The shortest and longest pause between two requests for a lock. The longest is below the silence
+/// after which a server removes a waiter from the queue.
 const POLL_MIN: Duration = Duration::from_millis(1);
 
-/// See [`File::lock`].
+/// The longest interval between two requests for a queued lock; see [`File::lock`].
 pub const POLL_MAX: Duration = Duration::from_millis(200);

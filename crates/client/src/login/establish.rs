@@ -1,6 +1,7 @@
-//! The exchange that proves a client to its server, and anew before the proof runs out.
+//! The exchange that authenticates a client to its server, initially and again before the proof
+//! expires.
 //!
-//! Invariant: a session whose exchange fails is as it was, or ends.
+//! Invariant: a session whose exchange fails is unchanged, or ends.
 
 use std::rc::Rc;
 
@@ -23,7 +24,7 @@ use crate::session::Session;
 use crate::state::{Phase, SessionState, Standing};
 use crate::work::Pending;
 
-/// Makes a session and authenticates.
+/// Establishes a session and authenticates.
 pub(crate) async fn log_in(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -43,7 +44,7 @@ pub(crate) async fn log_in(
     }
 }
 
-/// CLIENT_CONNECT_AUTH: one exchange for what needs no session to be bound to.
+/// Sends CLIENT_CONNECT_AUTH: one exchange for proofs that are not bound to a session.
 async fn at_once(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -73,8 +74,8 @@ async fn at_once(
     })
 }
 
-/// CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
-/// may need (draft 6.2.1). How many credentials may be registered, if the client is trusted.
+/// Sends CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
+/// may need (draft 6.2.1). Returns how many credentials a trusted client may register.
 async fn connect(shared: &Rc<Shared>, key: SessionKey, greeting: &Greeting<'_>) -> Result<u32> {
     let Greeting { options, name, verifier } = *greeting;
     let address = address_of(shared, key);
@@ -91,7 +92,7 @@ async fn connect(shared: &Rc<Shared>, key: SessionKey, greeting: &Greeting<'_>) 
     Ok(result.options.credentials_max)
 }
 
-/// Takes the best of what the server offers.
+/// Authenticates with the best method that the server offers.
 async fn automatically(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -105,7 +106,7 @@ async fn automatically(
     if !is_vouched_for && has(AuthType::Gss) {
         match by_kerberos(shared, key, options, &Tickets::default(), credentials_max).await {
             Ok(identity) => return Ok(Identity { offered, ..identity }),
-            // No token has gone out: the session is as it was.
+            // No token was sent, so the session is unchanged.
             Err(error @ ClientError::Kerberos { status: None, .. }) => {
                 passed_over.push(format!("kerberos: {}", reason_of(error)));
             }
@@ -126,7 +127,7 @@ async fn automatically(
     Ok(Identity { offered, passed_over, ..identity })
 }
 
-/// What the server would take, as far as this client has it.
+/// Returns the methods that the server accepts and this client supports.
 async fn offered(shared: &Rc<Shared>, key: SessionKey) -> Result<Vec<AuthType>> {
     let address = address_of(shared, key);
     let reply = Answer::to(shared, key, None, &Request::SecInfo(Empty))?.await?;
@@ -144,7 +145,7 @@ async fn offered(shared: &Rc<Shared>, key: SessionKey) -> Result<Vec<AuthType>> 
     Ok(methods.methods.iter().filter_map(known).collect())
 }
 
-/// CLIENT_AUTH without anything to show.
+/// Sends CLIENT_AUTH without a proof.
 async fn without_proof(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -167,7 +168,7 @@ async fn without_proof(
     Ok(Identity { trusted, credentials_max, ..Identity::of(AuthType::None) })
 }
 
-/// CLIENT_AUTH with tokens, bound to the session they are made for.
+/// Sends CLIENT_AUTH with tokens, bound to the session they are made for.
 async fn by_kerberos(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -182,7 +183,8 @@ async fn by_kerberos(
     };
     let prover = Rc::new(Prover { tickets: tickets.clone(), service });
     let (context, trusted) = exchange(shared, key, &prover).await?;
-    // From now on it proves every channel, and every session that takes this one's place.
+    // From now on the prover authenticates every channel, and every later connection of this
+    // session.
     shared.borrow_mut().sessions[key].standing.prover = Some(prover);
     Ok(Identity {
         trusted,
@@ -193,7 +195,7 @@ async fn by_kerberos(
     })
 }
 
-/// Exchanges tokens until both sides are proved. Whether the client is trusted.
+/// Exchanges tokens until both sides are authenticated. Returns true if the client is trusted.
 async fn exchange(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -232,33 +234,33 @@ fn send_token(
     let authentication = token_request(procedure, token, room)
         .map_err(|unproved| unproved.at(&address_of(shared, key)))?;
     let request = Request::ClientAuth(ClientAuth { authentication });
-    // For this request alone: the receives of all others are small.
+    // Only for this request: the receives for all others are small.
     Answer::within(shared, key, room, &request)
 }
 
 impl Session {
-    /// As what the session was established, or has come back.
+    /// Returns the identity under which the session was established or last reconnected.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.shared.borrow().sessions[self.key].standing.identity.clone()
     }
 
-    /// Proves the client's identity anew, as one whose proof expires ([`Identity::expires`])
-    /// may before that. Does nothing for others. Blocks as connecting does.
+    /// Authenticates again before the current proof expires ([`Identity::expires`]). Does nothing
+    /// for proofs that do not expire. Blocks as connecting does.
     ///
-    /// Past it the server answers all else with NOT_AUTHENTICATED, and gives the session up
-    /// after a lease. A session with [`crate::Recovery::On`] then comes back as after a loss,
-    /// with what tickets there are by then, so that only a pause is noticed.
+    /// After it expires the server replies NOT_AUTHENTICATED to all other requests, and ends the
+    /// session after a lease. A session with [`crate::Recovery::On`] then reconnects as after a
+    /// lost connection, with the tickets available by then, and callers notice only a pause.
     ///
     /// # Errors
-    /// [`ClientError::Kerberos`]: without a fresh ticket, or as the server says; the session
-    /// goes on until the old proof's time.
+    /// [`ClientError::Kerberos`] without a fresh ticket, or if the server refuses it; the session
+    /// continues until the old proof expires.
     pub fn renew(&self) -> Result<()> {
         self.renew_channel(self.key)?;
         let beside = self.shared.borrow().sessions[self.key].role.beside();
         for key in beside {
             if self.shared.borrow().sessions[key].is_open() {
-                // One that fails comes back with a fresh ticket by itself.
+                // A channel whose renewal fails reconnects later with a fresh ticket.
                 let _ = self.renew_channel(key);
             }
         }
@@ -272,7 +274,7 @@ impl Session {
         let exchanged = self.run(exchange(&self.shared, key, &prover));
         let (context, trusted) = match exchanged {
             Ok(proved) => proved,
-            // A token for the session that was lost is worth nothing in the one after it.
+            // A token for a session that was lost is worthless in the next one.
             Err(_) if state(&self.shared.borrow().sessions[key].standing).1 != before => {
                 return Ok(());
             }
@@ -284,15 +286,15 @@ impl Session {
 }
 
 impl SessionState {
-    /// A proof was given anew.
+    /// Records a renewed proof.
     pub fn note_proof(&mut self, context: &Context, trusted: bool) {
         if let Some(identity) = &mut self.standing.identity {
             (identity.expires, identity.trusted) = (expiry(context), trusted);
         }
     }
 
-    /// Whether the server answers a request so because the client's proof has run out, and the
-    /// session can come back with a fresh one.
+    /// True if the server refused a request because the client's proof has expired, and the session
+    /// can reconnect with a fresh one.
     #[cold]
     pub fn has_lapsed(&self, pending: &Pending) -> bool {
         let is_asked_for = match pending {
@@ -305,7 +307,8 @@ impl SessionState {
     }
 }
 
-/// The name a server's host has in Kerberos. This host's own names say nothing to others.
+/// Returns the name of a server's host in Kerberos. Local names of this host mean nothing
+/// elsewhere, so they are replaced.
 fn host_name(named: &str) -> String {
     let is_own = named.is_empty()
         || named == "localhost"
@@ -324,7 +327,7 @@ fn address_of(shared: &Rc<Shared>, key: SessionKey) -> String {
     shared.borrow().sessions[key].address.clone()
 }
 
-/// Why it did not come to an answer.
+/// Returns the reason why there was no reply.
 fn reason_of(error: ClientError) -> String {
     match error {
         ClientError::Kerberos { reason, .. } => reason,

@@ -1,6 +1,6 @@
-//! Who a client says it is, and as what a session was established.
+//! The identity that a client claims, and the one under which a session was established.
 //!
-//! Invariant: a password is in no log.
+//! Invariant: no password is written to a log.
 
 use std::time::{Duration, Instant};
 
@@ -11,31 +11,31 @@ use dafs_wire::messages::AuthRequest;
 
 use crate::sizes::SLOT_BYTES;
 
-/// Proof of identity.
+/// The way in which a client proves its identity.
 ///
-/// Connecting by Kerberos may block the calling thread for longer than the server does, futures
-/// too: it reads the ticket cache and, unless a ticket for the service is there, talks to a key
-/// distribution centre, for many seconds if that is silent. Get the ticket beforehand
-/// (`kvno dafs/HOST`) or connect on another thread where that matters. So does coming back after
-/// a loss of the connection, which takes another look at the tickets.
+/// Connecting by Kerberos may block the calling thread for longer than the server needs, even in
+/// futures. It reads the ticket cache and, unless a ticket for the service is there, asks a key
+/// distribution centre, which takes many seconds if that is silent. If this matters, get the ticket
+/// in advance (`kvno dafs/HOST`) or connect on another thread. Reconnecting reads the tickets again
+/// and can block too.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Login {
-    /// None: over shared memory the kernel vouches for the user.
+    /// No proof. Over shared memory the kernel vouches for the user.
     #[default]
     None,
-    /// User name and password, in clear text.
+    /// A user name and a password, sent in clear text.
     Password {
-        /// The name.
+        /// The name of the user.
         user: String,
-        /// The password.
+        /// The user's password.
         password: String,
     },
-    /// Kerberos, or nothing.
+    /// Kerberos only.
     Kerberos(Tickets),
-    /// What is best of what the server offers and this client has: over shared memory the
-    /// kernel's word, then Kerberos if there is a ticket, then none.
-    /// [`Session::identity`](crate::Session::identity) says what it was, and why it was nothing
-    /// better.
+    /// The best method that both sides support: over shared memory the kernel's word, otherwise
+    /// Kerberos if there is a ticket, otherwise none.
+    /// [`Session::identity`](crate::Session::identity) reports which it was, and why better ones
+    /// were not used.
     Automatic,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::None => f.write_str("None"),
-            // The password is in no log.
+            // Passwords must not be logged.
             Self::Password { user, .. } => {
                 f.debug_struct("Password").field("user", user).finish_non_exhaustive()
             }
@@ -54,8 +54,8 @@ impl std::fmt::Debug for Login {
 }
 
 impl Login {
-    /// What it shows in the request that makes a session or binds a channel. Who proves
-    /// himself by tickets shows nothing there.
+    /// Returns the proof for the request that establishes a session or binds a channel. Kerberos
+    /// has none there: it follows in tokens.
     pub(crate) fn plain(&self) -> AuthRequest<'_> {
         match self {
             Self::Password { user, password } => AuthRequest::Text { identity: user, password },
@@ -64,36 +64,36 @@ impl Login {
     }
 }
 
-/// Tickets, and for which service.
+/// The source of Kerberos tickets, and the service they are for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tickets {
-    /// The service to speak with; `None` is `dafs@` and the server's host.
+    /// The service to authenticate to; `None` means `dafs@` and the server's host.
     pub service: Option<ServiceName>,
-    /// Where they come from.
+    /// Where the tickets come from.
     pub source: CredentialSource,
 }
 
-/// As what a session was established.
+/// The identity under which a session was established.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// How the client has proved itself.
+    /// The method by which the client authenticated.
     pub method: AuthType,
-    /// Whether it may act for others.
+    /// True if the client may impersonate other users.
     pub trusted: bool,
-    /// Credentials it may register.
+    /// The number of credentials it may register.
     pub credentials_max: u32,
-    /// The service that has proved itself, by Kerberos.
+    /// The service that has proved its identity, with Kerberos.
     pub server: Option<String>,
-    /// When the proof is good no longer. [`Session::renew`](crate::Session::renew) gives it anew.
+    /// When the proof expires. [`Session::renew`](crate::Session::renew) renews it.
     pub expires: Option<Instant>,
-    /// What the server would have taken, where that was asked.
+    /// The methods that the server accepts, if it was asked.
     pub offered: Vec<AuthType>,
-    /// Why better methods were not used, for people.
+    /// For people: the reasons why better methods were not used.
     pub passed_over: Vec<String>,
 }
 
 impl Identity {
-    /// By a method, and nothing else known.
+    /// An identity of which only the method is known.
     pub(crate) fn of(method: AuthType) -> Self {
         Self {
             method,
@@ -106,31 +106,31 @@ impl Identity {
         }
     }
 
-    /// How long the proof is still good; `None` for as long as the session.
+    /// Returns how long the proof is still valid; `None` if as long as the session.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.expires.map(|at| at.saturating_duration_since(Instant::now()))
     }
 }
 
-/// The longest message of a connection that may carry a ticket.
+/// Returns the longest message on a connection that may carry a ticket.
 pub(crate) fn message_bytes_max(address: &Address, login: &Login) -> u32 {
     let may_be_long = matches!(login, Login::Kerberos(_) | Login::Automatic);
     match address {
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } if may_be_long => {
             limits::REQUEST_BYTES_MAX as u32
         }
-        // A ring is made for the longest message, and other messages pay for that.
+        // A ring is sized for its longest message, and that costs all other messages.
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } | Address::Shm(_) => {
             SLOT_BYTES as u32
         }
     }
 }
 
-/// When a proof is good no longer.
+/// Returns when a proof expires.
 pub(crate) fn expiry(context: &Context) -> Option<Instant> {
     Instant::now().checked_add(context.lifetime())
 }
 
-/// Why a session is made anew whose connection stands.
+/// The reason shown when a session reconnects although its connection stands.
 pub(crate) const LAPSED: &str = "the ticket that the session was established by has expired";
