@@ -1,14 +1,16 @@
 //! Batches of transfers: BATCH_SUBMIT and HURRY_UP (draft 4.2.3, 6.5.5, 6.5.16).
 //!
-//! What goes when is for [`BatchScheduler`] to say; here its runs are carried out. Each piece of
-//! a run is a *strand* ([`strand`]): it passes fences, locks and its open by itself when it
-//! begins, and is given back by itself, so that nobody waits for another client's memory. Bytes
-//! that are written are made stable for all strands of a file together ([`stable`]) before their
-//! request is reported ([`report`]).
+//! The [`BatchScheduler`] decides which pieces run when; this module carries its runs out. Each
+//! piece of a run is a *strand* ([`strand`]), that is, one transfer. A strand checks fences, locks
+//! and its open for itself when it starts, and reports its end for itself, so that no strand waits
+//! for another client's memory. Written bytes are made stable for all strands of a file together
+//! ([`stable`]), before their request is reported ([`report`]).
 //!
-//! Invariants: every piece that was handed out is given back once; what a client does not let be
-//! read or written holds strands and bytes up to a bound of its session; one turn begins no
-//! more bytes than [`TURN_BYTES_MAX`], however much is asked for.
+//! Invariants:
+//! - Every piece that the scheduler hands out is reported back once.
+//! - A client that does not let its memory be read or written holds strands and bytes only up to
+//!   the limits of its session.
+//! - One turn starts at most [`TURN_BYTES_MAX`] bytes.
 
 mod report;
 pub(crate) mod sealed;
@@ -30,30 +32,30 @@ use stable::Syncs;
 
 use crate::reply_to::ReplyTo;
 
-/// All batches there are.
+/// All batches of the server.
 #[derive(Debug)]
 pub(crate) struct Batches {
     scheduler: BatchScheduler,
     sessions: HashMap<SessionId, BatchSession>,
-    /// Synchronous batches that are not answered, by tag.
+    /// Synchronous batches that have no reply yet, by tag.
     unanswered: HashMap<u64, ReplyTo>,
     last_tag: u64,
-    /// There may be something to do.
+    /// True if there may be something to do.
     is_woken: bool,
-    /// There is something to do that was put off to the next turn.
+    /// True if work was deferred to the next turn.
     has_more: bool,
-    /// Bytes that may still be begun in this turn.
+    /// The number of bytes that may still be started in this turn.
     turn_bytes: u64,
-    /// Strands that wait for a disk or for room, and files that are being made stable.
+    /// The number of strands that wait for a disk or for room, and of files being made stable.
     in_flight: u32,
-    /// Sessions whose strands wait for others of theirs.
+    /// Sessions whose strands wait for others of the same session.
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
-    /// Bytes of sealed writes that are held, and of those that are being fetched.
+    /// The bytes held for checksummed writes, and the number of bytes being fetched for them.
     held: Vec<(Weak<[u8]>, usize)>,
     fetching_bytes: usize,
-    /// Pieces of a run while they are begun.
+    /// The pieces of a run while they are started. Kept to reuse its memory.
     pieces: Vec<Piece>,
 }
 
@@ -63,15 +65,16 @@ struct BatchSession {
     operation: EndpointId,
     /// Its back-control channel.
     back: Option<EndpointId>,
-    /// What is under way.
+    /// The strands in progress, and their bytes.
     strands: u32,
     bytes: u64,
-    /// What waits for that.
+    /// Pieces that wait because the session is at its limits.
     waiting: VecDeque<(Piece, IoKind)>,
-    /// What a batch writes is being fetched to be looked at; those that came behind it.
+    /// True while the writes of a batch are being fetched for verification. Later batches wait in
+    /// `behind`.
     is_fetching: bool,
     behind: VecDeque<(ReplyTo, Batch)>,
-    /// Its connection is gone.
+    /// True if its connection is gone.
     is_ending: bool,
 }
 
@@ -101,26 +104,26 @@ impl Batches {
         })
     }
 
-    /// A turn of the reactor begins.
+    /// Resets the limit of bytes at the start of a reactor's turn.
     #[inline]
     pub fn begin_turn(&mut self) {
         self.turn_bytes = TURN_BYTES_MAX;
         self.is_woken |= std::mem::take(&mut self.has_more);
     }
 
-    /// Whether the next turn has something to do without any event.
+    /// Returns true if the next turn has work even without an event.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Whether there is anything that time alone could move.
+    /// Returns true if no batch waits for a time to pass.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// How long until time alone has something to do.
+    /// The time until a batch is due.
     pub fn pause(&self, now: Moment) -> Option<Duration> {
         if self.is_idle() {
             return None;
@@ -128,13 +131,13 @@ impl Batches {
         Some(self.scheduler.next_due()?.since(now))
     }
 
-    /// Something has happened that batches may wait for.
+    /// Notes that something has happened that batches may wait for.
     #[inline]
     pub fn wake(&mut self) {
         self.is_woken = true;
     }
 
-    /// The pieces of the next run, unless this turn has begun enough.
+    /// The pieces of the next run. `None` if this turn has started enough bytes.
     fn next_run(&mut self, now: Moment) -> Option<(Vec<Piece>, IoKind)> {
         if self.turn_bytes == 0 {
             self.has_more = true;
@@ -148,18 +151,18 @@ impl Batches {
         Some((pieces, kind))
     }
 
-    /// Keeps the room that pieces took for those of the next run.
+    /// Keeps the vector of a finished run, to reuse its memory.
     fn keep_room(&mut self, pieces: Vec<Piece>) {
         self.pieces = pieces;
     }
 
-    /// The next piece of a session that may begin now.
+    /// The next waiting piece of a session that may start now.
     fn next_stalled(&mut self, session: SessionId) -> Option<(Piece, IoKind)> {
         let entry = self.sessions.get_mut(&session).filter(|entry| !entry.is_full())?;
         entry.waiting.pop_front()
     }
 
-    /// A session's pieces wait for others of it, if there are any left.
+    /// Queues a session again if it has waiting pieces left.
     fn stall_again(&mut self, session: SessionId) {
         let waits = |entry: &BatchSession| !entry.waiting.is_empty();
         if self.sessions.get(&session).is_some_and(waits) {
@@ -167,13 +170,13 @@ impl Batches {
         }
     }
 
-    /// Requests that were not reported.
+    /// The number of requests that are not reported yet.
     pub fn request_count(&self) -> usize {
         self.scheduler.load().requests as usize
     }
 }
 
-/// A batch that was asked for.
+/// A batch as submitted by a client.
 #[derive(Debug)]
 pub(crate) struct Batch {
     requests: Vec<Wanted>,
@@ -182,7 +185,7 @@ pub(crate) struct Batch {
     synchronous: bool,
 }
 
-/// One of its requests.
+/// One request of a batch.
 #[derive(Debug)]
 struct Wanted {
     name: RequestId,
@@ -192,7 +195,7 @@ struct Wanted {
     chunks: Box<[FileChunk]>,
     buffers: Box<[DirectBuffer]>,
     checksum: Checksum,
-    /// What is to be written, where it had to be looked at first.
+    /// The bytes to write, if they had to be verified first.
     data: Option<Arc<[u8]>>,
     refused: Option<Status>,
 }
@@ -220,11 +223,11 @@ fn kind_of(direction: TransferDirection) -> IoKind {
     }
 }
 
-/// Strands that wait for disks, and files being made stable, at one time.
+/// The most strands that wait for disks, plus files being made stable, at one time.
 const IN_FLIGHT_MAX: u32 = 64;
-/// Strands of one session under way at one time, and their bytes: so much a client that does
-/// not let its memory be read or written keeps pinned.
+/// The most strands of one session in progress, and their bytes. A client that does not let its
+/// memory be read or written keeps that much pinned.
 const SESSION_STRANDS_MAX: u32 = 64;
 const SESSION_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of runs begun in one turn, so that others are served too.
+/// The most bytes of runs started in one turn, so that other requests are served too.
 const TURN_BYTES_MAX: u64 = 4 << 20;

@@ -1,8 +1,8 @@
-//! Sessions with batches, and what becomes of batches: answers, notices, and the end of those who
-//! would have them.
+//! The results of batches: replies, notices, and the ends of sessions.
 //!
-//! Invariant: a synchronous batch is answered once, or its connection is gone and nothing is kept
-//! of it; a notice goes out when its channel has a credit for it, so that none is ever dropped.
+//! Invariants:
+//! - A synchronous batch gets one reply, or its connection ends and no result is stored.
+//! - A notice is sent when its channel has a credit for it, so none is ever dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::reply_to::ReplyTo;
 
 /// A synchronous batch that is complete.
 pub(super) enum Complete {
-    /// Its client is told.
+    /// The client gets the reply.
     Told(ReplyTo, Vec<Completion>),
-    /// It ended with its session: whoever comes back asks for it anew.
+    /// The batch ended with its session. A client that reconnects submits it again.
     Abandoned(ReplyTo),
 }
 
 impl Batches {
-    /// The session of a channel, known to the scheduler from now on.
+    /// The session of a channel. Makes it known to the scheduler if it is new.
     pub(super) fn session_of(
         &mut self,
         sessions: &Sessions,
@@ -57,7 +57,7 @@ impl Batches {
         Ok(session)
     }
 
-    /// The next synchronous batch that is complete.
+    /// Takes the next complete synchronous batch.
     pub(super) fn next_complete(&mut self) -> Option<Complete> {
         loop {
             let BatchReply { session, tag, completions } = self.scheduler.poll_reply()?;
@@ -70,8 +70,8 @@ impl Batches {
         }
     }
 
-    /// What is complete of asynchronous ones, where there is a credit for telling it, and over
-    /// which channel it is told.
+    /// Takes the completions of asynchronous batches for the next notice, and the channel to send
+    /// it over, if a channel has a credit for one.
     pub(super) fn next_notice(
         &mut self,
         channels: &Channels,
@@ -94,7 +94,7 @@ impl Batches {
         }
     }
 
-    /// A session has got a back-control channel.
+    /// Notes the new back-control channel of a session.
     pub(crate) fn note_back_channel(
         &mut self,
         sessions: &Sessions,
@@ -112,8 +112,8 @@ impl Batches {
         self.wake();
     }
 
-    /// The back-control channel of a session is gone: its asynchronous batches go with it, for
-    /// nobody could tell any more which of their bytes have arrived.
+    /// Drops the asynchronous batches of a session that has lost its back-control channel. The
+    /// client can no longer know which of their bytes have arrived.
     pub(crate) fn lose_back_channel(
         &mut self,
         channels: &Channels,
@@ -131,8 +131,8 @@ impl Batches {
         }
     }
 
-    /// The connection of a session is gone. What is under way comes to its end alone; what was not
-    /// accepted yet is given up.
+    /// Ends the batches of a session whose connection is gone. Strands in progress finish alone.
+    /// Returns the batches that were not accepted yet.
     pub(crate) fn end_session(&mut self, session: SessionId, now: Moment) -> Vec<ReplyTo> {
         let Some(entry) = self.sessions.get_mut(&session) else { return Vec::new() };
         entry.is_ending = true;
@@ -151,7 +151,7 @@ impl Batches {
         behind.into_iter().map(|(to, _)| to).collect()
     }
 
-    /// Forgets sessions of which nothing is left.
+    /// Removes ended sessions that have no strands left.
     pub(super) fn forget_ended_sessions(&mut self) {
         if !self.has_ending {
             return;
@@ -173,7 +173,7 @@ impl Batches {
     }
 }
 
-/// The back-control channel beside an operation channel, and the longest request it takes.
+/// The back-control channel of an operation channel, and the size of its largest request.
 pub(super) fn back_of(
     sessions: &Sessions,
     channels: &Channels,

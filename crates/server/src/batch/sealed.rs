@@ -1,8 +1,8 @@
-//! Batches of sessions with checksums: what is to be written is fetched and looked at as a whole
-//! before the batch is accepted, so that the file never has a byte that was damaged on its way.
+//! Batches of sessions with checksums. The writes of a batch are fetched and verified together
+//! before the batch is accepted, so that no byte damaged in transit reaches a file.
 //!
-//! Invariant: what is held of such writes, from the fetch to the end of their request, stays below
-//! a bound for all.
+//! Invariant: the memory for such writes, from the fetch to the end of their request, is limited
+//! in total.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,49 +29,49 @@ pub struct SealedBatch {
     bytes: usize,
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    /// What was fetched sums up to, once that is known.
+    /// The checksums of the fetched bytes, once they are known.
     summed: Option<Result<Vec<Summed>, Status>>,
 }
 
 impl SealedBatch {
-    /// What was fetched is summed.
+    /// Notes the checksums of the fetched bytes.
     pub fn note_summed(&mut self, summed: Result<Vec<Summed>, Status>) {
         self.summed = Some(summed);
     }
 
-    /// Where it is fetched to.
+    /// The memory that the bytes are fetched into.
     pub fn region(&self) -> Region {
         self.staging.region
     }
 
-    /// The batch.
+    /// The batch whose bytes are fetched.
     pub(super) fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Where each write's bytes are at the client.
+    /// The client's buffers of each write.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &[DirectBuffer]> {
         let writes = self.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write);
         writes.map(|wanted| &wanted.buffers[..])
     }
 
-    /// Whether it has been summed.
+    /// Returns true if the checksums are known.
     pub(super) fn is_summed(&self) -> bool {
         self.summed.is_some()
     }
 
-    /// What it sums up to, once that is known.
+    /// Takes the checksums, once they are known.
     pub(super) fn take_summed(&mut self) -> Option<Result<Vec<Summed>, Status>> {
         self.summed.take()
     }
 
-    /// Has it summed for its task.
+    /// The job that computes the checksums for its task.
     pub(super) fn sum_job(&self, task: TaskId) -> SumJob {
         let (memory, stretches) = (self.staging.memory.clone(), self.stretches());
         SumJob { task, memory, stretches, keeps: true }
     }
 
-    /// Where in the memory each write's bytes lie.
+    /// The range of memory that holds each write's bytes.
     fn stretches(&self) -> Vec<Range<usize>> {
         let mut start = 0;
         let stretch = |buffers: &[DirectBuffer]| {
@@ -83,17 +83,18 @@ impl SealedBatch {
         self.buffers().map(stretch).collect()
     }
 
-    /// How much is being fetched.
+    /// The number of bytes being fetched.
     pub fn bytes(&self) -> u32 {
         u32::try_from(self.bytes).unwrap_or(u32::MAX)
     }
 }
 
 impl Batch {
-    /// Bytes that are to be fetched and looked at.
+    /// The number of bytes to fetch and verify.
     ///
     /// # Errors
-    /// INVAL if buffers and chunks differ: it is refused with nothing fetched.
+    /// INVAL if the sizes of buffers and chunks differ. The batch is then refused and nothing is
+    /// fetched.
     pub(super) fn bytes_to_fetch(&self) -> Result<usize, Status> {
         let mut bytes = 0;
         for wanted in self.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
@@ -109,10 +110,10 @@ impl Batch {
 }
 
 impl Batches {
-    /// Whether a batch may be fetched now, or has to wait for others.
+    /// Returns true if a batch may be fetched now, false if it must wait for others.
     ///
     /// # Errors
-    /// RESOURCE if it may never be.
+    /// RESOURCE if the batch is larger than the limit.
     pub(super) fn has_room_for(
         &mut self,
         channels: &Channels,
@@ -135,7 +136,7 @@ impl Batches {
         })
     }
 
-    /// A batch begins to be fetched. Others of its session wait for that.
+    /// Starts the fetch of a batch. Later batches of its session wait for the end of the fetch.
     pub(super) fn begin_fetch(
         &mut self,
         session: SessionId,
@@ -151,7 +152,7 @@ impl Batches {
         SealedBatch { session, batch, staging, bytes, transfers_left, transfer_failed, summed }
     }
 
-    /// A batch is not fetched any more. Whose it was.
+    /// Ends the fetch of a batch. Returns its session.
     pub(super) fn end_fetch(&mut self, sealed: &SealedBatch) -> SessionId {
         self.fetching_bytes -= sealed.bytes;
         if let Some(entry) = self.sessions.get_mut(&sealed.session) {
@@ -160,7 +161,7 @@ impl Batches {
         sealed.session
     }
 
-    /// Compares what was fetched with what was promised. What was damaged is refused.
+    /// Compares the checksums with the expected ones. Damaged writes are refused.
     pub(super) fn judge_sums(&mut self, sealed: &mut SealedBatch, summed: Vec<Summed>) {
         let writes = sealed.batch.requests.iter_mut().filter(|it| it.kind == IoKind::Write);
         for (wanted, Summed { sum, bytes }) in writes.zip(summed) {
@@ -174,14 +175,14 @@ impl Batches {
         }
     }
 
-    /// Whether so much is being fetched for batches that others may be told to come again. They
-    /// do not wait here; so whoever has batches fetched must get on.
+    /// Returns true if so much is being fetched that further batches may be refused and told to
+    /// come again. So the clients whose batches are fetched must make progress.
     pub(crate) fn is_crowded(&self) -> bool {
         !is_plenty(self.fetching_bytes, HELD_BYTES_MAX)
     }
 }
 
-/// Bytes that are being fetched for batches of a holder.
+/// The bytes being fetched for batches of one holder.
 fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
     let is_its = |task: &Task| channels.holder_of(task.reply_to.endpoint) == holder;
     let bytes = tasks.with_transfers().filter_map(|(_, task)| match &task.work {
@@ -191,7 +192,7 @@ fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
     bytes.sum()
 }
 
-/// Bytes that one batch may write in a session with checksums.
+/// The most bytes that one batch may write in a session with checksums.
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// Bytes that all such writes hold together.
+/// The most bytes that all such writes hold together.
 const HELD_BYTES_MAX: usize = 256 << 20;

@@ -1,8 +1,9 @@
-//! What batches have written is made stable before it is reported (`docs/spec/gaps.md`, Batches):
-//! a completion has no verifier by which a client could tell that it was lost.
+//! Makes the bytes that batches have written stable before they are reported
+//! (`docs/spec/gaps.md`, Batches). A completion has no verifier from which a client could tell that
+//! unstable bytes were lost.
 //!
-//! Invariant: of one file at most one commit of batches is under way; strands that end meanwhile
-//! share the next one.
+//! Invariant: each file has at most one commit of batches in progress. Strands that end meanwhile
+//! share the next commit.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,25 +15,25 @@ use super::Batches;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{FlushOf, FlushTask, Tasks};
 
-/// Files that batches have written to.
+/// The files that batches have written to.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     files: HashMap<CachedFile, Sync>,
-    /// Files with strands whose commit has not begun, and none that has.
+    /// Files whose strands wait for a commit while none is in progress.
     ready: Vec<CachedFile>,
 }
 
 #[derive(Debug)]
 struct Sync {
-    /// Strands whose bytes are being made stable.
+    /// The strands whose bytes are being made stable.
     running: Vec<TaskId>,
-    /// Strands that came later, and what they have written.
+    /// The strands that wait for the next commit, and the range that they have written.
     waiting: Vec<TaskId>,
     range: Range<u64>,
 }
 
 impl Batches {
-    /// Has the bytes of a strand made stable, with those of others.
+    /// Adds the bytes of a strand to the next commit of its file.
     pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
         let syncs = &mut self.syncs;
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {
@@ -49,7 +50,7 @@ impl Batches {
         self.wake();
     }
 
-    /// Begins the commit of what has gathered of a file, if there is one.
+    /// Starts the next commit of a file, if strands wait for it.
     pub(super) fn begin_sync(
         &mut self,
         tasks: &Tasks,
@@ -59,11 +60,11 @@ impl Batches {
             let Some(sync) = self.syncs.files.get_mut(&file) else { continue };
             sync.running = std::mem::take(&mut sync.waiting);
             let range = std::mem::replace(&mut sync.range, NOWHERE);
-            // All of them are there until their file is stable.
+            // All strands stay parked until their file is stable.
             let first = sync.running.first().and_then(|id| tasks.get(*id));
             let Some(to) = first.map(|task| task.reply_to) else { continue };
             let length = range.end - range.start;
-            // Each strand's session hears of what was lost before, when the commit is over.
+            // Earlier losses are reported to each strand's session when the commit is done.
             let (stability, listener) = (Stability::DataSync, Listener::Nobody);
             let ticket = cache.commit_begin(file, range.start, length, stability, listener);
             self.in_flight += 1;
@@ -72,7 +73,7 @@ impl Batches {
         None
     }
 
-    /// A commit of what batches have written is over: for these strands.
+    /// Ends a commit. Returns the strands that waited for it.
     pub(super) fn end_sync(&mut self, file: CachedFile) -> Vec<TaskId> {
         self.in_flight -= 1;
         let syncs = &mut self.syncs;
@@ -88,5 +89,5 @@ impl Batches {
     }
 }
 
-/// No bytes yet: the least and the greatest are still to come.
+/// The empty range to which ranges are added by minimum and maximum.
 const NOWHERE: Range<u64> = Range { start: u64::MAX, end: 0 };

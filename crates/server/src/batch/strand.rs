@@ -1,10 +1,11 @@
-//! Strands: pieces of batches on their way between the cache and a client's memory.
+//! Strands: transfers of batches between the cache and a client's memory.
 //!
-//! Invariant: a strand holds its file, and whatever it has pinned or prepared, until every
-//! transfer that it posted is over; then its piece is given back.
+//! Invariant: a strand holds its file, and everything it has pinned or prepared, until every
+//! transfer that it posted is done. Then it reports its piece back.
 //!
-//! What is read for an asynchronous batch goes over the back-control channel, before the notice:
-//! only on one connection does what was written come before the message behind it. For a
+//! A read of an asynchronous batch goes over the back-control channel, before the notice. Only on
+//! one connection do written bytes arrive before the message that follows them. A read of a
+//! synchronous batch goes over the operation channel, before the reply.
 //! synchronous one it goes over the operation channel, before the answer.
 
 mod steps;
@@ -25,14 +26,14 @@ use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};
 use crate::moving::transfer::Staging;
 use crate::reply_to::ReplyTo;
 
-/// A piece of a batch under way.
+/// A transfer of a batch in progress.
 #[derive(Debug)]
 pub struct Strand {
-    /// `None` once it was given back.
+    /// The scheduler's piece; `None` once it was reported back.
     piece: Option<Piece>,
     kind: IoKind,
     session: SessionId,
-    /// The connection that what is read goes over.
+    /// The connection that bytes of a read go over.
     pub(crate) over: EndpointId,
     pub file: CachedFile,
     pub offset: u64,
@@ -40,70 +41,71 @@ pub struct Strand {
     borrowed: bool,
     hint: CacheHint,
     done: u32,
-    /// All that can be read is posted.
+    /// True if everything that can be read is posted.
     is_whole: bool,
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    /// What it has posted of a read, and not let go yet.
+    /// The memory of a read that the transport may still read from.
     shown: Shown,
-    /// Undo that was kept when it began.
+    /// The state of undo when the strand started.
     pub undo_seen: UndoSeen,
     /// The room being written to.
     pub token: Option<WriteToken>,
-    /// The bytes to be written, where they are here already, and where they begin.
+    /// The bytes to write, if they are fetched already, and the offset of the first one.
     data: Option<(Arc<[u8]>, usize)>,
-    /// Whether what was written is stable, once that is known.
+    /// The result of making the bytes stable, once it is known.
     stable: Option<Result<(), StoreError>>,
-    /// It counts as work of the disk.
+    /// True if the strand counts as work of the disk.
     is_in_flight: bool,
 }
 
-/// What the transport reads from for a strand.
+/// The memory that the transport reads from for a strand.
 #[derive(Debug, Default)]
 struct Shown {
-    /// Bytes of it.
+    /// The number of bytes posted.
     posted: u32,
     pins: Vec<Pin>,
-    /// The same, where it has a checksum.
+    /// Copies, in a session with checksums.
     staged: Vec<Staging>,
 }
 
 impl Strand {
-    /// Whether it reads, so that others may read meanwhile.
+    /// Returns true for a read, during which others may read too.
     pub fn is_read(&self) -> bool {
         self.kind == IoKind::Read
     }
 
-    /// Bytes of the transfers that it waits for.
+    /// The number of bytes of the transfers that it waits for.
     pub fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.shown.posted, |token| token.length())
     }
 
-    /// What it may yet do to its file.
+    /// The range of its file that it may still access.
     pub fn reach(&self) -> Reach {
         let changes = (!self.is_read()).then_some(self.undo_seen);
         Reach::of(self.file, (self.offset, self.length), changes)
     }
 
-    /// What of a read is left.
+    /// The rest of a read.
     fn reading(&self) -> Reading {
         let Self { file, offset, length, done, hint, borrowed, .. } = *self;
         Reading { file, offset, length, done, hint, borrowed }
     }
 
-    /// What of a write is left.
+    /// The rest of a write.
     fn part(&self) -> Part {
         let place = self.offset + u64::from(self.done);
         Part { file: self.file, place, left: self.length - self.done }
     }
 
-    /// What was written is stable, or is not.
+    /// Notes whether the written bytes are stable.
     pub fn note_stable(&mut self, result: Result<(), StoreError>) {
         self.stable = Some(result);
     }
 }
 
-/// Whose a strand is, in the form of where an answer would go; it has none of its own.
+/// Names the connection of a strand in the form of a reply's destination. A strand has no reply of
+/// its own.
 fn answer_to(operation: EndpointId) -> ReplyTo {
     ReplyTo::new(operation, StreamId(0), SequenceNumber(0))
 }

@@ -1,4 +1,4 @@
-//! Batches as they come, and what is due of them.
+//! Accepts submitted batches, and drives those that are due.
 
 use dafs_filer::{ClientKey, FileKey, IoKind};
 use dafs_sessions::{BatchRequest, Submission, completions_in};
@@ -20,8 +20,8 @@ use crate::session::back::BackRequest;
 use crate::task::{Task, Wait, Work};
 
 impl Reactor<'_> {
-    /// BATCH_SUBMIT. Only what is wrong with the batch as a whole is answered here: what is
-    /// wrong with one request goes into its completion.
+    /// BATCH_SUBMIT. Only an error of the whole batch is the status of the reply. An error of one
+    /// request goes into its completion.
     pub(crate) fn batch_submit(
         &mut self,
         answer: ReplyTo,
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         wanted
     }
 
-    /// Gives a batch to the scheduler.
+    /// Passes a batch to the scheduler.
     pub(super) fn submit_batch(&mut self, answer: ReplyTo, batch: &Batch) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
         let judged = batch.requests.iter().map(|wanted| {
@@ -93,26 +93,25 @@ impl Reactor<'_> {
         };
         let submitted =
             self.shared.batches.scheduler.submit(session, &submission, self.shared.life.now());
-        // Also one that is told to wait for a completion is to have it soon.
+        // A batch that is refused until a completion must get that completion soon.
         self.shared.batches.wake();
         submitted.map_err(dafs_sessions::SubmitError::status)?;
         self.shared.batches.last_tag = tag;
         if !batch.synchronous {
-            // It is asked anew where nobody knows how it ended (draft 5.2.3).
+            // A client that cannot know how the batch ended submits it again (draft 5.2.3).
             let answer = self.abandon(answer);
             let nothing = Completions { completions: Array::default() };
             self.reply(answer, &Response::BatchSubmit(nothing));
             return Ok(());
         }
-        // What a client has read is known to have arrived only with the answer.
+        // Only the reply shows the client that its reads have arrived, so it is not stored.
         let only_writes = batch.requests.iter().all(|request| request.kind == IoKind::Write);
         let answer = if only_writes { answer } else { self.abandon(answer) };
         self.shared.batches.unanswered.insert(tag, answer);
         Ok(())
     }
 
-    /// Batches of one session are accepted in the order they came in. Each that waits has a
-    /// credit.
+    /// Accepts the batches of one session in order of arrival. Each waiting batch holds a credit.
     fn submit_in_order(
         &mut self,
         session: SessionId,
@@ -127,7 +126,7 @@ impl Reactor<'_> {
         self.submit_sealed(session, answer, batch)
     }
 
-    /// Submits what came behind a batch that is accepted or refused.
+    /// Submits the batches that waited for one that is now accepted or refused.
     fn submit_behind(&mut self, session: SessionId) {
         while let Some(entry) = self.shared.batches.sessions.get_mut(&session)
             && !entry.is_fetching
@@ -139,7 +138,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Fetches what a batch writes, and submits it then.
+    /// Fetches the writes of a batch, and submits the batch afterwards.
     fn submit_sealed(
         &mut self,
         session: SessionId,
@@ -182,7 +181,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// What a batch writes is here, or is summed as well.
+    /// Continues a batch whose writes are fetched, or whose checksums are known.
     pub(crate) fn step_sealed_batch(
         &mut self,
         id: TaskId,
@@ -225,13 +224,13 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// The session of a channel, known to the scheduler from now on.
+    /// The session of a channel. Makes it known to the scheduler if it is new.
     fn batch_session(&mut self, answer: ReplyTo) -> Result<SessionId, Status> {
         let Shared { batches, sessions, channels, .. } = &mut *self.shared;
         batches.session_of(sessions, channels, answer.endpoint)
     }
 
-    /// What the scheduler calls the file of a request.
+    /// The scheduler's key for the file of a request.
     fn batch_key(
         &mut self,
         answer: ReplyTo,
@@ -245,7 +244,7 @@ impl Reactor<'_> {
                 return Err(Status::NotAuthenticated);
             }
             if answer.is_acting {
-                // When the data moves, credentials of a stream may be others, or none.
+                // By the time the data moves, the stream may have other credentials or none.
                 return Err(Status::NotSupp);
             }
             let who = self.who(answer);
@@ -256,7 +255,7 @@ impl Reactor<'_> {
             self.pass_file(answer, handle)?;
             FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
-            // The filer tells stale, old and plainly wrong state ids apart.
+            // The filer distinguishes stale, old and invalid state ids.
             self.shared.holdings.opened().key_of(state, handle)
         };
         self.shared.filer.check_io(client, state, key, kind, self.shared.life.now())?;
@@ -265,7 +264,7 @@ impl Reactor<'_> {
 
     // ---- driving --------------------------------------------------------------------
 
-    /// Does what batches have to do now.
+    /// Does everything that batches have to do now.
     #[inline]
     pub(crate) fn push_batches(&mut self) {
         while std::mem::take(&mut self.shared.batches.is_woken) {
@@ -298,11 +297,11 @@ impl Reactor<'_> {
             self.ask_client(back, BackRequest::BatchCompletion { completions });
         }
         self.shared.batches.forget_ended_sessions();
-        // What was answered may be a member.
+        // A batch that was answered may be a member of a chain.
         self.push_chains();
     }
 
-    /// Batches that time alone has something to do for.
+    /// Drives batches that have become due.
     #[inline]
     pub(crate) fn pass_batch_time(&mut self) {
         if self.shared.batches.pause(self.shared.life.now()).is_some_and(|pause| pause.is_zero()) {
@@ -320,7 +319,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Begins what waited for others of its session.
+    /// Starts pieces that waited for others of their session.
     fn begin_stalled(&mut self) {
         for _ in 0..self.shared.batches.stalled.len() {
             let Some(session) = self.shared.batches.stalled.pop_front() else { return };
@@ -331,7 +330,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A commit of what batches have written is over.
+    /// Ends a commit of what batches have written.
     pub(crate) fn end_sync(&mut self, file: CachedFile, result: Result<(), StoreError>) {
         for id in self.shared.batches.end_sync(file) {
             let Some(answer) = self.shared.tasks.get(id).map(|task| task.reply_to) else {

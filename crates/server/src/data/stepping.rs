@@ -1,4 +1,4 @@
-//! Tasks: started, parked, resumed, ended.
+//! Tasks: start, park, resume, end.
 
 use dafs_filer::{ClientKey, IoKind};
 use dafs_files::defect::Defect;
@@ -21,9 +21,9 @@ use crate::requests::answers::{handed_over_response, read_response};
 use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
 
 impl Reactor<'_> {
-    // ---- which file -----------------------------------------------------------------
+    // ---- files ----------------------------------------------------------------------
 
-    /// The cached file of a READ or WRITE, checked against its state.
+    /// The cached file of a READ or WRITE, checked against its state id.
     #[inline]
     pub(crate) fn io_file(
         &mut self,
@@ -45,7 +45,7 @@ impl Reactor<'_> {
         self.find_io_file(answer, state, handle, kind)
     }
 
-    /// The same for a state id that was not used lately.
+    /// The same for a state id that was not used recently.
     #[inline(never)]
     fn find_io_file(
         &mut self,
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         let Some(recent) = self.files().opened_file(by, state, handle, kind)? else {
             let by = self.caller(to)?;
             if by.party.client == ClientKey::NOBODY {
-                // Its session has ended since it was let in.
+                // The session has ended since the request was admitted.
                 return Err(Status::NotAuthenticated.into());
             }
             return self.files().unopened_file(&by, state, handle, kind);
@@ -69,7 +69,7 @@ impl Reactor<'_> {
         Ok(recent.opened(self.undo_seen()))
     }
 
-    /// As [`dafs_files::Files::check_locks`].
+    /// See [`dafs_files::Files::check_locks`].
     #[inline]
     pub(crate) fn check_locks(
         &mut self,
@@ -92,11 +92,11 @@ impl Reactor<'_> {
 
     // ---- tasks ----------------------------------------------------------------------
 
-    /// Steps a new task; parks it if it must wait.
+    /// Steps a new task, and parks it if it must wait.
     pub(crate) fn start(&mut self, task: Task) {
         let id = self.shared.tasks.reserve();
         if !self.own.has(task.moves_over()) {
-            // Until the other begins it, it holds its file, and is under way for all.
+            // Until the other reactor starts it, it holds its file and counts as in progress.
             let reactor = task.moves_over().owner();
             self.park(id, task, Wait::Reactor);
             return self.shared.handoffs.leave(reactor, Handoff::Resume(vec![id], None));
@@ -104,13 +104,13 @@ impl Reactor<'_> {
         self.drive(id, task);
     }
 
-    /// Steps a parked task again. With `error` a job it may have waited for failed.
+    /// Steps a parked task again. `error` is that of a failed job that it may have waited for.
     pub(crate) fn resume(&mut self, id: TaskId, error: Option<StoreError>) {
         if let Some(task) = self.shared.tasks.get(id)
             && !self.own.has(task.moves_over())
             && self.own.defect != Some(Defect::StepOthersTasks)
         {
-            // Nothing else wakes it any more, so that it is still there then.
+            // Nothing else wakes it, so it is still parked when the other reactor resumes it.
             let reactor = task.moves_over().owner();
             return self.shared.handoffs.leave(reactor, Handoff::Resume(vec![id], error));
         }
@@ -122,8 +122,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Parks a task. Its file is held meanwhile: the open it came through may be closed,
-    /// or go with its session.
+    /// Parks a task. It holds its file meanwhile, because its open may be closed or end with its
+    /// session.
     pub(crate) fn park(&mut self, id: TaskId, mut task: Task, wait: Wait) {
         self.shared.meter.wait(&mut task.reply_to.reading);
         if let Some(file) = task.work.file() {
@@ -144,7 +144,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// A job has failed that a task may have waited for. `None` if it goes on all the same.
+    /// Handles the failure of a job that a task may have waited for. Returns `None` if the task
+    /// continues nevertheless.
     fn fail_work(&mut self, to: ReplyTo, work: &mut Work, error: StoreError) -> Option<Step> {
         match work {
             Work::Read(ReadTask { reading, .. }) => {
@@ -173,7 +174,7 @@ impl Reactor<'_> {
 
     pub(crate) fn drive(&mut self, id: TaskId, mut task: Task) {
         loop {
-            // In place: a task is a few cache lines, not to be moved for every step.
+            // In place: a task is several cache lines long and must not be moved for each step.
             let to = task.reply_to;
             let step = match &mut task.work {
                 Work::Read(read) => self.step_read(to, read),
@@ -194,7 +195,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Does what a step came to. What the task became, if it goes on.
+    /// Acts on the result of a step. Returns what the task became, if it continues.
     pub(crate) fn conclude(&mut self, id: TaskId, task: Task, step: Step) -> Option<Task> {
         match step {
             Step::Done(outcome) => {
@@ -220,14 +221,14 @@ impl Reactor<'_> {
         None
     }
 
-    /// Gives the name of a task back that has ended.
+    /// Releases the id of a task that has ended.
     #[inline]
     fn end_task(&mut self, id: TaskId) {
         self.shared.tasks.forget(id);
         self.shared.filer.leave_fence(crate::waiting::fencing::operation_of_task(id));
     }
 
-    /// Part of a task's own transfer ended.
+    /// Counts a finished transfer of a task.
     pub(crate) fn on_transfer_done(&mut self, id: TaskId, failed: bool) {
         let left = match self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
             Some(Work::Write(write)) => {
@@ -258,7 +259,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sees to what data needs first. `None` if that was done here and now; else what to wait for.
+    /// Provides what an operation needs first. Returns `None` if it was done at once, else what to
+    /// wait for.
     pub(crate) fn meet(&mut self, need: Need) -> Option<Wait> {
         match need {
             Need::Fills(file, jobs) => self.fill_or_wait(file, jobs),
@@ -270,10 +272,11 @@ impl Reactor<'_> {
         }
     }
 
-    /// Whether a task may change a range of a file as far as undo goes. If not yet, what it waits
-    /// for.
+    /// Saves the undo data for a range of a file before a task changes it. Returns what the task
+    /// must wait for, if anything.
     ///
     /// # Errors
+    /// The undo data cannot be saved.
     /// What it overwrites cannot be saved.
     pub(crate) fn pass_undo(
         &mut self,
@@ -295,8 +298,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Brings data to where a commit is to have it, as far as that goes now. `None` if it goes on
-    /// when something moves on the file.
+    /// Advances a commit as far as possible. Returns `None` if it continues on progress of the
+    /// file.
     pub(crate) fn push_commit(
         &mut self,
         ticket: &mut CommitTicket,
@@ -314,7 +317,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Runs fills in place if they are likely to be quick. Else what to wait for.
+    /// Runs fills here if they are likely to be quick. Otherwise returns what to wait for.
     fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
         if self.shared.pool.has_slow_disk(self.shared.life.now()) || jobs.len() > FILLS_IN_PLACE_MAX
         {
@@ -325,14 +328,15 @@ impl Reactor<'_> {
         None
     }
 
-    /// Has others do fills.
+    /// Submits fills to the pool.
     pub(crate) fn submit_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
             self.shared.pool.submit(Job::Fill(job));
         }
     }
 
-    /// Runs fills in place. Of a failure nobody hears here: who looks again waits for a thread's.
+    /// Runs fills here. A failure is not reported: the task submits the fill again to the pool and
+    /// gets the error from there.
     pub(crate) fn run_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
             self.run_or_submit(Job::Fill(job));
@@ -364,7 +368,7 @@ impl Reactor<'_> {
         match self.shared.cache.set_size(task.file, task.size) {
             SizeStep::Wait => Step::Wait(Wait::File(task.file)),
             SizeStep::Job(job) => {
-                // Truncation touches metadata only; it is done here, in order.
+                // Truncation touches metadata only. It is done here, to keep the order.
                 let Done::Sized(done) = self.shared.pool.run_here(Job::Size(job)) else {
                     return Step::failed(Status::ServerFault);
                 };
@@ -388,7 +392,8 @@ impl Reactor<'_> {
 
     // ---- ends of files ----------------------------------------------------------------
 
-    /// Has the place written down, if the append's outcome will be. True if it waits for that.
+    /// Journals the offset of an append, if its outcome will be journaled. Returns true if the
+    /// append waits for that.
     pub(crate) fn intends(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> bool {
         if !answer.logged || task.writing.has_intent {
             return false;
@@ -399,7 +404,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Lets the next append of a file in.
+    /// Lets the next append of a file start.
     pub(crate) fn leave_end(&mut self, file: CachedFile) {
         let progress = self.files().leave_end(file);
         self.on_progress(progress);

@@ -1,13 +1,13 @@
-//! Whether several requests wait for the reactor at one time.
+//! A hint: do several requests wait for the reactor at the same time?
 //!
-//! Then its time is what all wait for, and a client's processor, or another, has some left: what a
-//! thread of the pool can do is given to it, though waking one costs more than a short job takes.
-//! With one request at a time the answer would only come later.
+//! If they do, all of them wait for the reactor's time, while other processors have time left. Then
+//! work that the pool can do is given to it, although waking a thread costs more than a short job.
+//! With one request at a time, its reply would only be later.
 //!
-//! Invariant: nothing depends on what is said here but time.
+//! Invariant: correctness never depends on this hint.
 
-/// Requests of the last turn and of this one: a chain is one, and plain reads and writes, which
-/// are quick, are none.
+/// Counts the requests of the last turn and of this one. A chain counts as one request; plain reads
+/// and writes are quick and do not count.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     requests: u32,
@@ -26,7 +26,7 @@ impl Crowd {
         self.requests += 1;
     }
 
-    /// Whether one has come while another was being answered.
+    /// Returns true if a request came while another was being served.
     #[inline]
     pub fn is_there(&self) -> bool {
         self.was_there | (self.requests > 1)

@@ -1,10 +1,12 @@
-//! The pool: threads for what may block.
+//! The worker pool: threads for work that may block.
 //!
-//! Invariant: the number of jobs under way is known; each comes back exactly once
-//! through [`Pool::take`], and the reactor is woken when one does. A job that panics comes
-//! back as one that has failed, and its thread takes the next one. What anybody may ask for
-//! before they have logged in has threads of its own, and keeps none of the others waiting. A
-//! pool without threads does nothing between two calls.
+//! Invariants:
+//! - The number of jobs in progress is known. Each job comes back exactly once through
+//!   [`Pool::take`], and the reactor is woken for it.
+//! - A job that panics comes back as failed, and its thread continues with the next job.
+//! - Jobs that clients can cause before they have logged in have threads of their own, so that
+//!   they delay no other jobs.
+//! - A pool without threads does nothing between two calls.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +34,7 @@ use crate::pool::queue::Queue;
 use crate::pool::way::OwnerPlace;
 use crate::waiting::SearchJob;
 
-/// Something that may block.
+/// Work that may block.
 pub enum Job {
     Fill(FillJob),
     Flush(FlushJob),
@@ -49,7 +51,7 @@ pub enum Job {
     Search(SearchJob),
 }
 
-/// What came of it.
+/// The result of a job.
 pub enum Done {
     Filled(FillDone),
     Flushed(FlushDone),
@@ -67,14 +69,14 @@ pub enum Done {
 }
 
 impl Done {
-    /// Whether it is a read of a file into the cache that has failed.
+    /// Returns true for a failed read of a file into the cache.
     fn is_failed_fill(&self) -> bool {
         matches!(self, Self::Filled(done) if done.has_failed())
     }
 }
 
 impl Job {
-    /// Does it, on this thread, with a pause before each part of what takes long.
+    /// Runs the job on this thread. `pause` is called before each part of long work.
     fn run_in_parts(self, pause: impl Fn()) -> Done {
         match self {
             Job::Fill(job) => Done::Filled(job.run_in_parts(pause)),
@@ -102,8 +104,7 @@ impl Job {
         }
     }
 
-    /// The same. If it panics, it has failed: whoever waits for it is told so, and the log says
-    /// what it was.
+    /// Runs the job; if it panics, returns a failed result and logs the panic.
     fn run_guarded(self, pause: impl Fn()) -> Done {
         let (name, failed) = (self.name(), self.failed());
         match catch_unwind(AssertUnwindSafe(|| self.run_in_parts(pause))) {
@@ -116,7 +117,7 @@ impl Job {
         }
     }
 
-    /// What it is, for people.
+    /// The name of the job, for the log.
     fn name(&self) -> &'static str {
         match self {
             Job::Fill(_) => "reading a file",
@@ -135,8 +136,8 @@ impl Job {
         }
     }
 
-    /// What it comes to if it cannot be finished. Made beforehand: a job that panics leaves
-    /// nothing of itself.
+    /// The result if the job cannot be finished. It is made in advance, because a panic consumes
+    /// the job.
     fn failed(&self) -> Done {
         match self {
             Job::Fill(job) => Done::Filled(job.failed(StoreError::Fault)),
@@ -160,33 +161,33 @@ impl Job {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
 }
 
-/// Logins that are checked at a time: each takes a core, and 19 MiB with a password.
+/// The number of logins checked at the same time. Each takes a core, and 19 MiB with a password.
 pub(crate) const LOGIN_THREADS: usize = 2;
 
-/// Why a job failed that has panicked.
+/// The error of a job that has panicked.
 const PANICKED: &str = "the job panicked; the log says where";
 
-/// The threads. They end when the pool is dropped.
+/// The worker threads. They end when the pool is dropped.
 pub struct Pool {
     workers: Workers,
     under_way: usize,
-    /// Whose turn it is.
+    /// The reactor whose turn it is.
     reactor: usize,
-    /// Whether a job can be done beside what the owner does.
+    /// True if there is a processor for a job beside the reactor.
     has_core: bool,
-    /// Whether many wait for the owner.
+    /// Tells whether several requests wait for the reactor.
     crowd: Crowd,
-    /// The disk was slow: until then the owner reads no file itself.
+    /// The disk was slow. Until this time the reactor reads no file itself.
     slow_until: Moment,
 }
 
-/// Who does the jobs.
+/// The threads that run the jobs.
 enum Workers {
     Threads {
         jobs: Arc<Queue<Given>>,
@@ -195,23 +196,23 @@ enum Workers {
         threads: Vec<JoinHandle<()>>,
         owner: OwnerPlace,
     },
-    /// The owner, in calls of [`Pool::take`], as its random numbers say. Where there are wakers, of
-    /// several reactors, in calls of [`Pool::work`].
+    /// The owner's thread, within calls of [`Pool::take`], in an order that its random numbers
+    /// decide. If there are wakers of several reactors, within calls of [`Pool::work`].
     Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker> },
 }
 
-/// A job, and the number of the reactor that has given it away, which is woken when it is done.
+/// A job, and the number of the reactor that submitted it and is woken when it is done.
 type Given = (Job, usize);
 
 /// A job of a pool without threads.
 enum Waiting {
     New(Given),
-    /// Done, and not yet told of.
+    /// Done, but not yet taken.
     Over(Done),
 }
 
 impl Pool {
-    /// Starts `count` threads.
+    /// Starts a pool with `count` threads.
     pub fn new(count: usize, wakers: &[Waker]) -> std::io::Result<Self> {
         let count = count.max(1);
         let jobs = Arc::new(Queue::<Given>::new(count));
@@ -243,16 +244,16 @@ impl Pool {
         Ok(Self::of(Workers::Threads { jobs, logins, done, threads, owner }, has_core))
     }
 
-    /// No threads: each call of [`Pool::take`] brings one job a step further. Which one,
-    /// the random numbers say, since threads come back in any order too. Where several reactors
-    /// are to be woken, [`Pool::work`] does the jobs.
+    /// Creates a pool without threads. Each call of [`Pool::take`] advances one job. The random
+    /// numbers decide which, because threads finish in any order too. If several reactors must be
+    /// woken, [`Pool::work`] runs the jobs instead.
     pub fn stepped(entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker>) -> Self {
         let wakers = if wakers.len() > 1 { wakers } else { Vec::new() };
         Self::of(Workers::Owner { jobs: Vec::new(), entropy, wakers }, true)
     }
 
-    /// What the threads do beside several reactors, if there are none: one job, and whoever has
-    /// given it away is woken.
+    /// Runs one job of a pool without threads beside several reactors, and wakes the reactor that
+    /// submitted it.
     pub fn work(&mut self) {
         let Workers::Owner { jobs, entropy, wakers } = &mut self.workers else { return };
         if wakers.is_empty() {
@@ -274,20 +275,20 @@ impl Pool {
         Self { workers, under_way: 0, reactor: 0, has_core, crowd, slow_until }
     }
 
-    /// A turn of a reactor begins.
+    /// Notes that a turn of this reactor begins.
     #[inline]
     pub fn begin_turn(&mut self, reactor: usize) {
         self.reactor = reactor;
         self.crowd.begin_turn();
     }
 
-    /// The owner has a request to carry out.
+    /// Notes that the reactor has a request to execute.
     #[inline]
     pub fn on_request(&mut self) {
         self.crowd.on_request();
     }
 
-    /// Gives a job away. What calls this is bounded by credits and by the cache.
+    /// Submits a job. Credits and the cache limit the number of callers.
     pub fn submit(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
@@ -296,8 +297,7 @@ impl Pool {
         }
     }
 
-    /// Gives away what is to be checked of a login. No more than [`LOGIN_THREADS`] may be under
-    /// way.
+    /// Submits the check of a login. At most [`LOGIN_THREADS`] may be in progress.
     pub fn submit_login(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
@@ -306,17 +306,17 @@ impl Pool {
         }
     }
 
-    /// Does a job on the owner's thread.
+    /// Runs a job on the reactor's thread.
     pub fn run_here(&self, job: Job) -> Done {
         match &self.workers {
             Workers::Threads { .. } => job.run_guarded(|| ()),
-            // Whoever steps a server wants to see what panics in it.
+            // The owner of a stepped server wants to see a panic in it.
             Workers::Owner { .. } => job.run_in_parts(|| ()),
         }
     }
 
-    /// The owner is at work on this thread's processor: threads that share it give way, between
-    /// parts of what they do.
+    /// Notes that the reactor runs on this thread's processor. Worker threads on the same processor
+    /// yield to it between the parts of their work.
     #[inline]
     pub fn note_owner(&self) {
         if let Workers::Threads { owner, .. } = &self.workers
@@ -326,21 +326,21 @@ impl Pool {
         }
     }
 
-    /// Whether it makes all faster to have even short jobs done here, while the owner has others
-    /// to answer.
+    /// Returns true if giving even short jobs to the pool improves throughput, because the reactor
+    /// has other requests to serve.
     #[inline]
     pub fn helps(&self) -> bool {
         self.has_core && self.crowd.is_there()
     }
 
-    /// Whether the disk has lately been slow: what it is asked for goes to a thread.
+    /// Returns true if the disk was slow recently. Its jobs then go to a worker thread.
     #[inline]
     pub fn has_slow_disk(&self, now: Moment) -> bool {
         now < self.slow_until
     }
 
-    /// Does a job on the owner's thread if it is likely to be quick; gives it to a thread if not.
-    /// What came of it, if it was done here.
+    /// Runs a job on the reactor's thread if it is likely to be quick, else submits it. Returns the
+    /// result if it was run here.
     pub fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
         let is_sync = matches!(job, Job::Sync(_));
         let drawn = self.draw_in_place();
@@ -352,15 +352,16 @@ impl Pool {
         }
         let start = Instant::now();
         let done = self.run_here(job);
-        // The page cache did not have it: let a thread wait for the disk. Of a read that has failed
-        // here nobody hears: who looks again waits for a thread's, and is told.
+        // The page cache did not have the data, so a worker thread must wait for the disk. A failed
+        // read is not reported from here: the task submits it again and gets the error from a
+        // worker thread.
         if drawn.is_none() && (done.is_failed_fill() || start.elapsed() > SLOW_JOB) {
             self.slow_until = now.after(SLOW_PERIOD);
         }
         Some(done)
     }
 
-    /// A job that has come back, if any.
+    /// Takes the result of a finished job, if there is one.
     pub fn take(&mut self) -> Option<Done> {
         if self.under_way == 0 {
             return None;
@@ -376,13 +377,13 @@ impl Pool {
         Some(done)
     }
 
-    /// Jobs given away and not come back.
+    /// The number of submitted jobs that have not come back.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Whether the owner may do a quick job itself, and need not look at how long it
-    /// took. `None` where a clock must decide.
+    /// Decides whether the reactor itself runs a quick job, without measuring how long it takes.
+    /// `None` if a clock must decide.
     fn draw_in_place(&mut self) -> Option<bool> {
         match &mut self.workers {
             Workers::Threads { .. } => None,
@@ -391,11 +392,11 @@ impl Pool {
     }
 }
 
-/// A job done by the owner that took longer must have waited for a disk.
+/// A job of the reactor that took longer than this has waited for a disk.
 const SLOW_JOB: Duration = Duration::from_micros(400);
 const SLOW_PERIOD: Duration = Duration::from_millis(20);
 
-/// Does one of the jobs, or gives back one that was done before.
+/// Runs one of the jobs, or takes the result of one that was run before.
 fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
     let index = usize::try_from(entropy.next_u64() % jobs.len().max(1) as u64).ok()?;
     if index >= jobs.len() {
@@ -410,7 +411,7 @@ fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> 
     }
 }
 
-/// Gives back one that was done.
+/// Takes the result of a job that was run.
 fn take_over(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
     let index = draw(jobs, entropy, |job| matches!(job, Waiting::Over(_)))?;
     match jobs.swap_remove(index) {
@@ -419,7 +420,7 @@ fn take_over(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done>
     }
 }
 
-/// The place of one of those that are wanted.
+/// The index of a random job among those that `is_wanted` accepts.
 fn draw(
     jobs: &[Waiting],
     entropy: &mut dyn Entropy,

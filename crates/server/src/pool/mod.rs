@@ -1,6 +1,6 @@
-//! The threads that do what may block, and what is done by them.
+//! The worker threads for work that may block, and their jobs.
 //!
-//! Invariant: whatever is given to a thread comes back to the reactor once.
+//! Invariant: every job that is given to a thread comes back to the reactor once.
 
 pub(crate) mod crowd;
 pub(crate) mod jobs;

@@ -1,35 +1,37 @@
-//! Jobs that wait for a thread of the pool.
+//! The queue of jobs that wait for a worker thread.
 //!
-//! Invariant: a job that is pushed wakes one thread if any is idle, and no other: the one that
-//! became idle last, for its stack is in the processor's cache. No thread sleeps while a job waits
+//! Invariants:
+//! - A pushed job wakes exactly one thread if any is idle: the one that became idle last, because
+//!   its stack is in the processor's cache.
+//! - No thread sleeps while a job waits for which no thread was woken.
 //! that nobody was woken for.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The jobs, and the threads that have none.
+/// The waiting jobs, and the idle threads.
 pub struct Queue<J> {
     state: Mutex<State<J>>,
-    /// Of each thread, by its number.
+    /// One condition variable for each thread, by thread number.
     bells: Vec<Condvar>,
 }
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// Numbers of threads that sleep, the last one on top.
+    /// The numbers of the sleeping threads. The last to fall asleep is on top.
     idle: Vec<usize>,
     is_over: bool,
 }
 
 impl<J> Queue<J> {
-    /// A queue for so many threads.
+    /// Creates a queue for this number of threads.
     pub fn new(threads: usize) -> Self {
         let idle = Vec::with_capacity(threads);
         let state = Mutex::new(State { jobs: VecDeque::new(), idle, is_over: false });
         Self { state, bells: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// Gives a job away.
+    /// Adds a job, and wakes a thread for it.
     pub fn push(&self, job: J) {
         let mut state = self.lock();
         state.jobs.push_back(job);
@@ -40,8 +42,8 @@ impl<J> Queue<J> {
         }
     }
 
-    /// The oldest job, for the thread of this number, which sleeps until there is one. `None` when
-    /// all are done and no more will come.
+    /// Takes the oldest job for the thread with this number, which sleeps until there is one.
+    /// `None` after [`Queue::end`], when all jobs are done.
     pub fn next(&self, thread: usize) -> Option<J> {
         let mut state = self.lock();
         loop {
@@ -58,7 +60,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// No more will come: who sleeps ends.
+    /// Ends the queue: sleeping threads wake and end.
     pub fn end(&self) {
         self.lock().is_over = true;
         self.bells.iter().for_each(Condvar::notify_one);

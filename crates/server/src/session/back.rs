@@ -1,8 +1,8 @@
-//! Channels beside the operation channel: what the server asks of a client, and where it
-//! reads (draft 3.1.2.1, 6.6).
+//! Channels beside the operation channel: the server's requests to a client, and RDMA reads
+//! (draft 3.1.2.1, 6.6).
 //!
-//! Invariant: never more requests are outstanding on a back-control channel than the client
-//! has credits for; what nobody has a credit for waits, and goes with the channel.
+//! Invariant: a back-control channel never has more outstanding requests than the client has
+//! credits for. Further requests wait, and are dropped with the channel.
 
 mod asking;
 
@@ -16,7 +16,7 @@ use dafs_types::{ClientId, FileHandle, SequenceNumber, StateId, StreamId, limits
 use dafs_wire::ResponseHeader;
 use dafs_wire::messages::{AuthResult, Completion, ConnectBind, ConnectBindResult};
 
-/// Sizes and credits of a bound channel.
+/// The sizes and credits of a bound channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackSizes {
     request_bytes_max: u32,
@@ -25,7 +25,7 @@ pub(crate) struct BackSizes {
 }
 
 impl BackSizes {
-    /// What of a client's wishes is granted.
+    /// The sizes and credits that are granted of those that the client wants.
     pub fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
         let size = |wanted: u32| match wanted {
             0 => limits::CONNECT_MESSAGE_BYTES as u32,
@@ -38,7 +38,7 @@ impl BackSizes {
         Self {
             request_bytes_max: size(wanted.request_bytes_max),
             response_bytes_max: size(wanted.response_bytes_max),
-            // Each answer needs an inbox slot.
+            // Each reply needs a slot in the inbox.
             requests_max: requests_max.min(slots),
         }
     }
@@ -55,37 +55,38 @@ impl BackSizes {
     }
 }
 
-/// What the server asks of a client.
+/// A request of the server to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BackRequest {
-    /// BC_NULL: whether the client answers.
+    /// BC_NULL: checks whether the client replies.
     Null,
-    /// BC_LOCK_READY: the turn of a lock request has come.
+    /// BC_LOCK_READY: a waiting lock can be granted now.
     LockReady { file: FileHandle, state: StateId, offset: u64, length: u64 },
-    /// BC_RECALL: a delegation is to come back.
+    /// BC_RECALL: asks for the return of a delegation.
     Recall { client: ClientId, file: FileHandle, state: StateId, truncate: bool },
-    /// BC_GETATTR: what a delegated file is like at its holder's. A request waits for that.
+    /// BC_GETATTR: asks the holder of a delegation for the file's attributes. A request waits for
+    /// them.
     GetAttributes { file: FileHandle, waiter: WaiterId },
     /// BC_BATCH_COMPLETION.
     BatchCompletion { completions: Arc<[Completion]> },
 }
 
-/// A bound channel.
+/// The state of a bound channel.
 #[derive(Debug)]
 pub struct BackChannel {
-    /// The connection it stands beside.
+    /// The operation channel that it belongs to.
     operation: EndpointId,
     kind: ChannelKind,
     sizes: BackSizes,
-    /// Requests that may be outstanding.
+    /// The number of requests that may be outstanding.
     credits: u16,
-    /// What is outstanding, by stream.
+    /// The outstanding requests, by stream.
     asked: [Option<BackRequest>; BACK_CREDITS_MAX as usize],
     sequences: [SequenceNumber; BACK_CREDITS_MAX as usize],
     waiting: VecDeque<BackRequest>,
-    /// The client has answered: it listens.
+    /// True if the client has replied at least once, so it listens.
     is_proven: bool,
-    /// It has not said that it does not know BC_LOCK_READY.
+    /// False once the client has replied that it does not know BC_LOCK_READY.
     knows_locks: bool,
 }
 
@@ -104,18 +105,18 @@ impl BackChannel {
         }
     }
 
-    /// Longest request the client takes, in bytes.
+    /// The size of the largest request that the client accepts, in bytes.
     pub fn request_bytes_max(&self) -> u32 {
         self.sizes.request_bytes_max
     }
 
-    /// Whether one more request would go out at once.
+    /// Returns true if one more request could be sent at once.
     pub fn has_credit(&self) -> bool {
         let outstanding = self.asked.iter().flatten().count();
         self.waiting.is_empty() && outstanding < usize::from(self.credits)
     }
 
-    /// The next request there is a credit for.
+    /// Takes the next request for which there is a credit.
     fn next(&mut self) -> Option<(StreamId, SequenceNumber, BackRequest)> {
         if self.kind != ChannelKind::BackControl || self.waiting.is_empty() {
             return None;
@@ -131,7 +132,8 @@ impl BackChannel {
         Some((StreamId(free as u16), self.sequences[free], request))
     }
 
-    /// What an answer answers. It moves the credits as the draft has it (3.2.6).
+    /// Finds the request that a reply belongs to, and updates the credits as the draft says
+    /// (3.2.6).
     fn answered(&mut self, header: &ResponseHeader) -> Option<BackRequest> {
         let stream = usize::from(header.stream.0);
         let is_newest = *self.sequences.get(stream)? == header.sequence;
@@ -142,10 +144,10 @@ impl BackChannel {
     }
 }
 
-/// Most requests outstanding on one back-control channel.
+/// The most outstanding requests on one back-control channel.
 const BACK_CREDITS_MAX: u16 = 16;
 const BACK_CREDITS_DEFAULT: u16 = 4;
-/// Most requests that wait for a credit; hints beyond them are not given.
+/// The most requests that wait for a credit. Further hints are dropped.
 const BACK_WAITING_MAX: usize = 4096;
-/// Largest message on a bound channel, in bytes: what an inbox slot holds.
+/// The size of the largest message on a bound channel, in bytes: that of an inbox slot.
 const BACK_BYTES_MAX: u32 = 4096 + 512;

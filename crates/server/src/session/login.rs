@@ -1,4 +1,4 @@
-//! Connecting, logging in and leaving.
+//! Connect, log in and disconnect.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ impl Reactor<'_> {
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
 
-    /// Makes a session for a client, by its fence identity, its name and its verifier. A refusal
-    /// is answered here, since it may name a version.
+    /// Creates a session for a client, identified by its fence identity, name and verifier. A
+    /// refusal is answered here, because it may contain a version.
     fn connect(
         &mut self,
         answer: ReplyTo,
@@ -79,7 +79,7 @@ impl Reactor<'_> {
     ) -> Result<Option<ConnectResults>, Status> {
         let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let mut wanted = wanted(wishes);
-        // No larger than the room for them.
+        // No larger than the slot that requests arrive in.
         wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
         let order = channel.order.ok_or(Status::BadSession)?;
         let arguments = ConnectArguments {
@@ -196,7 +196,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The second half of CLIENT_CONNECT_AUTH failed.
+    /// Undoes the connect part of a CLIENT_CONNECT_AUTH whose authentication failed.
     fn undo_connect(&mut self, answer: ReplyTo, purpose: &Purpose) {
         if let (Purpose::Connected(_), Some(channel)) =
             (purpose, self.shared.channels.get(answer.endpoint))
@@ -216,7 +216,7 @@ impl Reactor<'_> {
         tokens::begin_token(kerberos, &self.shared.sessions, channel, pending, sent)
     }
 
-    /// A token has been looked at. What it comes to counts for the next one, and the log has it.
+    /// Handles the result of a token's check. Failures are logged and delay the next check.
     pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
         if self.note_login(endpoint, tokens::failure_of(&outcome)) {
             tokens::log_failure(&self.shared.channels.origin_of(endpoint), &outcome);
@@ -250,13 +250,14 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// A password has been checked.
+    /// Handles the result of a password's check.
     pub(crate) fn on_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         self.note_login(endpoint, outcome.as_ref().err().copied());
         self.end_login(endpoint, outcome);
     }
 
-    /// Has a password or token checked. Whoever finds no room is told to try later.
+    /// Submits the check of a password or token. A client for which there is no room is told to
+    /// try later.
     fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
         let refused = self.shared.entrance.logins().submit(
             &self.shared.channels,
@@ -270,7 +271,7 @@ impl Reactor<'_> {
         self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
     }
 
-    /// A check has come back. Whether its failure is to be logged.
+    /// Notes the end of a check. Returns true if its failure must be logged.
     fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
         let logins = self.shared.entrance.logins();
         let is_told = logins.note(&self.shared.channels, endpoint, failed, self.shared.life.now());
@@ -278,12 +279,12 @@ impl Reactor<'_> {
         is_told
     }
 
-    /// The filer's name for the connection that a request came over.
+    /// The filer's id of the connection that a request came over.
     fn channel_id(&self, to: ReplyTo) -> Result<ChannelId, Status> {
         Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
     }
 
-    /// What somebody waits for who has named a user, or who has shown a token in vain.
+    /// Ends a login with a user name, or one whose token was refused for lack of room.
     pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
@@ -339,7 +340,7 @@ impl Reactor<'_> {
             tracing::info!(%from, principal, uid, by, trusted, "session established");
             channel.who = Arc::new(Asker::new(who, &view));
         }
-        // Whoever knows the session may ask for it in the server's next life.
+        // A client that knows the session may ask the next incarnation of the server for it.
         let after = if is_renewal { RecordNumber(0) } else { self.note_session(id) };
         let told = ReplyStatus::ok_after(after);
         self.answer_login(answer, &purpose, told, result, outcome.trusted);
@@ -348,8 +349,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Answers an authentication, in whichever request it came. A refusal says no more than
-    /// its status, unless a token tells an honest client what to do.
+    /// Replies to an authentication in any of its requests. A refusal contains only its status,
+    /// unless a token tells an honest client what to do.
     fn answer_login(
         &mut self,
         answer: ReplyTo,
@@ -368,7 +369,7 @@ impl Reactor<'_> {
         self.respond(answer, told, &response);
     }
 
-    /// From the next message on the negotiated values hold; never for the connect
+    /// Applies the negotiated values. They hold from the next message on, never for the connect
     /// exchange itself.
     fn apply(&mut self, endpoint: EndpointId, results: &ConnectResults) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
@@ -385,11 +386,11 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Whoever leaves has nothing to take back from the next server: that is durable before
-    /// it is answered.
+    /// DISCONNECT. A client that disconnects has nothing to reclaim from the next server. The
+    /// record of that is durable before the reply.
     pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let channel = self.shared.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
-        // The client closes once it has the answer; `on_tick` is the backstop.
+        // The client closes once it has the reply; `on_tick` is the backstop.
         channel.closing = Some(self.shared.life.now());
         let id = channel.id;
         let released =

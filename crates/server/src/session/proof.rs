@@ -1,4 +1,4 @@
-//! What a client has proved, what the rules make of it, and what it is told.
+//! The identity that a client has proved, the rules' decision about it, and the reply.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::access::entrance::Entrance;
 use crate::access::{gss, rule_text};
 
 impl Proof {
-    /// Whom the request itself says it is, and that has been checked.
+    /// The identity that the request itself names, after its check.
     pub fn of(
         sessions: &Sessions,
         id: ChannelId,
@@ -27,7 +27,7 @@ impl Proof {
         Ok(Self { principal, credentials, how, lifetime: None })
     }
 
-    /// What the rules say of it, and what they let the client see.
+    /// Applies the rules: returns the verified identity and the view of the store.
     pub fn judged(
         self,
         entrance: &mut Entrance,
@@ -50,8 +50,8 @@ impl Proof {
     }
 }
 
-/// The results of an authentication, in whichever request it came: with what the session was
-/// `granted`, if there is one.
+/// The results of an authentication in any of its requests, with what the session was `granted`,
+/// if there is one.
 pub(super) fn login_response<'r>(
     purpose: &Purpose,
     is_refusal: bool,
@@ -70,7 +70,7 @@ pub(super) fn login_response<'r>(
                 trusted,
             })
         }
-        // There is no session.
+        // The request has failed, so there is no session.
         Purpose::Connected(_) => Response::ClientConnectAuth(ClientConnectAuthResult {
             session: SessionId(0),
             client: ClientId(0),

@@ -1,7 +1,7 @@
-//! Tokens of Kerberos in CLIENT_AUTH, CLIENT_CONNECT_AUTH and CONNECT_BIND, and SERVER_AUTH,
-//! which they answer (draft 3.1.1.1.1, 6.2.2 to 6.2.5).
+//! Kerberos tokens in CLIENT_AUTH, CLIENT_CONNECT_AUTH and CONNECT_BIND, and the SERVER_AUTH that
+//! replies to them (draft 3.1.1.1.1, 6.2.2 to 6.2.5).
 //!
-//! Invariant: a channel has one authentication under way at most, which is with the pool or
+//! Invariant: a channel has at most one authentication in progress. It is either with the pool or
 //! waits for the client's next token.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::access::gss::{self, Binding, Kerberos, TokenJob, TokenOutcome};
 use crate::channel::Channel;
 use crate::pool::jobs::Job;
 
-/// A token has come: what is to look at it. Whoever does brings it back.
+/// Starts the check of a token. The check returns its acceptor for the next token.
 pub(super) fn begin_token(
     kerberos: Arc<Kerberos>,
     sessions: &Sessions,
@@ -25,7 +25,7 @@ pub(super) fn begin_token(
     (procedure, service, token): (GssProcedure, GssService, &[u8]),
 ) -> Result<Job, Status> {
     if service != GssService::Authentication {
-        // No message is protected, so that nobody may believe it is.
+        // Messages are never protected by the mechanism, and the client must not think so.
         return Err(Status::NotSupp);
     }
     let binding = binding_of(sessions, channel.id, pending.purpose);
@@ -41,15 +41,15 @@ pub(super) fn begin_token(
     Ok(Job::Token { endpoint: channel.endpoint, job })
 }
 
-/// What a token has come to.
+/// The result of a token.
 pub(super) enum TokenEnd {
-    /// The client is to send another one for this.
+    /// The client must send another token in reply to this one.
     Continue(Vec<u8>),
-    /// The exchange is over: how, and what the client is told of it.
+    /// The exchange is over, with this result and this reply.
     Over { proof: Result<Proof, Status>, major: u32, minor: u32, token: Vec<u8> },
 }
 
-/// A token has been looked at.
+/// Handles the result of a token's check.
 pub(super) fn end_token(
     sessions: &mut Sessions,
     channel: &mut Channel,
@@ -91,7 +91,7 @@ pub(super) fn end_token(
     }
 }
 
-/// How a check of a token has failed, if it has.
+/// The status with which a check of a token failed, if it failed.
 pub(super) fn failure_of(outcome: &TokenOutcome) -> Option<Status> {
     match outcome {
         TokenOutcome::Continue { .. } | TokenOutcome::Done { who: Ok(_), .. } => None,
@@ -101,7 +101,7 @@ pub(super) fn failure_of(outcome: &TokenOutcome) -> Option<Status> {
     }
 }
 
-/// Tells the log why a client was refused.
+/// Logs why a client was refused.
 pub(super) fn log_failure(from: &str, outcome: &TokenOutcome) {
     match outcome {
         TokenOutcome::Done { context, who: Err(why), .. } => {
@@ -113,8 +113,8 @@ pub(super) fn log_failure(from: &str, outcome: &TokenOutcome) {
     }
 }
 
-/// SERVER_AUTH: the draft has results for it, and nothing to put into them (6.2.3).
-/// Kerberos has proved the server with the client.
+/// SERVER_AUTH. The draft defines results for it, but nothing to put into them (6.2.3). Kerberos
+/// proves the server's identity together with the client's.
 pub(super) fn server_proof(
     by_token: bool,
     asked: AuthType,
@@ -129,7 +129,7 @@ pub(super) fn server_proof(
     }
 }
 
-/// The session a token must be made for; none is known yet where one request does it all.
+/// The session that a token must be bound to. `None` if the same request creates the session.
 fn binding_of(sessions: &Sessions, id: ChannelId, purpose: Purpose) -> Option<Binding> {
     match purpose {
         Purpose::Connected(_) => None,

@@ -1,4 +1,4 @@
-//! The way of a strand: begun, stepped, ended.
+//! The steps of a strand: start, transfers, end.
 
 use dafs_dat::{LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
@@ -21,7 +21,7 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
 
 impl Reactor<'_> {
-    /// Begins a piece, or lets it wait for others of its session.
+    /// Starts a piece, or queues it if its session is at its limits.
     pub(in crate::batch) fn begin_piece(&mut self, piece: Piece, kind: IoKind) {
         let session = self.shared.batches.scheduler.request(&piece).session;
         let Some(session) = session else { return self.give_piece_back(piece, Status::Io) };
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         self.start(Task::new(answer, Work::Strand(Box::new(strand))));
     }
 
-    /// Everything that a READ or a WRITE would have to pass, at the moment it happens.
+    /// Makes all checks of a READ or WRITE at the time of the transfer.
     fn prepare_strand(
         &mut self,
         session: SessionId,
@@ -77,7 +77,7 @@ impl Reactor<'_> {
         self.pass_file(answer, &view.handle)?;
         self.check_locks(view.state, &view.handle, reach, kind)?;
         let found = self.io_file(answer, view.state, &view.handle, kind);
-        // A piece is not set aside for a delegation: its request asks again.
+        // A piece does not wait for a delegation. Its request is tried again.
         let found = found.map_err(|why| self.without_waiting(why))?;
         let IoFile { file, borrowed, undo_seen } = found;
         Ok(Strand {
@@ -130,7 +130,7 @@ impl Reactor<'_> {
         Step::Silent
     }
 
-    /// A job that a strand waited for has failed.
+    /// Ends a strand whose job has failed.
     pub(crate) fn fail_strand(&mut self, strand: &mut Strand, error: StoreError) {
         self.end_strand(strand, PieceOutcome::Failed(error.into()));
     }
@@ -159,8 +159,8 @@ impl Reactor<'_> {
         step
     }
 
-    /// Whether the connection of a session is gone: whoever comes back asks anew, and must not
-    /// be overtaken by what was asked for before.
+    /// Returns true if the connection of a session is gone. A client that reconnects submits its
+    /// requests again, and the old ones must not take effect after them.
     fn is_ending(&self, session: SessionId) -> bool {
         self.shared.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
     }
@@ -178,7 +178,7 @@ impl Reactor<'_> {
         while !strand.is_whole && !strand.transfer_failed {
             let (mut pieces, mut ahead) = (Pieces::new(), Vec::new());
             let (reading, mut files) = (strand.reading(), self.files());
-            // While something of it moves, nothing more is fetched for it.
+            // Nothing more is prefetched for the strand while it has transfers in progress.
             let found = match strand.transfers_left {
                 0 => Some(files.look(&reading, &mut pieces, &mut ahead)),
                 _ => files.look_now(&reading, &mut pieces, &mut ahead).map(Look::Hit),
@@ -209,7 +209,7 @@ impl Reactor<'_> {
         self.end_strand(strand, outcome)
     }
 
-    /// Has the client see what was found, which is `length` bytes.
+    /// Transfers the `length` bytes that were found to the client.
     fn show(
         &mut self,
         id: TaskId,
@@ -227,7 +227,7 @@ impl Reactor<'_> {
         let mut cut = Cut::new(&spans, std::slice::from_ref(&buffer), strand.done, length);
         strand.done += length;
         let mut is_posted = false;
-        // The buffer is in one piece, and so is what goes there.
+        // Both the buffer and its source are contiguous, so one transfer suffices.
         if let Some((local, remote)) = cut.next(&self.own.arena)
             && !(self.own.may_move(remote.length)
                 && self.own.interface.rdma_write_now(strand.over, &local, remote))
@@ -241,8 +241,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same with a checksum: the bytes are copied first, since where they lie a write may
-    /// change them between the sum and the transfer.
+    /// The same with a checksum. The bytes are copied first, because in the cache a write could
+    /// change them between the checksum and the transfer.
     fn show_sealed(&mut self, id: TaskId, strand: &mut Strand, pieces: &mut Pieces, length: u32) {
         let mut bytes = Vec::with_capacity(length as usize);
         for piece in pieces.iter() {
@@ -270,7 +270,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Posts an RDMA write of a strand's. False if its connection is at its end.
+    /// Posts an RDMA write for a strand. Returns false if its connection is closing.
     fn post_for(
         &mut self,
         id: TaskId,
@@ -291,7 +291,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Nothing of what a strand has shown is being read any more.
+    /// Releases the memory of a read, after all its transfers are done.
     fn let_go(&mut self, strand: &mut Strand) {
         strand.shown.posted = 0;
         for pin in strand.shown.pins.drain(..) {
@@ -352,7 +352,7 @@ impl Reactor<'_> {
         Step::Wait(Wait::Commit)
     }
 
-    /// Has the client's bytes come into the room.
+    /// Fetches the client's bytes into the room.
     fn bring(
         &mut self,
         id: TaskId,
@@ -373,7 +373,7 @@ impl Reactor<'_> {
             self.fetch_all(id, answer.endpoint, cut, self.own.arena);
     }
 
-    /// Gives the room that was filled to the file. A step if the strand ends with it.
+    /// Adds the filled room to the file. Returns a step if the strand ends with it.
     fn end_strand_room(&mut self, strand: &mut Strand) -> Option<Step> {
         let token = strand.token.take()?;
         let has_arrived = !strand.transfer_failed;

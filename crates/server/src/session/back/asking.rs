@@ -1,4 +1,4 @@
-//! Asking clients, and taking in what they answer.
+//! Requests of the server to clients, and their replies.
 
 use dafs_dat::EndpointId;
 use dafs_filer::RecallAnswer;
@@ -19,7 +19,7 @@ use crate::requests::respond::ReplyStatus;
 use crate::session::brings_results;
 
 impl Reactor<'_> {
-    /// CONNECT_BIND's proof is here, or not.
+    /// Finishes CONNECT_BIND after its authentication has succeeded or failed.
     pub(crate) fn finish_bind(
         &mut self,
         answer: ReplyTo,
@@ -54,8 +54,8 @@ impl Reactor<'_> {
         match kind {
             ChannelKind::Operation => {}
             ChannelKind::BackControl => {
-                // Otherwise clients that have two connections each would all have the first one
-                // on the same reactor.
+                // Otherwise, with two connections for each client, all first ones would land on
+                // the same reactor.
                 self.own.interface.discount(answer.endpoint);
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
@@ -74,7 +74,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Posts receives for the answers that may come.
+    /// Posts receives for the replies that may come.
     fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         for _ in 0..count {
@@ -84,25 +84,26 @@ impl Reactor<'_> {
         }
     }
 
-    /// Where the RDMA reads of a session go.
+    /// The connection for the RDMA reads of a session.
     #[inline]
     pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
         self.shared.channels.reads_over(endpoint)
     }
 
-    /// The back-control channel beside an operation channel.
+    /// The back-control channel of an operation channel.
     fn back_endpoint(&self, operation: EndpointId) -> Option<EndpointId> {
         let channel = self.shared.channels.get(operation)?;
         self.shared.channels.endpoint_of(self.shared.sessions.back_control(channel.id)?)
     }
 
-    /// Whether the client of an operation channel has shown that it can be asked.
+    /// Returns true if the client of an operation channel has shown that it replies to requests.
     pub(crate) fn has_back_channel(&mut self, operation: EndpointId) -> bool {
         let endpoint = self.back_endpoint(operation);
         endpoint.and_then(|endpoint| self.back(endpoint)).is_some_and(|back| back.is_proven)
     }
 
-    /// Tells the client of an operation channel something, if it listens. False if not.
+    /// Sends a request to the client of an operation channel. Returns false if the client does not
+    /// listen.
     pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) -> bool {
         let Some(endpoint) = self.back_endpoint(operation) else { return false };
         let listens = |back: &mut BackChannel| match request {
@@ -118,7 +119,7 @@ impl Reactor<'_> {
         is_told
     }
 
-    /// Asks a client over a back-control channel, now or when it has a credit.
+    /// Sends a request over a back-control channel, now or when the client has a credit.
     pub(crate) fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
         if let Some(back) = self.back(endpoint) {
             back.waiting.push_back(request);
@@ -138,7 +139,7 @@ impl Reactor<'_> {
             let message = self.encode_back(endpoint, stream, sequence, &request, room);
             match message {
                 Some(message) => self.send(endpoint, &message),
-                // It can be encoded, or its maker would not have asked.
+                // Requests that cannot be encoded are never made.
                 None => return self.give_up(endpoint),
             }
         }
@@ -182,7 +183,7 @@ impl Reactor<'_> {
         Some(message)
     }
 
-    /// Something came on a bound channel: an answer, or the client breaks the rules.
+    /// Handles a message on a bound channel. Anything but a valid reply breaks the connection.
     pub(crate) fn on_back_message(&mut self, endpoint: EndpointId, message: &[u8]) {
         if self.take_back_answer(endpoint, message).is_none() {
             tracing::warn!(?endpoint, "no answer to what was asked on the back-control channel");
@@ -206,7 +207,7 @@ impl Reactor<'_> {
                 back.is_proven |= is_ok;
                 self.note_proven(endpoint);
             }
-            // It asks again by itself, now or later.
+            // The client asks for the lock again without this message.
             BackRequest::LockReady { .. } => back.knows_locks &= is_ok,
             BackRequest::Recall { client, state, .. } => {
                 let answer = if is_ok { RecallAnswer::Accepted } else { RecallAnswer::Refused };
@@ -229,7 +230,7 @@ impl Reactor<'_> {
         Some(())
     }
 
-    /// A client has answered on its back-control channel for the first time.
+    /// Notes the first reply of a client on its back-control channel.
     fn note_proven(&mut self, endpoint: EndpointId) {
         let operation =
             self.back(endpoint).filter(|back| back.is_proven).map(|back| back.operation);
@@ -239,7 +240,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A connection is gone; if it was beside another, the other goes on without it.
+    /// Unbinds a connection that has ended. The operation channel continues without it.
     pub(crate) fn end_back(&mut self, channel: &Channel) {
         let Some(back) = &channel.back else { return };
         if let Some(owner) = self.shared.channels.get_mut(back.operation)
