@@ -1,5 +1,5 @@
-//! What one request costs in the tables: admission, the state id check and the credit
-//! accounting of its response. Prints nanoseconds; `--test` runs a few rounds only.
+//! Measures the cost of one request in the tables: admission, the state id check and the credit
+//! accounting of its reply. Prints nanoseconds; `--test` runs a few rounds only.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -55,7 +55,7 @@ fn session(
     };
     sessions.finish_auth(filer, channel, Ok(who.into()), NOW).unwrap();
     sessions.finish(channel, StreamId(0));
-    // Its client lives once it has asked for something.
+    // The client's incarnation begins with its first request.
     sessions.admit(filer, channel, &head(RequestClass::Ordinary, 0), NOW).unwrap();
     sessions.finish(channel, StreamId(0));
     let arguments = OpenArguments {

@@ -1,36 +1,37 @@
-//! Admission of requests: the words.
+//! Types for the admission of requests.
 //!
-//! Invariant: a request that was neither refused with `Break` nor finished holds
-//! exactly one credit and one stream.
+//! Invariant: a request that was neither refused with `Break` nor finished holds exactly one credit
+//! and one stream.
 
 use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
 
 use crate::{ChainPlace, KeptSession};
 
-/// What admission needs to know about a procedure.
+/// The class of a procedure: what admission needs to know about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestClass {
     /// CLIENT_CONNECT and CLIENT_CONNECT_AUTH.
     Connect,
-    /// CONNECT_BIND.
+    /// CONNECT_BIND, which binds a channel to a session.
     Bind,
-    /// CLIENT_AUTH.
+    /// CLIENT_AUTH, which authenticates a session.
     Authenticate,
-    /// SECINFO.
+    /// SECINFO, which lists the authentication types.
     SecurityInfo,
-    /// DISCONNECT.
+    /// DISCONNECT, which ends a session.
     Disconnect,
     /// REGISTER_CRED and RELEASE_CRED.
     Credential,
-    /// SERVER_AUTH, GET_FENCING_LIST, SET_FENCING_LIST, DISCARD_RESPONSES: never chained.
+    /// SERVER_AUTH, GET_FENCING_LIST, SET_FENCING_LIST and DISCARD_RESPONSES, which are never
+    /// chained.
     Special,
-    /// Everything else.
+    /// All other procedures.
     Ordinary,
 }
 
 impl RequestClass {
-    /// The class of the procedure with this number (draft 6.1.6); numbers that are
-    /// not assigned are `Ordinary`, their decoder refuses them.
+    /// Returns the class of the procedure with this number (draft 6.1.6). Unassigned numbers are
+    /// `Ordinary`; decoding them fails later.
     #[must_use]
     pub const fn of(procedure: u32) -> Self {
         match procedure {
@@ -51,79 +52,80 @@ impl RequestClass {
 pub struct ChainFlags(pub u16);
 
 impl ChainFlags {
-    /// Another member follows.
+    /// Another member of the chain follows.
     pub const FORWARD: u16 = 0x01;
-    /// Continues a chain.
+    /// The request continues a chain.
     pub const BACK: u16 = 0x02;
-    /// Keep the result in the response cache; means nothing without one.
+    /// The reply must be kept in the response cache. Has no meaning for a session without one.
     pub const SAVE: u16 = 0x04;
-    /// Use the file handle of the member before.
+    /// The request uses the file handle of the previous member.
     pub const FILE_HANDLE: u16 = 0x08;
-    /// Use the state id of the member before.
+    /// The request uses the state id of the previous member.
     pub const STATE_ID: u16 = 0x10;
 }
 
-/// The header fields that admission looks at.
+/// The header fields that admission uses.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead {
-    /// Slot the client chose, below its number of credits.
+    /// The stream that the client chose, below its number of credits.
     pub stream: StreamId,
-    /// Number on that stream.
+    /// The request's sequence number on that stream.
     pub sequence: SequenceNumber,
-    /// Credits the client would like; 0 says nothing.
+    /// The number of credits the client would like; 0 means no statement.
     pub desired_nreq: u16,
-    /// Place in a chain.
+    /// The request's position in a chain.
     pub chain_flags: ChainFlags,
-    /// Number of the procedure; looked at in chains only.
+    /// The number of the procedure; used in chains only.
     pub procedure: u32,
-    /// Credentials to act with; 0 means the session's own.
+    /// The credentials to use; 0 means the session's own.
     pub cred_handle: CredHandle,
-    /// What is asked.
+    /// The class of the procedure.
     pub class: RequestClass,
 }
 
-/// A request that may be carried out.
+/// A request that may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Requests of this session in the server's hands, this one included.
+    /// The number of requests of this session in flight, including this one.
     pub outstanding: u16,
-    /// Where results of the session are kept, if they are.
+    /// Where replies of the session are kept, if they are.
     pub kept: KeptSession,
-    /// Where it stands in a chain.
+    /// The request's position in a chain.
     pub place: ChainPlace,
-    /// A life of the client begins with it: [`crate::Sessions::take_condemned`]
-    /// and [`dafs_filer::Filer::take_released`] say what follows from that.
+    /// True if an incarnation of the client begins with this request.
+    /// [`crate::Sessions::take_condemned`] and [`dafs_filer::Filer::take_released`] then return the
+    /// effects.
     pub begins_life: bool,
 }
 
-/// A request that may not.
+/// A request that may not be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Answer with this status. The request holds its credit: call `finish`.
+    /// Reply with this status. The request holds its credit: call `finish`.
     Answer(Status),
-    /// The peer broke the protocol: break the connection, no answer.
+    /// The peer violated the protocol: break the connection without a reply.
     Break(BreakReason),
 }
 
-/// Why a connection is broken.
+/// The reason why a connection is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakReason {
-    /// More requests outstanding than credits (draft 3.2.6.3).
+    /// The client has more requests outstanding than credits (draft 3.2.6.3).
     CreditsExceeded,
-    /// A stream beyond the number of credits.
+    /// The stream is not below the number of credits.
     StreamOutOfRange,
-    /// A stream whose last request has not been answered.
+    /// The last request on the stream has no reply yet.
     StreamBusy,
-    /// The channel is unknown or waits to be closed.
+    /// The channel is unknown or is about to be closed.
     ChannelClosing,
 }
 
-/// What goes along with a response.
+/// What [`crate::Sessions::finish`] grants with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// For the response header.
+    /// The credit target to put into the reply's header.
     pub target_nreq: u16,
-    /// Receives to post before the response is sent: 0 shrinks the session by one,
-    /// 1 keeps it, more lets it grow (draft 3.2.6.4.2).
+    /// The number of receives to post before the reply is sent: 0 shrinks the session by one
+    /// credit, 1 keeps its size, and more lets it grow (draft 3.2.6.4.2).
     pub receives_to_post: u16,
 }

@@ -1,67 +1,67 @@
-//! Words of authentication (draft 3.1.1.1 and 6.2.2).
+//! Types for authentication (draft 3.1.1.1 and 6.2.2).
 //!
-//! Invariant: an identity comes only from the kernel (local peers), from the
-//! configuration (anonymous remote peers) or from the driver's check of a password or token.
+//! Invariant: an identity comes only from the kernel (local peers), from the configuration
+//! (anonymous remote peers) or from the driver's check of a password or token.
 
 use dafs_filer::Principal;
 use dafs_types::{Credentials, Moment};
 
-/// What the client offers as proof.
+/// The proof that a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthRequest<'a> {
-    /// AUTH_NONE: no proof.
+    /// AUTH_NONE: the client offers no proof.
     None,
     /// AUTH_TEXT: a user name; the driver keeps the password.
     Text {
-        /// The name, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
+        /// The user name, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
         user: &'a str,
     },
     /// AUTH_GSS: a token, which the driver keeps.
     Gss {
-        /// INIT, not CONTINUE.
+        /// True for INIT, false for CONTINUE.
         is_first: bool,
     },
     /// AUTH_DEFAULT: the server's default identity; treated as NONE.
     Default,
 }
 
-/// What happens next. Except after `Reject`, the driver calls `finish_auth`.
+/// The next step of an authentication. Except after `Reject`, the driver must call `finish_auth`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthDecision {
     /// Call `finish_auth` with these credentials.
     Accept(Credentials),
-    /// Check the password, now or later, and call `finish_auth` with the outcome.
+    /// Check the password, now or later, and call `finish_auth` with the result.
     VerifyPassword,
-    /// Have the token looked at, now or later, and call `finish_auth` with the outcome, or
-    /// [`crate::Sessions::await_token`] if the mechanism wants another.
+    /// Check the token, now or later, and call `finish_auth` with the result. If the mechanism
+    /// wants another token, call [`crate::Sessions::await_token`] instead.
     VerifyToken,
-    /// Answer with this status; the channel is where it was before.
+    /// Reply with this status; the phase of the channel has not changed.
     Reject(dafs_types::Status),
 }
 
-/// What a check has come to.
+/// The result of a successful check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The identity requests act with.
+    /// The identity that requests are executed with.
     pub who: Credentials,
-    /// As whom a token has proved the client; `None` where the request itself said it.
+    /// The principal that a token has proved; `None` if the request itself named it.
     pub principal: Option<Principal>,
-    /// Whether the client may register credentials (draft 3.1.1.1.2).
+    /// True if the client may register credentials (draft 3.1.1.1.2).
     pub trusted: bool,
-    /// When the proof is good no longer; `None` for one that lasts as long as the session.
+    /// When the proof expires; `None` if it lasts as long as the session.
     pub expires: Option<Moment>,
 }
 
 impl From<Credentials> for Verified {
-    /// An untrusted client as the request said.
+    /// Makes the result for an untrusted client whose request named its principal.
     fn from(who: Credentials) -> Self {
         Self { who, principal: None, trusted: false, expires: None }
     }
 }
 
-/// Results of a successful authentication.
+/// What a successful authentication reports to the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Authenticated {
-    /// Whether the client may register credentials.
+    /// True if the client may register credentials.
     pub trusted: bool,
 }

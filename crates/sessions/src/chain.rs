@@ -1,8 +1,8 @@
-//! The form of chains: what the request before leaves for the next one (draft 4.3).
+//! The structure of chains: what the previous request means for the next one (draft 4.3).
 //!
-//! Invariant: whether a request is well placed depends on the requests before it on its
-//! channel and on nothing else, not on how far they have come. So the same requests get the
-//! same answers however long any of them takes.
+//! Invariant: whether a request is well placed depends only on the requests before it on its
+//! channel, not on their progress. So equal sequences of requests get equal replies, however long
+//! any of them takes.
 //!
 //! ```text
 //!              no FORWARD                 FORWARD, member
@@ -14,57 +14,58 @@
 //!             └───────────────────no FORWARD─────────────────────┘
 //! ```
 //!
-//! Refused with CHAIN_FORM, and a member that has failed for those behind it:
-//! - a request without BACK behind one with FORWARD, and the converse;
+//! CHAIN_FORM refuses these requests; the members after a refused one are treated as after a failed
+//! member:
+//! - a request without BACK after one with FORWARD, and the converse;
 //! - FILE_HANDLE or STATE_ID without BACK, or on a procedure that has no such argument;
 //! - SAVE without FORWARD, or on a request that is not simple;
-//! - a request of the special class with FORWARD or BACK, or one of the server's;
-//! - a request that modifies the file system behind one that fetched in bulk. CLOSE is let
-//!   pass there (`docs/spec/gaps.md`).
+//! - a request of the special class with FORWARD or BACK, or one of the server's procedures;
+//! - a request that modifies the file system after one that fetched in bulk. CLOSE is permitted
+//!   there (`docs/spec/gaps.md`).
 //!
-//! Refused with CHAIN_BROKEN: members behind one that was refused here. Members that fail
-//! when they are carried out are the driver's affair, which breaks the chain by itself.
+//! CHAIN_BROKEN refuses members after one that was refused here. If a member fails during
+//! execution, the driver breaks the chain itself.
 
 use dafs_types::Status;
 use dafs_wire::{ChainClass, Procedure};
 
 use crate::{ChainFlags, RequestClass};
 
-/// Where a request stands that may be carried out.
+/// The position of an executable request in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainPlace {
-    /// In no chain.
+    /// The request is not in a chain.
     Alone,
-    /// It begins one.
+    /// The request begins a chain.
     First,
-    /// It has members before and behind it.
+    /// The request has members before and after it.
     Middle,
-    /// It ends one.
+    /// The request ends a chain.
     Last,
 }
 
-/// What a channel's last request leaves for its next one.
+/// The state of a channel's chain after its last request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ChainState {
     /// No chain is open.
     #[default]
     Closed,
-    /// It announced another member.
+    /// The last request announced another member.
     Open {
-        /// A member has fetched in bulk.
+        /// True if a member has fetched in bulk.
         has_fetched: bool,
     },
-    /// It announced another member, and none will be carried out.
+    /// The last request announced another member, but no more members will be executed.
     Broken,
-    /// It was damaged: whether it announced another member, nobody knows.
+    /// The last request was damaged, so it is unknown whether it announced another member.
     Doubtful,
 }
 
 impl ChainState {
-    /// Judges the next request's place, and remembers it.
+    /// Checks the position of the next request, and updates the state.
     ///
     /// # Errors
-    /// CHAIN_FORM and CHAIN_BROKEN, as the module says.
+    /// CHAIN_FORM and CHAIN_BROKEN, as the module comment says.
     pub fn take(
         &mut self,
         flags: ChainFlags,
@@ -89,8 +90,8 @@ impl ChainState {
         judged
     }
 
-    /// The request that was taken last is refused for another reason: whoever is chained
-    /// behind it is not carried out.
+    /// Notes that the last request is refused for another reason: the members chained to it are not
+    /// executed.
     pub fn break_off(&mut self) {
         if let Self::Open { .. } = self {
             *self = Self::Broken;
@@ -123,7 +124,7 @@ impl ChainState {
     }
 }
 
-/// Whether flags and procedure agree, whatever stands before.
+/// Returns true if flags and procedure fit together, regardless of earlier requests.
 fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Procedure>) -> bool {
     let (forward, back) = (flags.has(ChainFlags::FORWARD), flags.has(ChainFlags::BACK));
     let takes_handle = flags.has(ChainFlags::FILE_HANDLE);
@@ -131,7 +132,7 @@ fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Proc
     if flags.0 & !ChainFlags::KNOWN != 0 || ((takes_handle || takes_state) && !back) {
         return false;
     }
-    // A number that nobody assigned is a member that its decoder refuses.
+    // Decoding a request with an unassigned procedure number fails later.
     let Some(procedure) = procedure else { return !flags.has(ChainFlags::SAVE) };
     let chain_class = procedure.chain_class();
     let is_chained = forward || back;
@@ -144,7 +145,7 @@ fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Proc
         && (!takes_state || procedure.chained_state_at().is_some())
 }
 
-/// Whether a procedure may not follow a bulk fetch.
+/// Returns true if a procedure may not follow a bulk fetch.
 fn modifies_files(procedure: Option<Procedure>) -> bool {
     procedure.is_some_and(|procedure| {
         procedure.chain_class() == ChainClass::ModifiesFiles && procedure != Procedure::Close
@@ -185,13 +186,13 @@ mod tests {
         let mut state = ChainState::default();
         take(&mut state, Procedure::Null, F).unwrap();
         assert_eq!(take(&mut state, Procedure::Null, 0), FORM);
-        // It announced nobody, so the next one is a stranger, too; the one behind it was
-        // announced by a request that failed.
+        // A refused request announced no member, so the next one does not belong to a chain either.
+        // The one after that was announced by a request that failed.
         assert_eq!(take(&mut state, Procedure::Null, F | B), FORM);
         assert_eq!(take(&mut state, Procedure::Null, F | B), BROKEN);
         assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
         assert_eq!(take(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
-        // One that begins a chain of its own between members takes its chain with it.
+        // A request that begins a chain between members of another ends that chain, too.
         take(&mut state, Procedure::Null, F).unwrap();
         assert_eq!(take(&mut state, Procedure::Null, F), FORM);
         assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
@@ -222,7 +223,7 @@ mod tests {
                     }
                 }
             }
-            // What a bulk fetch keeps out stays out however many stand between.
+            // What a bulk fetch forbids stays forbidden, however many members come between.
             let mut state = ChainState::default();
             take(&mut state, Procedure::GetAttrInline, F).unwrap();
             take(&mut state, Procedure::Null, F | B).unwrap();

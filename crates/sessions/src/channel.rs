@@ -1,12 +1,12 @@
-//! Names for connections and for what happens to them.
+//! Ids of channels, and types for their events.
 //!
-//! Invariant: a [`ChannelId`] is never valid for two connections; its generation
-//! changes when its slot is used again.
+//! Invariant: a [`ChannelId`] is never valid for two connections; its generation changes when its
+//! slot is used again.
 
 use dafs_filer::Closed;
 use dafs_types::Credentials;
 
-/// Names one connection the driver told the filer about.
+/// The id of a connection that the driver has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId {
     pub(crate) index: u32,
@@ -14,36 +14,36 @@ pub struct ChannelId {
 }
 
 impl ChannelId {
-    /// A small number, unique among open channels and below
-    /// [`crate::SessionConfig::channels_max`]: the driver may index its own tables by it.
+    /// Returns a small number, unique among open channels and below
+    /// [`crate::SessionConfig::channels_max`]. The driver may index its own tables with it.
     #[must_use]
     pub const fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// Who is at the other end, as far as the transport itself can prove it.
+/// The identity of the peer, as far as the transport itself can prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
     /// A process on this machine, identified by the kernel (`SO_PEERCRED`).
     Local(Credentials),
-    /// Somebody on a network; nothing is proven.
+    /// A peer on a network; nothing is proven about it.
     Remote,
 }
 
-/// What a channel is for (draft appendix E, channel_type).
+/// The purpose of a channel (draft appendix E, channel_type).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChannelKind {
-    /// Carries the client's requests.
+    /// The channel carries the client's requests.
     Operation,
-    /// Carries the server's requests.
+    /// The channel carries the server's requests.
     BackControl,
-    /// Carries the server's RDMA reads.
+    /// The channel carries the server's RDMA reads.
     RdmaRead,
 }
 
 impl ChannelKind {
-    /// The kind with this number in the connection's private data.
+    /// Returns the kind with this number in the connection's private data.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -55,30 +55,30 @@ impl ChannelKind {
     }
 }
 
-/// What the connection's private data say (draft appendix E).
+/// The contents of the connection's private data (draft appendix E).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelDescription {
-    /// Differs between client instances.
+    /// The client instance, which differs between instances of a client.
     pub client_instance: u32,
-    /// The same for all channels of one session.
+    /// The session number, which is the same for all channels of one session.
     pub client_session: u32,
-    /// What the channel is for.
+    /// The purpose of the channel.
     pub kind: ChannelKind,
 }
 
-/// Why a connection was not taken.
+/// The reason why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelRefusal {
-    /// [`crate::SessionConfig::channels_max`] are open.
+    /// [`crate::SessionConfig::channels_max`] channels are open.
     #[error("too many channels")]
     Channels,
-    /// [`crate::SessionConfig::unauthenticated_max`] have not authenticated yet.
+    /// [`crate::SessionConfig::unauthenticated_max`] channels have not authenticated yet.
     #[error("too many channels that have not authenticated")]
     Unauthenticated,
-    /// Its holder has as many channels as it may have beside others: three times what is free.
+    /// The holder has its fair share of channels: three times what is free.
     #[error("too many channels of this address or user")]
     Share,
-    /// The configuration has no channels of this kind.
+    /// The configuration permits no channels of this kind.
     #[error("channel kind not served")]
     Kind,
 }
@@ -92,30 +92,30 @@ pub enum ChannelEnd {
     Lost,
 }
 
-/// Why the driver is asked to close a channel.
+/// The reason why the driver must close a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
-    /// Did not authenticate within [`crate::AuthPolicy::timeout`].
+    /// The peer did not authenticate within [`crate::AuthPolicy::timeout`].
     NotAuthenticatedInTime,
-    /// Too many failed authentications on one channel.
+    /// Too many authentications failed on one channel.
     AuthenticationFailed,
-    /// Said nothing for [`crate::SessionConfig::silence_max`].
+    /// The session was silent for [`crate::SessionConfig::silence_max`].
     Silent,
-    /// Its authentication is past its time, and was not renewed within
-    /// [`dafs_filer::FilerConfig::lease`].
+    /// The authentication expired, and was not renewed within [`dafs_filer::FilerConfig::lease`].
     AuthenticationExpired,
-    /// It keeps credits that others need, and sends nothing by which they could be taken.
+    /// The session keeps credits that others need, and sends nothing that would let the server take
+    /// them back.
     CreditsWithheld,
-    /// The client has restarted: the channel belongs to its earlier life.
+    /// The client has restarted: the channel belongs to its previous incarnation.
     ClientRestarted,
 }
 
-/// What time has brought. The driver closes the channels (and then reports each
-/// with `channel_closed`), and closes the files in its store.
+/// The effects of expired timers. The driver closes the channels, reports each with
+/// `channel_closed`, and closes the files in its store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TickActions {
-    /// Channels to close, each named once.
+    /// Channels to close, each at most once.
     pub close: Vec<(ChannelId, CloseReason)>,
-    /// Opens whose lease ran out.
+    /// Opens whose lease expired.
     pub released: Vec<Closed>,
 }

@@ -1,7 +1,7 @@
 //! The limits of sessions.
 //!
-//! Invariant: a [`SessionConfig`] that passed [`SessionConfig::check`] always leaves one
-//! credit for every channel it admits.
+//! Invariant: a [`SessionConfig`] that passed [`SessionConfig::check`] always leaves one credit for
+//! every channel it admits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,100 +11,102 @@ use dafs_types::{Credentials, limits};
 use crate::unkept::ConfigError;
 use crate::{BatchLimits, CredentialPolicy, CreditWeight};
 
-/// Most channels that are served; bounds the preallocated slots.
+/// The most channels that can be served; this limits the preallocated slots.
 pub(crate) const CHANNELS_LIMIT: u32 = 1 << 16;
 
-/// Limits and policies. `Default` suits one machine.
+/// Limits and policies of [`crate::Sessions`]. `Default` suits one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// Most open channels, authenticated or not. Each session has one.
+    /// The most open channels, authenticated or not. Each session has one.
     pub channels_max: u32,
-    /// Most channels that have not authenticated yet.
+    /// The most channels that have not authenticated yet.
     pub unauthenticated_max: u32,
-    /// How many sessions at once are of use to one client: what it is told if it asks, 1 to
-    /// [`limits::CLIENT_CHANNELS_MAX`]. A server says at least as many as it has threads that
-    /// serve connections. A client may make more: those are bounded as all sessions are.
+    /// The number of concurrent sessions that are useful to one client, 1 to
+    /// [`limits::CLIENT_CHANNELS_MAX`]. A client that asks is told this number. A server reports at
+    /// least the number of its threads that serve connections. A client may make more sessions;
+    /// they are subject to the limits for all sessions.
     pub client_channels: u16,
-    /// Longest silence of an authenticated session before it is closed; `None`
-    /// leaves the detection of dead peers to the transport.
+    /// The longest silence of an authenticated session before it is closed. `None` leaves the
+    /// detection of dead peers to the transport.
     pub silence_max: Option<Duration>,
-    /// Whether clients may have back-control channels (draft 3.1.2.1).
+    /// True if clients may have back-control channels (draft 3.1.2.1).
     pub back_control: bool,
-    /// Whether clients may have RDMA-read channels. This server needs none: without one it
-    /// reads over the operation channel.
+    /// True if clients may have RDMA-read channels. This server needs none: without one it reads
+    /// over the operation channel.
     pub rdma_read: bool,
-    /// Whether sessions that ask for it have their results kept (draft 5.2).
+    /// True if replies are kept for sessions that ask for it (draft 5.2).
     pub response_cache: bool,
-    /// How long the results of a session are kept once its connection is lost. Its client's
-    /// state is kept for [`dafs_filer::FilerConfig::lease`].
+    /// How long the replies of a session are kept after its connection is lost. The state of its
+    /// client is kept for [`dafs_filer::FilerConfig::lease`].
     pub replies_kept: Duration,
-    /// Most sessions without a connection whose results are kept; the oldest make room.
+    /// The most sessions without a connection whose replies are kept; beyond this the oldest are
+    /// dropped.
     pub lost_sessions_max: u32,
-    /// Whether a client's opens outlive its last channel by the lease, so that it can
-    /// reconnect and go on. Otherwise they are released with the channel.
+    /// True if a client's opens outlive its last channel by the lease, so that it can reconnect and
+    /// continue. Otherwise they are released with the channel.
     pub keep_state_after_loss: bool,
-    /// How clients prove who they are.
+    /// The policy of authentication.
     pub authentication: AuthPolicy,
-    /// How much clients may ask for at once.
+    /// The policy of credits.
     pub credits: CreditPolicy,
-    /// How long messages may be.
+    /// The limits on message sizes.
     pub messages: MessageLimits,
     /// Limits and policies of registered credentials.
     pub credentials: CredentialPolicy,
-    /// Bounds and policies of batches.
+    /// Limits and policies of batches.
     pub batch: BatchLimits,
-    /// A defect on purpose, by which a test shows that it would be noticed: the result
-    /// before a request that was not carried out is kept as its own.
+    /// A deliberate defect, for a test that shows that such a defect is detected: a request that
+    /// was not executed gets the previous reply kept as its own.
     #[doc(hidden)]
     pub reuses_replies: bool,
 }
 
-/// How clients prove who they are, and how long they may take for it.
+/// The policy of authentication: accepted proofs and time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthPolicy {
-    /// How long a channel may take from opening to authenticated.
+    /// How long a channel may take from opening to being authenticated.
     pub timeout: Duration,
-    /// Failed authentications after which a channel is closed.
+    /// The number of failed authentications after which a channel is closed.
     pub attempts_max: u32,
-    /// Identity of remote clients that authenticate with NONE; `None` refuses them.
+    /// The identity of remote clients that authenticate with NONE; `None` refuses them.
     pub anonymous: Option<Credentials>,
-    /// Whether user name and password are accepted (authentication type TEXT).
+    /// True if user name and password are accepted (authentication type TEXT).
     pub text: bool,
-    /// Whether tokens are accepted (authentication type GSS).
+    /// True if tokens are accepted (authentication type GSS).
     pub gss: bool,
 }
 
-/// How many credits there are, and who has how many.
+/// The number of credits and their distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditPolicy {
-    /// Credits of all channels together: the receives the server ever has posted.
+    /// The credits of all channels together: the most receives that the server ever has posted.
     pub budget: u32,
-    /// What clients count when credits are short, by their names; others count 1.
+    /// The weights of clients when credits are short, by client name; other clients have weight 1.
     pub weights: BTreeMap<Box<[u8]>, CreditWeight>,
-    /// Credits of a new session.
+    /// The credits of a new session.
     pub initial: u16,
-    /// Most credits of one session, up to [`limits::CREDITS_MAX`].
+    /// The most credits of one session, up to [`limits::CREDITS_MAX`].
     pub session_max: u16,
-    /// How long a session may keep credits it was told to give back, sending nothing
-    /// while another one would have them, before it is dropped; `None` never drops it.
+    /// How long a session may keep credits that it was told to give back, while it sends nothing
+    /// and another session needs them, before it is dropped. `None` never drops it.
     pub withheld_max: Option<Duration>,
 }
 
-/// How long messages may be.
+/// The limits on message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
-    /// Request size for clients that ask for the default, in bytes.
+    /// The request size for clients that ask for the default, in bytes.
     pub request_bytes_default: u32,
-    /// Largest request size, in bytes, up to [`limits::REQUEST_BYTES_MAX`].
+    /// The largest request size, in bytes, up to [`limits::REQUEST_BYTES_MAX`].
     pub request_bytes_max: u32,
-    /// Response size for clients that ask for the default, in bytes.
+    /// The reply size for clients that ask for the default, in bytes.
     pub response_bytes_default: u32,
-    /// Largest response size, in bytes, up to [`limits::RESPONSE_BYTES_MAX`].
+    /// The largest reply size, in bytes, up to [`limits::RESPONSE_BYTES_MAX`].
     pub response_bytes_max: u32,
-    /// Smallest place of the data in a padded WRITE_INLINE, in bytes from the start
-    /// of the message: header and fixed section must fit before it. Also the default.
+    /// The smallest offset of the data in a padded WRITE_INLINE, in bytes from the start of the
+    /// message: header and fixed section must fit before it. Also the default.
     pub inline_write_header_bytes_min: u32,
-    /// Whether every session uses checksums, asked or not.
+    /// True if every session uses checksums, even if the client does not ask for them.
     pub checksums_always: bool,
 }
 
@@ -169,10 +171,10 @@ impl Default for MessageLimits {
 }
 
 impl SessionConfig {
-    /// Checks every limit against the tables and against the others.
+    /// Checks every limit against the tables and against the other limits.
     ///
     /// # Errors
-    /// The first limit that cannot be kept.
+    /// Names the first invalid limit.
     pub fn check(&self) -> Result<(), ConfigError> {
         let (credits, messages) = (&self.credits, &self.messages);
         let (credits_max, attempts_max) =
@@ -225,7 +227,7 @@ impl SessionConfig {
     }
 }
 
-/// Bytes of a request header (draft 6.1.2).
+/// The bytes of a request header (draft 6.1.2).
 const HEADER_BYTES: u32 = 40;
 
 #[cfg(test)]

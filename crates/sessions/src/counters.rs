@@ -1,40 +1,40 @@
-//! Numbers for the operator.
+//! Counters for the operator.
 //!
 //! Invariant: gauges equal what the tables hold; counters only rise.
 
-/// A copy of the numbers of sessions.
+/// A snapshot of the counters of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounters {
-    /// Gauge: open channels.
+    /// Gauge: the number of open channels.
     pub channels: u32,
     /// Gauge: channels that have not authenticated.
     pub unauthenticated: u32,
-    /// Gauge: authenticated sessions.
+    /// Gauge: the number of authenticated sessions.
     pub sessions: u32,
-    /// Gauge: sessions whose results are kept.
+    /// Gauge: sessions whose replies are kept.
     pub sessions_kept: u32,
-    /// Gauge: those of them without a connection.
+    /// Gauge: sessions without a connection whose replies are kept.
     pub sessions_lost: u32,
     /// Gauge: credits charged to the budget.
     pub credits: u32,
-    /// Channels refused by [`crate::ChannelRefusal`].
+    /// Channels refused with [`crate::ChannelRefusal`].
     pub channels_refused: u64,
-    /// Channels that had not authenticated, and had to give way to others.
+    /// Unauthenticated channels that were closed to make room for others.
     pub channels_displaced: u64,
-    /// Connect requests refused.
+    /// Connect requests that were refused.
     pub connects_refused: u64,
-    /// Authentications refused.
+    /// Authentications that were refused.
     pub authentications_refused: u64,
-    /// Authentications whose time ran out under a session.
+    /// Authentications that expired during a session.
     pub authentications_expired: u64,
-    /// Requests answered with a status by admission.
+    /// Requests that admission answered with an error status.
     pub requests_refused: u64,
     /// Connections broken because a peer exceeded its credits.
     pub breaks_credits: u64,
     /// Connections broken because of a stream out of range or busy.
     pub breaks_stream: u64,
-    /// Requests that found their channel closing.
+    /// Requests that arrived on a channel that was closing.
     pub breaks_closing: u64,
-    /// Channels closed by time.
+    /// Channels closed because of a timeout.
     pub channels_expired: u64,
 }

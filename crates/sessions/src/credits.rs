@@ -1,34 +1,33 @@
-//! Credits: how many requests a client may have outstanding, and who gets how many
-//! (draft 3.2.6).
+//! Credits: how many requests a client may have outstanding, and how credits are distributed (draft
+//! 3.2.6).
 //!
-//! Invariant: for every window `outstanding <= nreq`, `1 <= target`, `1 <= nreq`, and
-//! the sum of `max(nreq, target)` over all windows, plus one credit for every channel
-//! that could still open, never exceeds the budget.
+//! Invariants: for every window `outstanding <= nreq`, `1 <= target` and `1 <= nreq`. The sum of
+//! `max(nreq, target)` over all windows, plus one credit for every channel that could still open,
+//! never exceeds the budget.
 //!
-//! `nreq` is what the client will believe once it has read every response sent so
-//! far. It may still believe more, but then the responses under way make up for the
-//! difference: each lowers its belief by one at most and also counts as outstanding
-//! on its side. So `outstanding > nreq` here proves a violation there.
+//! `nreq` is the number of credits that the client will know of once it has read every reply sent
+//! so far. It may still assume more, but then the replies on their way make up for the difference:
+//! each lowers its number by at most one and also counts as outstanding on its side. So
+//! `outstanding > nreq` here proves a violation by the client.
 //!
-//! Policy: a session starts small, doubles whenever it has used all its credits (or
-//! jumps to what it desires while more than half of the budget is free), grows once when
-//! it asks for more than it did before, takes no more than it desires, and gives back what
-//! it has not used since the last tick. Falling takes responses: one each.
+//! Growth: a session starts small. It doubles whenever it has used all its credits, or jumps to the
+//! number it desires while more than half of the budget is free. It grows once when it asks for
+//! more than it did before. It never takes more than it desires, and gives back what it has not
+//! used since the last tick. Each reply lowers the number by at most one.
 //!
-//! When credits are short, those who use all they have contend for what is left by those
-//! who do not: each one's share is that pool times its weight over the weights of all who
-//! contend. Whoever has all it may have (by its desire or the maximum), and that is within
-//! its share, does not contend. As long as somebody with less than its share finds
-//! nothing to take, who has more than theirs is told to shrink by what is missing, and
-//! nobody grows beyond their own. As long as anybody would have more, who was not saturated
-//! keeps at the next tick only what it used. An idle session hears of its lower target with
-//! its next response and no sooner: the server may drop it ([`Window::withholds`]), which
-//! is off by default.
+//! Contention: when credits are short, the sessions that use all they have contend for the credits
+//! that the others leave. The share of each is that pool times its weight over the weights of all
+//! that contend. A session that has all it may have (by its desire or the maximum), within its
+//! share, does not contend. While a session with less than its share finds no free credits,
+//! sessions with more than their share are told to shrink by what is missing, and none grows beyond
+//! its share. While any session wants more, one that was not saturated keeps at the next tick only
+//! what it used. An idle session learns of its lower target only with its next reply. The server
+//! may drop it ([`Window::withholds`]), which is off by default.
 //!
-//! A stream beyond `nreq` may be used, and its response kept, until the client is known
-//! to know better (draft 5.2.2): it uses a stream again whose last response was sent
-//! after the fall. The draft would also take a request that desires the new value for
-//! proof; a wish proves nothing, and the first proof comes at most `nreq` requests later.
+//! Streams not below `nreq` may be used, and their replies are kept, until the client provably
+//! knows better (draft 5.2.2): it reuses a stream whose last reply was sent after the fall. The
+//! draft would also accept a request that desires the new value as proof. But a wish proves
+//! nothing, and the first real proof comes at most `nreq` requests later.
 
 mod budget;
 mod view;
@@ -42,64 +41,63 @@ use crate::{BreakReason, Grant};
 pub(crate) use budget::Budget;
 pub use view::{CreditView, CreditWeight, LimitedBy};
 
-/// Words of a bitmap with one bit per stream.
+/// The words of a bitmap with one bit per stream.
 const STREAM_WORDS: usize = limits::CREDITS_MAX as usize / 64;
 const _: () = assert!(limits::CREDITS_MAX.is_multiple_of(64));
-/// No stream.
+/// The number that stands for no stream.
 const NO_STREAM: u16 = u16::MAX;
 
-/// All credits or streams were in use since the last look.
+/// A flag: all credits or streams were in use since the last check.
 const SATURATED: u8 = 1;
-/// The client asked for more than it has.
+/// A flag: the client asked for more than it has.
 const ASKED: u8 = 2;
 
 /// The credits of one channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// What the client believes once it has read all responses.
+    /// The number of credits the client knows of once it has read all replies.
     nreq: u16,
-    /// What the server aims for.
+    /// The number of credits the server aims for.
     target: u16,
     outstanding: u16,
-    /// Streams used since the last tick. A server that answers at once never sees many
-    /// requests outstanding; how many streams a client needs shows its demand.
+    /// Streams used since the last tick. A server that replies at once never sees many requests
+    /// outstanding, so the number of streams that a client uses shows its demand.
     used: [u64; STREAM_WORDS],
-    /// Streams below this may be used: the most the client may still believe.
+    /// Streams below this may be used: the most that the client may still assume.
     stream_limit: u16,
-    /// Streams below this may have a response that the client has not read.
+    /// Streams below this may have a reply that the client has not read.
     kept_limit: u16,
-    /// What the client asked for last; 0 for nothing.
+    /// The number of credits the client asked for last; 0 for no statement.
     desired: u16,
-    /// Most that may be granted in the channel's present phase.
+    /// The most credits that may be granted in the channel's present phase.
     most: u16,
-    /// [`SATURATED`] and [`ASKED`]: what the next response has to look at.
+    /// [`SATURATED`] and [`ASKED`]: what the next reply must react to.
     attention: u8,
     busy: [u64; STREAM_WORDS],
-    /// Streams answered since `nreq` last fell: a new request on one of them proves
-    /// that the client knows the lower value.
+    /// Streams with a reply since `nreq` last fell. A new request on one of them proves that the
+    /// client knows the lower value.
     answered: [u64; STREAM_WORDS],
-    /// Those of them answered since a stream beyond `nreq` last was: a new request on one
-    /// proves that the client has read all that was sent on those beyond.
+    /// Streams with a reply since a stream beyond `nreq` last had one. A new request on one of them
+    /// proves that the client has read all replies on the streams beyond.
     settled: [u64; STREAM_WORDS],
-    /// Streams from here on have expired, and nobody has asked yet.
+    /// Streams from here on have expired, and this was not reported yet.
     expired: u16,
     weight: CreditWeight,
-    /// It used all it had and wants more than its share: it is in the budget's sums.
+    /// True if it used all it had and wants more than its share: it is in the budget's sums.
     contends: bool,
-    /// Credits that it wanted, within its share, and found nobody had: the budget sums
-    /// them.
+    /// Credits that it wanted within its share and that were not free; the budget sums them.
     missing: u16,
-    /// It would have more, if there were more: the budget counts it.
+    /// True if it would take more credits if there were more; the budget counts it.
     hungers: bool,
-    /// It was saturated since the last tick.
+    /// True if it was saturated since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
-    /// Since when it has kept credits that others would have, and sent nothing.
+    /// Since when it has kept credits that others need, and sent nothing.
     withheld: Option<Moment>,
 }
 
 impl Window {
-    /// One credit, as the connect exchange needs (draft 3.1.2.3.2).
+    /// Makes a window of one credit, as the connect exchange needs (draft 3.1.2.3.2).
     pub fn new() -> Self {
         Self {
             nreq: 1,
@@ -129,12 +127,12 @@ impl Window {
         self.nreq.max(self.target)
     }
 
-    /// Requests received and not answered.
+    /// Returns the number of requests without a reply.
     pub fn outstanding(&self) -> u16 {
         self.outstanding
     }
 
-    /// Takes a request in; returns how many are outstanding with it.
+    /// Accounts for a request; returns how many are outstanding, including it.
     #[inline]
     pub fn take(&mut self, stream: StreamId, desired: u16) -> Result<u16, BreakReason> {
         let (word, bit) = place(stream);
@@ -156,14 +154,14 @@ impl Window {
         if desired != self.desired {
             self.desire(desired);
         }
-        // Clients take the stream freed last, so the top one means that all were taken.
+        // Clients use the stream freed last, so the top stream means that all were in use.
         let is_saturated = self.outstanding == self.nreq || stream.0 + 1 == self.nreq;
         self.attention |= u8::from(is_saturated) * SATURATED;
         Ok(self.outstanding)
     }
 
-    /// The client says how many credits it would like. More than it has and than it asked
-    /// for before is a reason to look.
+    /// Notes how many credits the client would like. A higher number than it has and than it asked
+    /// for before makes the next reply check the target.
     fn desire(&mut self, desired: u16) {
         if desired != 0 {
             let asks = desired > self.target && desired > self.desired;
@@ -172,9 +170,9 @@ impl Window {
         }
     }
 
-    /// The client used a stream: if that stream's last response told it of the lower
-    /// `nreq`, streams above are out of range from now on; if all that was sent on those
-    /// was sent before, it has read that, and nothing of it needs to be kept.
+    /// Learns from the client's use of a stream. If the last reply on that stream reported the
+    /// lower `nreq`, streams beyond are out of range from now on. If all replies on those were sent
+    /// before, the client has read them, and none of them needs to be kept.
     fn learn(&mut self, word: usize, bit: u64) {
         if self.answered[word] & bit != 0 {
             self.stream_limit = self.nreq;
@@ -185,7 +183,7 @@ impl Window {
         }
     }
 
-    /// Whether a request is in hand on a stream that is gone.
+    /// Returns true if a request is in flight on a stream that is out of range now.
     fn is_busy_beyond(&self) -> bool {
         let (first, bit) = place(StreamId(self.nreq));
         let beyond_first = u32::from(self.nreq) < u32::from(limits::CREDITS_MAX);
@@ -194,15 +192,15 @@ impl Window {
                 || self.busy[first + 1..].iter().any(|&word| word != 0))
     }
 
-    /// Whether streams have expired since this was asked last, and from which one on: what
-    /// the response cache keeps of them may go (draft 5.2.2). To be asked after a `take`
-    /// that succeeded: once the window has grown again it is too late to say.
+    /// Returns the first expired stream if streams have expired since the last call. The response
+    /// cache may drop their replies (draft 5.2.2). Call it after each successful `take`: once the
+    /// window has grown again, the information is lost.
     pub fn take_expired(&mut self) -> Option<StreamId> {
         let expired = std::mem::replace(&mut self.expired, NO_STREAM);
         (expired != NO_STREAM).then_some(StreamId(expired))
     }
 
-    /// Answers a request: frees stream and credit, and moves `nreq` as the client will.
+    /// Accounts for a reply: frees stream and credit, and changes `nreq` as the client will.
     #[inline]
     pub fn give(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
         let (word, bit) = place(stream);
@@ -225,13 +223,13 @@ impl Window {
         Grant { target_nreq: self.target, receives_to_post: self.nreq + 1 - before }
     }
 
-    /// What responses bring at present.
+    /// Returns the present target.
     #[inline]
     pub fn target(&self) -> u16 {
         self.target
     }
 
-    /// The client's rule, `nreq = max(nreq - 1, target)`, at the response on a stream.
+    /// Applies the client's rule, `nreq = max(nreq - 1, target)`, for the reply on a stream.
     fn follow(&mut self, stream: StreamId, budget: &mut Budget) {
         let (word, bit) = place(stream);
         let before = self.charge();
@@ -256,7 +254,7 @@ impl Window {
         budget.recharge(before, self.charge(), self.contends);
     }
 
-    /// The most it may have, and why.
+    /// Returns the most credits it may have, and the limit that sets this number.
     fn cap(&self) -> (u16, LimitedBy) {
         if self.desired != 0 && self.desired <= self.most {
             (self.desired, LimitedBy::Desire)
@@ -265,8 +263,8 @@ impl Window {
         }
     }
 
-    /// It uses all it has, which is all it may have, and nobody would have it: the usual
-    /// lot of a busy session, which nothing else needs to look at.
+    /// Returns true if it uses all it has, has all it may have, and no other session needs credits.
+    /// This is the usual case of a busy session and needs no further work.
     fn has_all_it_may(&mut self, budget: &Budget) -> bool {
         let (cap, capped_by) = self.cap();
         if cap != self.target || self.contends || budget.hungry > 0 {
@@ -278,10 +276,10 @@ impl Window {
         true
     }
 
-    /// Chooses a new target before a response is sent.
+    /// Chooses a new target before a reply is sent.
     fn retarget(&mut self, budget: &mut Budget) {
         let (cap, capped_by) = self.cap();
-        // A session that cannot grow must not take the long way every time.
+        // A session that cannot grow must not take the slow path every time.
         let attention = std::mem::take(&mut self.attention);
         let saturated = attention & SATURATED != 0;
         if saturated {
@@ -295,14 +293,14 @@ impl Window {
             self.want(false, 0, budget);
             self.set_target(cap, budget);
         } else if saturated && self.target > share && self.nreq == self.target {
-            // No more than is missing and has not been given back by others yet; once it has
-            // fallen there is another look.
+            // Give up at most what is missing and was not given back by others yet; after that
+            // there is another check.
             let missing = budget.missing.saturating_sub(budget.available());
             let missing = u16::try_from(missing).unwrap_or(u16::MAX);
             self.limited_by = LimitedBy::Share;
             self.set_target(share.max(self.target.saturating_sub(missing)), budget);
         } else if attention != 0 && self.nreq > self.target {
-            // It was told to shrink and wants its credits again: it still has them.
+            // It was told to shrink but wants its credits again, and still has them.
             let most = cap.min(share);
             self.limited_by = if most > self.nreq {
                 LimitedBy::Nothing
@@ -317,14 +315,14 @@ impl Window {
         }
     }
 
-    /// Raises the target as far as cap, share and budget let it.
+    /// Raises the target as far as cap, share and budget allow.
     fn grow(&mut self, cap: u16, capped_by: LimitedBy, share: u16, budget: &mut Budget) {
         let leap = self.desired != 0 && budget.is_plentiful();
         let wish = if leap { cap } else { cap.min(self.target.saturating_mul(2)) };
         let fair = wish.min(share.max(self.target));
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
         let next = fair.min(self.target.saturating_add(available));
-        // Below its share, that is to say: who has its share already takes nobody's away.
+        // That is, below its share: a session that has its share does not take credits from others.
         let hungers = next < wish && self.contends;
         let missing = if next < fair && hungers {
             fair.min(budget.share(self)).saturating_sub(next)
@@ -344,7 +342,7 @@ impl Window {
         self.set_target(next, budget);
     }
 
-    /// Enters or leaves the budget's sums over those who contend.
+    /// Adds the window to the budget's sums over contending windows, or removes it.
     fn contend_unless(&mut self, satisfied: bool, budget: &mut Budget) {
         if self.contends != satisfied {
             return;
@@ -361,15 +359,15 @@ impl Window {
         self.contends = !satisfied;
     }
 
-    /// Notes whether it found less than it wanted, and how much less within its share.
+    /// Notes whether it got less than it wanted, and how much less within its share.
     fn want(&mut self, hungers: bool, missing: u16, budget: &mut Budget) {
         budget.hungry = budget.hungry - u32::from(self.hungers) + u32::from(hungers);
         budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
         (self.hungers, self.missing) = (hungers, missing);
     }
 
-    /// Sets the target a new session begins with, at most what the budget has, and the
-    /// client's first wish; the client hears of it with the next response. Returns it.
+    /// Sets the initial target of a session, at most what the budget has, and the client's first
+    /// wish. The client learns of it with the next reply. Returns the target.
     pub fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
         self.contend_unless(true, budget);
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
@@ -382,13 +380,13 @@ impl Window {
         self.target
     }
 
-    /// The client has authenticated: from now on its session may grow.
+    /// Lets the session grow, after the client has authenticated.
     pub fn may_grow_to(&mut self, most: u16) {
         self.most = most;
         self.limited_by = LimitedBy::Nothing;
     }
 
-    /// Says how much the client counts; once it is known who it is, or at any time.
+    /// Sets the weight of the client.
     pub fn set_weight(&mut self, weight: CreditWeight, budget: &mut Budget) {
         if self.contends {
             budget.contending_weight -= u32::from(self.weight.get());
@@ -397,9 +395,9 @@ impl Window {
         self.weight = weight;
     }
 
-    /// Lets a session that used less than half of its credits since the last tick aim
-    /// for twice what it used, but not below `floor`; while others would have more, one
-    /// that was not saturated aims for just what it used.
+    /// Lowers the target of a session that used less than half of its credits since the last tick
+    /// to twice what it used, but not below `floor`. While others need credits, the target of a
+    /// session that was not saturated becomes exactly what it used.
     pub fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
         let lately = std::mem::take(&mut self.saturated_lately) || self.attention & SATURATED != 0;
         if !lately {
@@ -416,9 +414,9 @@ impl Window {
         self.used = self.busy;
     }
 
-    /// Whether the session has kept credits for `longest` that it was told to give back,
-    /// sending nothing while another one would have them: the draft lets the server drop
-    /// it (3.2.6.4.2). To be asked after `shrink_if_idle`.
+    /// Returns true if the session has for `longest` kept credits that it was told to give back,
+    /// while it sent nothing and another session needs them. The draft lets the server drop it
+    /// (3.2.6.4.2). Call it after `shrink_if_idle`.
     pub fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
         if self.nreq <= self.target || self.outstanding > 0 || budget.hungry == 0 {
             self.withheld = None;
@@ -427,7 +425,7 @@ impl Window {
         now.since(*self.withheld.get_or_insert(now)) >= longest
     }
 
-    /// The window as an operator sees it.
+    /// Describes the window for the operator.
     pub fn view(&self, session: SessionId) -> CreditView {
         CreditView {
             session,
@@ -447,8 +445,8 @@ impl Window {
     }
 }
 
-/// A stream's word and bit. Streams beyond the bitmap share the last word: they are
-/// out of range of every window, which `take` finds before it looks at a bit.
+/// Returns the word and bit of a stream. Streams beyond the bitmap share the last word. They are
+/// out of range of every window, and `take` checks this before it looks at a bit.
 #[inline]
 fn place(stream: StreamId) -> (usize, u64) {
     let word = usize::from(stream.0 / 64).min(STREAM_WORDS - 1);

@@ -1,20 +1,19 @@
-//! Sessions of DAFS: who is connected, who they are, how much they may ask at once, and what is
-//! kept of what they were told.
+//! Sessions of DAFS: connections, authentication, credits and the response cache.
 //!
-//! Invariant: this crate does no I/O, reads no clock, draws no randomness and knows neither
+//! Invariants: this crate does no I/O, reads no clock, draws no random numbers, and knows neither
 //! transport nor store. Time ([`dafs_types::Moment`]) and entropy ([`dafs_types::Entropy`]) are
-//! arguments, so that the simulator and the server run the same code. Everything a peer can make
-//! grow has a named limit in [`SessionConfig`] or in [`dafs_types::limits`].
+//! arguments, so that the simulator and the server run the same code. Everything that a peer can
+//! make grow has a named limit in [`SessionConfig`] or in [`dafs_types::limits`].
 //!
-//! One thread owns the [`Sessions`] and calls them directly; nothing is queued. The calls made for
+//! One thread owns the [`Sessions`] and calls them directly; there is no queue. The calls made for
 //! every READ and WRITE ([`Sessions::admit`], [`Sessions::finish`]) are array accesses: they
 //! neither allocate nor hash.
 //!
-//! What clients hold of files is no business of this crate. A session belongs to a client, and
-//! clients live and end in the [`dafs_filer::Filer`], which is handed to those calls by which they
-//! do.
+//! The state that clients hold on files is not in this crate. A session belongs to a client, and
+//! clients exist in the [`dafs_filer::Filer`], which is an argument of the calls that start or end
+//! clients.
 //!
-//! A channel's life:
+//! The phases of a channel:
 //!
 //! ```text
 //! channel_opened ─► Opened ─connect─► Connected ─begin_auth─► Verifying
@@ -29,11 +28,11 @@
 //!        Opened ─begin_bind─► Verifying ─finish_bind─► Bound (ends with its session)
 //! ```
 //!
-//! Batches ([`BatchScheduler`]) and registered credentials ([`CredentialTable`]) are machines of
-//! their own, with the same rules; each says in its module what the draft leaves open and what is
-//! done there.
+//! Batches ([`BatchScheduler`]) and registered credentials ([`CredentialTable`]) are separate state
+//! machines that follow the same rules. The comment of each module says what the draft does not
+//! define and what this server does there.
 //!
-//! What this version does not serve is answered with the status the draft has for it.
+//! Requests that this version does not support get the status that the draft has for this.
 #![forbid(unsafe_code)]
 
 mod admit;

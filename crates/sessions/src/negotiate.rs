@@ -1,77 +1,76 @@
-//! The connect exchange's nine values (draft 3.1.2.2 and 6.2.1).
+//! The nine values that the connect exchange negotiates (draft 3.1.2.2 and 6.2.1).
 //!
-//! Invariant: whatever a client asks for, the result lies within the server's bounds
-//! and can be kept.
+//! Invariant: whatever a client asks for, the result is within the server's limits and can be kept.
 
 use dafs_types::{ClientId, SessionId, Status, Verifier, limits};
 use dafs_wire::ByteOrder;
 
 use crate::SessionConfig;
 
-/// The one protocol version served. The draft gives no number for version 1.0.
+/// The only protocol version supported. The draft gives no number for version 1.0.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The nine values in the order of the draft; 0 in a request asks for the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Whether messages and direct data carry checksums.
+    /// Nonzero if messages and direct data carry checksums.
     pub use_checksums: u32,
-    /// Whether the server keeps a response cache (draft 5.2).
+    /// Nonzero if the server keeps a response cache (draft 5.2).
     pub use_response_cache: u32,
-    /// Credentials the client may register; 0 in an answer to one that is not trusted.
+    /// The credentials the client may register; 0 in a reply to a client that is not trusted.
     pub max_credentials: u32,
-    /// Largest request, in bytes.
+    /// The largest request, in bytes.
     pub max_request_size: u32,
-    /// Largest response, in bytes.
+    /// The largest reply, in bytes.
     pub max_response_size: u32,
-    /// Requests that may be outstanding; in an answer the first number of credits.
+    /// The requests that may be outstanding; in a reply the initial number of credits.
     pub max_requests: u32,
-    /// Where data begins in a padded WRITE_INLINE, in bytes from the message's start.
+    /// The offset of the data in a padded WRITE_INLINE, in bytes from the message's start.
     pub inline_write_header_size: u32,
-    /// Whether a back-control channel may be bound.
+    /// Nonzero if a back-control channel may be bound.
     pub use_back_control_channel: u32,
-    /// Whether an RDMA-read channel may be bound.
+    /// Nonzero if an RDMA-read channel may be bound.
     pub use_rdma_read_channel: u32,
 }
 
-/// Arguments of CLIENT_CONNECT and of the first half of CLIENT_CONNECT_AUTH.
+/// The arguments of CLIENT_CONNECT and of the first half of CLIENT_CONNECT_AUTH.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectArguments<'a> {
-    /// From the message header.
+    /// The version from the message header.
     pub protocol_version: u32,
-    /// What the client asks for.
+    /// The values that the client asks for.
     pub wanted: Negotiated,
-    /// Name for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`] bytes.
+    /// The name for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`] bytes.
     pub fence_id: &'a str,
-    /// Name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
+    /// The name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub client_id_string: &'a [u8],
-    /// Changes when the client has restarted.
+    /// The verifier, which changes when the client has restarted.
     pub client_verifier: Verifier,
-    /// The byte order the client chose.
+    /// The byte order that the client chose.
     pub order: ByteOrder,
 }
 
-/// Results of CLIENT_CONNECT.
+/// The results of CLIENT_CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectResults {
-    /// The new session.
+    /// The id of the new session.
     pub session_id: SessionId,
-    /// The client's short name.
+    /// The id of the client.
     pub client_id: ClientId,
-    /// What both sides now keep to.
+    /// The values in force for both sides.
     pub granted: Negotiated,
 }
 
-/// Why no session was made.
+/// The reason why no session was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRefusal {
-    /// For the response header.
+    /// The status for the reply's header.
     pub status: Status,
-    /// The version to put into the response header.
+    /// The version for the reply's header.
     pub protocol_version: u32,
 }
 
-/// What the server grants of what a client wants; `credits` is what the budget gave.
+/// Returns what the server grants of what a client asks for; `credits` is what the budget gave.
 pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u16) -> Negotiated {
     let max_request_size = size(
         wanted.max_request_size,
@@ -80,7 +79,7 @@ pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u1
         config.messages.request_bytes_max,
     );
     Negotiated {
-        // If the client asks, the server must agree (draft 6.2.1).
+        // If the client asks for checksums, the server must agree (draft 6.2.1).
         use_checksums: u32::from(wanted.use_checksums != 0 || config.messages.checksums_always),
         use_response_cache: both(wanted.use_response_cache, config.response_cache),
         max_credentials: config.credentials.agree(wanted.max_credentials),
@@ -103,20 +102,20 @@ pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u1
     }
 }
 
-/// What the client asks for and the server has.
+/// Returns 1 if the client asks for a feature and the server has it, else 0.
 fn both(wanted: u32, is_served: bool) -> u32 {
     u32::from(wanted != 0 && is_served)
 }
 
-/// The number of credits a new session starts with, before the budget is asked, and
-/// the number the client would like to have in time (0: no statement).
+/// Returns the number of credits for a new session, before the budget is asked, and the number that
+/// the client would like to have eventually (0: no statement).
 pub(crate) fn first_credits(config: &SessionConfig, wanted: &Negotiated) -> (u16, u16) {
     let desired = u16::try_from(wanted.max_requests).unwrap_or(u16::MAX);
     let first = if desired == 0 { config.credits.initial } else { desired };
     (first.min(config.credits.initial), desired)
 }
 
-/// A size within its bounds and a multiple of 8, as messages are (draft 6.1.1).
+/// Returns a size within its limits and a multiple of 8, as messages are (draft 6.1.1).
 fn size(wanted: u32, default: u32, least: u32, most: u32) -> u32 {
     let size = if wanted == 0 { default } else { wanted.clamp(least, most) };
     let below = size & !7;

@@ -1,10 +1,12 @@
-//! The response cache: results of requests that changed something, kept until nobody can
-//! need to ask for them (draft 5.2).
+//! The response cache: replies of requests that changed something, kept until no client can need to
+//! fetch them (draft 5.2).
 //!
-//! Invariant: a session has at most one entry for each stream, the newest; while a request
-//! runs whose result will be kept, its session stays, whatever became of its connection; an
-//! entry is shown to nobody but the session's own client, and only when nothing of the
-//! session runs any more.
+//! Invariants:
+//! - A session has at most one entry for each stream, the newest.
+//! - While a request runs whose reply will be kept, its session stays, even if the connection is
+//!   lost.
+//! - An entry is shown only to the session's own client, and only when no request of the session
+//!   runs any more.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +17,15 @@ use smallvec::SmallVec;
 
 use crate::ChannelId;
 
-/// A session whose results are kept, or [`KeptSession::NONE`].
+/// The key of a session whose replies are kept, or [`KeptSession::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeptSession(pub(crate) u32);
 
 impl KeptSession {
-    /// Nothing is kept.
+    /// No replies are kept.
     pub const NONE: Self = Self(u32::MAX);
 
-    /// Whether there is one.
+    /// Returns true unless this is [`KeptSession::NONE`].
     #[must_use]
     #[inline]
     pub const fn is_some(self) -> bool {
@@ -31,100 +33,101 @@ impl KeptSession {
     }
 }
 
-/// Names a request of a session (draft 5.2.1: the transaction id, and the procedure, by
-/// which a client that numbers its requests wrongly is found out).
+/// Identifies a request of a session. This is the transaction id of draft 5.2.1, plus the
+/// procedure, which detects clients that number their requests wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
-    /// Its stream.
+    /// The request's stream.
     pub stream: StreamId,
-    /// Its number on the stream.
+    /// The request's sequence number on the stream.
     pub sequence: SequenceNumber,
-    /// Number of its procedure.
+    /// The number of its procedure.
     pub procedure: u32,
 }
 
-/// A kept result.
+/// A kept reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptReply<'a> {
-    /// Of which request.
+    /// The request that it belongs to.
     pub request: RequestName,
-    /// How it ended.
+    /// The status of the reply.
     pub status: Status,
-    /// Everything behind the response's header, in the byte order of its session.
+    /// The reply without its header, in the byte order of its session.
     pub bytes: &'a [u8],
-    /// That byte order.
+    /// The byte order of the session.
     pub order: ByteOrder,
 }
 
-/// What is known of a request of a session that broke.
+/// What the cache knows about a request of a broken session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyQuery<'a> {
-    /// It was carried out, with this result.
+    /// The request was executed, with this reply.
     Found(KeptReply<'a>),
-    /// Something of the session still runs: close this channel, if there is one, and ask
-    /// again when a request of the session has ended.
+    /// A request of the session still runs. Close this channel, if there is one, and ask again when
+    /// a request of the session has ended.
     Busy(Option<ChannelId>),
 }
 
-/// A session as it is written down, so that it can be asked for after a restart.
+/// A session as it is recorded on stable storage, so that its replies can be fetched after a
+/// restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// The session.
+    /// The id of the session.
     pub id: SessionId,
-    /// Its client's name for itself.
+    /// The client id string that the client gave itself.
     pub client_name: Box<[u8]>,
-    /// As whom the client authenticated.
+    /// The principal the client authenticated as.
     pub principal: Principal,
-    /// Byte order of its results.
+    /// The byte order of its replies.
     pub order: ByteOrder,
 }
 
-/// All sessions whose results are kept.
+/// All sessions whose replies are kept.
 #[derive(Debug)]
 pub(crate) struct KeptSessions {
     slots: Vec<Option<Kept>>,
     free: Vec<u32>,
     by_id: BTreeMap<SessionId, u32>,
-    /// Sessions without a connection.
+    /// The number of sessions without a connection.
     lost: u32,
     lost_max: u32,
-    /// A defect on purpose.
+    /// A deliberate defect for tests: see [`crate::SessionConfig::reuses_replies`].
     pub reuses_replies: bool,
 }
 
 #[derive(Debug)]
 struct Kept {
     record: SessionRecord,
-    /// The operation channel, while it stands.
+    /// The operation channel, while it is connected.
     channel: Option<ChannelId>,
-    /// Requests under way whose results will be kept.
+    /// The number of requests in flight whose reply will be kept.
     running: u16,
-    /// By stream.
+    /// The entries, by stream.
     entries: Vec<Entry>,
     /// When a session without a connection is forgotten.
     expires: Option<Moment>,
-    /// Forgotten already; the place is free once nothing runs.
+    /// True if the session is forgotten; its slot is free once no request of it runs.
     is_forgotten: bool,
 }
 
-/// The newest request of a stream whose result is to be kept.
+/// The newest request of a stream whose reply is to be kept.
 #[derive(Debug, Default)]
 struct Entry {
     sequence: SequenceNumber,
     procedure: u32,
-    /// Its result, once it has one; `None` if it still runs, or was not carried out.
+    /// The status of its reply; `None` if the request still runs or was not executed.
     status: Option<Status>,
     bytes: SmallVec<[u8; SHORT_BYTES]>,
 }
 
 impl KeptSessions {
-    /// None yet; at most `lost_max` will be kept without a connection.
+    /// Makes an empty cache that keeps at most `lost_max` sessions without a connection.
     pub fn new(lost_max: u32) -> Self {
         let (slots, free, by_id) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { slots, free, by_id, lost: 0, lost_max, reuses_replies: false }
     }
 
-    /// Begins to keep a session's results. The oldest lost session makes room.
+    /// Begins to keep a session's replies. The oldest lost session may be dropped to make room.
     pub fn add(&mut self, record: SessionRecord, channel: Option<ChannelId>) -> KeptSession {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -140,8 +143,8 @@ impl KeptSessions {
         self.slots.get_mut(session.0 as usize)?.as_mut()
     }
 
-    /// A request begins whose result will be kept. The result before it on the stream is
-    /// of no more use: the client has it, or it would not use the stream again.
+    /// Begins a request whose reply will be kept. The previous reply on the stream is dropped: the
+    /// client has read it, or it would not use the stream again.
     #[inline]
     pub fn begin(&mut self, session: KeptSession, request: RequestName) {
         let forgets = !self.reuses_replies;
@@ -155,7 +158,7 @@ impl KeptSessions {
         }
     }
 
-    /// The request that was begun last on a stream.
+    /// Returns the last request that began on a stream.
     pub fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
         let kept = self.slots.get(session.0 as usize)?.as_ref()?;
         let entry = kept.entries.get(usize::from(stream.0))?;
@@ -163,8 +166,8 @@ impl KeptSessions {
         Some(RequestName { stream, sequence, procedure })
     }
 
-    /// Keeps the result of a request that was begun. True if it was the last of a session
-    /// that has no connection: whoever waits to ask for its results may do so now.
+    /// Keeps the reply of a request that began. Returns true if this was the last request in flight
+    /// of a session without a connection, so that clients waiting to fetch its replies can proceed.
     #[inline]
     pub fn keep(
         &mut self,
@@ -178,7 +181,7 @@ impl KeptSessions {
         self.end(session)
     }
 
-    /// A request that was begun ends without a result to keep.
+    /// Ends a request that began, without a reply to keep. Returns like `keep`.
     pub fn end(&mut self, session: KeptSession) -> bool {
         let Some(kept) = self.get_mut(session) else { return false };
         kept.running = kept.running.saturating_sub(1);
@@ -194,8 +197,8 @@ impl KeptSessions {
         self.free.push(index);
     }
 
-    /// Keeps the result of a request that was never under way: it was carried out at once, or
-    /// its result was written down.
+    /// Keeps the reply of a request that was never in flight here: it was executed at once, or its
+    /// reply was restored from stable storage.
     #[inline]
     pub fn keep_whole(
         &mut self,
@@ -211,7 +214,7 @@ impl KeptSessions {
         }
     }
 
-    /// The connection of a session is gone. It is kept until `expires`.
+    /// Notes that the connection of a session is lost. The session is kept until `expires`.
     pub fn lose(&mut self, session: KeptSession, expires: Moment) -> Vec<SessionId> {
         let Some(kept) = self.get_mut(session) else { return Vec::new() };
         kept.expires = Some(expires);
@@ -220,8 +223,9 @@ impl KeptSessions {
         self.make_room()
     }
 
-    /// Forgets lost sessions while there are too many: of the principal that has most of them
-    /// the one that has waited longest, so that nobody pushes out what others will ask for.
+    /// Forgets lost sessions while there are too many. It picks the principal with the most lost
+    /// sessions and drops the oldest of them, so that no principal can push out the sessions of
+    /// others.
     fn make_room(&mut self) -> Vec<SessionId> {
         let mut forgotten = Vec::new();
         while self.lost > self.lost_max {
@@ -240,8 +244,8 @@ impl KeptSessions {
         forgotten
     }
 
-    /// Forgets a session: it has left in order, or its client needs it no more. A request of
-    /// it that still runs ends without a trace.
+    /// Forgets a session that has disconnected in order or is no longer needed by its client. A
+    /// request of it that still runs leaves no reply.
     pub fn forget(&mut self, id: SessionId) -> bool {
         let Some(index) = self.by_id.remove(&id) else { return false };
         let Some(kept) = self.slots[index as usize].as_mut() else { return false };
@@ -253,7 +257,7 @@ impl KeptSessions {
         true
     }
 
-    /// Forgets the results of a session that goes on.
+    /// Forgets the replies of a session that stays connected.
     pub fn clear(&mut self, id: SessionId) {
         if let Some(&index) = self.by_id.get(&id)
             && let Some(kept) = &mut self.slots[index as usize]
@@ -262,7 +266,7 @@ impl KeptSessions {
         }
     }
 
-    /// Forgets the lost sessions whose time has come.
+    /// Forgets the lost sessions whose time is over.
     pub fn expire(&mut self, now: Moment) -> Vec<SessionId> {
         if self.lost == 0 {
             return Vec::new();
@@ -280,17 +284,17 @@ impl KeptSessions {
         ids
     }
 
-    /// Whether a session is known, and belongs to this client.
+    /// Returns true if a session is known and belongs to this client.
     pub fn belongs(&self, id: SessionId, name: &[u8], principal: &Principal) -> bool {
         self.by_id.get(&id).and_then(|&index| self.slots[index as usize].as_ref()).is_some_and(
             |kept| &*kept.record.client_name == name && kept.record.principal == *principal,
         )
     }
 
-    /// What became of a request.
+    /// Returns what happened to a request.
     ///
     /// # Errors
-    /// UNKNOWN_SESSION, or NOXID_MATCH: it was not carried out, or can be done again.
+    /// UNKNOWN_SESSION; NOXID_MATCH if the request was not executed or can be repeated.
     pub fn query(&self, id: SessionId, request: RequestName) -> Result<ReplyQuery<'_>, Status> {
         let index = *self.by_id.get(&id).ok_or(Status::UnknownSession)?;
         let kept = self.slots[index as usize].as_ref().ok_or(Status::UnknownSession)?;
@@ -309,15 +313,15 @@ impl KeptSessions {
         }
     }
 
-    /// The entries of streams from this one on are of no more use: the client knows that it
-    /// may not use them (draft 5.2.2).
+    /// Drops the entries of the streams from `first` on: the client knows that it may not use them
+    /// (draft 5.2.2).
     pub fn drop_streams_from(&mut self, session: KeptSession, first: StreamId) {
         if let Some(kept) = self.get_mut(session) {
             kept.entries.truncate(usize::from(first.0));
         }
     }
 
-    /// Everything kept, to be written down.
+    /// Returns all sessions and replies, for stable storage.
     pub fn records(
         &self,
     ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {
@@ -325,12 +329,11 @@ impl KeptSessions {
         self.slots.iter().flatten().filter(known).map(|kept| (&kept.record, kept.replies()))
     }
 
-    /// The session's record.
     pub fn record(&self, session: KeptSession) -> Option<&SessionRecord> {
         Some(&self.slots.get(session.0 as usize)?.as_ref()?.record)
     }
 
-    /// Sessions, and those without a connection.
+    /// Returns the number of sessions, and of those without a connection.
     pub fn counts(&self) -> (u32, u32) {
         (self.by_id.len() as u32, self.lost)
     }
@@ -371,7 +374,7 @@ impl Entry {
     }
 }
 
-/// Longest result that needs no memory of its own: a write's.
+/// The longest reply that is stored without an allocation: that of a write.
 const SHORT_BYTES: usize = 24;
 
 #[cfg(test)]
@@ -448,7 +451,7 @@ mod tests {
             let session = sessions.add(record(SessionId(number)), Some(channel(0)));
             forgotten.extend(sessions.lose(session, Moment(100 - number)));
         }
-        // Number 0 expires last: it was lost last by the clock.
+        // Number 0 expires last: by the clock it was lost last.
         assert_eq!(forgotten, [SessionId(2), SessionId(3)]);
         assert_eq!(sessions.counts(), (2, 2));
     }

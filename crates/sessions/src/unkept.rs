@@ -1,17 +1,17 @@
-//! Configurations that cannot be kept.
+//! Errors in a configuration.
 //!
 //! Invariant: an error names the limit that it is about.
 
-/// Why a configuration cannot be kept.
+/// The reason why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A limit is zero or beyond what the tables can hold.
+    /// A limit is zero or more than the tables can hold.
     #[error("{0} is zero or too large")]
     OutOfRange(&'static str),
-    /// There would be channels without a credit.
+    /// The budget does not have one credit for every channel.
     #[error("credits.budget is below channels_max")]
     BudgetTooSmall,
-    /// A default lies outside its own bounds.
+    /// A default is outside its own limits.
     #[error("{0} lies outside its bounds")]
     DefaultOutsideBounds(&'static str),
 }

@@ -144,7 +144,7 @@ impl DelegationTable {
     }
 
     /// Reports the result of a BC_RECALL. A recall that did not arrive is sent again after
-    /// [`DelegationPolicy::recall_retry`], or as soon as the client can be reached again.
+    /// [`super::DelegationPolicy::recall_retry`], or as soon as the client can be reached again.
     pub fn recall_answered(
         &mut self,
         client: ClientId,

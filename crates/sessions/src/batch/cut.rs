@@ -1,7 +1,8 @@
-//! Cutting the file's pieces and the client's memory against each other (draft 6.5.5).
+//! Splits a request into transfers that are contiguous in both the file and the client's memory
+//! (draft 6.5.5).
 //!
-//! Invariant: the cuts of a request follow each other without gap or overlap in the order
-//! of both lists, none is empty, and none crosses a multiple of `cut_bytes` in the file.
+//! Invariant: the cuts of a request follow each other without gap or overlap in the order of both
+//! lists, none is empty, and none crosses a multiple of `cut_bytes` in the file.
 
 use dafs_types::{CacheHint, RmrTarget, limits};
 use dafs_wire::DirectBuffer;
@@ -9,22 +10,22 @@ use dafs_wire::messages::FileChunk;
 
 use super::words::InvalidBatch;
 
-/// A file range and as much of the client's memory, both in one piece.
+/// A contiguous file range and a contiguous client buffer of the same length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// Where in the request's data it begins, both lists read as one run of bytes.
+    /// The offset in the request's data, that is, in the concatenation of either list.
     pub at: u32,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Where in the client's memory, and how long.
+    /// The client's buffer and its length.
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
 }
 
-/// What a request comes to. Nothing is allocated to find out.
+/// Returns the number of bytes of a request, without allocating.
 ///
 /// # Errors
-/// Why it cannot be carried out.
+/// The reason why the request cannot be executed.
 pub(super) fn total(chunks: &[FileChunk], buffers: &[DirectBuffer]) -> Result<u32, InvalidBatch> {
     let mut in_file: u64 = 0;
     for chunk in chunks {
@@ -48,8 +49,8 @@ pub(super) fn total(chunks: &[FileChunk], buffers: &[DirectBuffer]) -> Result<u3
     u32::try_from(in_file).map_err(|_| InvalidBatch::RequestTooLarge)
 }
 
-/// The transfers that a request whose [`total`] was found is made of: a cursor runs
-/// through both lists and stops wherever a piece of either ends.
+/// Returns the transfers of a request that [`total`] has accepted. A cursor runs through both lists
+/// and stops wherever a piece of either ends.
 pub(super) fn cuts<'a>(
     chunks: &'a [FileChunk],
     buffers: &'a [DirectBuffer],

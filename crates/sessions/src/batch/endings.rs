@@ -1,7 +1,7 @@
-//! Ends before completion: cancelled requests, fenced files, lost sessions.
+//! Early ends of requests: cancelled requests, fenced files, ended sessions.
 //!
-//! Invariant: what has not begun is dropped on the spot; what is in flight stays, with its
-//! request, until its run is given back.
+//! Invariant: transfers that have not started are dropped at once. Transfers in flight stay, with
+//! their request, until their run is given back.
 
 use dafs_base::Key;
 use dafs_types::{Moment, RequestId, SessionId, Status};
@@ -13,12 +13,12 @@ use super::{
 };
 
 impl BatchScheduler {
-    /// Ends a request of either kind of batch: what has not begun is dropped, and the
-    /// request is reported with `status` unless it fails by itself or has nothing left to
-    /// drop. Its completion is not waited with.
+    /// Cancels a request of a synchronous or asynchronous batch. Transfers that have not started
+    /// are dropped, and the request is reported with `status` unless it fails otherwise or has
+    /// nothing left to drop. Its completion is reported without waiting for others.
     ///
     /// # Errors
-    /// The session has no request of that name that was not reported.
+    /// The session has no unreported request of that id.
     pub fn cancel(
         &mut self,
         session: SessionId,
@@ -40,8 +40,8 @@ impl BatchScheduler {
         Ok(if is_over { Cancelled::Ended } else { Cancelled::Draining })
     }
 
-    /// Ends a request with a failure at the first byte of what has not begun. If all of it
-    /// is in flight, it is too late.
+    /// Fails a request at the first byte that has not started. Does nothing if all of it is in
+    /// flight.
     fn fail(&mut self, index: RequestKey, status: Status, now: Moment) {
         let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());
         let Some(at) = waiting.map(|transfer| transfer.at).min() else { return };
@@ -52,8 +52,8 @@ impl BatchScheduler {
         }
     }
 
-    /// Drops the transfers of a request that have not begun. It has failed or has nobody
-    /// left to hear of it.
+    /// Drops the transfers of a request that have not started. The request has failed, or its
+    /// session no longer wants the result.
     pub(super) fn drop_transfers(&mut self, index: RequestKey) {
         let mut next = self.requests[index].first_transfer;
         while next != Key::NULL {
@@ -81,10 +81,10 @@ impl BatchScheduler {
         })
     }
 
-    /// Ends every request of which something in scope has not begun: for fencing (draft
-    /// 4.5: operations under way are aborted or finished), for a lock or an open that is
-    /// taken away. What is in flight finishes; wait for [`BatchScheduler::is_running`] to
-    /// say no. It walks over all requests in hand: it is made for rare occasions.
+    /// Ends every request that has a transfer in scope which has not started. This serves fencing
+    /// (draft 4.5: operations in progress are aborted or finished) and the revocation of locks and
+    /// opens. Transfers in flight finish; wait until [`BatchScheduler::is_running`] returns false.
+    /// This walks over all requests, so it is for rare events.
     pub fn abort(&mut self, scope: &AbortScope, status: Status, now: Moment) -> Aborted {
         let mut aborted = Aborted::default();
         let indices: Vec<RequestKey> = self.requests.keys().collect();
@@ -106,7 +106,7 @@ impl BatchScheduler {
         aborted
     }
 
-    /// Whether anything in scope is in flight, or is in hand and may yet be.
+    /// Returns true if a transfer in scope is in flight or may still be started.
     #[must_use]
     pub fn is_running(&self, scope: &AbortScope) -> bool {
         self.requests.keys().filter(|&index| self.is_in_scope(index, scope)).any(|index| {
@@ -121,9 +121,9 @@ impl BatchScheduler {
         is_of_session && scope.state.is_none_or(|state| request.state == state)
     }
 
-    /// The back-control channel of a session is gone, and with it whoever was to hear of its
-    /// asynchronous batches: they are dropped, and what is in flight for them ends silently.
-    /// Synchronous ones go on.
+    /// Drops the asynchronous batches of a session whose back-control channel is gone, because
+    /// their completions can no longer be delivered. Their transfers in flight end silently.
+    /// Synchronous batches continue.
     pub fn drop_asynchronous(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(&slot) = self.by_id.get(&session) else { return ended };
@@ -146,7 +146,7 @@ impl BatchScheduler {
         self.names.range(of_session).map(|(_, &index)| index).collect()
     }
 
-    /// Nobody is left to hear of a request.
+    /// Ends a request whose completion no client will receive.
     fn end_silently(&mut self, index: RequestKey, slot: SessionKey, ended: &mut EndedSession) {
         ended.requests += 1;
         self.drop_transfers(index);
@@ -159,15 +159,15 @@ impl BatchScheduler {
         let (name, transfers, bytes) = (request.name, request.transfers, request.bytes);
         request.session = Key::NULL;
         self.names.remove(&(slot, name));
-        // What it still holds of the bounds of all is given back with its last run.
+        // The request's share of the common limits is released with its last run.
         let load = &mut self.sessions[slot].load;
         load.requests -= 1;
         load.transfers -= transfers;
         load.bytes -= bytes;
     }
 
-    /// A session has ended: everything it holds is dropped, and what is in flight for it
-    /// ends silently. An unknown session holds nothing.
+    /// Drops everything that a session holds when it ends; its transfers in flight end silently. An
+    /// unknown session holds nothing.
     pub fn close_session(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(slot) = self.by_id.remove(&session) else { return ended };

@@ -1,45 +1,45 @@
-//! The scheduler's bounds.
+//! The limits of the batch scheduler.
 //!
-//! Invariant: limits that passed [`BatchLimits::check`] always admit a batch of one
-//! request of one byte from a session that has nothing else in hand.
+//! Invariant: limits that passed [`BatchLimits::check`] always admit a batch of one request of one
+//! byte from a session that has no other request pending.
 
 use std::time::Duration;
 
 use crate::unkept::ConfigError;
 
-/// Most requests the scheduler can number.
+/// The most requests the scheduler can number.
 const REQUESTS_LIMIT: u32 = 1 << 20;
-/// Most transfers the scheduler can number.
+/// The most transfers the scheduler can number.
 const TRANSFERS_LIMIT: u32 = 1 << 22;
-/// Longest time a batch may be held, or a completion be waited with.
+/// The longest time for which a batch or a completion may be delayed.
 const DELAY_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Bounds and policies of batches. A transfer is a piece of a request whose file range
-/// and client memory are both in one piece.
+/// Limits and policies of batches. A transfer is a part of a request that is contiguous in both the
+/// file and the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Most requests of all sessions that have not been reported.
+    /// The most unreported requests of all sessions.
     pub requests_max: u32,
-    /// Most of one session.
+    /// The most unreported requests of one session.
     pub requests_per_session_max: u32,
-    /// Most transfers of all sessions' requests that have not completed.
+    /// The most incomplete transfers of all sessions' requests.
     pub transfers_max: u32,
-    /// Most of one session.
+    /// The most incomplete transfers of one session.
     pub transfers_per_session_max: u32,
-    /// Most bytes of all sessions' requests that have not completed.
+    /// The most bytes in incomplete requests of all sessions.
     pub bytes_max: u64,
-    /// Most of one session.
+    /// The most bytes in incomplete requests of one session.
     pub bytes_per_session_max: u64,
-    /// Longest run, in bytes.
+    /// The most bytes in one run.
     pub run_bytes_max: u32,
-    /// Most transfers in one run.
+    /// The most transfers in one run.
     pub run_pieces_max: u32,
-    /// Longest time a batch is held, whatever window the client names.
+    /// The longest time a batch is delayed, whatever window the client names.
     pub window_max: Duration,
     /// How long a completion may wait for others once its batch is due.
     pub notice_delay_max: Duration,
-    /// The work-conserving switch: transfers whose batch is not due yet are started while
-    /// the device has fewer than this many runs in flight. 0 always waits for the window.
+    /// Transfers whose batch is not due yet are started early while the device has fewer than this
+    /// many runs in flight, so that it is not idle. 0 always waits for the window.
     pub early_start_below: u32,
 }
 
@@ -62,10 +62,10 @@ impl Default for BatchLimits {
 }
 
 impl BatchLimits {
-    /// Checks every bound against what the tables can hold.
+    /// Checks every limit against what the tables can hold.
     ///
     /// # Errors
-    /// The first that is zero, too large, or above the bound it is a part of.
+    /// Names the first limit that is zero, too large, or more than the limit it is a part of.
     pub fn check(&self) -> Result<(), ConfigError> {
         let counts = [
             ("batch.requests_max", self.requests_max, REQUESTS_LIMIT),

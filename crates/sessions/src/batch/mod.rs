@@ -1,10 +1,12 @@
-//! Batches of transfers: BATCH_SUBMIT, HURRY_UP, BC_BATCH_COMPLETION (draft 4.2.3, 6.5.5,
-//! 6.5.16, 6.6.2; DeBergalis et al., FAST'03, section 3.1).
+//! Batches of transfers: BATCH_SUBMIT, HURRY_UP, BC_BATCH_COMPLETION (draft 4.2.3, 6.5.5, 6.5.16,
+//! 6.6.2; DeBergalis et al., FAST'03, section 3.1).
 //!
-//! Invariant: a request that was accepted is reported exactly once, in a notice or in the
-//! reply of its batch, unless its session ends first; every byte of it is in exactly one
-//! run unless it fails; and nothing waits for ever as long as runs are given back and
-//! [`BatchScheduler::poll_run`] and [`BatchScheduler::poll_notice`] are called.
+//! Invariants:
+//! - An accepted request is reported exactly once, in a notice or in the reply of its batch, unless
+//!   its session ends first.
+//! - Every byte of a request is in exactly one run unless the request fails.
+//! - No request waits forever as long as runs are given back and [`BatchScheduler::poll_run`] and
+//!   [`BatchScheduler::poll_notice`] are called.
 //!
 //! ```text
 //! submit ─► held ─window passed─► due ──────────► running ─run_done─► gathered ─► notice
@@ -12,55 +14,56 @@
 //!            └──HURRY_UP─► hurried ──────────────────┘
 //! ```
 //!
-//! **What goes first.** Hurried transfers in the order they were hurried, then due ones in
-//! sweeps over files and offsets, then, while the device idles
-//! ([`BatchLimits::early_start_below`]), the one that is due next. After eight hurried runs
-//! in a row a due one goes, so that nobody starves others by hurrying. A synchronous batch
-//! and a window of zero are due at once: no earlier and no later than that, for a window
-//! that has passed makes a batch an ordinary request (draft 4.2.3).
+//! **Priority.** Hurried transfers go first, in the order they were hurried. Then go the due ones,
+//! in sweeps over files and offsets. While the device is idle ([`BatchLimits::early_start_below`]),
+//! the transfer that is due next starts early. After eight hurried runs in a row a due one goes, so
+//! that a client that hurries cannot starve others. A synchronous batch and a batch with a window
+//! of zero are due at once, neither earlier nor later, because a batch whose window has passed is
+//! like an ordinary request (draft 4.2.3).
 //!
-//! **Gathering.** A run takes along what lies edge to edge with it in the same file and
-//! goes the same way, whoever asked for it and whether it is due or not, up to
-//! [`BatchLimits::run_bytes_max`] and [`BatchLimits::run_pieces_max`]. Reads that overlap
-//! share a run; writes that overlap never do. A hurried run takes hurried ones only.
+//! **Merging.** A run includes transfers that are adjacent in the same file and have the same
+//! direction, whichever client sent them and whether they are due or not, up to
+//! [`BatchLimits::run_bytes_max`] and [`BatchLimits::run_pieces_max`]. Reads that overlap share a
+//! run; writes that overlap never do. A hurried run includes hurried transfers only.
 //!
-//! **Order.** The draft promises none between requests of a batch and leaves the rest to
-//! the client. Within a batch that is how it is here. Between batches there is more, for
-//! windows would otherwise turn the order of two writes round at the server's whim: where
-//! requests of two batches touch the same bytes and one of them writes, the batch that
-//! was accepted later waits until that part of the earlier one is done, whoever sent them;
-//! and whatever makes the later one urgent makes the earlier part as urgent. So HURRY_UP
-//! releases the request it names and what stands in its way, and nothing else. Requests
-//! outside of batches are not ordered against them. To know who touches what stays cheap
-//! because a place in a file has room for 1024 such transfers only: a batch with more of its
-//! own is too large, one that finds too many there is told to wait.
+//! **Order.** The draft promises no order between the requests of a batch and leaves this to the
+//! client; so does this server. Between batches the server keeps an order, because otherwise
+//! windows could reverse two writes. If requests of two batches touch the same bytes and one of
+//! them writes, the batch that was accepted later waits until that part of the earlier one is done,
+//! whichever client sent them. If the later one becomes urgent, the earlier part becomes as urgent.
+//! So HURRY_UP releases the request it names and the requests that block it, and no others.
+//! Requests outside batches are not ordered against batches. Finding conflicts stays cheap because
+//! at most 1024 transfers may touch one position of a file: a batch that has more there itself is
+//! too large, and one that finds too many there is told to wait.
 //!
-//! **Reporting.** Completions of asynchronous batches are gathered per session until there
-//! are as many as the client last asked for; or nothing of the session is in hand any more
-//! (draft 6.6.2); or one that was hurried or cancelled is among them, or the client was
-//! told to wait for one; or the oldest has waited long enough: until its batch is due, and
-//! no less than [`BatchLimits::notice_delay_max`]. A client that never said how many gets
-//! them as they come. Until its notice is polled a request counts as outstanding: it keeps
-//! its name, and HURRY_UP finds it.
+//! **Reporting.** Completions of asynchronous batches are collected per session. They are reported
+//! when one of these holds:
+//! - There are as many as the client last asked for.
+//! - The session has no other request pending (draft 6.6.2).
+//! - One of them was hurried or cancelled, or the client was told to wait for a completion.
+//! - The oldest has waited until its batch is due, and for at least
+//!   [`BatchLimits::notice_delay_max`].
 //!
-//! **What was transferred** is counted from the start of the request's data, chunks and
-//! buffers read as one run of bytes: bytes beyond the first gap are not counted even if
-//! they were moved. A request with a failure has the status of its first one, and nothing
-//! more of it is begun. A short read or write is no failure. Of a read's
-//! checksum the driver adds each part ([`BatchScheduler::add_checksum`]); a write's it has
-//! looked at before ([`BatchRequest::bytes`]).
+//! A client that never asked for a number gets each completion as it comes. Until its notice is
+//! polled a request counts as outstanding: it keeps its id, and HURRY_UP finds it.
 //!
-//! **Cancelling.** The protocol has no procedure for it; the paper (section 4) gives the API
-//! a cancel function, which a client can keep only by not listening any more, or by
-//! ending the session, since its memory stays exposed until the completion. The machine
-//! offers both ends: [`BatchScheduler::close_session`], and [`BatchScheduler::cancel`] for
-//! the day that the procedure exists. A cancelled request is reported like any other, with
-//! the status the caller names, once no run of its own is in flight: from then on the
-//! client may use its memory.
+//! **Bytes transferred** are counted from the start of the request's data, where chunks and buffers
+//! are read as one sequence of bytes. Bytes after the first gap are not counted even if they were
+//! moved. A request with a failure has the status of its first failure, and no more of its
+//! transfers are started. A short read or write is no failure. For a read the driver adds each part
+//! to the checksum ([`BatchScheduler::add_checksum`]); for a write it has verified the checksum
+//! before ([`BatchRequest::data`]).
 //!
-//! **Exactly once.** The answer to an asynchronous batch goes out when it is accepted, but
-//! belongs into the response cache only with the notice of its last completion
-//! ([`Notice::finished`], draft 5.2.3). Before that the client reissues the batch.
+//! **Cancelling.** The protocol has no procedure for it. The paper (section 4) has a cancel
+//! function in the API; a client can only implement it by ignoring the completion or by ending the
+//! session, because its memory stays exposed until the completion. The scheduler offers
+//! [`BatchScheduler::close_session`], and [`BatchScheduler::cancel`] in case the procedure is ever
+//! added. A cancelled request is reported like any other, with the status that the caller chooses,
+//! once none of its runs is in flight. From then on the client may reuse its memory.
+//!
+//! **Exactly once.** The reply to an asynchronous batch is sent when the batch is accepted, but it
+//! enters the response cache only with the notice of its last completion ([`Notice::finished`],
+//! draft 5.2.3). Before that the client reissues the batch.
 
 mod cut;
 mod endings;
@@ -91,52 +94,52 @@ pub use words::{
     RunOutcome, Submission, SubmitError,
 };
 
-/// The scheduler of all sessions' batches.
+/// The scheduler for the batches of all sessions.
 #[derive(Debug)]
 pub struct BatchScheduler {
     limits: BatchLimits,
     sessions: Slab<Session>,
     by_id: BTreeMap<SessionId, SessionKey>,
-    /// Requests by session and name, until they are reported.
+    /// Unreported requests by session and id.
     names: BTreeMap<(SessionKey, RequestId), RequestKey>,
     requests: Slab<Request>,
     batches: Slab<Batch>,
     queue: TransferQueue,
     load: BatchLoad,
     accepted: u64,
-    /// When sessions report at the latest what they have gathered.
+    /// The latest time at which each session reports its collected completions.
     report_by: BTreeSet<(Moment, SessionKey)>,
     /// Sessions with a notice to send.
     ready: VecDeque<SessionKey>,
     /// Synchronous batches that are complete.
     replies: VecDeque<BatchKey>,
-    /// Names of a batch, while it is looked at.
+    /// A buffer for the request ids of a batch while it is checked.
     sorted: Vec<RequestId>,
-    /// Pieces of runs that were given back.
+    /// Piece lists of returned runs, kept for reuse.
     spare: Vec<Vec<Piece>>,
 }
 
-/// A session of the scheduler's.
+/// The key of a session.
 type SessionKey = Key<Session>;
-/// A batch of which not all was reported.
+/// The key of a batch with unreported requests.
 type BatchKey = Key<Batch>;
-/// A request that was not reported.
+/// The key of an unreported request.
 type RequestKey = Key<Request>;
 
 #[derive(Debug)]
 struct Session {
     id: SessionId,
-    /// What one notice carries; 0 without a back-control channel.
+    /// The number of completions that fit into one notice; 0 without a back-control channel.
     completions_max: usize,
-    /// Completions per notice the client asked for; 0 before it did.
+    /// The completions per notice that the client asked for; 0 until it does.
     completions_wanted: usize,
     load: BatchLoad,
-    /// Asynchronous requests that have not completed.
+    /// Asynchronous requests that are incomplete.
     unfinished: u32,
-    /// Asynchronous requests that have, and were not reported.
+    /// Asynchronous requests that are complete but unreported.
     gathered: VecDeque<RequestKey>,
     report_by: Option<Moment>,
-    /// The client waits for what is gathered, or for the next completion.
+    /// True if the client waits for the collected completions, or for the next one.
     is_awaited: bool,
     is_ready: bool,
 }
@@ -147,19 +150,19 @@ struct Batch {
     tag: u64,
     synchronous: bool,
     due: Moment,
-    /// Requests that have not completed.
+    /// Requests that are incomplete.
     unfinished: u32,
-    /// Requests that were not reported.
+    /// Requests that are unreported.
     unreported: u32,
-    /// Links the requests of a synchronous batch, for its reply.
+    /// The first request of a synchronous batch; its reply follows the links.
     first: RequestKey,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// [`Key::NULL`] once it has ended: the request then ends silently.
+    /// [`Key::NULL`] once the session has ended: the request then ends silently.
     session: SessionKey,
-    /// Its id, for as long as the request lasts.
+    /// The session's id, which stays valid as long as the request lasts.
     session_id: SessionId,
     batch: BatchKey,
     name: RequestId,
@@ -168,24 +171,24 @@ struct Request {
     data: Option<Arc<[u8]>>,
     length: u32,
     checksum: Checksum,
-    /// What is known of the checksum of a read.
+    /// The parts of a read's checksum that are known so far.
     sums: Vec<ChecksumPart>,
     /// Transfers that have not ended.
     unfinished: u32,
-    /// Transfers it holds of the bounds, and bytes.
+    /// The transfers and bytes that it counts against the limits.
     transfers: u32,
     bytes: u64,
     first_transfer: TransferKey,
     next_of_batch: RequestKey,
-    /// Bytes before the first that was not moved.
+    /// The number of bytes before the first one that was not moved.
     moved: u32,
     failure: Option<Failure>,
-    /// Its completion is not to be waited with.
+    /// True if its completion is reported without waiting for others.
     is_awaited: bool,
     report_by: Moment,
 }
 
-/// What went wrong with a request first, in the order of its data.
+/// The first failure of a request, in the order of its data.
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     at: u32,
@@ -193,10 +196,10 @@ struct Failure {
 }
 
 impl BatchScheduler {
-    /// A scheduler without sessions.
+    /// Makes a scheduler without sessions.
     ///
     /// # Errors
-    /// The first limit that cannot be kept.
+    /// Names the first limit that is out of range.
     pub fn new(limits: BatchLimits) -> Result<Self, ConfigError> {
         limits.check()?;
         Ok(Self {
@@ -217,9 +220,9 @@ impl BatchScheduler {
         })
     }
 
-    /// Announces a session, or that its back-control channel came or went: `notice_bytes`
-    /// is the largest request that channel carries, `None` without one. Sessions are the
-    /// driver's to bound; it has a channel for each.
+    /// Registers a session, or reports a change of its back-control channel. `notice_bytes` is the
+    /// largest request that channel carries; `None` without a channel. The driver limits the number
+    /// of sessions, because each has a channel.
     pub fn open_session(&mut self, session: SessionId, notice_bytes: Option<u32>) {
         let completions_max = notice_bytes.map_or(0, completions_in);
         if let Some(&slot) = self.by_id.get(&session) {
@@ -242,11 +245,11 @@ impl BatchScheduler {
         self.by_id.insert(session, slot);
     }
 
-    /// BATCH_SUBMIT. An asynchronous batch is answered at once, a synchronous one when
-    /// [`BatchScheduler::poll_reply`] yields it; the driver sees to it that the reply will
-    /// fit the channel ([`completions_in`] its response size). Where there is no room the
-    /// driver may also keep the request and try again after a run is done: its credit then
-    /// holds the client back (draft 6.5.5).
+    /// Handles BATCH_SUBMIT. The driver replies to an asynchronous batch at once, and to a
+    /// synchronous one when [`BatchScheduler::poll_reply`] returns it. The driver makes sure that
+    /// the reply will fit the channel ([`completions_in`] its response size). If there is no room,
+    /// the driver may also keep the request and try again after a run is done: the credit of the
+    /// request then holds the client back (draft 6.5.5).
     ///
     /// # Errors
     /// [`SubmitError`]; nothing of the batch was accepted.
@@ -292,7 +295,7 @@ impl BatchScheduler {
             first: Key::NULL,
         });
         self.accepted += 1;
-        // The last is taken in first: what is linked in front then stands in order.
+        // The list is built from the last request, so that it ends up in order.
         for request in submission.requests.iter().rev() {
             if let Err(crowded) = self.take_in(batch, request) {
                 self.withdraw(batch);
@@ -311,7 +314,7 @@ impl BatchScheduler {
         Ok(Accepted { complete: submission.requests.is_empty() && !submission.synchronous })
     }
 
-    /// No two requests in hand of a session may have one name.
+    /// Checks that no two pending requests of a session have the same id.
     fn check_names(
         &mut self,
         slot: SessionKey,
@@ -327,7 +330,7 @@ impl BatchScheduler {
         if is_double { Err(InvalidBatch::DuplicateRequest.into()) } else { Ok(()) }
     }
 
-    /// Whether a batch is sound, and there is room for it.
+    /// Checks that a batch is valid and that there is room for it.
     fn check_room(
         &self,
         slot: SessionKey,
@@ -347,7 +350,7 @@ impl BatchScheduler {
         {
             return Err(SubmitError::TooLarge);
         }
-        // Only now, when the bytes are known to be few, is it cheap to count the cuts.
+        // Counting the cuts is cheap only after the number of bytes is known to be small.
         for request in requests.iter().filter(|request| request.refused.is_none()) {
             let cuts = cut::cuts(request.chunks, request.buffers, limits.run_bytes_max).count();
             batch.transfers = batch.transfers.saturating_add(cuts as u32);
@@ -371,7 +374,7 @@ impl BatchScheduler {
         if will_hear { SubmitError::WhoaCowboy } else { SubmitError::Delay }
     }
 
-    /// Takes a request and its transfers in.
+    /// Adds a request and its transfers to the tables.
     fn take_in(
         &mut self,
         batch: BatchKey,
@@ -446,7 +449,7 @@ impl BatchScheduler {
         Ok(())
     }
 
-    /// Undoes what was taken in of a batch for which there is no room after all.
+    /// Removes what was added of a batch for which there is no room after all.
     fn withdraw(&mut self, batch: BatchKey) {
         let mut index = self.batches[batch].first;
         while index != Key::NULL {
@@ -458,11 +461,11 @@ impl BatchScheduler {
         }
     }
 
-    /// Sets going what is to be counted, and completes what moves nothing.
+    /// Starts a batch, and completes requests that move no data.
     fn begin_batch(&mut self, batch: BatchKey, now: Moment) {
         let &Batch { session, synchronous, unfinished, mut first, .. } = &self.batches[batch];
         if unfinished == 0 {
-            // Nobody will come by to end it.
+            // An empty synchronous batch has no transfer that would complete it.
             if synchronous {
                 self.replies.push_back(batch);
             } else {
@@ -483,11 +486,11 @@ impl BatchScheduler {
         }
     }
 
-    /// HURRY_UP: the request goes before all others, along with what stands in its way. If
-    /// it has completed, its notice goes out now.
+    /// Handles HURRY_UP: the request goes before all others, with the requests that block it. If it
+    /// is complete already, its notice is sent now.
     ///
     /// # Errors
-    /// The session has no asynchronous request of that name that was not reported.
+    /// The session has no unreported asynchronous request of that id.
     pub fn hurry_up(
         &mut self,
         session: SessionId,
@@ -518,19 +521,19 @@ impl BatchScheduler {
         Ok((slot, index))
     }
 
-    /// How much is in hand.
+    /// Returns the load of all sessions together.
     #[must_use]
     pub fn load(&self) -> BatchLoad {
         self.load
     }
 
-    /// How much one session has in hand; nothing for one that is not known.
+    /// Returns the load of one session; zero if the session is not known.
     #[must_use]
     pub fn session_load(&self, session: SessionId) -> BatchLoad {
         self.by_id.get(&session).map_or_else(BatchLoad::default, |&slot| self.sessions[slot].load)
     }
 
-    /// Nothing is in hand: every table but that of the sessions is empty.
+    /// Returns true if every table but that of the sessions is empty.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()

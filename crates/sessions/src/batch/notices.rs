@@ -1,7 +1,7 @@
-//! Completions: gathering them, and telling who waits.
+//! Completions: collecting them, and reporting them to the clients.
 //!
-//! Invariant: a session with gathered completions is either ready or has a moment by which
-//! it will be, so that no completion waits for ever.
+//! Invariant: a session with collected completions is either ready or has a time by which it will
+//! be, so that no completion waits forever.
 
 use dafs_base::Key;
 use dafs_types::{Moment, SessionId, Status};
@@ -10,13 +10,13 @@ use dafs_wire::{Checksum, HEADER_BYTES};
 
 use super::{BatchReply, BatchScheduler, Notice, RequestKey, Session, SessionKey};
 
-/// Bytes of a message of completions before the first of them: header, fixed section, and
-/// the array's count.
+/// The bytes of a completion message before the first completion: header, fixed section, and the
+/// count of the array.
 const MESSAGE_BYTES: usize = HEADER_BYTES + 8 + 8;
-/// Bytes of one (draft 6.1.7).
+/// The bytes of one completion (draft 6.1.7).
 const COMPLETION_BYTES: usize = 24;
 
-/// How many completions a message of so many bytes carries.
+/// Returns the number of completions that fit into a message of this size.
 #[must_use]
 pub fn completions_in(message_bytes: u32) -> usize {
     let room = (message_bytes as usize).saturating_sub(MESSAGE_BYTES) / COMPLETION_BYTES;
@@ -24,7 +24,7 @@ pub fn completions_in(message_bytes: u32) -> usize {
 }
 
 impl BatchScheduler {
-    /// All transfers of a request have ended.
+    /// Completes a request after all its transfers have ended.
     pub(super) fn complete(&mut self, index: RequestKey, now: Moment) {
         self.release_transfers(index);
         let request = &mut self.requests[index];
@@ -62,7 +62,7 @@ impl BatchScheduler {
         }
     }
 
-    /// Puts a session among the ready if it has reason to report.
+    /// Marks a session as ready if it has a reason to report.
     pub(super) fn look_whether_ready(&mut self, slot: SessionKey) {
         let session = &self.sessions[slot];
         let gathered = session.gathered.len();
@@ -81,14 +81,14 @@ impl BatchScheduler {
         }
     }
 
-    /// The next notice to send. Call it until it yields none, or until the back-control
-    /// channels take no more; the sessions take turns.
+    /// Returns the next notice to send. Call it until it returns `None`, or until the back-control
+    /// channels are full; the sessions take turns.
     pub fn poll_notice(&mut self, now: Moment) -> Option<Notice> {
         self.poll_notice_for(now, |_| true)
     }
 
-    /// As [`BatchScheduler::poll_notice`], for sessions whose channel takes a notice now; the
-    /// others keep their turn.
+    /// Returns the next notice, like [`BatchScheduler::poll_notice`], for sessions whose channel
+    /// accepts a notice now. The others keep their turn.
     pub fn poll_notice_for(
         &mut self,
         now: Moment,
@@ -128,8 +128,8 @@ impl BatchScheduler {
         Some(notice)
     }
 
-    /// The next session with a notice that its channel takes, and how many completions that
-    /// has.
+    /// Returns the next session with a notice that its channel accepts, and the number of
+    /// completions to send.
     fn next_ready(
         &mut self,
         takes: &mut impl FnMut(SessionId) -> bool,
@@ -151,7 +151,7 @@ impl BatchScheduler {
         None
     }
 
-    /// The next reply to a synchronous batch, in the order of completion.
+    /// Returns the next reply to a synchronous batch, in the order of completion.
     pub fn poll_reply(&mut self) -> Option<BatchReply> {
         let batch = self.replies.pop_front()?;
         let entry = &self.batches[batch];
@@ -187,7 +187,7 @@ impl BatchScheduler {
         }
     }
 
-    /// The moment at which time alone will have something to do here: ask for runs and
+    /// Returns the time at which the passage of time alone makes work due: poll for runs and
     /// notices again then.
     #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
@@ -195,7 +195,7 @@ impl BatchScheduler {
         [self.queue.next_due(), report_by].into_iter().flatten().min()
     }
 
-    /// Frees what a request whose transfers have all ended holds of the bounds.
+    /// Releases a request's share of the limits after all its transfers have ended.
     pub(super) fn release_transfers(&mut self, index: RequestKey) {
         let request = &mut self.requests[index];
         let first = std::mem::replace(&mut request.first_transfer, Key::NULL);
@@ -210,7 +210,7 @@ impl BatchScheduler {
         self.queue.free(first);
     }
 
-    /// Forgets a request: it was reported, or nobody is left to report it to.
+    /// Forgets a request that was reported or whose session is gone.
     pub(super) fn forget(&mut self, index: RequestKey) {
         let request = self.requests.remove(index).expect("a request is forgotten once");
         self.load.requests -= 1;
@@ -227,8 +227,8 @@ impl BatchScheduler {
 }
 
 impl Session {
-    /// How many completions its next notice has: those the client asked for at once, where
-    /// it has.
+    /// Returns the number of completions in the next notice: the number that the client asked for,
+    /// if any.
     fn notice_size(&self) -> usize {
         let most = self.completions_max.min(self.gathered.len());
         if self.completions_wanted == 0 { most } else { self.completions_wanted.min(most) }

@@ -1,12 +1,12 @@
-//! Which transfers lie where a range of a file is.
+//! An index that finds the transfers which overlap a range of a file.
 //!
-//! Invariant: whoever is in the index was seen to have fewer than [`OVERLAPS_MAX`] others
-//! near it when it came. So to look up everybody once costs at most so many steps each,
-//! whatever ranges a client thinks up, and a few steps where ranges do not overlap.
+//! Invariant: each transfer in the index had fewer than [`OVERLAPS_MAX`] others near it when it was
+//! added. So looking up every transfer once costs at most that many steps each, whatever ranges a
+//! client chooses, and a few steps if ranges do not overlap.
 //!
-//! Lengths are kept apart by their power of two: an overlap with a range then begins less
-//! than twice its own length before it, and one long transfer does not make many short
-//! ones be looked at. Reads are kept apart from writes, for reads never mind each other.
+//! Lengths are indexed by their power of two. A transfer that overlaps a range then begins less
+//! than twice the class's length before it, and one long transfer does not slow down searches among
+//! many short ones. Reads and writes are separate, because two reads never conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,48 +16,49 @@ use dafs_filer::{FileKey, IoKind};
 
 use super::queue::TransferKey;
 
-/// Most transfers near one that is taken in. Beyond it a client is told to wait.
+/// The most transfers near a new one. Beyond this a client is told to wait.
 pub(super) const OVERLAPS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     file: FileKey,
     is_write: bool,
-    /// The length is at least two to this, and less than twice that.
+    /// The binary logarithm of the length, rounded down.
     class: u32,
     offset: u64,
     index: TransferKey,
 }
 
-/// Transfers by file, kind, length class and offset.
+/// Transfers by file, direction, length class and offset.
 #[derive(Debug, Default)]
 pub(super) struct OverlapIndex {
     entries: BTreeSet<Entry>,
-    /// The classes that reads and writes of a file have had since it had none.
+    /// A bit set of the length classes that reads and writes of a file have used since it last had
+    /// no transfer.
     classes: BTreeMap<FileKey, [u32; 2]>,
 }
 
 impl OverlapIndex {
-    /// Enters a transfer.
+    /// Adds a transfer.
     pub fn insert(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
         let entry = entry(file, kind, range, index);
         self.classes.entry(file).or_default()[usize::from(entry.is_write)] |= 1 << entry.class;
         self.entries.insert(entry);
     }
 
-    /// Takes a transfer out.
+    /// Removes a transfer.
     pub fn remove(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
         let was_there = self.entries.remove(&entry(file, kind, range, index));
         debug_assert!(was_there);
     }
 
-    /// The last transfer of a file has been taken out.
+    /// Forgets a file after its last transfer has been removed.
     pub fn forget(&mut self, file: FileKey) {
         self.classes.remove(&file);
     }
 
-    /// Every transfer whose order matters to one of this kind in this range, and at most
-    /// about as many again that lie just before it.
+    /// Returns every transfer that may conflict with one of this direction in this range, and at
+    /// most about as many more that end just before it.
     pub fn near(
         &self,
         file: FileKey,
@@ -77,7 +78,6 @@ impl OverlapIndex {
         })
     }
 
-    /// Nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.classes.is_empty()
     }
@@ -88,7 +88,7 @@ fn entry(file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) -> 
     Entry { file, is_write: kind == IoKind::Write, class, offset: range.start, index }
 }
 
-/// The positions of the bits that are set, lowest first.
+/// Returns the positions of the bits that are set, lowest first.
 fn bits(mut word: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lowest = word.trailing_zeros();

@@ -1,9 +1,9 @@
-//! Transfers, and which of them goes next.
+//! The queue of transfers and their priorities.
 //!
-//! Invariant: a transfer is in `places` from `add` until it is done; while `Queued` it is
-//! in exactly the one waiting set that its priority names, while `Parked` in `parked`, and
-//! otherwise in neither. A transfer waits only for transfers of batches accepted earlier,
-//! so that waiting never goes in circles.
+//! Invariants: a transfer is in `places` from `add` until it is done. While `Queued` it is in
+//! exactly one waiting set, that of its priority; while `Parked` it is in `parked`; otherwise it is
+//! in neither. A transfer waits only for transfers of batches that were accepted earlier, so there
+//! are no cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,51 +16,51 @@ use dafs_wire::DirectBuffer;
 use super::RequestKey;
 use super::overlap::{OVERLAPS_MAX, OverlapIndex};
 
-/// Runs of hurried transfers after which one of the others goes: hurrying all the time
-/// must not starve those who wait for their window.
+/// The number of runs of hurried transfers after which another one goes: a client that always
+/// hurries must not starve those that wait for their window.
 pub(super) const HURRIED_IN_A_ROW_MAX: u32 = 8;
-/// Most neighbours looked at after the start of a run when it is gathered.
+/// The most neighbours examined after the start of a run when it is merged.
 const GATHER_AFTER_MAX: usize = 1024;
-/// Most neighbours looked at for each one that is put before the start.
+/// The most neighbours examined for each one that is put before the start.
 const GATHER_BEFORE_MAX: usize = 16;
 
-/// Which goes first, the smallest first.
+/// The priority of a transfer; the smallest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    /// HURRY_UP was called for it: in the order of the calls.
+    /// HURRY_UP was called for it; ordered by the calls.
     Hurried(u64),
-    /// Its window has passed: in the order of files and offsets.
+    /// Its window has passed; ordered by file and offset.
     Due,
-    /// It may be held until then.
+    /// It may be delayed until this time.
     Held(Moment),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Queued,
-    /// Waits until this one is done.
+    /// The transfer waits until this one is done.
     Parked(TransferKey),
     Running,
     Done,
 }
 
-/// A transfer of the queue's.
+/// The key of a transfer.
 pub(super) type TransferKey = Key<Transfer>;
 
-/// A file range and as much client memory.
+/// A contiguous file range and client buffer of the same length.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub request: RequestKey,
-    /// Links the transfers of one request.
+    /// The next transfer of the same request.
     pub next: TransferKey,
     pub file: FileKey,
     pub kind: IoKind,
     pub offset: u64,
-    /// Where in the request's data.
+    /// The offset in the request's data.
     pub at: u32,
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
-    /// Its batch's place in the order of acceptance.
+    /// The position of its batch in the order of acceptance.
     pub order: u64,
     pub priority: Priority,
     pub stage: Stage,
@@ -83,18 +83,19 @@ impl Transfer {
         self.offset..self.end()
     }
 
-    /// It has not begun.
+    /// Returns true if it has not started.
     pub fn waits(&self) -> bool {
         matches!(self.stage, Stage::Queued | Stage::Parked(_))
     }
 
-    /// Whether it touches a range; `length` may reach beyond 64 bits.
+    /// Returns true if it overlaps a range; `offset + length` may exceed 64 bits.
     pub fn touches(&self, offset: u64, length: u64) -> bool {
         self.offset < offset.saturating_add(length) && offset < self.end()
     }
 }
 
-/// Where a transfer lies: files one by one, each from its start to its end.
+/// The position of a transfer in a sweep, which goes through the files one by one, each from start
+/// to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     file: FileKey,
@@ -106,14 +107,14 @@ struct Place {
 #[derive(Debug, Default)]
 struct FileLoad {
     count: u32,
-    /// The longest since there were none.
+    /// The longest transfer since the file last had none.
     longest: u32,
 }
 
-/// There are [`OVERLAPS_MAX`] others where a transfer would lie.
+/// The error that there are [`OVERLAPS_MAX`] others near a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crowded {
-    /// All of them of its own batch.
+    /// True if all of them are of the transfer's own batch.
     pub by_itself: bool,
 }
 
@@ -124,21 +125,21 @@ pub(super) struct TransferQueue {
     places: BTreeSet<Place>,
     overlaps: OverlapIndex,
     hurried: BTreeSet<(u64, Place)>,
-    /// Due ones are taken in sweeps: those that become due during one wait for the next,
-    /// so that no stretch of a file is passed over for ever.
+    /// Due transfers are taken in sweeps. Those that become due during one wait for the next, so
+    /// that no range of a file is passed over forever.
     sweep: BTreeSet<Place>,
     next_sweep: BTreeSet<Place>,
     held: BTreeSet<(Moment, Place)>,
-    /// Who waits for whom: (whom, who).
+    /// Pairs of transfers: the blocking one and the one that waits for it.
     parked: BTreeSet<(TransferKey, TransferKey)>,
     hurries: u64,
     hurried_in_a_row: u32,
-    /// Room for the members of a run while it is gathered.
+    /// A buffer for the members of a run while it is merged.
     gathered: Vec<TransferKey>,
 }
 
 impl TransferQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub fn new() -> Self {
         Self {
             transfers: Slab::default(),
@@ -156,10 +157,10 @@ impl TransferQueue {
         }
     }
 
-    /// Takes a transfer in; returns its index.
+    /// Adds a transfer and returns its key.
     ///
     /// # Errors
-    /// Too many others lie where it does; whether its own batch alone is too many.
+    /// Too many others are near it; says whether its own batch alone has too many there.
     pub fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
         debug_assert!(transfer.buffer.length > 0 && transfer.stage == Stage::Queued);
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -182,12 +183,12 @@ impl TransferQueue {
         Ok(index)
     }
 
-    /// When the first held transfer becomes due.
+    /// Returns the time at which the first delayed transfer becomes due.
     pub fn next_due(&self) -> Option<Moment> {
         self.held.first().map(|&(due, _)| due)
     }
 
-    /// Makes due what has come due by now.
+    /// Makes the transfers due whose time has come.
     pub fn promote(&mut self, now: Moment) {
         while let Some(&(due, place)) = self.held.first() {
             if due > now {
@@ -197,7 +198,7 @@ impl TransferQueue {
         }
     }
 
-    /// Puts a request's transfers, and what stands in their way, before all others.
+    /// Puts a request's transfers, and those that block them, before all others.
     pub fn hurry(&mut self, first: TransferKey) {
         self.hurries += 1;
         let mut index = first;
@@ -207,7 +208,7 @@ impl TransferQueue {
         }
     }
 
-    /// Raises a transfer's priority, and that of those it waits for.
+    /// Raises the priority of a transfer and of those it waits for.
     fn press(&mut self, mut index: TransferKey, priority: Priority) {
         loop {
             let transfer = &self.transfers[index];
@@ -250,8 +251,8 @@ impl TransferQueue {
         debug_assert!(was_there);
     }
 
-    /// Chooses the next run and marks its members as running; [`Self::members`] has them
-    /// then. `early` also takes transfers that are not due. False if there is none.
+    /// Chooses the next run and marks its members as running; [`Self::members`] returns them. With
+    /// `early`, transfers that are not due may be chosen. Returns false if there is none.
     pub fn next_run(&mut self, early: bool, bytes_max: u32, pieces_max: u32) -> bool {
         let Some(leader) = self.next_leader(early) else { return false };
         let is_hurried = matches!(self.transfers[leader].priority, Priority::Hurried(_));
@@ -268,13 +269,13 @@ impl TransferQueue {
         true
     }
 
-    /// The members of the run chosen last, ascending by offset.
+    /// Returns the members of the run chosen last, ascending by offset.
     pub fn members(&self) -> &[TransferKey] {
         &self.gathered
     }
 
-    /// The most urgent transfer that nothing stands in the way of. Others are parked at
-    /// what does, and lend it their urgency.
+    /// Returns the most urgent transfer that is not blocked. Blocked ones are parked and pass their
+    /// priority on to the transfer that blocks them.
     fn next_leader(&mut self, early: bool) -> Option<TransferKey> {
         loop {
             let index = self.most_urgent(early)?;
@@ -303,8 +304,8 @@ impl TransferQueue {
         }
     }
 
-    /// The latest accepted transfer that this one has to wait for: one of an earlier batch
-    /// that touches the same bytes, where either writes.
+    /// Returns the latest accepted transfer that this one must wait for: one of an earlier batch
+    /// that touches the same bytes, if either writes.
     fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
         let transfer = &self.transfers[index];
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -315,8 +316,8 @@ impl TransferQueue {
         .max_by_key(|&other| self.transfers[other].order)
     }
 
-    /// Collects what can go along with a leader: its neighbours in the file on both sides.
-    /// A hurried one takes hurried ones alone, any other whatever lies there, due or not.
+    /// Collects the neighbours in the file that can join a run, on both sides of the leader. A
+    /// hurried leader takes hurried ones only; any other takes all neighbours, due or not.
     fn gather(
         &self,
         leader: TransferKey,
@@ -329,8 +330,8 @@ impl TransferQueue {
         let fits = |start: u64, end: u64| end - start <= u64::from(bytes_max);
         let file = first.file;
         members.push(leader);
-        // A neighbour before ends where the run starts: it begins less than the longest
-        // transfer's length before.
+        // An adjacent transfer before the run ends where the run starts, so it begins at most the
+        // longest transfer's length before.
         let longest = u64::from(self.files[&file].longest);
         while members.len() < pieces_max {
             let from = Place { file, offset: start.saturating_sub(longest), index: Key::MIN };
@@ -351,8 +352,7 @@ impl TransferQueue {
                 break;
             }
             let other = &self.transfers[place.index];
-            // Reads of the same bytes share one look at the file; a write begins where
-            // the one before ends.
+            // Reads of the same bytes share a run; a write must begin where the previous one ends.
             let lies_well = first.kind == IoKind::Read || place.offset == end;
             if place.index == leader || !lies_well || !fits(start, other.end().max(end)) {
                 continue;
@@ -376,8 +376,8 @@ impl TransferQueue {
             && self.blocker(index).is_none()
     }
 
-    /// A transfer is over: carried out, failed, or dropped before it began. Those who
-    /// waited for it are looked at anew. Its slot stays until `free`.
+    /// Ends a transfer that was executed, failed, or was dropped before it started. Transfers that
+    /// waited for it are checked again. Its slot stays in use until `free`.
     pub fn end(&mut self, index: TransferKey) {
         match self.transfers[index].stage {
             Stage::Queued => self.dequeue(index),
@@ -409,7 +409,7 @@ impl TransferQueue {
         }
     }
 
-    /// Frees a request's transfers, all of which have ended.
+    /// Frees the slots of a request's transfers, all of which have ended.
     pub fn free(&mut self, first: TransferKey) {
         let mut index = first;
         while index != Key::NULL {
@@ -419,7 +419,6 @@ impl TransferQueue {
         }
     }
 
-    /// Nothing waits and nothing runs.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
             && self.files.is_empty()

@@ -1,7 +1,7 @@
-//! Runs: handing them out and taking them back.
+//! Handing out runs and taking them back.
 //!
-//! Invariant: every transfer that is running is in exactly one run that was handed out, and
-//! its request stays until that run is back.
+//! Invariant: every transfer that is running is in exactly one run that was handed out, and its
+//! request stays until that run is given back.
 
 use dafs_base::Key;
 use dafs_types::{Moment, Status};
@@ -11,13 +11,14 @@ use super::{
     BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
 };
 
-/// Lists of pieces kept for runs to come.
+/// The most piece lists kept for later runs.
 const SPARE_MAX: usize = 64;
 
 impl BatchScheduler {
-    /// The next run to start. Call it until it yields none, whenever a run is done, a
-    /// batch was accepted, or [`BatchScheduler::next_due`] has come; also with a full
-    /// device, so that what is due is no longer waited for by time.
+    /// Returns the next run to start. Call it until it returns `None` whenever a run is done, a
+    /// batch was accepted, or the time of [`BatchScheduler::next_due`] has come. Call it even if
+    /// the device is full, so that [`BatchScheduler::next_due`] no longer returns the time of
+    /// transfers that are due already.
     pub fn poll_run(&mut self, now: Moment, device: DeviceLoad) -> Option<Run> {
         self.queue.promote(now);
         if device.in_flight >= device.in_flight_max {
@@ -49,7 +50,7 @@ impl BatchScheduler {
         Some(Run { file: first.file, kind: first.kind, offset: first.offset, length, pieces })
     }
 
-    /// Whose a piece is, and whether it is still wanted.
+    /// Returns the request of a piece, and whether its result is still wanted.
     #[must_use]
     pub fn request(&self, piece: &Piece) -> RequestView {
         let request = &self.requests[piece.request];
@@ -66,13 +67,13 @@ impl BatchScheduler {
         }
     }
 
-    /// Bytes that a read shows its client, `at` bytes into its data: they count in the
-    /// checksum it is reported with. Pieces come in any order, each byte once.
+    /// Adds bytes of a read, at offset `at` of the request's data, to the checksum that is reported
+    /// with it. Pieces may come in any order, each byte once.
     pub fn add_checksum(&mut self, piece: &Piece, at: u32, bytes: &[u8]) {
         self.requests[piece.request].sums.push(ChecksumPart::of(at, bytes));
     }
 
-    /// Takes a run back, carried out or not.
+    /// Takes a run back, executed or not.
     pub fn run_done(&mut self, run: Run, outcome: RunOutcome, now: Moment) {
         let Run { offset, mut pieces, .. } = run;
         for piece in pieces.drain(..) {
@@ -90,15 +91,15 @@ impl BatchScheduler {
         self.keep_spare(pieces);
     }
 
-    /// Takes a run apart, for a driver that carries its pieces out by themselves: each is
-    /// given back with [`BatchScheduler::piece_done`], and none waits for another.
+    /// Splits a run, for a driver that executes its pieces one by one. Each piece is given back
+    /// with [`BatchScheduler::piece_done`], and none waits for another.
     pub fn take_apart(&mut self, run: Run, pieces: &mut Vec<Piece>) {
         let mut of_run = run.pieces;
         pieces.append(&mut of_run);
         self.keep_spare(of_run);
     }
 
-    /// Takes one piece of a run back, carried out or not.
+    /// Takes one piece of a run back, executed or not.
     pub fn piece_done(&mut self, piece: Piece, outcome: PieceOutcome, now: Moment) {
         self.queue.end(piece.transfer);
         let request = &mut self.requests[piece.request];
@@ -124,8 +125,8 @@ impl BatchScheduler {
 }
 
 impl Request {
-    /// Bytes from this one on were not moved. The first failure in the order of the data
-    /// is the one that is reported, whichever came first in time.
+    /// Notes that the bytes from `at` on were not moved. The failure that comes first in the order
+    /// of the data is reported, whichever came first in time.
     pub(super) fn fail(&mut self, at: u32, status: Status) {
         self.moved = self.moved.min(at);
         if self.failure.is_none_or(|failure| at < failure.at) {

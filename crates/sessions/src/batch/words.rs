@@ -1,7 +1,7 @@
-//! What goes into the scheduler and what comes out.
+//! The input and output types of the batch scheduler.
 //!
-//! Invariant: a [`Run`] exists once. It cannot be copied, and giving it back consumes it,
-//! so that no byte can be reported as moved twice.
+//! Invariant: a [`Run`] exists once. It cannot be copied, and giving it back consumes it, so that
+//! no byte can be reported as moved twice.
 
 use std::sync::Arc;
 
@@ -13,91 +13,90 @@ use dafs_wire::{Checksum, DirectBuffer};
 use super::RequestKey;
 use super::queue::TransferKey;
 
-/// One request of a batch (draft 6.1.7). The driver has resolved its file and looked at
-/// its rights.
+/// One request of a batch (draft 6.1.7). The driver has resolved its file and checked the access
+/// rights.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRequest<'a> {
-    /// The client's name for it, unique among what its session has in hand.
+    /// The client's id of the request, unique among the pending requests of its session.
     pub request: RequestId,
-    /// The file.
+    /// The file to read or write.
     pub file: FileKey,
-    /// What the client calls the file by.
+    /// The client's handle of the file.
     pub handle: FileHandle,
-    /// The open or lock it goes under.
+    /// The state id of the open or lock that the request uses.
     pub state: StateId,
-    /// Which way.
+    /// Read or write.
     pub kind: IoKind,
-    /// Pieces of the file, in the order of the data.
+    /// The file ranges, in the order of the data.
     pub chunks: &'a [FileChunk],
-    /// Pieces of the client's memory, in the order of the data: as many bytes.
+    /// The client's buffers, in the order of the data. Their total length is that of the chunks.
     pub buffers: &'a [DirectBuffer],
-    /// The checksum the client sent along with a write.
+    /// The checksum that the client sent with a write.
     pub checksum: Checksum,
-    /// The bytes of a write that the driver has at hand already, since they had to be looked
-    /// at as a whole.
+    /// The data of a write, if the driver has fetched it already to verify it as a whole.
     pub data: Option<&'a Arc<[u8]>>,
-    /// A request the driver will not have carried out: it completes with this status, and
-    /// the others of its batch are not touched by it.
+    /// A status if the driver refuses this request: it completes with this status, and the other
+    /// requests of its batch are not affected.
     pub refused: Option<Status>,
 }
 
-/// A BATCH_SUBMIT (draft 6.5.5).
+/// The arguments of a BATCH_SUBMIT (draft 6.5.5).
 #[derive(Clone, Copy, Debug)]
 pub struct Submission<'a> {
-    /// The requests, in no order.
+    /// The requests, in no particular order.
     pub requests: &'a [BatchRequest<'a>],
-    /// Microseconds the client is content to wait; a synchronous batch has none.
+    /// The delay in microseconds that the client accepts; a synchronous batch has none.
     pub window_us: u32,
-    /// Completions per notice the client would like; 0 keeps the last value. A synchronous
-    /// batch says nothing about it.
+    /// The completions per notice that the client would like; 0 keeps the last value. Ignored for a
+    /// synchronous batch.
     pub completion_count: u32,
-    /// Whether one reply is to report them all.
+    /// True if one reply reports all requests.
     pub synchronous: bool,
-    /// By what the driver will know the batch when it is complete: stream and sequence
-    /// number, for the response cache.
+    /// The driver's tag for the batch, returned when it is complete. It identifies stream and
+    /// sequence number for the response cache.
     pub tag: u64,
 }
 
-/// A batch that was taken in.
+/// The result of accepting a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// An asynchronous batch of nothing: no notice will name it. Its answer may go into
-    /// the response cache at once.
+    /// True for an empty asynchronous batch: no notice will name it, so its reply may enter the
+    /// response cache at once.
     pub complete: bool,
 }
 
-/// Why a batch was not taken in. Nothing of it was.
+/// The reason why a batch was refused. Nothing of it was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The session was not announced, or has ended.
+    /// The session was not registered, or has ended.
     #[error("unknown session")]
     UnknownSession,
-    /// An asynchronous batch from a session without a back-control channel.
+    /// An asynchronous batch came from a session without a back-control channel.
     #[error("no back-control channel to report completions over")]
     NoBackChannel,
-    /// It can never be carried out.
+    /// The batch is malformed and can never be executed.
     #[error("batch cannot be carried out")]
     Invalid(#[from] InvalidBatch),
-    /// Larger than a session may have in hand: never, however idle the server.
+    /// The batch is larger than a session may have pending, even on an idle server.
     #[error("batch larger than a session may have in hand")]
     TooLarge,
-    /// No room now. The session has asynchronous requests in hand, so that a completion
-    /// will tell it when to go on (draft 4.2.3); the next one is not held back.
+    /// There is no room now. The session has asynchronous requests pending, so a completion will
+    /// tell it when to continue (draft 4.2.3). That completion is reported without delay.
     #[error("no room until a completion was reported")]
     WhoaCowboy,
-    /// No room now, and no completion of the session's own will follow: to tell it to
-    /// wait for one would be to tell it to wait for ever.
+    /// There is no room now, and no completion of the session will follow. A client that waited for
+    /// one would wait forever.
     #[error("no room now")]
     Delay,
 }
 
-/// What is wrong with a batch.
+/// The reason why a batch is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBatch {
-    /// Chunks and buffers of a request are not equally long.
+    /// The chunks and the buffers of a request have different total lengths.
     #[error("chunks and buffers of a request differ in length")]
     TotalsDiffer,
-    /// Two requests in hand would have one name.
+    /// Two pending requests would have the same id.
     #[error("request named like another one")]
     DuplicateRequest,
     /// A chunk ends beyond [`dafs_types::limits::FILE_OFFSET_MAX`].
@@ -112,7 +111,7 @@ pub enum InvalidBatch {
 }
 
 impl SubmitError {
-    /// The status to answer.
+    /// Returns the status for the reply.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -132,46 +131,46 @@ impl SubmitError {
     }
 }
 
-/// No such request is in hand (BATCH_REQUEST_NOT_FOUND).
+/// The error that no such request is pending (BATCH_REQUEST_NOT_FOUND).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such request in hand")]
 pub struct RequestNotFound;
 
-/// How busy the device is.
+/// The present load of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLoad {
-    /// Operations under way, runs or others.
+    /// Operations in flight, runs and others.
     pub in_flight: u32,
-    /// As many as it should have; no run is started at or above.
+    /// The desired maximum; no run is started at or above it.
     pub in_flight_max: u32,
 }
 
-/// One operation on a file: a range in one piece, and the client memory it goes to or
-/// comes from. Give it back with [`super::BatchScheduler::run_done`], whatever happens.
+/// One operation on a contiguous file range, with the client memory that the data goes to or comes
+/// from. It must always be given back with [`super::BatchScheduler::run_done`].
 #[derive(Debug, PartialEq)]
 #[must_use = "a run that is not given back is never reported"]
 pub struct Run {
-    /// The file.
+    /// The file to read or write.
     pub file: FileKey,
-    /// Which way.
+    /// Read or write.
     pub kind: IoKind,
-    /// First byte in the file.
+    /// The first byte in the file.
     pub offset: u64,
-    /// Bytes, at most [`super::BatchLimits::run_bytes_max`].
+    /// The length in bytes, at most [`super::BatchLimits::run_bytes_max`].
     pub length: u32,
     pub(super) pieces: Vec<Piece>,
 }
 
 impl Run {
-    /// What the run is made of, ascending by offset. Pieces of a write lie edge to edge;
-    /// pieces of a read cover the range and may overlap.
+    /// Returns the pieces of the run, ascending by offset. Pieces of a write are adjacent; pieces
+    /// of a read cover the range and may overlap.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// Says that one piece failed by itself: its client's memory could not be reached or
-    /// its checksum was wrong. The others go by the outcome of the run.
+    /// Marks one piece as failed: its client's memory could not be accessed or its checksum was
+    /// wrong. The other pieces get the outcome of the run.
     ///
     /// # Panics
     /// If there is no such piece.
@@ -183,141 +182,142 @@ impl Run {
 /// A part of a run that belongs to one request.
 #[derive(Debug, PartialEq)]
 pub struct Piece {
-    /// Where it begins in the file, within the run.
+    /// The offset in the file, within the run.
     pub offset: u64,
-    /// The client's memory; its length is the piece's.
+    /// The client's buffer; its length is that of the piece.
     pub buffer: DirectBuffer,
-    /// Where it begins in the request's data.
+    /// The offset in the request's data.
     pub at: u32,
-    /// What the client expects of the range.
+    /// The access pattern that the client expects for the range.
     pub hint: CacheHint,
     pub(super) failed: Option<Status>,
     pub(super) transfer: TransferKey,
     pub(super) request: RequestKey,
 }
 
-/// Whose a piece is. No session: it has ended, and its memory must not be touched.
+/// The request that a piece belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestView {
-    /// The session.
+    /// The session. `None` if it has ended: its memory must not be accessed.
     pub session: Option<SessionId>,
-    /// The client's name for the request.
+    /// The client's id of the request.
     pub request: RequestId,
-    /// What the client calls the file by.
+    /// The client's handle of the file.
     pub handle: FileHandle,
-    /// The open or lock it goes under.
+    /// The state id of the open or lock that the request uses.
     pub state: StateId,
-    /// Whether the reply of its batch reports it, and not a notice.
+    /// True if the reply of its batch reports it; false if a notice does.
     pub synchronous: bool,
-    /// Bytes of a write that are at hand already.
+    /// The data of a write, if the driver has it already.
     pub data: Option<Arc<[u8]>>,
-    /// Its bytes.
+    /// The length of the request in bytes.
     pub length: u32,
-    /// The checksum the client sent.
+    /// The checksum that the client sent.
     pub checksum: Checksum,
-    /// It has failed or was cancelled: what is still moved for it is not reported.
+    /// The status if the request has failed or was cancelled. Data that is still moved for it is
+    /// not reported.
     pub failed: Option<Status>,
 }
 
-/// How a piece went that was taken out of its run.
+/// The outcome of a piece that was split off its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceOutcome {
-    /// So many bytes from its start were moved.
+    /// This many bytes from its start were moved.
     Moved(u32),
-    /// Nothing is known to have been moved.
+    /// The piece failed; it is unknown which bytes were moved.
     Failed(Status),
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// So many bytes from its start were moved: fewer than its length at the end of a
-    /// file, or where a device took no more.
+    /// This many bytes from its start were moved: fewer than its length at the end of a file, or if
+    /// a device accepted no more.
     Moved(u64),
-    /// Nothing is known to have been moved.
+    /// The run failed; it is unknown which bytes were moved.
     Failed(Status),
 }
 
 /// Completions for one BC_BATCH_COMPLETION (draft 6.6.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
-    /// Whom to tell.
+    /// The session to notify.
     pub session: SessionId,
-    /// In the order of completion. As many as one message of the session's back-control
-    /// channel carries, or fewer.
+    /// The completions, in the order in which they happened, at most as many as one message of the
+    /// session's back-control channel carries.
     pub completions: Vec<Completion>,
-    /// Tags of the batches whose last completion this is: from now on their answers
-    /// belong into the response cache, and not before (draft 5.2.3).
+    /// The tags of the batches that this notice completes. From now on, and not earlier, their
+    /// replies belong in the response cache (draft 5.2.3).
     pub finished: Vec<u64>,
 }
 
 /// The reply to a synchronous BATCH_SUBMIT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchReply {
-    /// Whom to answer.
+    /// The session to reply to.
     pub session: SessionId,
-    /// What the driver named the batch by.
+    /// The driver's tag of the batch.
     pub tag: u64,
-    /// In the order of the requests.
+    /// The completions, in the order of the requests.
     pub completions: Vec<Completion>,
 }
 
-/// What a cancelled request still does.
+/// The remaining work of a cancelled request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// Nothing: its completion follows.
+    /// None: its completion follows.
     Ended,
-    /// Some of it is in flight: its completion follows those runs.
+    /// Some transfers are in flight: its completion follows those runs.
     Draining,
 }
 
-/// Which requests [`super::BatchScheduler::abort`] ends: those that match all of these.
+/// Selects the requests that [`super::BatchScheduler::abort`] ends: those that match all fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbortScope {
-    /// Of this session only.
+    /// Only requests of this session.
     pub session: Option<SessionId>,
-    /// Under this open or lock only.
+    /// Only requests that use this open or lock.
     pub state: Option<StateId>,
-    /// In this file only.
+    /// Only transfers in this file.
     pub file: Option<FileKey>,
-    /// From this byte of the file on.
+    /// Only bytes of the file from this offset on.
     pub offset: u64,
-    /// So many bytes; `u64::MAX` reaches to the end of every file.
+    /// The length of the range; `u64::MAX` extends to the end of every file.
     pub length: u64,
 }
 
 impl AbortScope {
-    /// Everything there is; narrow it down by its fields.
+    /// Selects everything; restrict it with its fields.
     pub const EVERYTHING: Self =
         Self { session: None, state: None, file: None, offset: 0, length: u64::MAX };
 }
 
-/// What an abort has done.
+/// The effect of an abort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aborted {
-    /// Requests that failed by it.
+    /// Requests that failed because of it.
     pub requests: u32,
-    /// Transfers in its scope that are in flight: wait for them before what the abort is
-    /// for ([`super::BatchScheduler::is_running`]).
+    /// Transfers in its scope that are in flight. Wait for them with
+    /// [`super::BatchScheduler::is_running`] before relying on the abort.
     pub running: u32,
 }
 
-/// What a session that ended leaves.
+/// What remains of a session that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedSession {
-    /// Requests that nobody will hear of.
+    /// Requests whose completion will not be reported.
     pub requests: u32,
     /// Those of them with transfers in flight; they end silently with their runs.
     pub running: u32,
 }
 
-/// How much the scheduler has in hand.
+/// The load of the scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchLoad {
     /// Requests that have not been reported.
     pub requests: u32,
-    /// Transfers of requests that have not completed.
+    /// Transfers of requests that are incomplete.
     pub transfers: u32,
-    /// Bytes of requests that have not completed.
+    /// Bytes of requests that are incomplete.
     pub bytes: u64,
 }

@@ -1,13 +1,13 @@
 //! Registered credentials of trusted clients (draft 3.1.1, 3.1.1.1.2, 6.2.8, 6.2.9).
 //!
-//! Invariant: a request that was given credentials has them until it ends, whatever is
-//! released meanwhile; and once a release was answered with OK, no request runs with the
-//! credentials it named, and none begins.
+//! Invariants: a request that was given credentials keeps them until it ends, even if they are
+//! released meanwhile. After the reply OK to a release, no request runs or starts with the
+//! credentials it named.
 //!
-//! Credentials belong to a client and serve all of its sessions. A request names them by
-//! the handle in its header; [`CredentialTable::acquire`] is two array accesses. What takes
-//! a directory of users, a name, is not looked up here: registering it yields a
-//! [`CredentialLookup`], which the driver answers when it knows.
+//! Credentials belong to a client and serve all of its sessions. A request names them by the handle
+//! in its header; [`CredentialTable::acquire`] is two array accesses. Names that need a user
+//! directory are not looked up here: registering one returns a [`CredentialLookup`], whose result
+//! the driver reports later.
 //!
 //! ```text
 //! register ─► looking up ──looked_up──► registered ◄─► in use
@@ -20,14 +20,15 @@
 //! ```
 //!
 //! Where the draft is silent:
-//! - RELEASE_CRED of credentials in use is CRHAND_CONFLICT, and changes nothing. No text
-//!   says when that status is due, and nothing else could be. So OK means what the
-//!   invariant says, and a client that wants to drop a user's rights can rely on it.
-//! - A handle that names nothing of this client is NO_CREDS, in requests and in RELEASE_CRED.
-//! - More credentials than negotiated are RESOURCE ("the server will return a error").
-//! - A user nobody knows is INVAL, the status that REGISTER_CRED's list has for arguments.
-//! - GSS names are NOTSUPP unless [`CredentialPolicy::gss_names`] says the driver can map
-//!   them; NAME, ID and DEFAULT always work, where DEFAULT has something to stand for.
+//! - RELEASE_CRED of credentials in use gets CRHAND_CONFLICT, and changes nothing. No text says
+//!   when that status is due, and no other use is possible. So OK means what the invariant says,
+//!   and a client that wants to drop a user's rights can rely on it.
+//! - A handle that names no credentials of this client gets NO_CREDS, in requests and in
+//!   RELEASE_CRED.
+//! - More credentials than negotiated get RESOURCE ("the server will return a error").
+//! - An unknown user gets INVAL, the status for arguments in REGISTER_CRED's list.
+//! - GSS names get NOTSUPP unless [`CredentialPolicy::gss_names`] says that the driver can map
+//!   them. NAME, ID and DEFAULT always work, DEFAULT if it is configured.
 
 mod table;
 
@@ -37,26 +38,26 @@ use dafs_types::Credentials;
 
 use crate::unkept::ConfigError;
 
-/// Most credentials of all clients together; the index part of a handle has 16 bits.
+/// The most credentials of all clients together; the index part of a handle has 16 bits.
 const CREDENTIALS_LIMIT: u32 = 1 << 16;
 
 /// Limits and policies of registered credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialPolicy {
-    /// Whether any client may turn out to be trusted; otherwise none is told that it could
-    /// register credentials.
+    /// True if a client may be trusted at all; otherwise no client is told that it could register
+    /// credentials.
     pub is_served: bool,
-    /// Credentials of clients that ask for the default number.
+    /// The number of credentials for clients that ask for the default.
     pub per_client_default: u32,
-    /// Most credentials a client may negotiate.
+    /// The most credentials a client may negotiate.
     pub per_client_max: u32,
-    /// Most credentials of all clients together.
+    /// The most credentials of all clients together.
     pub total_max: u32,
-    /// Most supplementary groups of one set; INVAL beyond (draft 6.2.8).
+    /// The most supplementary groups of one identity; INVAL beyond this (draft 6.2.8).
     pub groups_max: u32,
-    /// Whether the driver can map GSS names to users.
+    /// True if the driver can map GSS names to users.
     pub gss_names: bool,
-    /// What DEFAULT stands for; `None` answers it with NOTSUPP.
+    /// The identity that DEFAULT stands for; `None` refuses it with NOTSUPP.
     pub default: Option<Credentials>,
 }
 
@@ -78,7 +79,7 @@ impl CredentialPolicy {
     /// Checks every limit.
     ///
     /// # Errors
-    /// A limit that is zero, beyond what the table can number, or below a default.
+    /// Names a limit that is zero, more than the table can number, or below a default.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("credentials.per_client_max", self.per_client_max, CREDENTIALS_LIMIT),
@@ -97,8 +98,8 @@ impl CredentialPolicy {
         }
     }
 
-    /// The number of credentials for a client's first session (draft 6.2.1): 0 asks for
-    /// the default. Its later sessions get what [`CredentialTable::join`] says.
+    /// Returns the number of credentials for a client's first session (draft 6.2.1); 0 asks for the
+    /// default. For its later sessions [`CredentialTable::join`] returns the number.
     #[must_use]
     pub fn agree(&self, asked: u32) -> u32 {
         if !self.is_served {
@@ -108,25 +109,25 @@ impl CredentialPolicy {
     }
 }
 
-/// What came of REGISTER_CRED.
+/// The result of REGISTER_CRED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// Answer with this handle.
+    /// Reply with this handle.
     Done(dafs_types::CredHandle),
-    /// Look somebody up, now or later, and call [`CredentialTable::looked_up`].
+    /// Look the name up, now or later, and call [`CredentialTable::looked_up`].
     LookUp(CredentialLookup, CredentialName),
 }
 
-/// Names one lookup.
+/// The id of one lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialLookup(u32);
 
-/// Whom to look up.
+/// The name to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialName {
-    /// A user's name.
+    /// The name of a user of this host.
     User(Box<str>),
-    /// A GSS mechanism name.
+    /// The name that a GSS mechanism uses.
     Gss(Box<[u8]>),
 }
 

@@ -1,8 +1,8 @@
 //! The table of registered credentials.
 //!
-//! Invariant: a slot belongs to the client whose count and agreed number it was charged
-//! to, until it is free; a slot of a client that is gone is charged to nobody and is freed
-//! by its last user. A handle names its slot directly and is never zero.
+//! Invariants: until a slot is free, it belongs to the client that it was charged to. A slot of a
+//! client that is gone is charged to no client and is freed by its last user. A handle contains the
+//! index of its slot and is never zero.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,9 +11,8 @@ use dafs_wire::messages::CredentialData;
 
 use super::{CredentialLookup, CredentialName, CredentialPolicy, Registration};
 
-/// Bits of a handle: generation of the slot, index of the slot. A generation is never
-/// zero, and free slots are taken in turn: the same handle comes back after the slot was
-/// used 65,535 times.
+/// The layout of a handle: generation of the slot, index of the slot. A generation is never zero,
+/// and free slots are used in turn, so a handle repeats only after its slot was used 65,535 times.
 const INDEX_BITS: u32 = 16;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const _: () = assert!(super::CREDENTIALS_LIMIT <= INDEX_MASK + 1);
@@ -30,37 +29,37 @@ pub struct CredentialTable {
     counters: CredentialCounters,
 }
 
-/// Numbers for the operator; the gauges are filled in by [`CredentialTable::counters`].
+/// Counters for the operator; [`CredentialTable::counters`] fills in the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CredentialCounters {
-    /// Gauge: slots taken, those of clients that are gone included.
+    /// Gauge: slots in use, including those of clients that are gone.
     pub taken: u32,
-    /// Gauge: clients that may register.
+    /// Gauge: clients that may register credentials.
     pub clients: u32,
     /// Registrations that succeeded.
     pub registered: u64,
-    /// Registrations refused.
+    /// Registrations that were refused.
     pub refused: u64,
     /// Releases refused because requests used the credentials.
     pub conflicts: u64,
-    /// Requests that named credentials nobody registered.
+    /// Requests that named unregistered credentials.
     pub unknown: u64,
 }
 
-/// One registration, for the operator.
+/// A description of one registration for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisteredCredential<'a> {
-    /// The client; `None` if it is gone and requests still run.
+    /// The client; `None` if it is gone but requests still run.
     pub client: Option<ClientId>,
-    /// The handle.
+    /// The handle that requests name.
     pub handle: CredHandle,
     /// The identity; `None` while it is looked up.
     pub credentials: Option<&'a Credentials>,
-    /// Requests that run with it.
+    /// The number of requests that run with it.
     pub uses: u32,
 }
 
-/// Credentials that one request runs with. Must come back by [`CredentialTable::finish`].
+/// Credentials that one request runs with. Give it back with [`CredentialTable::finish`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct CredentialUse(u16);
@@ -68,7 +67,7 @@ pub struct CredentialUse(u16);
 #[derive(Debug)]
 struct ClientCredentials {
     agreed: u32,
-    /// Slots of this client, in no order.
+    /// The slots of this client, in no particular order.
     slots: Vec<u16>,
 }
 
@@ -86,12 +85,12 @@ enum Phase {
     Free,
     LookingUp,
     Registered,
-    /// The client is gone; a request or a lookup still holds the slot.
+    /// The client is gone, but a request or a lookup still uses the slot.
     Orphaned,
 }
 
 impl CredentialTable {
-    /// An empty table. Generations begin at a number made of `boot_seed`, so that a
+    /// Makes an empty table. Generations start at a number derived from `boot_seed`, so that a
     /// handle from before a restart most likely names nothing.
     #[must_use]
     pub fn new(boot_seed: u64, policy: CredentialPolicy) -> Self {
@@ -106,28 +105,27 @@ impl CredentialTable {
         }
     }
 
-    /// A session of an authenticated client begins; `agreed` is what its connect request
-    /// came to ([`CredentialPolicy::agree`]). Returns the number that holds: that of the
-    /// client's first session (draft 6.2.1).
+    /// Adds a session of an authenticated client; `agreed` is the number that its connect request
+    /// negotiated ([`CredentialPolicy::agree`]). Returns the number in force: that of the client's
+    /// first session (draft 6.2.1).
     pub fn join(&mut self, client: ClientId, agreed: u32) -> u32 {
         let agreed = agreed.min(self.policy.per_client_max);
         let first = ClientCredentials { agreed, slots: Vec::new() };
         self.clients.entry(client).or_insert(first).agreed
     }
 
-    /// The number a known client has agreed on, for the answer to a connect request that
-    /// comes before authentication.
+    /// Returns the number that a known client has agreed on, for the reply to a connect request,
+    /// which comes before authentication.
     #[must_use]
     pub fn agreed(&self, client: ClientId) -> Option<u32> {
         self.clients.get(&client).map(|client| client.agreed)
     }
 
-    /// REGISTER_CRED.
+    /// Handles REGISTER_CRED.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED if the client is not trusted; RESOURCE beyond a number; INVAL for
-    /// too many groups, and for -1 as a user or group; NOTSUPP for a type this server does not
-    /// take.
+    /// NOT_AUTHORIZED if the client is not trusted; RESOURCE beyond a limit; INVAL for too many
+    /// groups, and for -1 as a user or group; NOTSUPP for a type this server does not support.
     pub fn register(
         &mut self,
         client: ClientId,
@@ -191,9 +189,9 @@ impl CredentialTable {
         }
     }
 
-    /// Takes a slot for a client that has not reached its number.
+    /// Takes a slot for a client that has not reached its limit.
     fn occupy(&mut self, client: ClientId) -> Result<u16, Status> {
-        // A trusted client that has no session cannot ask.
+        // A trusted client without a session cannot send requests.
         let Some(owner) = self.clients.get_mut(&client) else { return Err(Status::BadSession) };
         if owner.slots.len() >= owner.agreed as usize {
             return Err(Status::Resource);
@@ -211,11 +209,11 @@ impl CredentialTable {
         Ok(index)
     }
 
-    /// A lookup has come to an end.
+    /// Reports the result of a lookup.
     ///
     /// # Errors
-    /// INVAL if nobody was found; STALE_CLIENTID if the client is gone meanwhile, who
-    /// cannot be answered anyway; BAD_SESSION for a lookup that is not under way.
+    /// INVAL if the name was not found; STALE_CLIENTID if the client has gone meanwhile (no reply
+    /// can reach it); BAD_SESSION for an unknown lookup.
     pub fn looked_up(
         &mut self,
         lookup: CredentialLookup,
@@ -244,11 +242,11 @@ impl CredentialTable {
         }
     }
 
-    /// RELEASE_CRED.
+    /// Handles RELEASE_CRED.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED if the client is not trusted; NO_CREDS for a handle it has not
-    /// registered; CRHAND_CONFLICT while requests run with the credentials.
+    /// NOT_AUTHORIZED if the client is not trusted; NO_CREDS for a handle it has not registered;
+    /// CRHAND_CONFLICT while requests run with the credentials.
     pub fn release(
         &mut self,
         client: ClientId,
@@ -267,8 +265,8 @@ impl CredentialTable {
         Ok(())
     }
 
-    /// A request runs with registered credentials from here to [`CredentialTable::finish`].
-    /// Handle 0, the session's own identity, is no matter of this table.
+    /// Reserves registered credentials for a request, until [`CredentialTable::finish`]. Handle 0,
+    /// the session's own identity, is not in this table.
     ///
     /// # Errors
     /// NO_CREDS for a handle this client has not registered.
@@ -290,14 +288,14 @@ impl CredentialTable {
         }
     }
 
-    /// Whom a request acts for.
+    /// Returns the identity that a request is executed with.
     #[inline]
     #[must_use]
     pub fn credentials(&self, held: &CredentialUse) -> &Credentials {
         &self.slots[usize::from(held.0)].credentials
     }
 
-    /// The request has ended.
+    /// Ends a request's use of credentials.
     #[inline]
     pub fn finish(&mut self, held: CredentialUse) {
         let slot = &mut self.slots[usize::from(held.0)];
@@ -307,8 +305,8 @@ impl CredentialTable {
         }
     }
 
-    /// A client's record is released, or its new life has begun under another id. Requests
-    /// that still run keep their credentials.
+    /// Removes a client whose record is released, or whose next incarnation has begun under another
+    /// id. Requests that still run keep their credentials.
     pub fn client_gone(&mut self, client: ClientId) {
         let Some(owner) = self.clients.remove(&client) else { return };
         for index in owner.slots {
@@ -322,7 +320,7 @@ impl CredentialTable {
         }
     }
 
-    /// Every registration, for the operator.
+    /// Iterates over all registrations, for the operator.
     pub fn iter(&self) -> impl Iterator<Item = RegisteredCredential<'_>> {
         let taken = |(_, slot): &(usize, &Slot)| slot.phase != Phase::Free;
         self.slots.iter().enumerate().filter(taken).map(|(index, slot)| RegisteredCredential {
@@ -334,7 +332,7 @@ impl CredentialTable {
         })
     }
 
-    /// The numbers now.
+    /// Returns the counters and gauges as they are now.
     #[must_use]
     pub fn counters(&self) -> CredentialCounters {
         CredentialCounters {
@@ -344,7 +342,7 @@ impl CredentialTable {
         }
     }
 
-    /// The slot of a handle that is in force for this client.
+    /// Returns the slot of a handle that is valid for this client.
     #[inline]
     fn find(&self, client: ClientId, handle: CredHandle) -> Option<u16> {
         let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
@@ -354,13 +352,13 @@ impl CredentialTable {
         is_it.then_some(handle.0 as u16)
     }
 
-    /// The slot of a handle, whatever has become of it.
+    /// Returns the slot of a handle, even if the handle is stale.
     fn index_of(&self, handle: CredHandle) -> Option<u16> {
         let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
         (u32::from(slot.generation) == handle.0 >> INDEX_BITS).then_some(handle.0 as u16)
     }
 
-    /// Frees a slot nobody uses; its handle names nothing from now on.
+    /// Frees a slot that is not in use; its handle becomes invalid.
     fn vacate(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.uses == 0 && slot.phase != Phase::Free);

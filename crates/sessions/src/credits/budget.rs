@@ -1,8 +1,7 @@
-//! The credits of all channels together, and what each one's share is.
+//! The credits of all channels together, and the share of each channel.
 //!
-//! Invariant: `charged` is the sum of the open windows' charges, the two sums over those
-//! that contend are what they say, only those who contend are missing anything, and
-//! `charged + reserved <= total`.
+//! Invariants: `charged` is the sum of the charges of open windows. The two sums over contending
+//! windows are correct. Only contending windows are missing credits. `charged + reserved <= total`.
 
 use super::Window;
 
@@ -11,19 +10,19 @@ use super::Window;
 pub(crate) struct Budget {
     pub(super) total: u32,
     pub(super) charged: u32,
-    /// One credit each for the channels that are not open yet.
+    /// One credit for each channel that is not open yet.
     pub(super) reserved: u32,
-    /// Weights and charges of the windows that want more than would be their share.
+    /// The sum of the weights of contending windows.
     pub(super) contending_weight: u32,
     pub(super) contending_charge: u32,
-    /// Credits that windows wanted within their shares and that nobody had.
+    /// Credits that windows wanted within their shares and that were not free.
     pub(super) missing: u32,
-    /// Windows that would have more, if there were more.
+    /// The number of windows that would take more credits if there were more.
     pub(super) hungry: u32,
 }
 
 impl Budget {
-    /// Keeps one credit back for each of `channels_max` channels.
+    /// Makes a budget that reserves one credit for each of `channels_max` channels.
     pub fn new(total: u32, channels_max: u32) -> Self {
         debug_assert!(total >= channels_max);
         Self {
@@ -37,19 +36,19 @@ impl Budget {
         }
     }
 
-    /// Credits charged to open channels.
+    /// Returns the credits charged to open channels.
     pub fn charged(&self) -> u32 {
         self.charged
     }
 
-    /// Charges a channel its first credit, out of the reserve.
+    /// Charges a channel its first credit, from the reserve.
     pub fn channel_opened(&mut self) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         self.charged += 1;
     }
 
-    /// Takes everything back from a channel.
+    /// Returns all credits of a channel to the budget.
     pub fn channel_closed(&mut self, window: &Window) {
         self.charged -= u32::from(window.charge());
         self.reserved += 1;
@@ -61,7 +60,7 @@ impl Budget {
         self.hungry -= u32::from(window.hungers);
     }
 
-    /// A window's charge has changed.
+    /// Updates the sums after the charge of a window has changed.
     pub(super) fn recharge(&mut self, before: u16, after: u16, contends: bool) {
         let (before, after) = (u32::from(before), u32::from(after));
         self.charged = self.charged - before + after;
@@ -71,7 +70,7 @@ impl Budget {
         debug_assert!(self.charged + self.reserved <= self.total);
     }
 
-    /// Credits nobody has.
+    /// Returns the number of free credits.
     pub(super) fn available(&self) -> u32 {
         self.total - self.charged - self.reserved
     }
@@ -80,13 +79,13 @@ impl Budget {
         self.charged + self.reserved < self.total / 2
     }
 
-    /// What those who contend have between them, or could have.
+    /// Returns the credits that contending windows have or could have.
     fn pool(&self) -> u64 {
         u64::from(self.contending_charge) + u64::from(self.available())
     }
 
-    /// A contending window's part of the pool, rounded down: the shares of all of them
-    /// can be had at the same time.
+    /// Returns a contending window's part of the pool, rounded down, so that all windows can have
+    /// their shares at the same time.
     pub(super) fn share(&self, window: &Window) -> u16 {
         debug_assert!(window.contends);
         let weighted = self.pool() * u64::from(window.weight.get());
@@ -94,12 +93,12 @@ impl Budget {
         u16::try_from(share).unwrap_or(u16::MAX).max(1)
     }
 
-    /// Whether others contend with a contending window.
+    /// Returns true if other windows contend with a contending window.
     pub(super) fn is_shared_with(&self, window: &Window) -> bool {
         self.contending_weight > u32::from(window.weight.get())
     }
 
-    /// Whether a window's part of the pool, were it to contend, would be all it may have.
+    /// Returns true if a window's part of the pool, if it contended, would cover all it may have.
     pub(super) fn satisfies(&self, window: &Window, cap: u16) -> bool {
         let weight = u64::from(window.weight.get());
         let (mut pool, mut all) = (self.pool(), u64::from(self.contending_weight));

@@ -1,13 +1,13 @@
-//! Many sessions, few credits: who gets how many.
+//! Tests how credits are shared among many sessions when they are short.
 
 use super::*;
 use dafs_types::Random;
 
-/// A client that keeps the rule of draft 3.2.6.4.2 and reads every response at once.
+/// A client that follows the rule of draft 3.2.6.4.2 and reads every reply at once.
 struct Client {
     window: Window,
     nreq: u16,
-    /// Streams in use, and which they are.
+    /// The streams in use.
     busy: Vec<u16>,
     is_busy: [bool; 256],
     desired: u16,
@@ -27,7 +27,7 @@ impl Client {
         Self { window, nreq, busy: vec![], is_busy: [false; 256], desired, most, sent: 0 }
     }
 
-    /// Sends one request on the lowest free stream, if it may.
+    /// Sends one request on the lowest free stream, if it has credits.
     fn send(&mut self) -> bool {
         let free = (0..self.nreq).find(|&stream| !self.is_busy[usize::from(stream)]);
         let Some(stream) = free else { return false };
@@ -41,7 +41,7 @@ impl Client {
         true
     }
 
-    /// The server answers one of its requests.
+    /// Lets the server reply to one of its requests.
     fn answer(&mut self, dice: &mut Random, budget: &mut Budget) {
         let pick = dice.below(self.busy.len());
         let stream = self.busy.swap_remove(pick);
@@ -51,7 +51,7 @@ impl Client {
         assert_eq!(self.nreq, self.window.nreq);
     }
 
-    /// Uses all it has, and has some of it answered.
+    /// Uses all its credits, then gets replies to some of the requests.
     fn saturate(&mut self, dice: &mut Random, budget: &mut Budget) {
         while self.send() {}
         for _ in 0..=dice.below(self.busy.len()) {
@@ -69,7 +69,7 @@ impl Client {
     }
 }
 
-/// The sums in the budget are those of the windows, and what was promised holds.
+/// Checks that the sums in the budget are those of the windows, and that all promises hold.
 fn check(budget: &Budget, clients: &[Client], seed: u64) {
     let windows = || clients.iter().map(|client| &client.window);
     let charged: u32 = windows().map(|window| u32::from(window.charge())).sum();
@@ -90,8 +90,8 @@ fn check(budget: &Budget, clients: &[Client], seed: u64) {
     }
 }
 
-/// What each one would have if credits could be cut: nobody more than its cap, the rest by
-/// weight.
+/// Computes each client's share if credits were divisible: none gets more than its cap, the rest is
+/// divided by weight.
 fn fair_shares(clients: &[Client], total: f64) -> Vec<f64> {
     let mut shares = vec![f64::NAN; clients.len()];
     loop {
@@ -112,11 +112,12 @@ fn fair_shares(clients: &[Client], total: f64) -> Vec<f64> {
     }
 }
 
-/// Requests after which every session has about its share, however it began: a fall from
-/// the most to one takes so many responses, and whoever waits for them as many.
+/// The number of requests after which every session has about its share, whatever its start: a fall
+/// from the maximum to one takes this many replies, and a session that waits for these credits
+/// needs as many.
 const REQUESTS_TO_CONVERGE: u32 = 4 * limits::CREDITS_MAX as u32;
 
-/// Lets all of them work until each has sent so many requests.
+/// Lets all clients work until each has sent this many requests.
 fn work(clients: &mut [Client], dice: &mut Random, budget: &mut Budget, seed: u64) {
     let goals: Vec<_> = clients.iter().map(|client| client.sent + REQUESTS_TO_CONVERGE).collect();
     for step in 0.. {
@@ -140,7 +141,7 @@ fn assert_fair(clients: &[Client], total: f64, seed: u64) {
     for (client, share) in clients.iter().zip(fair_shares(clients, total)) {
         let credits = f64::from(client.window.nreq);
         let least = (share / 2.0).floor().max(1.0);
-        // What rounding leaves over goes to anybody.
+        // Any client may get the remainder of the rounding.
         let most = share * 2.0 + clients.len() as f64;
         assert!(
             credits >= least && credits <= most,
@@ -163,14 +164,14 @@ fn saturated_sessions_come_within_a_doubling_of_their_shares() {
             let most = if dice.percent(70) { 256 } else { 1 + dice.below(64) as u16 };
             let desired = if dice.percent(70) { 0 } else { 1 + dice.below(100) as u16 };
             clients.push(Client::new(&mut budget, most, weight, desired));
-            // The first has all it can get before others come.
+            // The first client has all it can get before others come.
             if index == 0 {
                 (0..20).for_each(|_| clients[0].saturate(&mut dice, &mut budget));
             }
         }
         work(&mut clients, &mut dice, &mut budget, seed);
         assert_fair(&clients, f64::from(total), seed);
-        // A weight that changes, and a session that leaves.
+        // Then a weight changes and a session leaves.
         let weight = CreditWeight::new(1 + dice.below(8) as u16).unwrap();
         clients[0].window.set_weight(weight, &mut budget);
         let gone = clients.pop().unwrap();
@@ -192,7 +193,7 @@ fn who_uses_little_gives_back_and_who_is_silent_is_found_out() {
         let mut budget = Budget::new(64, 4);
         let mut clients: Vec<_> = (0..3).map(|_| Client::new(&mut budget, 64, 1, 0)).collect();
         work(&mut clients, &mut dice, &mut budget, seed);
-        // The first falls silent, the second uses three, the third all it can get.
+        // The first falls silent, the second uses three credits, the third all it can get.
         (0..clients[0].busy.len()).for_each(|_| clients[0].answer(&mut dice, &mut budget));
         let bound = Duration::from_secs(5);
         let mut now = Moment(0);
@@ -225,7 +226,7 @@ fn who_uses_little_gives_back_and_who_is_silent_is_found_out() {
             u32::from(silent + little + much) >= 56,
             "seed {seed}: the rest lies idle: {silent} {little} {much}"
         );
-        // It wakes up, one request at a time, and falls to what it uses.
+        // It wakes up, sends one request at a time, and falls to what it uses.
         for _ in 0..64 {
             clients[0].send();
             clients[0].answer(&mut dice, &mut budget);

@@ -1,4 +1,4 @@
-//! When a stream has expired, seen from both ends of two slow wires.
+//! Tests the expiry of streams as client and server see it over two slow connections.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,9 +12,9 @@ struct Ends {
     busy: Vec<u16>,
     to_server: VecDeque<u16>,
     at_server: Vec<u16>,
-    /// Stream, target, and whether the response is of a kind that is kept.
+    /// Stream, target, and whether the reply is of a kind that is kept.
     to_client: VecDeque<(u16, u16)>,
-    /// Streams whose last response the server keeps.
+    /// Streams whose last reply the server keeps.
     kept: BTreeSet<u16>,
     expirations: u32,
 }
@@ -59,7 +59,7 @@ impl Ends {
         assert_eq!(first, self.window.nreq);
         assert!(self.nreq <= first, "seed {seed}: the client does not know");
         let beyond = |stream: &u16| *stream >= first;
-        // Whatever is kept of those streams, the client has read it.
+        // The client has read every reply that was kept for those streams.
         assert!(!self.to_client.iter().any(|(stream, _)| beyond(stream)), "seed {seed}");
         assert!(!self.to_server.iter().any(beyond), "seed {seed}: still in use");
         assert!(!self.at_server.iter().any(beyond), "seed {seed}: still in hand");
@@ -103,7 +103,7 @@ fn a_stream_expires_when_all_that_was_sent_on_it_was_read_and_not_much_later() {
                 _ => {}
             }
         }
-        // Both ends come to rest; then one exchange after the other.
+        // Both ends become idle; then there is one exchange after the other.
         let most = 1 + dice.below(4) as u16;
         ends.window.may_grow_to(most);
         ends.window.set_target(most, &mut ends.budget);
@@ -140,16 +140,16 @@ fn a_request_on_an_expired_stream_keeps_its_response_until_that_was_read() {
     window.take(StreamId(0), 0).unwrap();
     window.may_grow_to(2);
     window.give(StreamId(0), &mut budget);
-    // The client knows, but stream 2 has not been answered.
+    // The client knows, but stream 2 has no reply yet.
     window.take(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), None);
     window.give(StreamId(0), &mut budget);
     window.give(StreamId(2), &mut budget);
-    // This may have been sent before the answer on stream 2 was read.
+    // This may have been sent before the reply on stream 2 was read.
     window.take(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), None);
     window.give(StreamId(0), &mut budget);
-    // This was not.
+    // This was sent after it.
     window.take(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), Some(StreamId(2)));
     assert_eq!(window.take_expired(), None);

@@ -1,8 +1,8 @@
-//! One session at a time.
+//! Tests of a single session.
 
 use super::*;
 
-/// A session with this many credits that may grow to 64.
+/// Makes a session with this many credits that may grow to 64.
 fn window(credits: u16, budget: &mut Budget) -> Window {
     let mut window = Window::new();
     budget.channel_opened();
@@ -100,10 +100,10 @@ fn a_stream_goes_out_of_range_once_the_client_must_know() {
     window.take(StreamId(0), 0).unwrap();
     window.take(StreamId(1), 0).unwrap();
     window.give(StreamId(0), &mut budget);
-    // The response on stream 0 may still be under way: stream 3 is legal.
+    // The reply on stream 0 may still be on its way: stream 3 is legal.
     window.take(StreamId(3), 0).unwrap();
     window.give(StreamId(3), &mut budget);
-    // Stream 0 again: its response has been read, so the client knows.
+    // A request on stream 0 again: its reply has been read, so the client knows.
     window.take(StreamId(0), 0).unwrap();
     assert_eq!(window.take(StreamId(3), 0), Err(BreakReason::StreamOutOfRange));
 }

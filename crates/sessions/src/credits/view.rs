@@ -1,24 +1,24 @@
-//! Credits as an operator sees them: who is throttled, and by which limit.
+//! Credits as an operator sees them: which sessions are throttled, and by which limit.
 //!
-//! Invariant: a view is a copy; looking changes nothing.
+//! Invariant: a view is a copy and changes nothing.
 
 use dafs_types::SessionId;
 
-/// How much a client counts when credits are short: twice the weight, twice the share.
+/// The weight of a client when credits are short: twice the weight gives twice the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CreditWeight(u16);
 
 impl CreditWeight {
-    /// The heaviest.
+    /// The largest weight.
     pub const MAX: Self = Self(1000);
 
-    /// A weight from 1 to [`CreditWeight::MAX`]; others do not exist.
+    /// Makes a weight from 1 to [`CreditWeight::MAX`]; `None` for other values.
     #[must_use]
     pub const fn new(weight: u16) -> Option<Self> {
         if weight == 0 || weight > Self::MAX.0 { None } else { Some(Self(weight)) }
     }
 
-    /// The number.
+    /// Returns the weight as a number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -26,23 +26,23 @@ impl CreditWeight {
 }
 
 impl Default for CreditWeight {
-    /// 1, the weight of whom nobody has given another.
+    /// Returns 1, the weight of clients without a configured one.
     fn default() -> Self {
         Self(1)
     }
 }
 
-/// What keeps a session from having more credits, as its last change found.
+/// What keeps a session from having more credits, as of the last change of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitedBy {
     /// It has what it asked for.
     Desire,
     /// It has the most that one session may have.
     SessionMaximum,
-    /// Nothing is left of the server's credits, and it has less than its share, or nobody
-    /// to share with: others will have to give some back.
+    /// The server has no free credits, and the session has less than its share or is the only one
+    /// that contends: other sessions will have to give some back.
     Budget,
-    /// Nothing is left, and it has its share.
+    /// The server has no free credits, and the session has its share.
     Share,
     /// It did not use what it had.
     Idle,
@@ -53,18 +53,18 @@ pub enum LimitedBy {
 /// The credits of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditView {
-    /// Whose.
+    /// The session that this describes.
     pub session: SessionId,
-    /// What it has, once it has read all responses.
+    /// The credits it has once it has read all replies.
     pub credits: u16,
-    /// What it is to have.
+    /// The number of credits the server aims for.
     pub target: u16,
-    /// Its requests in the server's hands.
+    /// The number of its requests in flight.
     pub outstanding: u16,
-    /// What it asked for last; 0 for nothing.
+    /// The number of credits it asked for last; 0 for no statement.
     pub desired: u16,
-    /// What it counts.
+    /// The weight of its client.
     pub weight: CreditWeight,
-    /// Why it has no more.
+    /// The reason why it has no more.
     pub limited_by: LimitedBy,
 }

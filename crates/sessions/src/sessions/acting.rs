@@ -1,12 +1,12 @@
-//! Acting for others: registered credentials from a session's point of view (draft
+//! Requests that act for other users: registered credentials as a session uses them (draft
 //! 3.1.1.1.2, 6.2.8, 6.2.9).
 //!
 //! Invariant: a request that names credentials holds them from `admit` to `finish`, and
-//! `HotChannel::acting` says how many do, so that requests of the session's own identity
-//! look no further.
+//! `HotChannel::acting` counts such requests, so that requests with the session's own identity need
+//! no further check.
 //!
-//! Where a connection breaks, its requests hold nothing any more, though one may come to its
-//! end as whom it began: nobody is left to be told of it.
+//! When a connection breaks, its requests release their credentials. A request that is still
+//! running may finish with the identity it started with, because no client gets its reply.
 
 use dafs_filer::Principal;
 use dafs_types::{ClientId, CredHandle, Credentials, SessionId, Status, StreamId};
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Sessions {
-    /// Judges what hangs on who the client is.
+    /// Makes the checks that depend on the identity of the client.
     #[cold]
     pub(super) fn judge_identity(
         &mut self,
@@ -31,11 +31,12 @@ impl Sessions {
         let trusted = session.is_some_and(|session| session.trusted);
         if let Some(session) = session {
             match head.class {
-                // Only what expires is renewed, and once at a time (draft 3.1.1.1.1).
+                // Only a proof that expires is renewed, and only one renewal runs at a time (draft
+                // 3.1.1.1.1).
                 RequestClass::Authenticate if session.expires.is_none() || cold.is_renewing => {
                     return Err(Status::IllegalState);
                 }
-                // An untrusted client shall not register credentials (draft 3.1.1.1.2).
+                // An untrusted client must not register credentials (draft 3.1.1.1.2).
                 RequestClass::Credential if !trusted => return Err(Status::NotAuthorized),
                 _ => {}
             }
@@ -52,7 +53,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A request is answered: it holds no credentials any more.
+    /// Releases the credentials of a request that has its reply.
     #[cold]
     pub(super) fn end_acting(&mut self, channel: ChannelId, stream: StreamId) {
         let Some((hot, cold)) = self.live(channel) else { return };
@@ -63,14 +64,14 @@ impl Sessions {
         }
     }
 
-    /// Whom the request on a stream acts for, if it named credentials.
+    /// Returns the identity that the request on a stream acts for, if it named credentials.
     #[must_use]
     pub fn acting_for(&self, channel: ChannelId, stream: StreamId) -> Option<&Credentials> {
         let held = self.cold(channel)?.acting.iter().find(|(other, _)| *other == stream);
         held.map(|(_, held)| self.credentials.credentials(held))
     }
 
-    /// The client a session belongs to, authenticated or not.
+    /// Returns the client that a session belongs to, authenticated or not.
     #[must_use]
     pub fn client_of_session(&self, session: SessionId) -> Option<ClientId> {
         let &index = self.by_id.get(&session)?;
@@ -78,14 +79,14 @@ impl Sessions {
         Some(cold.session.as_ref()?.client_id)
     }
 
-    /// Whether a channel's client is trusted.
+    /// Returns true if a channel's client is trusted.
     #[must_use]
     pub fn is_trusted(&self, channel: ChannelId) -> bool {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         session.is_some_and(|session| session.trusted)
     }
 
-    /// As whom a channel's client has authenticated, or says it does.
+    /// Returns the principal that a channel's client has authenticated as, or claims to be.
     #[must_use]
     pub fn principal(&self, channel: ChannelId) -> Option<&Principal> {
         let cold = self.cold(channel)?;
@@ -93,10 +94,10 @@ impl Sessions {
         session.or(cold.claim.as_ref())
     }
 
-    /// REGISTER_CRED.
+    /// Handles REGISTER_CRED on a channel.
     ///
     /// # Errors
-    /// As [`crate::CredentialTable::register`]; BAD_SESSION without a session.
+    /// Those of [`crate::CredentialTable::register`]; BAD_SESSION without a session.
     pub fn register_credentials(
         &mut self,
         channel: ChannelId,
@@ -106,11 +107,11 @@ impl Sessions {
         self.credentials.register(client, self.is_trusted(channel), data)
     }
 
-    /// A lookup that [`Sessions::register_credentials`] asked for has come to an end, whatever
-    /// has become of the session.
+    /// Reports the result of a lookup that [`Sessions::register_credentials`] asked for, even if
+    /// the session has ended.
     ///
     /// # Errors
-    /// As [`crate::CredentialTable::looked_up`].
+    /// Those of [`crate::CredentialTable::looked_up`].
     pub fn credentials_looked_up(
         &mut self,
         lookup: CredentialLookup,
@@ -119,10 +120,10 @@ impl Sessions {
         self.credentials.looked_up(lookup, found)
     }
 
-    /// RELEASE_CRED.
+    /// Handles RELEASE_CRED on a channel.
     ///
     /// # Errors
-    /// As [`crate::CredentialTable::release`]; BAD_SESSION without a session.
+    /// Those of [`crate::CredentialTable::release`]; BAD_SESSION without a session.
     pub fn release_credentials(
         &mut self,
         channel: ChannelId,
@@ -132,7 +133,7 @@ impl Sessions {
         self.credentials.release(client, self.is_trusted(channel), handle)
     }
 
-    /// The numbers of registered credentials.
+    /// Returns the counters of registered credentials.
     #[must_use]
     pub fn credential_counters(&self) -> CredentialCounters {
         self.credentials.counters()

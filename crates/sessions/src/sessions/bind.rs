@@ -1,7 +1,7 @@
-//! CONNECT_BIND: channels beside the operation channel (draft 3.1.2.1, 6.2.5).
+//! CONNECT_BIND: additional channels of a session (draft 3.1.2.1, 6.2.5).
 //!
-//! Invariant: a session has at most one channel of each kind, authenticated as the
-//! session's own principal, and they end with it.
+//! Invariant: a session has at most one channel of each kind. All are authenticated as the
+//! session's own principal, and they end with the session.
 
 use dafs_filer::Principal;
 use dafs_types::{Moment, SessionId, Status};
@@ -9,26 +9,26 @@ use dafs_types::{Moment, SessionId, Status};
 use super::{Phase, Sessions};
 use crate::{AuthDecision, AuthRequest, ChannelId, ChannelKind, PROTOCOL_VERSION, Verified};
 
-/// Arguments of CONNECT_BIND.
+/// The arguments of CONNECT_BIND.
 #[derive(Clone, Copy, Debug)]
 pub struct BindArguments<'a> {
-    /// From the message header.
+    /// The version from the message header.
     pub protocol_version: u32,
     /// The session that gets the channel.
     pub session: SessionId,
-    /// What the channel is for.
+    /// The purpose of the channel.
     pub kind: ChannelKind,
-    /// Proof of being the session's principal.
+    /// The proof that the peer is the session's principal.
     pub proof: AuthRequest<'a>,
 }
 
 impl Sessions {
-    /// First step of CONNECT_BIND; the second is [`Sessions::finish_bind`].
+    /// Starts CONNECT_BIND; [`Sessions::finish_bind`] is the second step.
     ///
-    /// A rejection says ILLEGAL_PROT for another version; INVAL if the connection was made
-    /// for something else; UNKNOWN_SESSION; ILLEGAL_STATE if the session has such a channel
-    /// or has not authenticated; NOTSUPP if none was agreed on; NOT_AUTHORIZED for another
-    /// principal.
+    /// A rejection has the status ILLEGAL_PROT for another version; INVAL if the connection was
+    /// made for another purpose; UNKNOWN_SESSION; ILLEGAL_STATE if the session has such a channel
+    /// or has not authenticated; NOTSUPP if no such channel was negotiated; NOT_AUTHORIZED for
+    /// another principal.
     pub fn begin_bind(&mut self, channel: ChannelId, bind: &BindArguments<'_>) -> AuthDecision {
         match self.try_bind(channel, bind) {
             Ok(decision) => decision,
@@ -65,7 +65,7 @@ impl Sessions {
         Ok(decision)
     }
 
-    /// The operation channel of the session that gets the channel, if it may.
+    /// Returns the operation channel of the session that gets the channel, if this is permitted.
     fn may_bind(
         &self,
         bind: &BindArguments<'_>,
@@ -97,14 +97,14 @@ impl Sessions {
         }
     }
 
-    /// Second step of CONNECT_BIND: `verified` is what the driver's check came to. Returns the
-    /// operation channel the new one stands beside. It lives as long as its session does,
-    /// however long its own proof is good.
+    /// Finishes CONNECT_BIND; `verified` is the result of the driver's check. Returns the operation
+    /// channel of the session. The new channel lasts as long as its session, however long its own
+    /// proof is valid.
     ///
     /// # Errors
-    /// The status to answer: that in `verified`; NOT_AUTHORIZED for another principal than
-    /// the session's; UNKNOWN_SESSION if the session has ended
-    /// meanwhile; ILLEGAL_STATE if another channel was faster.
+    /// The status for the reply: that in `verified`; NOT_AUTHORIZED for another principal than the
+    /// session's; UNKNOWN_SESSION if the session has ended meanwhile; ILLEGAL_STATE if another
+    /// channel was bound first.
     pub fn finish_bind(
         &mut self,
         channel: ChannelId,
@@ -157,13 +157,14 @@ impl Sessions {
         Ok(operation)
     }
 
-    /// The back-control channel of an operation channel's session.
+    /// Returns the back-control channel of an operation channel's session.
     #[must_use]
     pub fn back_control(&self, operation: ChannelId) -> Option<ChannelId> {
         self.cold(operation)?.session.as_ref()?.back_control
     }
 
-    /// Whether a channel belongs to the session of another, and as what.
+    /// Returns the operation channel that a bound channel belongs to, and the purpose of the bound
+    /// channel.
     #[must_use]
     pub fn bound_to(&self, channel: ChannelId) -> Option<(ChannelId, ChannelKind)> {
         let cold = self.cold(channel)?;
@@ -171,7 +172,7 @@ impl Sessions {
         Some((cold.binding.filter(|_| is_bound)?, cold.description.kind))
     }
 
-    /// A session is gone: its other channels go too.
+    /// Condemns the other channels of a session that has ended.
     pub(super) fn orphan(&mut self, channels: [Option<ChannelId>; 2]) {
         for channel in channels.into_iter().flatten() {
             if let Some((hot, _)) = self.live(channel) {
@@ -181,7 +182,7 @@ impl Sessions {
         }
     }
 
-    /// A bound channel is gone; its session goes on without it.
+    /// Removes a bound channel that is gone from its session, which continues without it.
     pub(super) fn unbind(&mut self, channel: ChannelId, operation: ChannelId) {
         if let Some((_, cold)) = self.live(operation)
             && let Some(session) = &mut cold.session
@@ -194,7 +195,8 @@ impl Sessions {
         }
     }
 
-    /// Channels whose session has ended since the last call: the driver closes them.
+    /// Returns the channels whose session has ended since the last call. The driver must close
+    /// them.
     pub fn take_orphans(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.orphans)
     }

@@ -1,8 +1,8 @@
 //! CONNECT and authentication (draft 3.1.1, 6.2.1, 6.2.2).
 //!
-//! Invariant: nothing a peer says before it has authenticated changes the state of
-//! any client; a client's restart takes effect with the first request after its principal
-//! is proven, for only who lives asks for anything.
+//! Invariants: nothing that a peer sends before it has authenticated changes the state of any
+//! client. A client's restart takes effect with the first request after its principal is proven,
+//! because only a living client sends requests.
 
 use dafs_filer::{Begun, ClientKey, Entering, FenceId, Filer, NotEntered, Party, Principal};
 use dafs_types::{
@@ -17,15 +17,15 @@ use crate::{
     Verified,
 };
 
-/// Draws from the entropy source before it counts as broken.
+/// The number of draws from the entropy source after which it counts as broken.
 const DRAWS_MAX: u32 = 4;
 
 impl Sessions {
-    /// CLIENT_CONNECT, and the first half of CLIENT_CONNECT_AUTH.
+    /// Handles CLIENT_CONNECT, and the first half of CLIENT_CONNECT_AUTH.
     ///
     /// # Errors
-    /// ILLEGAL_PROT for another version; ILLEGAL_STATE for a second connect; INVAL for
-    /// names that are empty or too long; RESOURCE if `entropy` repeats itself.
+    /// ILLEGAL_PROT for another version; ILLEGAL_STATE for a second connect; INVAL for names that
+    /// are empty or too long; RESOURCE if `entropy` repeats itself.
     pub fn connect(
         &mut self,
         filer: &mut Filer,
@@ -93,8 +93,8 @@ impl Sessions {
         Ok(ConnectResults { session_id: SessionId(session_id), client_id, granted })
     }
 
-    /// The client id to answer CONNECT with, and whether a record stands behind it
-    /// (draft 3.1.1.3, cases A to C). Nothing is recorded before authentication.
+    /// Returns the client id for the reply to CONNECT, and whether a record has this id (draft
+    /// 3.1.1.3, cases A to C). Nothing is recorded before authentication.
     fn choose_client_id(
         &self,
         filer: &Filer,
@@ -105,7 +105,7 @@ impl Sessions {
         if let Some(id) = filer.id_of_life(name, verifier) {
             return Ok((id, true));
         }
-        // Two sessions of one client may be on their way to authenticate.
+        // Two sessions of one client may be authenticating at the same time.
         let pending = self.pending_sessions().find(|s| s.is_for(name, verifier));
         if let Some(session) = pending
             && !session.expects_record
@@ -119,14 +119,14 @@ impl Sessions {
         Ok((ClientId(draw(entropy, fresh)?), false))
     }
 
-    /// Sessions that have not authenticated.
+    /// Returns the sessions that have not authenticated.
     fn pending_sessions(&self) -> impl Iterator<Item = &Session> {
         let pending = |cold: &&ColdChannel| cold.credentials.is_none();
         self.cold.iter().flatten().filter(pending).filter_map(|cold| cold.session.as_ref())
     }
 
-    /// Undoes [`Sessions::connect`] when the second half of CLIENT_CONNECT_AUTH failed:
-    /// the channel may connect again.
+    /// Undoes [`Sessions::connect`] after the second half of CLIENT_CONNECT_AUTH failed. The
+    /// channel may connect again.
     pub fn connect_failed(&mut self, filer: &mut Filer, channel: ChannelId) {
         if self.live(channel).is_none() {
             return;
@@ -144,7 +144,7 @@ impl Sessions {
         }
     }
 
-    /// First step of CLIENT_AUTH.
+    /// Starts CLIENT_AUTH; [`Sessions::finish_auth`] is the second step.
     pub fn begin_auth(&mut self, channel: ChannelId, request: AuthRequest<'_>) -> AuthDecision {
         let decision = self.decide_auth(channel, request);
         if matches!(decision, AuthDecision::Reject(_)) {
@@ -178,7 +178,7 @@ impl Sessions {
         };
         if is_renewal {
             if decision != AuthDecision::VerifyToken {
-                // What expires was proved by a token, and so is what renews it.
+                // A proof that expires came from a token, so a token must renew it.
                 return AuthDecision::Reject(Status::NotAuthorized);
             }
             cold.is_renewing = true;
@@ -189,7 +189,7 @@ impl Sessions {
         decision
     }
 
-    /// As whom a peer wants to be taken, and what is left to be proven of it.
+    /// Determines the principal that a peer claims, and the check that is still needed.
     pub(super) fn judge_proof(
         &self,
         peer: &PeerIdentity,
@@ -216,8 +216,8 @@ impl Sessions {
         }
     }
 
-    /// The mechanism wants another token: the channel is where it was before, and may go on
-    /// with CONTINUE.
+    /// Notes that the mechanism wants another token. The channel returns to its previous phase and
+    /// may continue with CONTINUE.
     pub fn await_token(&mut self, channel: ChannelId) {
         let Some((hot, cold)) = self.live(channel) else { return };
         cold.awaits_token = true;
@@ -228,17 +228,16 @@ impl Sessions {
         }
     }
 
-    /// Second step of CLIENT_AUTH: `verified` is what the driver's check came to, or the
-    /// status it failed with (usually NOT_AUTHORIZED).
+    /// Finishes CLIENT_AUTH; `verified` is the result of the driver's check, or the status it
+    /// failed with (usually NOT_AUTHORIZED).
     ///
-    /// A session that renews its proof stays what it is, with the identity and the time of
-    /// the new one; if that fails, with those of the old.
+    /// A session that renews its proof stays the same, with the identity and the expiry of the new
+    /// proof. If the renewal fails, it keeps those of the old one.
     ///
     /// # Errors
-    /// The status to answer: that in `verified`; CLID_INUSE if the client's name belongs
-    /// to another principal; NOT_AUTHORIZED if the session does; STALE_CLIENTID if the
-    /// client's earlier state was lost after CONNECT; ILLEGAL_STATE without
-    /// [`Sessions::begin_auth`].
+    /// The status for the reply: that in `verified`; CLID_INUSE if the client's name belongs to
+    /// another principal; NOT_AUTHORIZED if the session does; STALE_CLIENTID if the client's
+    /// earlier state was lost after CONNECT; ILLEGAL_STATE without [`Sessions::begin_auth`].
     pub fn finish_auth(
         &mut self,
         filer: &mut Filer,
@@ -261,7 +260,7 @@ impl Sessions {
         outcome
     }
 
-    /// A session's first proof.
+    /// Accepts the first proof of a session.
     fn admit_client(
         &mut self,
         filer: &mut Filer,
@@ -283,7 +282,7 @@ impl Sessions {
         let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
         let agreed = match wanted {
             Some((id, wanted)) if verified.trusted => self.credentials.join(id, wanted),
-            // Who is not trusted registers nothing, whatever was agreed on before.
+            // An untrusted client registers no credentials, whatever was negotiated before.
             Some(_) | None => 0,
         };
         let has_begun = filer.has_begun(client);
@@ -304,7 +303,7 @@ impl Sessions {
         Ok(Authenticated { trusted: verified.trusted })
     }
 
-    /// A session proves itself anew; it must be the same principal (draft 3.1.1.1.1).
+    /// Renews the proof of a session; the principal must be the same (draft 3.1.1.1.1).
     fn renew(&mut self, channel: ChannelId, verified: Verified) -> Result<Authenticated, Status> {
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_mut().ok_or(Status::IllegalState)?;
@@ -314,7 +313,8 @@ impl Sessions {
         if hot.phase == Phase::Lapsed {
             hot.phase = Phase::Authenticated;
         }
-        // What was agreed on at the first proof stays: trust can be lost here, not won.
+        // The trust granted with the first proof is an upper bound: a renewal can lose it, but not
+        // gain it.
         session.trusted &= verified.trusted;
         session.expires = verified.expires;
         cold.credentials = Some(verified.who);
@@ -322,7 +322,7 @@ impl Sessions {
         Ok(Authenticated { trusted: session.trusted })
     }
 
-    /// Says how much a session counts when credits are short.
+    /// Sets the credit weight of a session's client.
     fn weigh(&mut self, channel: ChannelId) {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let weight =
@@ -331,7 +331,7 @@ impl Sessions {
         self.hot[channel.index()].window.set_weight(weight, &mut self.budget);
     }
 
-    /// The channel may try again, but not without end.
+    /// Notes a failed authentication. The channel may try again, but not without limit.
     pub(super) fn authentication_failed(&mut self, channel: ChannelId, status: Status) {
         self.counters.authentications_refused += 1;
         let attempts_max = self.config.authentication.attempts_max;
@@ -341,7 +341,7 @@ impl Sessions {
                 hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
             }
             if status == Status::Delay {
-                // The proof was not looked at: others had taken the room for it.
+                // The proof was not checked, because other channels had taken the room for it.
                 return;
             }
             cold.authentication_failures += 1;
@@ -352,7 +352,7 @@ impl Sessions {
         }
     }
 
-    /// Ties a session whose principal is proven to its client (draft 3.1.1.3).
+    /// Assigns a session whose principal is proven to its client (draft 3.1.1.3).
     fn enroll(&mut self, filer: &mut Filer, channel: ChannelId) -> Result<ClientKey, Status> {
         let cold = self.cold(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
@@ -369,17 +369,17 @@ impl Sessions {
             NotEntered::NameTaken => Status::ClidInUse,
             NotEntered::StateLost => Status::StaleClientId,
         })?;
-        // Whoever else was told this id counts on the record from now on.
+        // All other sessions that were given this id rely on the record from now on.
         for other in self.cold.iter_mut().flatten().filter_map(|cold| cold.session.as_mut()) {
             other.expects_record |= other.client_id == id;
         }
         Ok(entered)
     }
 
-    /// A session that has proved who it is asks for something for the first time, or stands
-    /// for so long that whoever made it must live: its client's life begins, if no other
-    /// session of it was faster, and the one before it is over. False if the client may not live,
-    /// and its channel is closed.
+    /// Begins a client's incarnation, unless another session of it was faster, and ends the
+    /// previous one. Call it on the first request of an authenticated session, or when the session
+    /// has existed for so long that its client must be alive. Returns false if the incarnation is
+    /// refused, and condemns its channel.
     #[cold]
     pub(super) fn begin_life(
         &mut self,
@@ -397,7 +397,7 @@ impl Sessions {
         !is_refused
     }
 
-    /// The channels of a client accept nothing more.
+    /// Makes the channels of a client refuse all requests.
     fn condemn_sessions(&mut self, client: ClientKey) {
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == client {
@@ -409,13 +409,13 @@ impl Sessions {
         }
     }
 
-    /// Channels of lives that are over since the last call: the driver closes them. What their
-    /// clients held is in [`Filer::take_released`].
+    /// Returns the channels of incarnations that ended since the last call. The driver must close
+    /// them. [`Filer::take_released`] returns what their clients held.
     pub fn take_condemned(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.condemned)
     }
 
-    /// The authentication types a channel may use, for SECINFO.
+    /// Returns the authentication types a channel may use, for SECINFO.
     #[must_use]
     pub fn auth_types(&self, channel: ChannelId) -> Vec<AuthType> {
         let Some(cold) = self.cold(channel) else { return Vec::new() };
@@ -434,7 +434,7 @@ impl Sessions {
         types
     }
 
-    /// The operation channels of a client's sessions.
+    /// Returns the operation channels of a client's sessions.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = ChannelId> + '_ {
         self.hot.iter().zip(&self.cold).enumerate().filter_map(move |(index, (hot, cold))| {
             let session = cold.as_ref()?.session.as_ref()?;
@@ -445,7 +445,7 @@ impl Sessions {
         })
     }
 
-    /// Who asks by a channel's requests: nobody's client unless it is authenticated.
+    /// Returns the caller of a channel's requests: no client unless the channel is authenticated.
     #[must_use]
     pub fn party_of(&self, channel: ChannelId) -> Party {
         let Some(cold) = self.cold(channel) else { return Party::default() };
@@ -455,26 +455,27 @@ impl Sessions {
         Party { client, fence: cold.session.as_ref().map(|session| session.fence) }
     }
 
-    /// The identity requests of this channel act with; `None` before authentication.
+    /// Returns the identity that requests of this channel are executed with; `None` before
+    /// authentication.
     #[must_use]
     pub fn credentials(&self, channel: ChannelId) -> Option<&Credentials> {
         self.cold(channel)?.credentials.as_ref()
     }
 
-    /// What CONNECT agreed on; `None` before it.
+    /// Returns the values that CONNECT negotiated; `None` before it.
     #[must_use]
     pub fn negotiated(&self, channel: ChannelId) -> Option<&Negotiated> {
         Some(&self.cold(channel)?.session.as_ref()?.granted)
     }
 
-    /// The session's and client's ids; `None` before CONNECT.
+    /// Returns the ids of the session and the client; `None` before CONNECT.
     #[must_use]
     pub fn ids(&self, channel: ChannelId) -> Option<(SessionId, ClientId)> {
         let session = self.cold(channel)?.session.as_ref()?;
         Some((session.id, session.client_id))
     }
 
-    /// What the connection's private data said.
+    /// Returns the contents of the connection's private data.
     #[must_use]
     pub fn description(&self, channel: ChannelId) -> Option<ChannelDescription> {
         Some(self.cold(channel)?.description)
@@ -487,7 +488,7 @@ impl Session {
     }
 }
 
-/// A number that is not zero and passes `fresh`.
+/// Draws a random number that is not zero and that `fresh` accepts.
 fn draw(entropy: &mut dyn Entropy, fresh: impl Fn(u64) -> bool) -> Result<u64, Status> {
     (0..DRAWS_MAX)
         .map(|_| entropy.next_u64())

@@ -1,9 +1,9 @@
-//! The machine the driver owns: channels come, time passes, channels go.
+//! The state machine that the driver owns: all channels and their sessions.
 //!
-//! Invariant: every public call leaves the counts here in agreement with the channels.
+//! Invariant: the counts here agree with the channels after every public call.
 //!
-//! A channel is split in two: [`HotChannel`] is what every request touches, the rest
-//! lies apart in [`ColdChannel`].
+//! A channel is split in two: [`HotChannel`] has the fields that every request uses,
+//! [`ColdChannel`] the rest.
 
 mod acting;
 mod bind;
@@ -31,127 +31,127 @@ use crate::{
     SessionCounters, TickActions,
 };
 
-/// Sessions of one server, their credits and what is kept of them.
+/// The sessions of one server, their credits and their kept replies.
 #[derive(Debug)]
 pub struct Sessions {
     config: SessionConfig,
     budget: Budget,
-    /// By the index of a channel: its two halves, which keeps what every request touches close
-    /// together.
+    /// The hot halves of the channels, by channel index. They are apart from the cold halves so
+    /// that the data every request uses is close together.
     hot: Vec<HotChannel>,
-    /// `None` where no channel is open.
+    /// The cold halves; `None` if no channel is open.
     cold: Vec<Option<ColdChannel>>,
     free: Vec<u32>,
     by_id: BTreeMap<SessionId, u32>,
-    /// What trusted clients have registered.
+    /// The credentials that trusted clients have registered.
     credentials: CredentialTable,
     kept: KeptSessions,
-    /// Sessions forgotten, not yet told of.
+    /// Sessions that were forgotten and not reported yet.
     forgotten: Vec<SessionId>,
-    /// Channels of lives that are over, not yet told of.
+    /// Channels of ended incarnations that were not reported yet.
     condemned: Vec<ChannelId>,
-    /// Channels whose session is gone, not yet told of.
+    /// Channels whose session has ended that were not reported yet.
     orphans: Vec<ChannelId>,
-    /// What each holder has of channels.
+    /// The number of channels of each holder.
     shares: shares::Shares,
     open_count: u32,
     authenticated_count: u32,
     counters: SessionCounters,
 }
 
-/// Where a channel is in its life (diagram at the top of the crate).
+/// The phase of a channel (see the diagram in the crate's comment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Vacant,
     Opened,
     Connected,
     Verifying,
-    /// It has proved who it is, and has asked for nothing yet.
+    /// The session has authenticated and has sent no request yet.
     Proven,
     Authenticated,
-    /// As before, but its proof is past its time: it may be given anew.
+    /// The session was authenticated, but its proof has expired. It may be renewed.
     Lapsed,
-    /// Belongs to the session of another channel.
+    /// The channel belongs to the session of another channel.
     Bound,
     Condemned,
 }
 
-/// What every request touches.
+/// The fields of a channel that every request uses.
 #[derive(Debug)]
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// What the last request leaves for the next one.
+    /// The chain state after the last request.
     chain: ChainState,
-    /// Requests under way that act with registered credentials.
+    /// The number of requests in flight that use registered credentials.
     acting: u16,
     client: ClientKey,
-    /// Where its results are kept.
+    /// Where the session's replies are kept.
     kept: KeptSession,
     last_heard: Moment,
     window: Window,
 }
 
-/// What is looked at when a channel opens, connects, authenticates or closes.
+/// The fields used when a channel opens, connects, authenticates or closes.
 #[derive(Debug)]
 struct ColdChannel {
     peer: PeerIdentity,
-    /// Whom its place is counted for.
+    /// The holder that the channel is counted for.
     holder: Holder,
-    /// It has not authenticated, and has not given way to another.
+    /// True if the channel has not authenticated and was not displaced by another.
     is_waiting: bool,
     description: ChannelDescription,
     opened_at: Moment,
     authentication_failures: u32,
     session: Option<Session>,
-    /// The identity requests act with, once authenticated.
+    /// The identity that requests are executed with, once authenticated.
     credentials: Option<Credentials>,
-    /// Why the channel is condemned, until `on_tick` has said so.
+    /// Why the channel is condemned, until `on_tick` has reported it.
     close_reason: Option<CloseReason>,
-    /// The operation channel of the session it belongs to, or shall belong to.
+    /// The operation channel of the session that it is bound to, or is being bound to.
     binding: Option<ChannelId>,
-    /// As whom it wants to be bound, where the request says it.
+    /// The principal it claims while it is being bound, if the request names one.
     claim: Option<Principal>,
-    /// The mechanism wants another token.
+    /// True if the mechanism wants another token.
     awaits_token: bool,
-    /// An authenticated session proves itself again.
+    /// True if an authenticated session is renewing its proof.
     is_renewing: bool,
-    /// The credentials that requests under way act with, by stream.
+    /// The credentials used by requests in flight, by stream.
     acting: Vec<(StreamId, CredentialUse)>,
 }
 
-/// What CONNECT has made.
+/// The session that CONNECT has made.
 #[derive(Debug)]
 struct Session {
     id: SessionId,
     client_id: ClientId,
     granted: Negotiated,
-    /// As whom fences know it.
+    /// The session's identity for fences.
     fence: FenceKey,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
-    /// The client was told the id of a record that stood then (or stands by now).
-    /// Should it be gone at authentication, its state is lost and the client must not
-    /// believe otherwise.
+    /// True if the client was given the id of an existing record (or a record was made since). If
+    /// that record is gone at authentication, the client's state is lost, and the client must learn
+    /// of it.
     expects_record: bool,
-    /// As whom the client tries to authenticate, as far as it is known.
+    /// The principal that the client tries to authenticate as, as far as it is known.
     principal: Option<Principal>,
-    /// Whether it may register credentials and name them.
+    /// True if the client may register credentials and use them.
     trusted: bool,
-    /// When its proof is past its time.
+    /// When its proof expires.
     expires: Option<Moment>,
-    /// Carries the server's requests.
+    /// The channel that carries the server's requests.
     back_control: Option<ChannelId>,
-    /// Carries the server's RDMA reads.
+    /// The channel that carries the server's RDMA reads.
     rdma_read: Option<ChannelId>,
 }
 
 impl Sessions {
-    /// No channels yet. `boot_seed` must differ between runs of the server.
+    /// Makes a state machine without channels. `boot_seed` must differ between runs of the server.
     ///
     /// # Errors
-    /// The first limit in `config` that cannot be kept.
+    /// Names the first invalid limit in `config`.
     pub fn new(config: SessionConfig, boot_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let budget = Budget::new(config.credits.budget, config.channels_max);
@@ -177,12 +177,11 @@ impl Sessions {
         })
     }
 
-    /// A connection was established. It may take
-    /// [`crate::AuthPolicy::timeout`] to authenticate. One receive of
-    /// [`dafs_types::limits::CONNECT_MESSAGE_BYTES`] must be posted for it.
+    /// Adds a new connection. It must authenticate within [`crate::AuthPolicy::timeout`]. The
+    /// driver must have posted one receive of [`dafs_types::limits::CONNECT_MESSAGE_BYTES`] for it.
     ///
     /// # Errors
-    /// Why the driver must close the connection at once.
+    /// The reason why the driver must close the connection at once.
     pub fn channel_opened(
         &mut self,
         peer: PeerIdentity,
@@ -196,11 +195,11 @@ impl Sessions {
         self.channel_opened_by(holder, peer, description, now)
     }
 
-    /// The same for a peer of whom more is known: its share is counted for `holder`. Another
-    /// channel may have to give way ([`Sessions::take_displaced`]).
+    /// Adds a new connection of a peer whose holder is known; the channel counts toward the share
+    /// of `holder`. Another channel may be displaced ([`Sessions::take_displaced`]).
     ///
     /// # Errors
-    /// As [`Sessions::channel_opened`].
+    /// Those of [`Sessions::channel_opened`].
     pub fn channel_opened_by(
         &mut self,
         holder: Holder,
@@ -259,9 +258,9 @@ impl Sessions {
         if is_served { self.check_share(holder) } else { Err(ChannelRefusal::Kind) }
     }
 
-    /// The connection is gone, or DISCONNECT was answered. Ends the session (draft
-    /// 3.1.2.5) and, with a client's last session, its state, unless that is kept
-    /// ([`SessionConfig::keep_state_after_loss`]); returns the opens released, for the
+    /// Removes a channel whose connection is gone, or whose DISCONNECT has its reply. Ends the
+    /// session (draft 3.1.2.5) and, with a client's last session, the client's state, unless that
+    /// is kept ([`SessionConfig::keep_state_after_loss`]). Returns the opens released, for the
     /// store. An unknown channel is no error.
     pub fn channel_closed(
         &mut self,
@@ -305,15 +304,16 @@ impl Sessions {
         self.leave(filer, client, how, now)
     }
 
-    /// DISCONNECT: the session leaves its client now, so that this can be written down before
-    /// it is answered. Returns the opens released; [`Sessions::channel_closed`] follows.
+    /// Handles DISCONNECT: the session leaves its client now, so that stable storage can record
+    /// this before the reply. Returns the opens released; [`Sessions::channel_closed`] must follow.
     pub fn depart(&mut self, filer: &mut Filer, channel: ChannelId, now: Moment) -> Vec<Closed> {
         let Some((hot, _)) = self.live(channel) else { return Vec::new() };
         let client = std::mem::replace(&mut hot.client, ClientKey::NOBODY);
         self.leave(filer, client, Leaving::Orderly, now)
     }
 
-    /// A session leaves its client; with the last one the client's state goes, too.
+    /// Removes a session from its client. With the last session the client's state is released,
+    /// too.
     fn leave(
         &mut self,
         filer: &mut Filer,
@@ -326,16 +326,16 @@ impl Sessions {
         released
     }
 
-    /// Nothing is kept for clients that are gone.
+    /// Releases what is kept for clients that are gone.
     fn forget_ended(&mut self, filer: &mut Filer) {
         for client in filer.take_ended() {
             self.credentials.client_gone(client);
         }
     }
 
-    /// Lets time pass: call about once a second. Finds channels that take too long to
-    /// authenticate or have fallen silent, state whose lease has run out, and sessions
-    /// that do not use their credits.
+    /// Expires timers; call it about once a second. Finds channels that take too long to
+    /// authenticate or have fallen silent, state whose lease has expired, and sessions that do not
+    /// use their credits.
     pub fn on_tick(&mut self, filer: &mut Filer, now: Moment) -> TickActions {
         let mut actions = TickActions::default();
         for index in 0..self.hot.len() {
@@ -366,7 +366,8 @@ impl Sessions {
                 late.then_some(CloseReason::NotAuthenticatedInTime)
             }
             Phase::Proven => {
-                // Whoever was dead when its connect came has lost its connection by now.
+                // If the client had been dead when its connect arrived, its connection would be
+                // lost by now.
                 if now.since(cold.opened_at) >= self.config.authentication.timeout {
                     let generation = hot.generation;
                     self.begin_life(filer, ChannelId { index: index as u32, generation }, now);
@@ -403,7 +404,7 @@ impl Sessions {
         Some(reason)
     }
 
-    /// The credits of every session: who is throttled, and by which limit.
+    /// Returns the credits of every session: which are throttled, and by which limit.
     pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
         let halves = self.hot.iter().zip(&self.cold);
         halves.filter_map(|(hot, cold)| {
@@ -412,13 +413,13 @@ impl Sessions {
         })
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     #[must_use]
     pub fn config(&self) -> &SessionConfig {
         &self.config
     }
 
-    /// The numbers now.
+    /// Returns the counters and gauges as they are now.
     #[must_use]
     pub fn counters(&self) -> SessionCounters {
         SessionCounters {
@@ -432,7 +433,7 @@ impl Sessions {
         }
     }
 
-    /// The channel's two halves, if the id is that of an open channel.
+    /// Returns the two halves of a channel, if the id is that of an open channel.
     fn live(&mut self, channel: ChannelId) -> Option<(&mut HotChannel, &mut ColdChannel)> {
         let hot = self.hot.get_mut(channel.index())?;
         let cold = self.cold.get_mut(channel.index())?.as_mut()?;

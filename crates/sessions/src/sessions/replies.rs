@@ -1,7 +1,7 @@
-//! The response cache, from a channel's point of view (draft 5.2, 6.3).
+//! The response cache as a channel uses it (draft 5.2, 6.3).
 //!
-//! Invariant: a client asks for the results of its own sessions alone, and is told of none
-//! before the session it asks for has come to rest.
+//! Invariant: a client can fetch the replies of its own sessions only, and only after no request of
+//! the session runs any more.
 
 use dafs_filer::Principal;
 use dafs_types::{Moment, SessionId, Status, StreamId};
@@ -11,7 +11,7 @@ use crate::replies::SessionRecord;
 use crate::{ChannelEnd, ChannelId, KeptReply, KeptSession, ReplyQuery, RequestName};
 
 impl Sessions {
-    /// A session has authenticated: from now on its results are kept, if that was agreed.
+    /// Begins to keep the replies of a session that has authenticated, if this was negotiated.
     pub(super) fn begin_kept(&mut self, channel: ChannelId) {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let Some(session) = session.filter(|session| session.granted.use_response_cache != 0)
@@ -28,7 +28,7 @@ impl Sessions {
         self.hot[channel.index()].kept = self.kept.add(record, Some(channel));
     }
 
-    /// The connection of a session is gone.
+    /// Handles the loss of a session's connection.
     pub(super) fn end_kept(
         &mut self,
         kept: KeptSession,
@@ -49,7 +49,7 @@ impl Sessions {
         }
     }
 
-    /// Where the results of a channel's session are kept.
+    /// Returns where the replies of a channel's session are kept.
     #[must_use]
     pub fn kept_session(&self, channel: ChannelId) -> KeptSession {
         match self.hot.get(channel.index()) {
@@ -58,27 +58,27 @@ impl Sessions {
         }
     }
 
-    /// The record of a session whose results are kept.
+    /// Returns the record of a session whose replies are kept.
     #[must_use]
     pub fn session_record(&self, kept: KeptSession) -> Option<&SessionRecord> {
         self.kept.record(kept)
     }
 
-    /// A request begins whose result will be kept; exactly one of [`Sessions::keep_reply`] and
-    /// [`Sessions::end_unkept`] follows.
+    /// Begins a request whose reply will be kept. Exactly one call of [`Sessions::keep_reply`] or
+    /// [`Sessions::end_unkept`] must follow.
     #[inline]
     pub fn begin_request(&mut self, kept: KeptSession, request: RequestName) {
         self.kept.begin(kept, request);
     }
 
-    /// The request that was begun last on a stream.
+    /// Returns the last request that began on a stream.
     #[must_use]
     pub fn request_begun(&self, kept: KeptSession, stream: StreamId) -> Option<RequestName> {
         self.kept.request(kept, stream)
     }
 
-    /// Keeps a result. True if the session has come to rest without a connection: queries
-    /// that found it busy may be tried again.
+    /// Keeps a reply. Returns true if no request of the session runs any more and it has no
+    /// connection: queries that found it busy may be retried.
     #[inline]
     pub fn keep_reply(
         &mut self,
@@ -90,8 +90,8 @@ impl Sessions {
         self.kept.keep(kept, stream, status, bytes)
     }
 
-    /// Keeps the result of a request that was never under way: it was carried out and answered
-    /// at once, or its result was written down before a restart.
+    /// Keeps the reply of a request that was never in flight here: it was executed and answered at
+    /// once, or its reply was recorded before a restart.
     #[inline]
     pub fn keep_whole(
         &mut self,
@@ -103,18 +103,18 @@ impl Sessions {
         self.kept.keep_whole(kept, request, status, bytes);
     }
 
-    /// A request ends that was not carried out, and whose result says nothing but that. True
-    /// as for [`Sessions::keep_reply`].
+    /// Ends a request that was not executed, so its reply is not kept. Returns like
+    /// [`Sessions::keep_reply`].
     pub fn end_unkept(&mut self, kept: KeptSession) -> bool {
         self.kept.end(kept)
     }
 
-    /// CHECK_RESPONSE and FETCH_RESPONSE: what became of a request of an earlier session.
+    /// Handles CHECK_RESPONSE and FETCH_RESPONSE: returns what happened to a request of an earlier
+    /// session.
     ///
     /// # Errors
-    /// UNKNOWN_SESSION for one that is not this client's, or kept no longer; NOXID_MATCH
-    /// if the request was not carried out or can be done again; BAD_SESSION for the
-    /// asker's own.
+    /// UNKNOWN_SESSION for a session that is not this client's or is no longer kept; NOXID_MATCH if
+    /// the request was not executed or can be repeated; BAD_SESSION for the caller's own session.
     pub fn query_reply(
         &self,
         channel: ChannelId,
@@ -125,17 +125,17 @@ impl Sessions {
         self.kept.query(session, request)
     }
 
-    /// DISCARD_RESPONSES.
+    /// Handles DISCARD_RESPONSES.
     ///
     /// # Errors
-    /// UNKNOWN_SESSION, as [`Sessions::query_reply`].
+    /// UNKNOWN_SESSION, as for [`Sessions::query_reply`].
     pub fn discard_replies(
         &mut self,
         channel: ChannelId,
         session: SessionId,
     ) -> Result<(), Status> {
         match self.own_session(channel, session) {
-            // Of its own present session a client has no answer outstanding but this one.
+            // In its own present session the client has no request outstanding but this one.
             Err(Status::BadSession) => self.kept.clear(session),
             Err(status) => return Err(status),
             Ok(()) => {
@@ -147,7 +147,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether a session is an earlier one of the channel's client.
+    /// Checks that a session is an earlier one of the channel's client.
     fn own_session(&self, channel: ChannelId, id: SessionId) -> Result<(), Status> {
         let (own, name, principal) = self.asker(channel).ok_or(Status::NotAuthenticated)?;
         if own == id {
@@ -164,20 +164,21 @@ impl Sessions {
         Some((session.id, &session.client_name, session.principal.as_ref()?))
     }
 
-    /// Sessions that were forgotten since the last call, for whoever writes them down.
+    /// Returns the sessions that were forgotten since the last call, so that their stable records
+    /// can be removed.
     pub fn take_forgotten(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Everything kept, to be written down: each session with its results.
+    /// Returns each kept session with its replies, for stable storage.
     pub fn kept_records(
         &self,
     ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {
         self.kept.records()
     }
 
-    /// Puts a session back that was written down before a restart; it has no connection and
-    /// is kept until its client has asked, or the time for it is over.
+    /// Restores a session that was recorded before a restart. It has no connection and is kept
+    /// until its client has fetched its replies or its time is over.
     pub fn restore_session(&mut self, record: SessionRecord, now: Moment) -> KeptSession {
         let kept = self.kept.add(record, None);
         self.kept.lose(kept, now.after(self.config.replies_kept));

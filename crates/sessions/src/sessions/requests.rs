@@ -1,8 +1,8 @@
-//! Admission of requests and sending of responses.
+//! Admission of requests and sending of replies.
 //!
-//! Invariant: a request holds its credit and stream from `admit` to `finish`, whether
-//! it is carried out or answered with a refusal. The usual request takes one branch
-//! here; everything unusual is judged out of line.
+//! Invariant: a request holds its credit and stream from `admit` to `finish`, whether it is
+//! executed or refused. The usual request takes one branch here; all special cases are handled out
+//! of line.
 
 use dafs_filer::Filer;
 use dafs_types::{CredHandle, Moment, Status, StreamId};
@@ -15,12 +15,12 @@ use crate::{
 };
 
 impl Sessions {
-    /// Takes a request in: accounts for its credit and stream, renews the lease, and
-    /// says whether it is legal in the session's state.
+    /// Admits a request: accounts for its credit and stream, renews the lease, and checks that it
+    /// is legal in the session's phase.
     ///
     /// # Errors
-    /// [`Refusal::Answer`] keeps the credit until [`Sessions::finish`]; after
-    /// [`Refusal::Break`] the channel accepts nothing more.
+    /// [`Refusal::Answer`] keeps the credit until [`Sessions::finish`]; after [`Refusal::Break`]
+    /// the channel accepts nothing more.
     #[inline]
     pub fn admit(
         &mut self,
@@ -37,7 +37,7 @@ impl Sessions {
                         if hot.kept.is_some()
                             && let Some(first) = hot.window.take_expired()
                         {
-                            // The client knows that it may not use them (draft 5.2.2).
+                            // The client knows that it may not use these streams (draft 5.2.2).
                             self.kept.drop_streams_from(hot.kept, first);
                         }
                         let (kept, place) = (hot.kept, ChainPlace::Alone);
@@ -67,7 +67,7 @@ impl Sessions {
         taken
     }
 
-    /// Judges what is not an ordinary request of an authenticated session.
+    /// Checks a request that is not an ordinary request of an authenticated session.
     #[cold]
     fn judge(&mut self, channel: ChannelId, head: &RequestHead) -> Result<ChainPlace, Status> {
         let hot = &mut self.hot[channel.index()];
@@ -80,8 +80,8 @@ impl Sessions {
         judged.map(|()| place)
     }
 
-    /// The request taken in last was damaged. Nobody can tell whether it announced another
-    /// member of a chain.
+    /// Reports that the last request was damaged, so that it is unknown whether it announced
+    /// another member of a chain.
     #[cold]
     pub fn doubt_chain(&mut self, channel: ChannelId) {
         if let Some((hot, _)) = self.live(channel) {
@@ -108,8 +108,8 @@ impl Sessions {
         }
     }
 
-    /// The credit target that the next response of a channel brings, unless [`Sessions::finish`]
-    /// finds a reason to change it.
+    /// Returns the credit target of the channel's next reply, unless [`Sessions::finish`] finds a
+    /// reason to change it.
     #[must_use]
     #[inline]
     pub fn likely_target(&self, channel: ChannelId) -> u16 {
@@ -119,8 +119,8 @@ impl Sessions {
         }
     }
 
-    /// A response is about to be sent: frees stream and credit and says what credit
-    /// target it carries. On an unknown channel the answer is to post nothing.
+    /// Accounts for a reply that is about to be sent: frees stream and credit, and returns the
+    /// credit target to put into the reply. For an unknown channel it grants no receives.
     #[inline]
     pub fn finish(&mut self, channel: ChannelId, stream: StreamId) -> Grant {
         match self.hot.get_mut(channel.index()) {
@@ -138,7 +138,7 @@ impl Sessions {
 }
 
 impl Phase {
-    /// Whether a client has a session here that may ask.
+    /// Returns true if the channel's client has a session that may send requests.
     pub(super) fn has_session(self) -> bool {
         matches!(self, Self::Proven | Self::Authenticated)
     }
@@ -149,7 +149,7 @@ impl Phase {
 }
 
 impl RequestHead {
-    /// Nothing about it needs judging in an authenticated session.
+    /// Returns true if the request needs no special check in an authenticated session.
     fn is_plain(&self) -> bool {
         self.class == RequestClass::Ordinary
             && self.chain_flags.0 == 0
@@ -158,7 +158,7 @@ impl RequestHead {
 }
 
 impl Phase {
-    /// Whether a class of requests is legal here (draft 6.2.1, 6.2.2).
+    /// Checks that a class of requests is legal in this phase (draft 6.2.1, 6.2.2).
     fn allows(self, class: RequestClass) -> Result<(), Status> {
         use RequestClass as Class;
         match (self, class) {
@@ -169,7 +169,7 @@ impl Phase {
                 Self::Authenticated,
                 Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
             )
-            // Whether this client may is judged by who it is.
+            // `judge_identity` checks whether this client may send it.
             | (Self::Authenticated, Class::Authenticate | Class::Credential)
             | (
                 Self::Lapsed,
@@ -183,7 +183,8 @@ impl Phase {
                 Self::Opened | Self::Connected | Self::Verifying | Self::Lapsed,
                 Class::Credential | Class::Special | Class::Ordinary,
             ) => Err(Status::NotAuthenticated),
-            // One that is proven has become authenticated before its request is judged.
+            // `Proven` becomes `Authenticated` before its request is checked, so it never gets
+            // here.
             (Self::Vacant | Self::Bound | Self::Proven | Self::Condemned, _) => {
                 Err(Status::BadSession)
             }
@@ -195,7 +196,7 @@ impl ChainFlags {
     pub(crate) const KNOWN: u16 =
         Self::FORWARD | Self::BACK | Self::SAVE | Self::FILE_HANDLE | Self::STATE_ID;
 
-    /// Whether all of these bits are set.
+    /// Returns true if all of these bits are set.
     #[must_use]
     pub const fn has(self, bits: u16) -> bool {
         self.0 & bits == bits

@@ -1,12 +1,12 @@
-//! Who may have how much of what the server has a bound for.
+//! Fair shares of the server's limits.
 //!
 //! Each holder (an address, a user of this host, or a principal) may have a [`fair_share`]. The
-//! last places are for this host, and the very last for its superuser. Of channels that have not
-//! authenticated, which cost their holders nothing, the oldest of whoever has most gives way to a
-//! new one.
+//! last channels are reserved for this host, and the very last for its superuser. Channels that
+//! have not authenticated cost their holders nothing. When they are full, the oldest one of the
+//! holder with the most is displaced by a new one.
 //!
-//! Invariant: [`Shares`] agrees with the open channels; nothing of a client that has logged in is
-//! taken away for another.
+//! Invariant: [`Shares`] agrees with the open channels. Nothing is taken from an authenticated
+//! client in favour of another.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use dafs_filer::{Holder, Principal, fair_share};
 use super::{ColdChannel, Phase, Sessions};
 use crate::{ChannelId, ChannelRefusal};
 
-/// What a holder has now.
+/// The number of channels of one holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     channels: u32,
-    /// Those of them that have not authenticated, and have not given way.
+    /// Those that have not authenticated and were not displaced.
     waiting: u32,
 }
 
-/// What all holders have now.
+/// The number of channels of all holders.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     held: BTreeMap<Holder, Held>,
     waiting: u32,
-    /// Channels that have given way, not yet told of.
+    /// Displaced channels that were not reported yet.
     displaced: Vec<ChannelId>,
 }
 
@@ -37,7 +37,7 @@ impl Shares {
         self.held.get(&holder).copied().unwrap_or_default()
     }
 
-    /// A channel has opened.
+    /// Counts a channel that has opened.
     pub fn opened(&mut self, holder: Holder) {
         let held = self.held.entry(holder).or_default();
         held.channels += 1;
@@ -45,7 +45,7 @@ impl Shares {
         self.waiting += 1;
     }
 
-    /// A channel has authenticated, or gives way.
+    /// Stops counting a channel as waiting, because it has authenticated or was displaced.
     pub fn settled(&mut self, cold: &mut ColdChannel) {
         if std::mem::take(&mut cold.is_waiting) {
             self.waiting -= 1;
@@ -55,7 +55,7 @@ impl Shares {
         }
     }
 
-    /// A channel has closed.
+    /// Stops counting a channel that has closed.
     pub fn closed(&mut self, cold: &mut ColdChannel) {
         self.settled(cold);
         if let Some(held) = self.held.get_mut(&cold.holder) {
@@ -68,7 +68,7 @@ impl Shares {
 }
 
 impl Sessions {
-    /// Whether a holder may have one more channel.
+    /// Checks whether a holder may have one more channel.
     pub(super) fn check_share(&self, holder: Holder) -> Result<(), ChannelRefusal> {
         let (max, open) = (self.config.channels_max, self.open_count);
         let kept_back = match holder {
@@ -86,7 +86,7 @@ impl Sessions {
         }
     }
 
-    /// Makes room for a channel that has not authenticated, where another may give way.
+    /// Makes room for a channel that has not authenticated, by displacing another if possible.
     pub(super) fn make_room(&mut self, holder: Holder) -> Result<(), ChannelRefusal> {
         if self.shares.waiting < self.config.unauthenticated_max {
             return Ok(());
@@ -103,12 +103,12 @@ impl Sessions {
         Ok(())
     }
 
-    /// The oldest channel that has not authenticated, of whoever has most of them.
+    /// Returns the oldest channel that has not authenticated, of the holder with the most of them.
     fn victim(&self, holder: Holder) -> Option<usize> {
         let may_be = |other: Holder, waiting: u32| match other {
             _ if other == holder => true,
             Holder::User(0) | Holder::Elsewhere => false,
-            // Who has few keeps them against those who are further away.
+            // A local user keeps a few channels against holders on other hosts.
             Holder::User(_) => holder.is_local() || waiting > FEW,
             Holder::Address(_) => holder != Holder::Elsewhere,
         };
@@ -118,7 +118,7 @@ impl Sessions {
         let candidates = self.cold.iter().enumerate().filter_map(|(index, cold)| {
             let cold = cold.as_ref().filter(|cold| cold.is_waiting)?;
             let waiting = self.shares.of(cold.holder).waiting;
-            // Whoever has begun to log in comes last.
+            // Channels that have begun to authenticate are displaced last.
             let has_begun = self.hot[index].phase != Phase::Opened;
             (waiting == most && may_be(cold.holder, waiting)).then_some((
                 has_begun,
@@ -129,19 +129,19 @@ impl Sessions {
         candidates.min().map(|(.., index)| index)
     }
 
-    /// A channel has authenticated.
+    /// Notes that a channel has authenticated.
     pub(super) fn settle_share(&mut self, channel: ChannelId) {
         if let Some(cold) = self.cold[channel.index()].as_mut() {
             self.shares.settled(cold);
         }
     }
 
-    /// Channels that have given way to others since the last call: the driver closes them.
+    /// Returns the channels that were displaced since the last call. The driver must close them.
     pub fn take_displaced(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.shares.displaced)
     }
 
-    /// Whether a principal may have one more session.
+    /// Checks whether a principal may have one more session.
     pub(super) fn may_have_session(&self, principal: &Principal) -> bool {
         let (max, count) = (self.config.channels_max, self.authenticated_count);
         if count < max / 2 || !principal.is_one() {
@@ -157,8 +157,8 @@ impl Sessions {
     }
 }
 
-/// The last channels are for this host, and the very last for its superuser.
+/// The number of channels reserved for this host; the very last ones are for its superuser.
 const LOCAL_CHANNELS: u32 = 64;
 const SUPERUSER_CHANNELS: u32 = 16;
-/// So many channels that have not authenticated a local user keeps against other hosts.
+/// The number of unauthenticated channels that a local user keeps against other hosts.
 const FEW: u32 = 8;

@@ -1,6 +1,6 @@
 //! Sessions as an operator sees them.
 //!
-//! Invariant: a view is a copy; looking changes nothing.
+//! Invariant: a view is a copy and changes nothing.
 
 use dafs_filer::Filer;
 use dafs_types::{ClientId, Moment};
@@ -11,28 +11,28 @@ use crate::CreditView;
 /// One authenticated session, with its operation channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
-    /// The client's record here.
+    /// The id of its client.
     pub client: ClientId,
-    /// The client's name for itself.
+    /// The client id string that the client gave itself.
     pub client_name: Box<[u8]>,
-    /// As whom it authenticated, for people.
+    /// The principal it authenticated as, as text.
     pub principal: String,
     /// Its fence identity; empty for none.
     pub fence_id: String,
-    /// Opens of the client, by all its sessions.
+    /// The opens of its client, through all sessions.
     pub opens: u32,
-    /// Its results outlive its connection.
+    /// True if its replies outlive its connection.
     pub keeps_results: bool,
-    /// It has a channel for the server's requests.
+    /// True if it has a channel for the server's requests.
     pub has_back_control: bool,
-    /// When it was heard of last.
+    /// When the last message from it arrived.
     pub last_heard: Moment,
     /// Its credits, and what limits them.
     pub credits: CreditView,
 }
 
 impl Sessions {
-    /// Every session.
+    /// Iterates over all authenticated sessions.
     pub fn views<'a>(&'a self, filer: &'a Filer) -> impl Iterator<Item = SessionView> + 'a {
         self.hot.iter().zip(&self.cold).filter_map(|(hot, cold)| {
             let session = cold.as_ref()?.session.as_ref()?;
