@@ -1,4 +1,4 @@
-//! Where a listener listens and a client connects, and who the other side is.
+//! The addresses of listeners and clients, and the identity of the other side.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 use crate::verbs::VerbsUnavailable;
 use crate::{CertificateIdentity, TlsFailure};
 
-/// A transport address.
+/// The address of a listener, with its transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Software iWARP over TCP.
+    /// Software iWARP over TCP at this IP address and port.
     Tcp(SocketAddr),
     /// Shared memory, set up over a Unix socket at this path.
     Shm(PathBuf),
-    /// An RDMA device that has this IP address, or leads to it.
+    /// An RDMA device that has this IP address, or that routes to it.
     Verbs(SocketAddr),
     /// A node of the interface's simulated network.
     Sim {
-        /// Which.
+        /// The number of the node.
         node: u32,
-        /// Which of its listeners: the interfaces that are one node listen each on its own, or
-        /// share what comes to one of them.
+        /// The number of a listener of the node. The interfaces of one node each have their own
+        /// listener, or share the connections of one.
         port: u16,
     },
 }
 
 impl Address {
-    /// The port of a simulated node that has only one.
+    /// Returns the address of a simulated node that has a single listener.
     #[must_use]
     pub const fn sim(node: u32) -> Self {
         Self::Sim { node, port: 0 }
@@ -46,66 +46,67 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Why listening or connecting could not even begin.
+/// The reason why listening or connecting could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// The operating system said no.
+    /// The operating system refused it.
     #[error("cannot open {address}")]
     System {
-        /// The address asked for.
+        /// The requested address.
         address: Address,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// This interface has no such provider.
+    /// This interface has no provider for this kind of address.
     #[error("{0}: this interface has no provider for it")]
     NoProvider(Address),
-    /// Too many endpoints.
+    /// The interface has reached its limit of endpoints.
     #[error("the interface's limit of {0} endpoints is reached")]
     TooMany(usize),
-    /// There is no RDMA by verbs on this host.
+    /// RDMA verbs are not available on this host.
     #[error(transparent)]
     Verbs(#[from] VerbsUnavailable),
-    /// TLS cannot begin.
+    /// TLS cannot begin, for the reason given.
     #[error("cannot begin TLS")]
     Tls(#[from] TlsFailure),
-    /// The private data is too long.
+    /// The private data exceeds the limit of the transport.
     #[error("private data of {length} bytes exceeds the transport's {limit}")]
     PrivateData {
-        /// Bytes given.
+        /// The number of bytes given.
         length: usize,
-        /// Bytes possible.
+        /// The number of bytes that the transport can carry.
         limit: usize,
     },
 }
 
-/// What the transport itself knows of the other side.
+/// The identity of the other side as far as the transport knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address; for shared memory the listener's path.
+    /// The peer's address; over shared memory the listener's path.
     pub address: Address,
-    /// Its process, where the kernel vouches for it.
+    /// The peer's process, if the kernel vouches for it.
     pub process: Option<PeerProcess>,
-    /// Whether it connects by TLS.
+    /// True if the peer connects over TLS.
     pub tls: bool,
-    /// Who it is by its certificate, where it connects by TLS and has shown one that an
-    /// authority of [`crate::ClientCertificates`] vouches for.
+    /// The identity in the peer's certificate. Present if the peer connects over TLS and has shown
+    /// a certificate that an authority of [`crate::ClientCertificates`] has signed.
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
-/// Whom a connection counts for where many share a limit: whoever has most gives way first.
+/// The user or host that a connection counts for where many share a limit. The connections of the
+/// holder that uses most are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Holder {
-    /// A user of this host.
+    /// A user of this host, by user id.
     User(u32),
-    /// A host, or of IPv6 the network of 64 bits that one host has to itself.
+    /// A host. For IPv6 this is the 64-bit network, which one host may have to itself.
     Host(IpAddr),
-    /// Nobody knows.
+    /// The transport does not know the holder.
     Unknown,
 }
 
 impl Holder {
-    /// Whoever is at this address.
+    /// Returns the holder of a connection from this address.
     pub(crate) fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) => Self::Host(Ipv6Addr::from(u128::from(v6) >> 64 << 64).into()),
@@ -114,16 +115,16 @@ impl Holder {
     }
 }
 
-/// Kernel-verified identity of a process on the same host (SO_PEERCRED, SO_PEERGROUPS).
+/// The identity of a process on this host as verified by the kernel (SO_PEERCRED, SO_PEERGROUPS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerProcess {
-    /// Process id, 0 if it lies outside our pid namespace.
+    /// The process id, or 0 if the process is outside this PID namespace.
     pub pid: i32,
-    /// Effective user at connect.
+    /// The effective user id at connect.
     pub uid: u32,
-    /// Effective group at connect.
+    /// The effective group id at connect.
     pub gid: u32,
-    /// Supplementary groups at connect; none where the kernel does not tell.
+    /// The supplementary group ids at connect; empty if the kernel does not report them.
     pub groups: Box<[u32]>,
 }
 

@@ -1,7 +1,8 @@
-//! What a provider must do for one connection, and what it gets to do it with.
+//! The interface between an [`Interface`](crate::Interface) and a provider, which implements one
+//! connection of one transport.
 //!
-//! A provider never owns the event queue or the regions: they are lent for each
-//! call, so that one thread can drive any mix of providers without locks.
+//! A provider does not own the event queue or the regions. The interface lends them for each call,
+//! so that one thread can drive any mix of providers without locks.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,7 +17,7 @@ use crate::{
     RemoteSegment, SendOptions, Signal, Stag,
 };
 
-/// What is lent to a provider for one call.
+/// The parts of the interface that a provider may use during one call.
 pub struct Context<'a> {
     pub(crate) endpoint: EndpointId,
     pub(crate) domain: Domain,
@@ -26,7 +27,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Queues the completion of one piece of work.
+    /// Queues the completion of one work request.
     #[inline(always)]
     pub(crate) fn complete(
         &mut self,
@@ -45,8 +46,8 @@ impl Context<'_> {
         });
     }
 
-    /// Watches a descriptor for this endpoint; `which` comes back in
-    /// [`Connection::ready`].
+    /// Watches a descriptor for this endpoint. [`Connection::ready`] gets `which` back when it
+    /// becomes ready.
     pub(crate) fn watch(
         &self,
         fd: BorrowedFd<'_>,
@@ -56,7 +57,7 @@ impl Context<'_> {
         self.poller.add(fd, Token::endpoint(self.endpoint, which), interest)
     }
 
-    /// Changes what is watched on a descriptor already added.
+    /// Changes the events watched on a descriptor that is already watched.
     pub(crate) fn rewatch(
         &self,
         fd: BorrowedFd<'_>,
@@ -67,13 +68,13 @@ impl Context<'_> {
     }
 }
 
-/// What a sleeper is to be woken for.
+/// The condition that wakes a sleeping interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
-    /// So many messages have arrived.
+    /// The number of messages that must have arrived.
     pub threshold: usize,
-    /// A message that ends the sleep is about to come: who looks for it awake has it
-    /// sooner, for some microseconds of CPU.
+    /// True to wake already when the last of these messages is about to arrive. An interface that
+    /// then spins gets it sooner, at the cost of some microseconds of CPU time.
     pub early: bool,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct Alarm {
 /// A method that returns `Err` breaks the connection: the interface then calls
 /// [`Connection::shutdown`] and reports [`Event::Broken`].
 pub trait Connection: Send {
-    /// Queues a receive; completes when a message has arrived in it.
+    /// Queues a receive. It completes when a message has arrived in it.
     fn post_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -99,7 +100,7 @@ pub trait Connection: Send {
         options: SendOptions,
     ) -> Result<(), PostError>;
 
-    /// Queues an RDMA write of the local segments to `remote`; lengths agree.
+    /// Queues an RDMA write of the local segments to `remote`. The lengths must be equal.
     fn post_rdma_write(
         &mut self,
         context: &mut Context<'_>,
@@ -109,8 +110,8 @@ pub trait Connection: Send {
         signal: Signal,
     ) -> Result<(), PostError>;
 
-    /// Does an RDMA write, or read, at once if it takes no more than a copy. False if
-    /// nothing was done: then it must be posted.
+    /// Executes an RDMA write or read at once if the transport needs no more than a copy for it.
+    /// Returns false if nothing was done: then the operation must be posted.
     fn move_now(
         &mut self,
         context: &mut Context<'_>,
@@ -122,7 +123,7 @@ pub trait Connection: Send {
         false
     }
 
-    /// Queues an RDMA read of `remote` into the local segments; lengths agree.
+    /// Queues an RDMA read of `remote` into the local segments. The lengths must be equal.
     fn post_rdma_read(
         &mut self,
         context: &mut Context<'_>,
@@ -131,20 +132,20 @@ pub trait Connection: Send {
         remote: RemoteSegment,
     ) -> Result<(), PostError>;
 
-    /// Says what the peer is likely to answer with. Only a hint.
+    /// Gives a hint what the peer is likely to send as its reply.
     fn expect(&mut self, forecast: &Forecast<'_>) {
         let _ = forecast;
     }
 
-    /// Makes everything posted visible to the peer, as far as it takes it now.
+    /// Makes all posted work visible to the peer, as far as the peer has room for it now.
     fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason>;
 
-    /// Takes in what has arrived, without a system call where possible. Called
-    /// often for connections with [`Connection::is_polled`] or
-    /// [`Connection::awaits_one`]. Says whether anything moved.
+    /// Receives what has arrived, without a system call where possible, and returns true if
+    /// anything made progress. Called often for connections with [`Connection::is_polled`] or
+    /// [`Connection::awaits_one`].
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason>;
 
-    /// A watched descriptor became ready.
+    /// Handles a watched descriptor that became ready.
     fn ready(
         &mut self,
         context: &mut Context<'_>,
@@ -152,46 +153,46 @@ pub trait Connection: Send {
         readiness: Readiness,
     ) -> Result<(), BreakReason>;
 
-    /// Whether inbound work shows in memory, so that polling beats sleeping.
+    /// True if inbound work shows in memory, so that polling beats sleeping.
     fn is_polled(&self) -> bool;
 
-    /// Whether one message is likely to come next and no more: the answer that the
-    /// application foretold by [`Connection::expect`]. Then asking a socket for it beats
-    /// sleeping, for a while.
+    /// True if exactly one message is likely to come next: the reply that the application
+    /// announced by [`Connection::expect`]. Then polling the socket for a while beats sleeping.
     fn awaits_one(&self) -> bool {
         false
     }
 
-    /// Nothing has come yet to a socket that is being asked: gets ready for what is due.
+    /// Called when a polled socket had no data yet. The provider may use the time to prepare for
+    /// what it expects.
     fn idle(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }
 
-    /// Prepares for sleep: the peer must wake us through a watched descriptor, when the
-    /// alarm says. False if work is already there.
+    /// Prepares for sleep: from now on the peer wakes this side through a watched descriptor when
+    /// the condition of `alarm` holds. Returns false if work has already arrived.
     fn arm(&mut self, alarm: Alarm) -> bool {
         let _ = alarm;
         true
     }
 
-    /// Takes [`Connection::arm`] back.
+    /// Undoes [`Connection::arm`].
     fn disarm(&mut self) {}
 
-    /// Prepares for a short sleep: the descriptor keeps quiet until most of what
-    /// `threshold` messages are likely to bring is there. It stays so for further such
-    /// sleeps. False if this sleep is not worth it.
+    /// Prepares for a short sleep in which the descriptor becomes ready only when most of the
+    /// bytes that `threshold` messages are likely to bring have arrived. The setting stays for
+    /// further such sleeps. Returns false if this sleep is not worth it.
     fn gather(&mut self, threshold: usize) -> bool {
         let _ = threshold;
         false
     }
 
-    /// Such a sleep is over: takes in what the descriptor has kept quiet about.
+    /// Called after such a sleep: receives what the descriptor has not reported.
     fn gathered(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let _ = context;
         Ok(())
     }
 
-    /// Takes [`Connection::gather`] back.
+    /// Undoes [`Connection::gather`].
     fn end_gathering(&mut self) {}
 
     /// Accepts a pending inbound connection.
@@ -202,27 +203,27 @@ pub trait Connection: Send {
         private_data: &[u8],
     ) -> Result<(), BreakReason>;
 
-    /// Rejects a pending inbound connection; it is released afterwards.
+    /// Rejects a pending inbound connection, which the caller then releases.
     fn reject(&mut self, context: &mut Context<'_>, private_data: &[u8]);
 
-    /// Whether work may be posted.
+    /// True if work may be posted.
     fn is_established(&self) -> bool;
 
-    /// Whether a message has arrived that was not taken in, or may have: no system call is made to
-    /// find out.
+    /// True if a message has arrived, or may have arrived, that was not received yet. Makes no
+    /// system call.
     fn has_arrived(&self) -> bool {
         true
     }
 
-    /// Hands the peer, a process of this host, a descriptor before whatever is posted from now
-    /// on. False if this transport cannot, or not now.
+    /// Sends a descriptor to the peer, a process of this host, ahead of everything that is posted
+    /// from now on. Returns false if the transport cannot do that, or cannot do it now.
     fn hand_over(&mut self, name: u64, file: BorrowedFd<'_>) -> bool {
         let _ = (name, file);
         false
     }
 
-    /// A descriptor that the peer has handed over by this name, before a message that has
-    /// arrived; `None` if there is none.
+    /// Returns the descriptor that the peer has sent under `name` before a message that has
+    /// arrived, or `None` if there is none.
     fn take_handed_over(
         &mut self,
         context: &mut Context<'_>,
@@ -232,51 +233,52 @@ pub trait Connection: Send {
         Ok(None)
     }
 
-    /// Whether an inbound connection has said what it wants; true of every other.
+    /// True if an inbound connection has sent its request. Always true for outbound connections.
     fn has_asked(&self) -> bool {
         true
     }
 
-    /// Moment at which an unfinished connect or accept is given up.
+    /// The moment at which an unfinished connect or accept times out.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Whose share of what all peers have together it takes.
+    /// Returns the user or host against whose share of common limits this connection counts.
     fn holder(&self) -> Holder {
         Holder::Unknown
     }
 
-    /// Bytes of memory that a connection takes up, which does not stand yet, with what the peer
-    /// has said or not taken.
+    /// Returns the bytes of memory that a connection occupies before it is established, including
+    /// what the peer has sent and what it has not received yet.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Called once, before the connection is dropped: whatever others hold as well, so that it
-    /// does not end here, is watched no more.
+    /// Called once, before the connection is dropped. The provider stops watching descriptors that
+    /// other processes hold as well, because closing this side's copy does not stop the watch.
     fn unwatch(&mut self, poller: &Poller) {
         let _ = poller;
     }
 
-    /// A region became reachable for the peer.
+    /// Called when a region becomes reachable for the peer.
     fn expose(&mut self, context: &mut Context<'_>, entry: &RegionEntry)
     -> Result<(), BreakReason>;
 
-    /// A region is no longer reachable.
+    /// Called when a region is no longer reachable for the peer.
     fn withdraw(&mut self, entry: &RegionEntry);
 
-    /// What the peer of this connection names a region by.
+    /// Returns the STag by which the peer of this connection names a region.
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
         let _ = context;
         region.stag
     }
 
-    /// Of a device that can be told of the application's own memory.
+    /// Returns the protection domain if the connection uses an RDMA device, which can register
+    /// the application's own memory.
     fn protection(&self) -> Option<&Arc<ProtectionDomain>> {
         None
     }
 
-    /// Registers the dmabuf of a region with the connection's device, unless the device knows
-    /// it.
+    /// Registers the dmabuf of a region with the connection's device, unless it is registered
+    /// there.
     fn reach_dmabuf(
         &mut self,
         context: &mut Context<'_>,
@@ -286,19 +288,19 @@ pub trait Connection: Send {
         Err(DmabufError::Transport)
     }
 
-    /// How bytes get to a region over this connection.
+    /// Returns how bytes reach a region over this connection.
     fn path(&self, entry: &RegionEntry) -> RegionPath;
 
-    /// Ends the connection: completes everything outstanding as flushed and lets
-    /// go of descriptors. Called once.
+    /// Ends the connection: completes all outstanding work as flushed and closes its descriptors.
+    /// Called once.
     fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason);
 }
 
-/// Completions and other events, in order, completions stored compactly.
+/// The queue of completions and other events, in order. Completions are stored compactly.
 #[derive(Debug, Default)]
 pub struct EventQueue {
     completions: Completions,
-    /// Each with the number of completions that were queued before it.
+    /// Each event with the number of completions that were queued before it.
     others: VecDeque<(u64, Event)>,
     queued: u64,
     taken: u64,
@@ -324,7 +326,7 @@ impl EventQueue {
         Some(Event::Completion(completion))
     }
 
-    /// The next event, if it is a completion.
+    /// Returns the oldest event if it is a completion.
     #[inline(always)]
     pub(crate) fn first_completion(&self) -> Option<&Completion> {
         if let Some((after, _)) = self.others.front()
@@ -335,20 +337,20 @@ impl EventQueue {
         self.completions.first()
     }
 
-    /// The first completion is dealt with.
+    /// Removes the oldest completion.
     #[inline(always)]
     pub(crate) fn pass_completion(&mut self) {
         self.completions.pass();
         self.taken += 1;
     }
 
-    /// Completions and other events waiting.
+    /// Returns the number of queued completions and other events.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.completions.len() + self.others.len()
     }
 
-    /// Why a connection has ended, if its end is in the queue.
+    /// Returns why a connection has ended, if the event of its end is in the queue.
     pub(crate) fn end_of(&self, endpoint: EndpointId) -> Option<&BreakReason> {
         self.others.iter().find_map(|(_, event)| match event {
             Event::Broken { endpoint: broken, reason } if *broken == endpoint => Some(reason),
@@ -356,21 +358,21 @@ impl EventQueue {
         })
     }
 
-    /// Whether anything but completions waits.
+    /// True if an event other than a completion is queued.
     #[inline]
     pub(crate) fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
 }
 
-/// Completions in order. A plain vector with a mark rather than a deque: a push is then
-/// a few stores straight into place. Built elsewhere and moved, a completion is loaded by
-/// words that span its stores, and that load waits for all stores before it: right after
-/// a copy of a page that is half a microsecond (docs/decisions/0003).
+/// A queue of completions: a plain vector with a count of removed entries rather than a deque, so
+/// that a push is a few stores directly into place. A completion that is built elsewhere and then
+/// moved is loaded in other words than it was stored in. Such a load waits for all earlier stores,
+/// which takes half a microsecond right after copying a page (docs/decisions/0003).
 #[derive(Debug, Default)]
 struct Completions {
     queue: Vec<Completion>,
-    /// How many at the front are taken.
+    /// The number of entries at the front that have been removed.
     taken: usize,
 }
 
@@ -404,33 +406,32 @@ impl Completions {
     }
 }
 
-/// Taken completions that may stand before those that wait, while the queue never gets
-/// empty.
+/// The number of removed completions at which the vector is compacted although it is not empty.
 const TAKEN_MAX: usize = 1024;
 
-/// What to be told about a descriptor.
+/// The events to report for a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Readable, level-triggered.
     Read,
     /// Readable or writable, level-triggered.
     ReadWrite,
-    /// Written to since last told; needs no read to reset (eventfd).
+    /// Written to since the last report, for an eventfd. Needs no read to reset it.
     ReadEdge,
 }
 
-/// What a descriptor is ready for.
+/// The reported state of a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// Bytes, a connection or the end can be read.
+    /// A read would return bytes, a connection or end of file.
     pub readable: bool,
-    /// Bytes can be written.
+    /// A write would accept bytes.
     pub writable: bool,
-    /// The other side is gone.
+    /// The other side has closed its end.
     pub closed: bool,
 }
 
-/// Identifies a watched descriptor: endpoint or listener, and which of its own.
+/// Identifies a watched descriptor: its endpoint or listener, and which descriptor of that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Endpoint { endpoint: EndpointId, which: u8 },
@@ -456,7 +457,7 @@ impl Token {
 
     fn unpack(data: u64) -> Self {
         let place = (data >> 8) as u32 & PLACE_MASK;
-        // Endpoints never have generation 0.
+        // No endpoint has generation 0.
         if data >> 32 == 0 {
             let is_waker = data & (1 << 30) != 0;
             return if is_waker { Token::Waker } else { Token::Listener(place & LISTENER_MASK) };
@@ -466,13 +467,13 @@ impl Token {
     }
 }
 
-/// Bits of a packed token that hold an endpoint's place, and a listener's number.
+/// The bits of a packed token that hold an endpoint's owner and index, and a listener's number.
 const PLACE_MASK: u32 = (1 << EndpointId::PLACE_BITS) - 1;
 const LISTENER_MASK: u32 = 0x3f_ffff;
-// Beside them there is room for `which`.
+// The remaining bits have room for `which`.
 const _: () = assert!(EndpointId::PLACE_BITS <= 24);
 
-/// The interface's epoll instance.
+/// The epoll instance of an interface.
 #[derive(Debug)]
 pub struct Poller {
     epoll: std::os::fd::OwnedFd,
@@ -484,7 +485,7 @@ impl Poller {
         Ok(Self { epoll })
     }
 
-    /// One that hears nothing, as if somebody had closed its descriptor.
+    /// Creates a poller that does not work, as if the application had closed its descriptor.
     #[cfg(test)]
     pub(crate) fn deaf() -> Self {
         Self { epoll: std::fs::File::open("/dev/null").expect("it is there").into() }
@@ -515,12 +516,12 @@ impl Poller {
         Ok(rustix::event::epoll::modify(&self.epoll, fd, data, flags_of(interest))?)
     }
 
-    /// Watches a descriptor no more.
+    /// Stops watching a descriptor.
     pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
         Ok(rustix::event::epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits and collects what is ready into `ready`.
+    /// Waits, and collects the ready descriptors into `ready`.
     pub(crate) fn wait(
         &self,
         ready: &mut Vec<(Token, Readiness)>,
@@ -563,7 +564,7 @@ fn flags_of(interest: Interest) -> rustix::event::epoll::EventFlags {
     }
 }
 
-/// Descriptors taken from one epoll call.
+/// The number of ready descriptors collected by one epoll call.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]

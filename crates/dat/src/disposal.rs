@@ -1,20 +1,24 @@
-//! Letting go of what peers have sent.
+//! Closes descriptors and frees memory that peers have sent, on separate threads.
 //!
-//! To close a descriptor can take as long as whoever made it likes: a TCP socket with unsent
-//! data waits for SO_LINGER, a file of a FUSE file system for the answer of its daemon. To close
-//! a Unix socket closes all descriptors in packets that nobody has read. To give back the last
-//! reference to a memory file frees its pages, seconds for some gigabytes. A thread that serves
-//! others does none of this: it hands such things to threads of this module.
+//! Closing a descriptor can take as long as the process that made it likes: a TCP socket with
+//! unsent data waits for SO_LINGER, a file of a FUSE file system waits for its daemon. Closing a
+//! Unix socket closes all descriptors in packets that were not read. Dropping the last reference to
+//! a memory file frees its pages, which takes seconds for some gigabytes. A thread that serves
+//! peers must do none of this, so it hands such things to the threads of this module.
 //!
-//! Two yards keep apart what can and what cannot hold a thread for ever. A descriptor that this
-//! process has had in its table ([`descriptors`]) is *flushed* when it is closed, and nothing ends
+//! Two queues separate what can block a thread for ever from what cannot. Closing a descriptor
+//! that was in this process's table ([`descriptors`]) *flushes* the file, and nothing interrupts
 //! the wait for a FUSE daemon. Descriptors in unread packets ([`socket`]) and memory ([`memory`])
-//! are only *released*; whoever waits then stops at a signal, and a timer sends one.
+//! are only *released*. A signal interrupts a wait in a release, and a timer sends that signal.
 //!
-//! Invariant: one user's descriptors occupy at most [`THREADS_PER_USER`] threads, and at most
-//! [`DESCRIPTORS_PER_USER`] of them wait here; whoever is at that limit has no more taken into
-//! the table ([`may_take`]). So it is for everybody while too much of all users waits: one user may
-//! have many numbers. Root and this process's own user always may, for they could do it worse.
+//! Invariants:
+//!
+//! - The descriptors of one user occupy at most [`THREADS_PER_USER`] threads.
+//! - At most [`DESCRIPTORS_PER_USER`] descriptors of one user wait here. While a user is at that
+//!   limit, no more of its descriptors are accepted ([`may_take`]).
+//! - While too many descriptors of all users wait, none are accepted, because one person may
+//!   control many user ids. Root and this process's own user are exempt: they could do worse
+//!   harm anyway.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +28,7 @@ use rustix::net::Shutdown;
 
 use crate::shm::is_trusted;
 
-/// Closes descriptors that a process of this user has sent, and that are no sealed memory files.
+/// Closes descriptors that a process of this user has sent. They must not be sealed memory files.
 pub(crate) fn descriptors(user: Option<u32>, descriptors: Vec<OwnedFd>) {
     if !descriptors.is_empty() {
         let owner = Owner { user, count: descriptors.len() };
@@ -32,20 +36,20 @@ pub(crate) fn descriptors(user: Option<u32>, descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Closes a Unix socket whose peer may have sent descriptors that nobody has read. The peer
-/// learns at once that this is the end.
+/// Closes a Unix socket whose peer may have sent descriptors that were not read. The peer sees the
+/// end of the connection at once.
 pub(crate) fn socket(socket: OwnedFd) {
     let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
     memory(socket);
 }
 
-/// Gives back memory of a peer's, or what keeps such memory.
+/// Drops memory of a peer, or a value that keeps such memory.
 pub(crate) fn memory(what: impl Send + 'static) {
     RELEASED.put(Waste { owner: Owner { user: None, count: 0 }, what: Box::new(what) });
 }
 
-/// Whether descriptors of this user may be taken into the table of this process: not while too
-/// many are waiting to be closed.
+/// True if descriptors of this user may be accepted into this process's table. False while too
+/// many wait to be closed.
 pub(crate) fn may_take(user: Option<u32>) -> bool {
     if is_trusted(user) {
         return true;
@@ -62,22 +66,22 @@ pub(crate) fn may_take(user: Option<u32>) -> bool {
     all < DESCRIPTORS_MAX && here < DESCRIPTORS_PER_USER
 }
 
-/// Whether so much waits to be given back that no more connections should be let in.
+/// True if so much waits to be released that no more connections should be accepted.
 pub(crate) fn is_behind() -> bool {
     RELEASED.lock().queue.len() >= RELEASED_MAX
 }
 
-/// What waits to be let go, or is being let go.
+/// A value that waits to be dropped or is being dropped.
 struct Waste {
     owner: Owner,
     what: Box<dyn Send>,
 }
 
-/// Who sent it.
+/// The user that sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     user: Option<u32>,
-    /// Descriptors, of those that count.
+    /// The number of descriptors that count against the limits.
     count: usize,
 }
 
@@ -86,13 +90,13 @@ struct Yard {
     state: Mutex<State>,
     work: Condvar,
     threads_max: usize,
-    /// Threads that one user's waste may occupy.
+    /// The number of threads that one user's values may occupy.
     per_user: usize,
 }
 
 struct State {
     queue: VecDeque<Waste>,
-    /// Whose waste is being let go now.
+    /// The owners of the values that are being dropped now.
     busy: Vec<Owner>,
     threads: usize,
     idle: usize,
@@ -116,7 +120,7 @@ impl Yard {
         state.queue.push_back(waste);
         if state.queue.len() > state.idle && state.threads < self.threads_max {
             let thread = std::thread::Builder::new().name("dafs-disposal".into());
-            // Without a thread it waits until there is one.
+            // If no thread can be started, the value waits until one can.
             let started = thread.stack_size(STACK_BYTES).spawn(|| self.work());
             state.threads += usize::from(started.is_ok());
         }
@@ -124,7 +128,7 @@ impl Yard {
         self.work.notify_one();
     }
 
-    /// What a thread does, for ever.
+    /// The loop of a thread: drops one value after the other.
     fn work(&self) {
         let alarm = Alarm::of_this_thread();
         loop {
@@ -137,7 +141,7 @@ impl Yard {
         }
     }
 
-    /// The oldest waste whose user may occupy another thread.
+    /// Returns the oldest value whose user may occupy another thread. Waits for one.
     fn next(&self) -> Waste {
         let mut state = self.lock();
         loop {
@@ -159,18 +163,19 @@ impl Yard {
     }
 }
 
-/// Signals one thread again and again while it lets something go: a socket stops waiting then,
-/// and closes without its thread.
+/// A timer that signals one thread repeatedly while it drops a value. The signal ends the wait of
+/// a socket's close, which then continues without the thread.
 struct Alarm(Option<libc::timer_t>);
 
 impl Alarm {
-    /// None where no signal or no timer is to be had: then such threads wait as long as it takes.
+    /// Creates the timer. It is absent if the system has no free signal or timer; then the thread
+    /// waits as long as a close takes.
     fn of_this_thread() -> Self {
         let Some(signal) = *SIGNAL.get_or_init(claim_signal) else { return Self(None) };
         let mut timer = std::ptr::null_mut();
-        // SAFETY: a structure of integers and a pointer, for which zeros are values; the kernel
-        // reads it and writes the timer's name, both alive for the calls. The thread is this one,
-        // which outlives the timer because `Alarm` stays on its stack.
+        // SAFETY: the structure consists of integers and a pointer, for which zeros are valid. The
+        // kernel reads it and writes the timer's id; both live during the calls. The signalled
+        // thread is this one, and it outlives the timer because `Alarm` stays on its stack.
         let made = unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -191,21 +196,21 @@ impl Alarm {
         self.set(0);
     }
 
-    /// Rings every so many nanoseconds, or not at all.
+    /// Sets the interval in nanoseconds; zero stops the timer.
     fn set(&self, nanoseconds: i64) {
         let Some(timer) = self.0 else { return };
         let every = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds as libc::c_long };
         let value = libc::itimerspec { it_interval: every, it_value: every };
-        // SAFETY: a timer that was made and not deleted; the kernel reads one structure.
+        // SAFETY: the timer was created and not deleted; the kernel reads one structure.
         unsafe { libc::timer_settime(timer, 0, &raw const value, std::ptr::null_mut()) };
     }
 }
 
-/// Takes a real-time signal that nobody uses, and has it do nothing but interrupt.
+/// Claims an unused real-time signal and installs a handler that only interrupts system calls.
 fn claim_signal() -> Option<libc::c_int> {
     extern "C" fn interrupt(_: libc::c_int) {}
     (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| {
-        // SAFETY: `sigaction` of zeros is a value; the handler does nothing, so it may run at any
+        // SAFETY: an all-zero `sigaction` is valid. The handler does nothing, so it may run at any
         // time on any thread.
         unsafe {
             let mut present: libc::sigaction = std::mem::zeroed();
@@ -222,16 +227,16 @@ fn claim_signal() -> Option<libc::c_int> {
 }
 
 static SIGNAL: OnceLock<Option<libc::c_int>> = OnceLock::new();
-/// How long a thread waits for what a signal ends.
+/// The time after which the signal interrupts a wait, and its interval.
 const ALARM_NS: i64 = 20_000_000;
-/// Threads that one user's descriptors may hold for ever.
+/// The number of threads that the descriptors of one user may block for ever.
 const THREADS_PER_USER: usize = 2;
-/// Descriptors of one user that wait to be closed before no more are taken.
+/// The number of waiting descriptors of one user at which no more of its descriptors are accepted.
 const DESCRIPTORS_PER_USER: usize = 64;
-/// The same for all users.
+/// The number of waiting descriptors of all users at which none are accepted.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Sockets and memories that wait before no more connections are let in. Each connection that
-/// stands by then may add its own.
+/// The number of waiting sockets and memories at which no more connections are accepted. Each
+/// connection established by then may still add its own.
 const RELEASED_MAX: usize = 4096;
 const STACK_BYTES: usize = 128 << 10;
 
@@ -245,7 +250,7 @@ mod tests {
 
     const HANG: Duration = Duration::from_secs(60);
 
-    /// A socket whose close waits ten minutes for a peer that reads nothing.
+    /// Returns a socket whose close waits ten minutes for a peer that reads nothing.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -279,7 +284,7 @@ mod tests {
 
     #[test]
     fn who_has_much_waiting_is_taken_no_more_from_and_others_are() {
-        /// Is let go when the test says so.
+        /// A value whose drop blocks until the test ends it.
         struct Stuck(std::sync::mpsc::Receiver<()>);
         impl Drop for Stuck {
             fn drop(&mut self) {
@@ -295,7 +300,7 @@ mod tests {
             FLUSHED.put(Waste { owner, what: Box::new(Stuck(stuck)) });
         }
         assert!(!may_take(user) && may_take(other));
-        // All threads that this user may have are stuck; another user's descriptors are closed.
+        // All threads that this user may have are blocked. Another user's descriptors are closed.
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         descriptors(other, vec![writer]);
         assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
@@ -305,7 +310,7 @@ mod tests {
             assert!(begun.elapsed() < HANG, "they are not let go");
             std::thread::yield_now();
         }
-        // Somebody with many users' numbers has all the room: whom the server trusts gets in.
+        // One person with many user ids fills the queue. A trusted user still gets in.
         let (_end, stuck) = std::sync::mpsc::channel();
         let owner = Owner { user: Some(70_004), count: DESCRIPTORS_MAX };
         FLUSHED.put(Waste { owner, what: Box::new(Stuck(stuck)) });

@@ -1,7 +1,7 @@
-//! Bodies of the fuzz targets, shared with the tests that replay their corpora.
+//! The bodies of the fuzz targets, shared with the tests that replay their corpora. Not part of
+//! the public interface.
 //!
-//! Invariant: every body takes any bytes at all, and panics exactly if a provider broke
-//! a promise. Not part of the interface.
+//! Invariant: every body accepts any bytes and panics only if a provider broke a promise.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,14 +15,15 @@ use crate::{
     InterfaceConfig, ListenerId, LocalSegment, Operation, Region, Rights, tcp,
 };
 
-/// Shared memory as a hostile process may use it.
+/// Fuzzes the shared memory of a connection as a hostile process could write it.
 pub fn shm_control(data: &[u8]) {
     crate::shm::fuzzing::control(data);
 }
 
-/// A TCP stream of any bytes behind a good start. They mean the same whether they come
-/// at once, to a receiver that expects something else, or piece by piece to one that
-/// expects nothing. Byte 0 chooses options, byte 1 the pieces, byte 2 what is expected.
+/// Fuzzes a TCP stream with any bytes after a valid start-up. The bytes must have the same effect
+/// whether they arrive at once, at a receiver that expects something else, or in pieces, at a
+/// receiver that expects nothing. Byte 0 selects options, byte 1 the size of the pieces, byte 2
+/// what is expected.
 pub fn tcp_receive(data: &[u8]) {
     let Some((&[mode, cut, foretold], bytes)) = data.split_first_chunk() else { return };
     let crc = mode & 1 != 0;
@@ -33,27 +34,27 @@ pub fn tcp_receive(data: &[u8]) {
     assert_eq!(at_once.is_violated, piecewise.is_violated);
     assert_eq!(at_once.messages, piecewise.messages);
     if !at_once.is_violated {
-        // What is foretold and does not come may hold anything: a guess went there.
+        // Memory of an expected write that did not come may hold anything: the receiver guessed it.
         let start = foretold_bytes(foretold);
         assert!(at_once.memory[start..] == piecewise.memory[start..], "bytes have gone astray");
     }
 }
 
-/// Bytes at the beginning of the exposed memory that hold all that is foretold.
+/// Returns the number of bytes at the start of the exposed memory that expected writes cover.
 fn foretold_bytes(foretold: u8) -> usize {
     usize::from(foretold % 8) * 64
 }
 
-/// What a stream came to.
+/// The effect of a stream.
 struct Outcome {
-    /// Contents of the receives that completed.
+    /// The contents of the receives that completed.
     messages: Vec<Vec<u8>>,
-    /// What the peer could write to.
+    /// The memory that the peer could write.
     memory: Vec<u8>,
     is_violated: bool,
 }
 
-/// An acceptor with receives posted and memory exposed, and the peer's end of its socket.
+/// An acceptor with posted receives and exposed memory, and the peer's end of its socket.
 struct Stream {
     interface: Interface,
     peer: OwnedFd,
@@ -63,7 +64,7 @@ struct Stream {
     exposed_region: Region,
     outcome: Outcome,
     is_broken: bool,
-    /// Whether frames get the checksum they ought to have.
+    /// True if frames get their correct checksum.
     sound: bool,
 }
 
@@ -102,12 +103,13 @@ impl Stream {
     }
 
     fn run(mut self, bytes: &[u8], cut: usize, foretold: Option<u8>) -> Outcome {
-        // What is foretold is asked for at once, and may never come, or otherwise.
+        // The receiver reads into the expected places at once. The data may be different or never
+        // come.
         let endpoint = crate::EndpointId::first(0, 0);
         for index in 0..u32::from(foretold.unwrap_or(0) % 8) {
             let write = self.exposed_region.remote(u64::from(index) * 64, 48 + index);
             let message = u32::from(foretold.unwrap_or(0));
-            // Some come amid messages, as in a chain.
+            // Some messages come between others, as in a chain.
             let (before, behind) = (message * (index % 2 * 2), index % 3);
             let forecast = Forecast { before, writes: &[write], message, behind };
             self.interface.expect(endpoint, &forecast);
@@ -125,8 +127,8 @@ impl Stream {
         self.outcome
     }
 
-    /// The stream with the place of our region in each whole frame that names it: the
-    /// address differs from run to run.
+    /// Returns the stream with the address of the exposed region written into each whole frame
+    /// that names the region. The address differs from run to run.
     fn located(&self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         let mut rest = bytes.as_mut_slice();
@@ -176,7 +178,7 @@ impl Stream {
                 let config = EndpointConfig { read_depth: 2, ..EndpointConfig::default() };
                 let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
                 for slot in 0..RECEIVES {
-                    // In two parts, and each another length.
+                    // Two segments, with a different length for each slot.
                     let segments: [LocalSegment; 2] = [
                         self.inbox_region.local(slot * 256, 16),
                         self.inbox_region.local(slot * 256 + 16, 100 + slot as u32),
@@ -201,9 +203,9 @@ impl Stream {
     }
 }
 
-/// Longest stream; it fits a socket's buffer.
+/// The length of the longest stream, which fits a socket's buffer.
 const BYTES_MAX: usize = 32 << 10;
 const MEMORY_BYTES: usize = 8 << 10;
 const RECEIVES: u64 = 16;
-/// Turns that take in any stream that fits.
+/// The number of turns in which any such stream is received.
 const TURNS_MAX: usize = 64;

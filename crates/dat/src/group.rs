@@ -1,15 +1,15 @@
-//! Interfaces of one process that share the connections which come to a listener of any of them.
+//! Interfaces of one process that share the connections arriving at a listener of any of them.
 //!
-//! Whoever listens accepts, and gives each connection to the member that has the fewest, itself
-//! included; of several that have as few, to each in turn. A connection is given as it comes,
-//! before its peer has said anything, and is counted from then until it is released: nothing that
-//! a peer says or leaves unsaid decides where the next one goes. Whoever uses the interface may
-//! know that little comes over a connection, and have it counted no more
-//! ([`Interface::discount`](crate::Interface::discount)).
+//! The listening member accepts each connection and gives it to the member with the fewest
+//! connections, which may be itself. Members with equally few take turns. A connection is given as
+//! soon as it arrives, before its peer has sent anything, and is counted from then until its
+//! release. So nothing that a peer sends or omits decides which member gets the next one. The owner
+//! of an interface may know that a connection will carry little traffic and exclude it from the
+//! count ([`Interface::discount`](crate::Interface::discount)).
 //!
-//! Invariant: a connection belongs to one interface, or it lies in the tray of one. A tray has a
-//! limit, and an end: a member that does not look into it for [`STALL`] gets no more until it
-//! does, and whoever gave it something takes that back.
+//! Invariant: a connection either belongs to one interface or waits in the queue (tray) of one. A
+//! tray has a size limit and a time limit: a member that does not look into its tray for [`STALL`]
+//! gets no more connections until it does, and the giver takes back what it gave.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use crate::connection::Connection;
 use crate::{OWNERS_MAX, Waker};
 
-/// Has interfaces share the connections that come to any of their listeners: each of them has it in
-/// its [`InterfaceConfig::group`](crate::InterfaceConfig::group), and an
-/// [owner](crate::InterfaceConfig::owner) of its own. Each may belong to another thread.
+/// A group of interfaces that share the connections arriving at any of their listeners. Each
+/// member has the group in its [`InterfaceConfig::group`](crate::InterfaceConfig::group) and an
+/// [owner](crate::InterfaceConfig::owner) number of its own. Each may belong to another thread.
 ///
 /// Connections over shared memory, TCP and the simulated network are shared. Those over RDMA
 /// devices stay with the interface that listens.
@@ -32,46 +32,47 @@ pub struct AcceptGroup(Arc<Seats>);
 
 #[derive(Default)]
 struct Seats {
-    /// By owner.
+    /// Indexed by owner.
     seats: [Seat; OWNERS_MAX],
-    /// Whose turn it is where several have as few.
+    /// The owner whose turn it is among members with equally few connections.
     turn: AtomicUsize,
 }
 
 struct Seat {
-    /// Connections of the member, with those in its tray; [`VACANT`] without a member.
+    /// The number of the member's connections, including those in its tray; [`VACANT`] if there is
+    /// no member.
     count: AtomicUsize,
-    /// It has not looked into its tray for long.
+    /// True if the member has not looked into its tray for [`STALL`].
     is_stalled: AtomicBool,
     tray: Mutex<Tray>,
 }
 
 type Given = Box<dyn Connection>;
 
-/// What others have given a member, oldest first.
+/// The connections that others have given a member, oldest first.
 #[derive(Default)]
 struct Tray {
-    /// None without a member.
+    /// `None` if there is no member.
     waker: Option<Waker>,
     given: VecDeque<Given>,
-    /// Since when the member could have taken what is oldest.
+    /// The moment since which the member could have taken the oldest connection.
     since: Option<Instant>,
 }
 
-/// An interface's place in its group, until it is dropped.
+/// The membership of an interface in its group. Dropping it leaves the group.
 pub(crate) struct Member {
     group: AcceptGroup,
     owner: usize,
 }
 
 impl AcceptGroup {
-    /// A group without members.
+    /// Creates a group without members.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The seat of the member that has the fewest connections, none of those that are passed by.
+    /// Returns the member with the fewest connections, except those in the bit set `passed`.
     fn fewest(&self, giver: usize, passed: u32) -> usize {
         let first = self.0.turn.load(Ordering::Relaxed);
         let (mut owner, mut fewest) = (giver, usize::MAX);
@@ -88,7 +89,7 @@ impl AcceptGroup {
 }
 
 impl Member {
-    /// Takes the seat of this owner.
+    /// Joins the group under this owner number.
     pub(crate) fn join(group: &AcceptGroup, owner: u8, waker: &Waker) -> io::Result<Self> {
         let seat = &group.0.seats[usize::from(owner)];
         let mut tray = seat.tray();
@@ -103,17 +104,18 @@ impl Member {
         Ok(Self { group: group.clone(), owner: usize::from(owner) })
     }
 
-    /// The interface has one connection more.
+    /// Counts one more connection of this interface.
     pub(crate) fn added(&self) {
         self.seat().count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The interface has one less.
+    /// Counts one connection less of this interface.
     pub(crate) fn removed(&self) {
         self.seat().count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives a connection to whoever has the fewest. Back comes what is the giver's own.
+    /// Gives a connection to the member with the fewest. Returns the connection if that is this
+    /// interface.
     pub(crate) fn give(&self, mut connection: Given, now: Instant) -> Option<Given> {
         let mut passed = 0;
         loop {
@@ -127,8 +129,8 @@ impl Member {
         }
     }
 
-    /// The oldest of what others have given. It stays counted: [`Member::removed`], if the
-    /// interface does not take it.
+    /// Returns the oldest connection that others have given this member. It stays counted; if the
+    /// interface does not admit it, call [`Member::removed`].
     pub(crate) fn take(&self, now: Instant) -> Option<Given> {
         let seat = self.seat();
         let mut tray = seat.tray();
@@ -138,8 +140,8 @@ impl Member {
         Some(given)
     }
 
-    /// Takes back what lies in the trays of members that do not look. Returns with it when to look
-    /// again, if something may have to be taken back then.
+    /// Takes back the connections in the trays of members that do not look into them. Returns these
+    /// connections, and when to check again if others still wait.
     pub(crate) fn take_back(&self, now: Instant) -> (Vec<Given>, Option<Instant>) {
         let (mut back, mut again) = (Vec::new(), None);
         for (_, seat) in self.group.0.seats.iter().enumerate().filter(|(own, _)| *own != self.owner)
@@ -172,13 +174,14 @@ impl Drop for Member {
         let given = std::mem::take(&mut *tray).given;
         seat.count.store(VACANT, Ordering::Relaxed);
         drop(tray);
-        // Closed when nobody waits for the tray.
+        // Close the connections only after the lock of the tray is released.
         drop(given);
     }
 }
 
 impl Seat {
-    /// Puts a connection into the tray and tells its member. Back comes what there is no room for.
+    /// Puts a connection into the tray and signals its member. Returns the connection if there is
+    /// no room.
     fn put(&self, connection: Given, now: Instant) -> Option<Given> {
         let mut tray = self.tray();
         let Some(waker) = tray.waker.clone().filter(|_| tray.given.len() < GIVEN_MAX) else {
@@ -213,13 +216,13 @@ impl fmt::Debug for AcceptGroup {
     }
 }
 
-/// The count of a seat that nobody has.
+/// The count of a seat without a member.
 const VACANT: usize = usize::MAX;
-/// Connections that may lie in a tray. Whoever accepts goes to the next member then, and keeps what
-/// nobody has room for.
+/// The number of connections that may wait in a tray. If it is full, the giver tries the next
+/// member, and keeps a connection for which no member has room.
 const GIVEN_MAX: usize = 64;
-/// For so long a member may leave what it was given where it is. It is as long as a peer waits
-/// for whoever is stuck.
+/// The time within which a member must take a connection given to it. A peer waits this long at
+/// most for a member that is stuck.
 pub(crate) const STALL: Duration = Duration::from_secs(1);
 
 const _: () = assert!(OWNERS_MAX <= u32::BITS as usize);
@@ -245,7 +248,7 @@ mod tests {
         format!("{group:?}")
     }
 
-    /// A connection that came in, and its peer's end.
+    /// Returns an inbound connection and its peer's end.
     fn connection() -> (Given, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -267,7 +270,7 @@ mod tests {
             }
         }
         assert_eq!(counts(&group), "[3, 3, 3]");
-        // One that goes makes room for the next, whosever it was.
+        // A connection that ends makes room for the next, whichever member has it.
         members[2].0.removed();
         members[2].0.removed();
         for _ in 0..2 {
@@ -303,7 +306,7 @@ mod tests {
         for _ in 0..2 {
             assert!(giver.give(connection().0, now).is_none());
         }
-        // Who takes one has time again for the next.
+        // A member that takes one connection gets the full time for the next one.
         now += STALL - Duration::from_millis(1);
         assert!(other.take(now).is_some());
         let (back, again) = giver.take_back(begun + STALL);

@@ -1,11 +1,11 @@
-//! Where messages arrive, and are read without being copied.
+//! Receive buffers in which messages are read without being copied.
 //!
-//! Invariant: a slot is either posted, and then the transport's alone to write, or it is in
-//! somebody's hands as an [`InboxSlot`], and then nobody else touches it. It changes hands with
-//! the post and with the completion, and only there: an inbox makes its memory itself and gives
-//! nobody another way to it. Its region has a private key, which [`Interface`] takes from nobody
-//! else, and the cookies of its receives are private too, so that no other completion can be
-//! taken for one of them.
+//! Invariant: a slot is either posted, and then only the transport writes it, or the owner of its
+//! [`InboxSlot`] has it, and then nothing else touches it. Ownership changes only with the post
+//! and with the completion. To ensure this, an inbox allocates its memory itself and gives no
+//! other code access to it. Its region has a private key, which [`Interface`] accepts only from
+//! the inbox. The cookies of its receives are private too, so no other completion can be
+//! mistaken for one of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,50 +13,50 @@ use dafs_memory::{Memory, Pages};
 
 use crate::{Completion, Domain, EndpointId, Interface, LocalKey, LocalSegment, Operation, Region};
 
-/// Slots for messages, each of which is posted as a receive or free.
+/// A set of message buffers (slots), each of which is posted as a receive, in use, or free.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Cookie of its first slot; the others follow.
+    /// The cookie of its first slot. The other slots have the following cookies.
     cookies: u64,
     region: Region,
-    /// The interface that the region is of.
+    /// The number of the interface that has the region.
     interface: u64,
     slot_bytes: u32,
-    /// Where each slot is. Made for the post that wants it, a segment would be loaded in other
-    /// words than it was stored in, and wait for whatever was stored before.
+    /// The segment of each slot. A segment built for each post would be loaded in other words than
+    /// it was stored in, and that load would wait for all earlier stores.
     segments: Box<[LocalSegment]>,
-    /// Those that are posted.
+    /// The slots that are posted, by number.
     posted: Box<[Option<InboxSlot>]>,
-    /// Those that are not, and in nobody's hands.
+    /// The slots that are neither posted nor in use.
     free: Vec<InboxSlot>,
 }
 
-/// A slot in the hands of whoever reads the message in it.
+/// A slot owned by the code that reads the message in it.
 #[derive(Debug)]
 pub struct InboxSlot {
-    /// Keeps the bytes: the inbox may be gone before its slot is.
+    /// Keeps the bytes alive: the inbox may be dropped before its slot.
     memory: Memory,
     offset: usize,
     length: usize,
     number: u16,
 }
 
-/// Why there is no inbox.
+/// The reason why an inbox could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
-    /// The system has no memory for it.
+    /// The system has no memory for the slots.
     #[error(transparent)]
     Memory(#[from] std::io::Error),
-    /// The interface takes no more regions.
+    /// The interface has no room for another region.
     #[error("the interface has no room for another region")]
     Regions,
 }
 
 impl Inbox {
-    /// An inbox of `slots` slots of `slot_bytes` bytes each, for connections of one domain.
+    /// Creates an inbox of `slots` slots of `slot_bytes` bytes each, for connections of one domain.
     ///
     /// # Errors
-    /// Out of memory or of regions.
+    /// [`InboxError`] if there is no memory or no room for another region.
     pub fn new<E>(
         interface: &mut Interface<E>,
         domain: Domain,
@@ -87,23 +87,24 @@ impl Inbox {
         })
     }
 
-    /// Bytes of each slot.
+    /// Returns the size of each slot in bytes.
     #[must_use]
     pub fn slot_bytes(&self) -> u32 {
         self.slot_bytes
     }
 
-    /// The region, for taking it back with [`Interface::deregister`].
+    /// Returns the key of its region, for [`Interface::deregister`].
     #[must_use]
     pub fn key(&self) -> LocalKey {
         self.region.key
     }
 
-    /// Posts a free slot as a receive, by the interface that the inbox was made with. False if
-    /// none is free, or the connection takes none: it is ending then, which an event tells.
+    /// Posts a free slot as a receive on the interface for which the inbox was created. Returns
+    /// false if no slot is free or the connection accepts no receive. The latter is about to end,
+    /// which an event reports.
     #[inline]
     pub fn post<E>(&mut self, interface: &mut Interface<E>, endpoint: EndpointId) -> bool {
-        // In another's table the key may be another inbox's.
+        // In the table of another interface, this key may belong to another inbox.
         if !interface.is_number(self.interface) {
             return false;
         }
@@ -118,23 +119,24 @@ impl Inbox {
         true
     }
 
-    /// Slots that may be posted.
+    /// Returns the number of slots that may be posted.
     #[must_use]
     #[inline]
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes a slot back that nobody reads any more.
+    /// Takes back a slot whose message is no longer needed.
     #[inline]
     pub fn give_back(&mut self, slot: InboxSlot) {
-        // In another's stead, a slot of this one would be posted that somebody has.
+        // A slot of another inbox would make this inbox post a slot that is still in use.
         if slot.memory.address() == self.region.address {
             self.free.push(slot);
         }
     }
 
-    /// The slot whose receive has ended. `None` if it was no receive of this inbox.
+    /// Returns the slot whose receive has completed, or `None` if the completion belongs to no
+    /// receive of this inbox.
     #[inline]
     pub(crate) fn ended(&mut self, completion: &Completion) -> Option<InboxSlot> {
         if completion.operation != Operation::Receive {
@@ -146,20 +148,20 @@ impl Inbox {
 }
 
 impl InboxSlot {
-    /// The first `length` bytes of the message, or all that the slot holds.
+    /// Returns the first `length` bytes of the message, but at most the whole slot.
     #[inline]
     pub fn message(&mut self, length: u32) -> &mut [u8] {
         let length = self.length.min(length as usize);
         let start = self.memory.pointer(self.offset, length);
-        // SAFETY: `pointer` has checked that the range lies inside the memory, which `self`
-        // keeps and which is bytes of zero or of messages. The memory is the inbox's own, and
-        // no two slots overlap; this one is not posted (invariant), so that until it is, which
-        // takes it by value, only `self` leads to these bytes.
+        // SAFETY: `pointer` has checked that the range lies inside the memory. `self` keeps the
+        // memory alive, and it holds initialized bytes, of zeros or of messages. The memory belongs
+        // to the inbox, and no two slots overlap. This slot is not posted (invariant), and posting
+        // takes it by value, so until then only `self` leads to these bytes.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 }
 
-/// Whether a cookie is of an inbox's receive.
+/// True if a cookie belongs to a receive of an inbox.
 #[inline]
 pub(crate) const fn is_private(cookie: u64) -> bool {
     cookie >= FIRST_COOKIE
@@ -167,10 +169,10 @@ pub(crate) const fn is_private(cookie: u64) -> bool {
 
 static INBOXES: AtomicU64 = AtomicU64::new(0);
 const FIRST_COOKIE: u64 = 1 << 63;
-/// Bits of a cookie that tell the slots of an inbox apart.
+/// The number of bits of a cookie that number the slots of an inbox.
 const COOKIE_BITS: u32 = 16;
-/// A processor's cache line.
+/// The size of a processor's cache line.
 const LINE_BYTES: usize = 64;
-/// Between two slots: a power of two from slot to slot would have all of them in the same few
-/// sets of the processor's caches, and each message would push the one before last out.
+/// The gap between two slots. With slots at distances of a power of two, all slots would share a
+/// few sets of the processor's caches, and each message would evict the one before last.
 const SLOT_GAP_BYTES: usize = 256;

@@ -1,12 +1,14 @@
-//! One thread's transport: listeners, endpoints, regions, events.
+//! The transport of one thread: listeners, endpoints, regions, events.
 //!
-//! Invariant: an endpoint index in `hot` is polled and not armed; every other
-//! established polled endpoint is armed, so that its peer wakes us. A flushed
-//! endpoint is not in `dirty`.
+//! Invariants:
 //!
-//! What is armed shows on a descriptor, and descriptors get a look every few turns
-//! however busy the memory of others is: nobody starves. Only the endpoint in
-//! `gathering` may keep quiet about what has come, and only in sleeps made for it.
+//! - An endpoint whose index is in `hot` is polled and not armed. Every other established endpoint
+//!   of a polled transport is armed, so that its peer wakes this interface.
+//! - An endpoint that has been flushed is not in `dirty`.
+//! - An armed endpoint shows arrivals on a descriptor. The interface looks at descriptors every few
+//!   turns however busy shared memory is, so no connection starves.
+//! - Only the descriptor of the endpoint in `gathering` may be silent about arrivals, and only
+//!   during sleeps made for it.
 
 mod admission;
 mod config;
@@ -37,19 +39,19 @@ use crate::{
     SendOptions, Signal, Stag, Waker, shm, sim, tcp, verbs,
 };
 
-/// One thread's access to all transports. Whether peers may reach memory of this side is part
-/// of its type ([`exposure`]): on the side that serves they may not.
+/// The access of one thread to all transports. The type parameter says whether peers may reach
+/// memory of this side ([`exposure`]): a serving side exposes none.
 pub struct Interface<E = Exposes> {
     exposure: PhantomData<fn() -> E>,
     config: InterfaceConfig,
-    /// No other of this process has it.
+    /// Unique within this process.
     number: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
     live: usize,
     listeners: Vec<Option<Listener>>,
     regions: RegionTable,
-    /// Some transport of this interface has names of its own for regions.
+    /// True if a transport of this interface chooses its own names (STags) for regions.
     names_regions: bool,
     events: EventQueue,
     poller: Poller,
@@ -57,47 +59,47 @@ pub struct Interface<E = Exposes> {
     dirty: Vec<u32>,
     /// The endpoint that was flushed last.
     asked: Option<EndpointId>,
-    /// The endpoint whose descriptor keeps quiet until much is there.
+    /// The endpoint whose descriptor becomes ready only when much has arrived.
     gathering: Option<EndpointId>,
-    /// Endpoints whose connect or accept may not be finished, oldest first: all have the same
-    /// time. Those that are, or are gone, are taken off when they get to the front.
+    /// The endpoints whose connect or accept may be unfinished, oldest first. All have the same
+    /// timeout. Endpoints that are finished or released leave the queue when they reach its front.
     unfinished: VecDeque<EndpointId>,
-    /// Bytes that they hold.
+    /// The bytes of memory that connections not yet established occupy.
     unfinished_bytes: usize,
-    /// Listeners that let nobody in for now.
+    /// The listeners that accept no connections for now.
     resting: Vec<u32>,
     ready: Vec<(Token, Readiness)>,
-    /// Waits that memory alone satisfied since sockets were last looked at.
+    /// The number of waits that memory alone satisfied since the last look at sockets.
     turns_without_sockets: u32,
     has_slept: bool,
-    /// The owner waits for the descriptor, or did until now.
+    /// True if the owner waits for the descriptor, or did until now.
     is_armed: bool,
-    /// The next wait will be long.
+    /// True if the next wait will be long, so it must not spin.
     is_patient: bool,
-    /// One answer is awaited, and will come soon.
+    /// True if a single reply is pending and will come soon.
     is_eager: bool,
     waiter: Waiter,
     waker: Waker,
-    /// Its place among interfaces that share connections.
+    /// Its membership in the group of interfaces that share connections.
     member: Option<Member>,
-    /// Until then others are to take what this one has given them.
+    /// Other members must accept the connections given to them by this moment.
     given_until: Option<Instant>,
 }
 
 struct Slot {
-    /// The endpoint that is in it, or will be next.
+    /// The endpoint in this slot, or the next one if the slot is free.
     id: EndpointId,
     domain: Domain,
     connection: Option<Box<dyn Connection>>,
     hot: bool,
     dirty: bool,
-    /// The group knows of it.
+    /// True if the group counts this connection.
     counted: bool,
-    /// It has stood once: its peer knows the regions of its domain.
+    /// True if it has been established: then its peer knows the regions of its domain.
     established: bool,
-    /// Bytes it holds, while it does not stand.
+    /// The bytes of memory it occupies until it is established.
     held_bytes: usize,
-    /// Polls since anything moved.
+    /// The number of polls since it last made progress.
     vain_polls: u32,
 }
 
@@ -111,11 +113,11 @@ enum Listener {
 impl<E> Interface<E> {
     // ---- connections ----------------------------------------------------------
 
-    /// Starts listening; requests come as [`Event::ConnectionRequest`], each at the interface
-    /// of the [group](InterfaceConfig::group) that got the connection.
+    /// Starts to listen. Each connection request is reported as [`Event::ConnectionRequest`] at
+    /// the interface of the [group](InterfaceConfig::group) that got the connection.
     ///
     /// # Errors
-    /// [`AddressError`] with the address and the system's reason.
+    /// [`AddressError`] with the address and the system's error.
     pub fn listen(&mut self, address: &Address) -> Result<ListenerId, AddressError> {
         let listener = match address {
             Address::Shm(path) => Listener::Shm(shm::Listener::bind(path)?),
@@ -140,8 +142,8 @@ impl<E> Interface<E> {
         Ok(ListenerId { owner: self.config.owner, index })
     }
 
-    /// The address a listener of this interface really has (a TCP port of 0 is chosen by the
-    /// system).
+    /// Returns the actual address of a listener of this interface. The system chooses a port where
+    /// the given TCP port was 0.
     #[must_use]
     pub fn listener_address(&self, listener: ListenerId) -> Option<Address> {
         if listener.owner != self.config.owner {
@@ -150,7 +152,7 @@ impl<E> Interface<E> {
         self.listeners.get(listener.index as usize)?.as_ref().map(Listener::address)
     }
 
-    /// Stops listening; established connections stay.
+    /// Stops listening. Established connections stay.
     pub fn unlisten(&mut self, listener: ListenerId) {
         if listener.owner == self.config.owner
             && let Some(slot) = self.listeners.get_mut(listener.index as usize)
@@ -159,11 +161,11 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Begins to connect; ends with [`Event::Established`], [`Event::Rejected`] or
+    /// Begins to connect. The attempt ends with [`Event::Established`], [`Event::Rejected`] or
     /// [`Event::Broken`]. Receives may be posted at once.
     ///
     /// # Errors
-    /// [`AddressError`] if it could not even begin.
+    /// [`AddressError`] if the attempt cannot begin.
     pub fn connect(
         &mut self,
         address: &Address,
@@ -195,8 +197,8 @@ impl<E> Interface<E> {
         Ok(endpoint)
     }
 
-    /// Accepts an inbound connection; [`Event::Established`] follows.
-    /// A pending connection that has vanished meanwhile ends as [`Event::Broken`].
+    /// Accepts an inbound connection. [`Event::Established`] follows, or [`Event::Broken`] if the
+    /// connection has ended meanwhile.
     pub fn accept(
         &mut self,
         pending: PendingId,
@@ -210,14 +212,15 @@ impl<E> Interface<E> {
         }
         self.with(endpoint, |connection, context| connection.accept(context, config, private_data));
         self.after_event(endpoint);
-        // Where the answer waits for the receives that are posted now, the next flush sends it.
+        // A transport that sends its reply only after receives are posted sends it by the next
+        // flush.
         if self.lend(endpoint).is_some() {
             self.mark_dirty(endpoint);
         }
         endpoint
     }
 
-    /// Rejects an inbound connection.
+    /// Rejects an inbound connection. `private_data` goes to the peer.
     pub fn reject(&mut self, pending: PendingId, private_data: &[u8]) {
         self.with(pending.0, |connection, context| {
             connection.reject(context, private_data);
@@ -226,15 +229,16 @@ impl<E> Interface<E> {
         self.release(pending.0);
     }
 
-    /// Breaks a connection; its outstanding work completes as flushed, then
-    /// [`Event::Broken`] with [`BreakReason::Local`].
+    /// Breaks a connection. Its outstanding work completes as flushed, then [`Event::Broken`]
+    /// with [`BreakReason::Local`] follows.
     pub fn disconnect(&mut self, endpoint: EndpointId) {
         if self.slot_mut(endpoint).is_some() {
             self.break_endpoint(endpoint, BreakReason::Local);
         }
     }
 
-    /// Forgets an endpoint; breaks it first without a word if it still stands.
+    /// Releases an endpoint. If it is still connected, first breaks the connection without an
+    /// event.
     pub fn release(&mut self, endpoint: EndpointId) {
         let Some(slot) = self.slot_mut(endpoint) else { return };
         slot.id = slot.id.next();
@@ -252,7 +256,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Endpoints that are not released, pending ones included.
+    /// Returns the number of endpoints that are not released, including pending ones.
     #[must_use]
     pub fn endpoint_count(&self) -> usize {
         self.live
@@ -260,7 +264,8 @@ impl<E> Interface<E> {
 
     // ---- regions --------------------------------------------------------------
 
-    /// Registers memory that only [`Interface::post_private`] may use, and tells who it is.
+    /// Registers memory that only [`Interface::post_private`] may use. Also returns the number of
+    /// this interface.
     pub(crate) fn register_private(
         &mut self,
         memory: &Memory,
@@ -270,14 +275,14 @@ impl<E> Interface<E> {
         Some((region, self.number))
     }
 
-    /// Whether it is the interface of this number.
+    /// True if this interface has this number.
     #[inline]
     pub(crate) fn is_number(&self, number: u64) -> bool {
         self.number == number
     }
 
-    /// Takes a registration back. Work that still uses it completes or fails; a
-    /// peer that uses it afterwards breaks its connection.
+    /// Deregisters memory. Work that still uses it completes or fails. A peer that uses it
+    /// afterwards breaks its connection.
     pub fn deregister(&mut self, key: LocalKey) {
         let Some(entry) = self.regions.remove(key) else { return };
         if entry.rights.is_remote() && entry.dmabuf.is_none() {
@@ -285,7 +290,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Takes a region from every peer of its domain.
+    /// Withdraws a region from every peer of its domain.
     fn withdraw(&mut self, entry: &RegionEntry) {
         for endpoint in self.established_of(entry.domain) {
             if let Some(connection) = self.slot_mut(endpoint).and_then(|s| s.connection.as_mut()) {
@@ -294,16 +299,16 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Regions that are registered.
+    /// Returns the number of registered regions.
     #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.count()
     }
 
-    /// Part of a region as the peer of an endpoint names it. RDMA devices choose the names
-    /// themselves, so that a region has another with each; of the other transports it is
-    /// [`Region::remote`]. A region that the peer does not reach has a name that is nothing to
-    /// it.
+    /// Returns part of a region as the peer of an endpoint names it. RDMA devices choose the names
+    /// (STags) themselves, so a region has a different name with each device. With the other
+    /// transports the result equals [`Region::remote`]. The name of a region that the peer cannot
+    /// reach is useless to the peer.
     #[must_use]
     #[inline]
     pub fn remote(
@@ -320,7 +325,7 @@ impl<E> Interface<E> {
         RemoteSegment { stag: self.name(endpoint, region), ..remote }
     }
 
-    /// How bytes get to a region over an endpoint.
+    /// Returns how bytes reach a region over an endpoint.
     #[must_use]
     pub fn region_path(&self, endpoint: EndpointId, key: LocalKey) -> Option<RegionPath> {
         let entry = self.regions.get(key)?;
@@ -329,11 +334,11 @@ impl<E> Interface<E> {
 
     // ---- work -----------------------------------------------------------------
 
-    /// Posts a receive into `scatter`, under a cookie below 2^63: the others are
-    /// [`Inbox`](crate::Inbox)es' own.
+    /// Posts a receive into `scatter`. The cookie must be below 2^63; the others belong to
+    /// [`Inbox`](crate::Inbox)es.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued then.
+    /// [`PostError`]; then nothing was queued.
     #[inline]
     pub fn post_receive(
         &mut self,
@@ -348,7 +353,7 @@ impl<E> Interface<E> {
         self.post_private(endpoint, cookie, scatter)
     }
 
-    /// The same for an inbox, whose memory is nobody else's.
+    /// Posts a receive of an inbox, whose memory nothing else may use.
     #[inline]
     pub(crate) fn post_private(
         &mut self,
@@ -363,7 +368,7 @@ impl<E> Interface<E> {
     /// Posts a send of one message.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued then.
+    /// [`PostError`]; then nothing was queued.
     #[inline]
     pub fn post_send(
         &mut self,
@@ -383,10 +388,10 @@ impl<E> Interface<E> {
         Ok(())
     }
 
-    /// Posts an RDMA write; `remote.length` is the sum of the local lengths.
+    /// Posts an RDMA write. `remote.length` must be the sum of the local lengths, in bytes.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued then.
+    /// [`PostError`]; then nothing was queued.
     #[inline]
     pub fn post_rdma_write(
         &mut self,
@@ -403,10 +408,10 @@ impl<E> Interface<E> {
         Ok(())
     }
 
-    /// Does an RDMA write at once, if the transport can do that with no more than a copy and
-    /// nothing posted before still waits: for the source, nothing outlives the call then,
-    /// and the bytes are in place before any message sent afterwards arrives. False if
-    /// nothing was done, for whatever reason: then [`Interface::post_rdma_write`] it.
+    /// Executes an RDMA write at once if the transport needs no more than a copy for it and no
+    /// earlier work is waiting. Then the source is free when the call returns, and the bytes are
+    /// in place before any message sent afterwards arrives. Returns false if nothing was done, for
+    /// whatever reason: then call [`Interface::post_rdma_write`].
     #[inline]
     pub fn rdma_write_now(
         &mut self,
@@ -417,8 +422,8 @@ impl<E> Interface<E> {
         self.move_now(endpoint, local, remote, true)
     }
 
-    /// Does an RDMA read at once, as [`Interface::rdma_write_now`] a write: the bytes are
-    /// there when the call returns.
+    /// Executes an RDMA read at once under the conditions of [`Interface::rdma_write_now`]. The
+    /// bytes have arrived when the call returns true.
     #[inline]
     pub fn rdma_read_now(
         &mut self,
@@ -429,10 +434,10 @@ impl<E> Interface<E> {
         self.move_now(endpoint, local, remote, false)
     }
 
-    /// Posts an RDMA read; `remote.length` is the sum of the local lengths.
+    /// Posts an RDMA read. `remote.length` must be the sum of the local lengths, in bytes.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued then.
+    /// [`PostError`]; then nothing was queued.
     #[inline]
     pub fn post_rdma_read(
         &mut self,
@@ -448,9 +453,9 @@ impl<E> Interface<E> {
         Ok(())
     }
 
-    /// Hints at what the peer will likely answer with; lets a socket transport place the
-    /// bytes with one system call. In the order the requests were posted, and before any of
-    /// them is flushed: of what has come already nothing may be foretold.
+    /// Gives a hint what the peer will probably send as its reply, so that a socket transport can
+    /// place the bytes with one system call. Call it in the order in which the requests were
+    /// posted, and before any of them is flushed: data that has arrived must not be forecast.
     #[inline]
     pub fn expect(&mut self, endpoint: EndpointId, forecast: &Forecast<'_>) {
         if let Some((connection, _)) = self.lend(endpoint) {
@@ -458,7 +463,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Peers that listeners have turned away because there were no more descriptors.
+    /// Returns the number of peers that listeners have turned away for lack of descriptors.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         let count = |listener: &Listener| match listener {
@@ -567,13 +572,13 @@ impl<E> Interface<E> {
         Ok(endpoint)
     }
 
-    /// Lets a new connection register its descriptors and speak first if it must.
+    /// Starts a new connection: it registers its descriptors and sends first if it must.
     fn start(&mut self, endpoint: EndpointId) {
         self.with(endpoint, |connection, context| connection.progress(context).map(|_| ()));
         self.after_event(endpoint);
     }
 
-    /// After anything that may have finished a connect or brought inbound work.
+    /// Updates the lists after an event that may have finished a connect or brought work.
     fn after_event(&mut self, endpoint: EndpointId) {
         let Some(slot) = self.slot_mut(endpoint) else { return };
         let established = slot.connection.as_ref().is_some_and(|c| c.is_established());
@@ -616,7 +621,7 @@ impl<E> Interface<E> {
         slot.connection.as_deref().filter(|_| slot.id == endpoint)
     }
 
-    /// Runs `action` on a live connection and breaks it if that fails.
+    /// Runs `action` on a live connection and breaks the connection if that fails.
     #[inline]
     fn with(
         &mut self,
@@ -712,7 +717,7 @@ impl Listener {
     }
 }
 
-/// Nobody but an inbox posts what is in one.
+/// Refuses segments of an inbox's memory, which only the inbox may post.
 #[inline]
 fn check_public(segments: &[LocalSegment]) -> Result<(), PostError> {
     let is_private = segments.iter().any(|segment| segment.key.is_private());

@@ -1,26 +1,26 @@
-//! The Direct Access Transport: connections over which one side moves bytes
-//! straight into or out of the other side's registered memory.
+//! The Direct Access Transport: connections over which one side moves bytes directly into or out
+//! of registered memory of the other side.
 //!
-//! A library of its own: it knows nothing of files. One [`Interface`] belongs to
-//! one thread and owns listeners, endpoints, registered regions and the queue of
-//! completions. Work is *posted* (never blocks), made visible by [`Interface::flush`],
-//! and ends as a [`Completion`]. Nothing happens behind the caller's back: progress
-//! is made in [`Interface::poll`] and [`Interface::wait`] alone. A process that serves by several
-//! threads has an interface for each; an [`AcceptGroup`] has them share the connections that come
-//! to one address.
+//! This crate is independent of files. One [`Interface`] belongs to one thread and owns listeners,
+//! endpoints, registered regions and the queue of completions. Work is *posted*, which never
+//! blocks. [`Interface::flush`] makes it visible to the peer, and it ends as a [`Completion`]. The
+//! interface makes progress only in [`Interface::poll`] and [`Interface::wait`]. A process that
+//! serves with several threads has an interface for each of them. An [`AcceptGroup`] makes them
+//! share the connections that arrive at one address.
 //!
-//! Invariants, the same over every provider (`tests/conformance`):
-//! - messages arrive complete, once, in the order sent, each in the oldest posted
-//!   receive; a message without a posted receive breaks the connection;
-//! - an RDMA write posted before a send is placed before that send's receive
-//!   completes; RDMA consumes no receive at the target;
-//! - on any error the connection breaks and everything outstanding completes with
-//!   an error, each piece of work exactly once;
-//! - memory is reachable only through a registered region, inside its bounds and
-//!   with its rights; a violation breaks the connection and moves nothing.
+//! Invariants, the same for every provider (`tests/conformance`):
 //!
-//! Providers: [`shm`] (one host), [`tcp`] (software iWARP, by TLS if asked), [`verbs`] (RDMA
-//! devices), [`sim`] (deterministic).
+//! - Messages arrive complete, once and in the order sent, each in the oldest posted receive. A
+//!   message without a posted receive breaks the connection.
+//! - An RDMA write that was posted before a send is placed before the receive of that send
+//!   completes. RDMA consumes no receive at the target.
+//! - Any error breaks the connection, and all outstanding work completes with an error, each work
+//!   request exactly once.
+//! - Memory is reachable only through a registered region, within its bounds and rights. A
+//!   violation breaks the connection and moves no bytes.
+//!
+//! The providers are [`shm`] (within one host), [`tcp`] (software iWARP, optionally over TLS),
+//! [`verbs`] (RDMA devices) and [`sim`] (a deterministic simulation).
 
 mod address;
 mod connection;

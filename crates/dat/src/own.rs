@@ -1,12 +1,15 @@
-//! The application's own memory, lent to a peer for as long as a call takes.
+//! Lends the application's own memory to a peer for the duration of a call.
 //!
-//! Invariant: when [`Lender::lend`] or [`Lender::lend_mut`] returns or unwinds, no device touches
-//! the memory for a peer, unless the call was over in order and [`TrustedPeers`] vouch for the
-//! rest: only then a registration is kept. No other code of this process gets at the memory by
-//! what is lent: it is in no table of regions, and only a device knows it.
+//! Invariants:
 //!
-//! What is kept, and how it is found out that it is out of date, is
-//! [`dafs_memory::registrations`]' business; see also `docs/decisions/0020`.
+//! - When [`Lender::lend`] or [`Lender::lend_mut`] returns or unwinds, no device accesses the
+//!   memory for a peer. The exception: if the call ended in order and [`TrustedPeers`] vouch for
+//!   the peers, the registration is kept.
+//! - Lending gives no other code of this process access to the memory: it is in no table of
+//!   regions, and only a device knows it.
+//!
+//! [`dafs_memory::registrations`] decides which registrations are kept and detects stale ones. See
+//! also `docs/decisions/0020`.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,29 +21,30 @@ use dafs_memory::{CacheCounters, CacheLimits, RegistrationCache};
 use crate::verbs::{ProtectionDomain, Registered, access_of};
 use crate::{LocalKey, Region, RegisterError, Rights, Stag};
 
-/// What becomes of memory of the application's own that a peer is to read or write.
+/// How an interface treats the application's own memory that a peer is to read or write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnMemory {
-    /// It is copied, through memory that is registered for good.
+    /// The bytes are copied through permanently registered memory.
     #[default]
     Copied,
-    /// A device is told of it for as long as a call takes.
+    /// The memory is registered with a device for the duration of a call.
     Registered,
-    /// A device is told of it, and not told otherwise until others need the room or it is other
-    /// memory.
+    /// The memory is registered with a device, and the registration is kept until its room is
+    /// needed or the memory has been replaced.
     Cached(CacheLimits, TrustedPeers),
 }
 
-/// Somebody has vouched for the peers: see [`TrustedPeers::new`].
+/// The promise that peers leave memory alone after their reply: see [`TrustedPeers::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustedPeers(());
 
 impl TrustedPeers {
-    /// Vouches for every peer that this process connects to by an RDMA device.
+    /// Vouches for every peer that this process connects to through an RDMA device.
     ///
     /// # Safety
-    /// What a peer was told of stays within its reach after the call that told it. None may read
-    /// or write such memory when its answer is out; and nobody may say that a call is over in
+    /// A peer can still reach memory named in a call after the call has returned. No peer may read
+    /// or write such memory once its reply is out, and no caller may report a call as ended in
+    /// order before that.
     /// order before that.
     #[must_use]
     pub const unsafe fn new() -> Self {
@@ -48,18 +52,18 @@ impl TrustedPeers {
     }
 }
 
-/// How a call with lent memory ended.
+/// How a call with lent memory ended. Carries the result of the call.
 #[derive(Debug)]
 pub enum Ended<T> {
-    /// In order: the peer has answered, and is done with the memory.
+    /// In order: the peer has replied and no longer uses the memory.
     InOrder(T),
-    /// In another way: the peer may be at work on the memory.
+    /// In any other way: the peer may still be using the memory.
     Otherwise(T),
 }
 
 type Cache = Mutex<RegistrationCache<Registered>>;
 
-/// The registrations of an interface's own memory.
+/// The registrations of the application's own memory that an interface has made.
 pub struct OwnRegistrations {
     cache: Arc<Cache>,
     follows: bool,
@@ -69,12 +73,12 @@ pub struct OwnRegistrations {
 pub struct Lender {
     protection: Arc<ProtectionDomain>,
     cache: Arc<Cache>,
-    /// Devices are asked to follow what becomes of the memory.
+    /// True if devices may be asked to follow changes of the memory (on-demand paging).
     follows: bool,
 }
 
 impl OwnRegistrations {
-    /// `None` if nothing is lent.
+    /// Returns `None` if the rule is to copy.
     pub(crate) fn new(rule: OwnMemory) -> Option<Self> {
         let limits = match rule {
             OwnMemory::Copied => return None,
@@ -100,11 +104,11 @@ impl OwnRegistrations {
 }
 
 impl Lender {
-    /// Lends memory that the peer may read, while `call` runs. The region has a name for peers on
-    /// the lender's device, and is nothing to this side's lists.
+    /// Lends memory that the peer may read while `call` runs. The region has a name for peers on
+    /// the lender's device. It cannot be used in scatter/gather lists of this side.
     ///
     /// # Errors
-    /// If the device does not register it.
+    /// [`RegisterError`] if the device does not register the memory.
     pub fn lend<T>(
         &self,
         bytes: &[u8],
@@ -114,10 +118,10 @@ impl Lender {
         self.lend_range(bytes.as_ptr() as usize, bytes.len(), rights, call)
     }
 
-    /// Lends memory that the peer may write, while `call` runs.
+    /// Lends memory that the peer may write while `call` runs.
     ///
     /// # Errors
-    /// If the device does not register it.
+    /// [`RegisterError`] if the device does not register the memory.
     pub fn lend_mut<T>(
         &self,
         bytes: &mut [u8],
@@ -127,7 +131,7 @@ impl Lender {
         self.lend_range(bytes.as_mut_ptr() as usize, bytes.len(), rights, call)
     }
 
-    /// The memory is borrowed by the caller, with these rights.
+    /// Lends memory that the caller has borrowed with these rights.
     fn lend_range<T>(
         &self,
         address: usize,
@@ -162,22 +166,22 @@ impl Lender {
         let (protection, access) = (&self.protection, purpose.rights.cast_signed());
         let refuses = &protection.refuses_on_demand;
         if self.follows && !refuses.load(Ordering::Relaxed) {
-            // SAFETY: as below.
+            // SAFETY: as for the call below.
             match unsafe { Registered::own(protection, address, length, access, true) } {
                 Ok(registration) => return Ok(Made { registration, follows_memory: true }),
                 Err(_) => refuses.store(true, Ordering::Relaxed),
             }
         }
-        // SAFETY: the caller of `lend_range` has borrowed the memory, so that it may be used as it
-        // says until the call is over; what is kept longer is kept because the peers are
-        // trusted to leave it alone, and is taken back here before any other use.
+        // SAFETY: the caller of `lend_range` has borrowed the memory, so it may be used as borrowed
+        // until the call returns. A registration is kept longer only if the peers are trusted to
+        // leave the memory alone, and it is revoked here before any other use.
         let registration = unsafe { Registered::own(protection, address, length, access, false) };
         registration.map(|registration| Made { registration, follows_memory: false })
     }
 }
 
 impl Region {
-    /// Whether it is lent to devices, by whichever connection.
+    /// True if this region is memory lent to a device.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.key.is_lent()
@@ -190,7 +194,7 @@ impl std::fmt::Debug for Lender {
     }
 }
 
-/// Memory that is lent; taken back by force if it is not given back.
+/// Memory that is lent. Its registration is revoked on drop unless it was given back in order.
 struct Lent<'l> {
     cache: &'l Cache,
     of: Option<Use>,

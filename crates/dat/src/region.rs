@@ -1,7 +1,7 @@
-//! Registered memory: the table that turns keys into bytes, with bounds and rights.
+//! Registered memory: the table that maps keys to bytes, with bounds and rights.
 //!
-//! Invariant: a key finds a region only while it is registered; slots are reused
-//! under a new key byte, so a stale key is refused.
+//! Invariant: a key finds a region only while the region is registered. A slot is reused under a
+//! new key byte, so a stale key is refused.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::verbs::raw::{Sge, access};
 use crate::verbs::{ProtectionDomain, Registered, Registrations, access_of};
 use crate::{Domain, LocalKey, PostError, Stag, sim};
 
-/// What a peer may do to a region. The default is nothing: local use only.
+/// The accesses that a peer may make to a region. The default is none: local use only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// The peer may RDMA-read it.
+    /// True if the peer may read the region by RDMA.
     pub remote_read: bool,
-    /// The peer may RDMA-write it.
+    /// True if the peer may write the region by RDMA.
     pub remote_write: bool,
 }
 
 impl Rights {
-    /// Usable in local scatter/gather lists only.
+    /// The region may be used only in local scatter/gather lists.
     pub const LOCAL: Rights = Rights { remote_read: false, remote_write: false };
-    /// The peer may read and write.
+    /// The peer may read and write the region.
     pub const REMOTE: Rights = Rights { remote_read: true, remote_write: true };
 
-    /// Whether the peer learns of the region at all.
+    /// True if the peer may access the region in any way.
     #[must_use]
     pub const fn is_remote(self) -> bool {
         self.remote_read || self.remote_write
@@ -41,119 +41,120 @@ pub enum RegionPath {
     Mapped,
     /// The peer copies with `process_vm_readv` and `process_vm_writev`.
     ProcessVm,
-    /// Bytes pass through the connection's ring; this side copies once more.
+    /// The bytes pass through the connection's ring, and this side makes one more copy.
     Staged,
-    /// Bytes pass through a socket, placed straight into the region.
+    /// The bytes pass through a network and are placed directly in the region.
     Network,
 }
 
 /// A registered range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// For scatter/gather lists on this side.
+    /// Names the region in scatter/gather lists of this side.
     pub key: LocalKey,
-    /// For the peer.
+    /// Names the region to the peer.
     pub stag: Stag,
-    /// Remote target address of the first byte.
+    /// The address of the first byte, as peers name it.
     pub address: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u64,
 }
 
 impl Region {
-    /// The part at `offset`, as a local segment.
+    /// Returns the `length` bytes at `offset` as a local segment.
     #[must_use]
     pub fn local(&self, offset: u64, length: u32) -> LocalSegment {
         LocalSegment { key: self.key, offset, length }
     }
 
-    /// The part at `offset`, as the peer names it.
+    /// Returns the `length` bytes at `offset` as the peer names them.
     #[must_use]
     pub fn remote(&self, offset: u64, length: u32) -> RemoteSegment {
         RemoteSegment { stag: self.stag, address: self.address.wrapping_add(offset), length }
     }
 }
 
-/// A range of a registered region on this side; `offset` counts from its start.
+/// A range of a registered region on this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalSegment {
-    /// The region.
+    /// The key of the region.
     pub key: LocalKey,
-    /// Bytes from the region's start.
+    /// The position of the range in bytes from the start of the region.
     pub offset: u64,
-    /// Bytes.
+    /// The length of the range in bytes.
     pub length: u32,
 }
 
 /// A range of the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSegment {
-    /// The region.
+    /// The peer's name of the region.
     pub stag: Stag,
-    /// Target address.
+    /// The address of the first byte, as the peer names it.
     pub address: u64,
-    /// Bytes.
+    /// The length of the range in bytes.
     pub length: u32,
 }
 
-/// A region as a provider sees it.
+/// A registered region as providers see it.
 #[derive(Clone, Debug)]
 pub struct RegionEntry {
     pub(crate) memory: Memory,
     pub(crate) region: Region,
     pub(crate) domain: Domain,
     pub(crate) rights: Rights,
-    /// Where the bytes are if they are none of this process; `memory` is nothing then.
+    /// The dmabuf that holds the bytes, if they are not memory of this process. Then `memory` is
+    /// empty.
     pub(crate) dmabuf: Option<Arc<OwnedFd>>,
 }
 
-/// Memory behind a dmabuf, of another device mostly.
+/// A range of a dmabuf, which is mostly memory of another device.
 #[derive(Clone, Copy, Debug)]
 pub struct DmabufRange<'d> {
-    /// The dmabuf; it may be closed once it is registered: the interface has a descriptor of
-    /// its own.
+    /// The dmabuf. It may be closed after the registration, because the interface duplicates the
+    /// descriptor.
     pub fd: BorrowedFd<'d>,
-    /// Bytes before the range.
+    /// The position of the range in the dmabuf, in bytes.
     pub offset: u64,
-    /// Bytes of it.
+    /// The length of the range in bytes.
     pub length: u64,
 }
 
-/// Why memory behind a dmabuf could not be registered.
+/// The reason why memory of a dmabuf could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum DmabufError {
-    /// Other transports move bytes by the processor.
+    /// The endpoint's transport moves bytes with the processor, which cannot access a dmabuf.
     #[error("dmabufs can be registered for connections by verbs only: this one is none")]
     Transport,
-    /// It has no device yet, or none any more.
+    /// The endpoint is not connected, so it has no device.
     #[error("the endpoint is not connected: a dmabuf is registered with its device")]
     NotConnected,
-    /// It is none that [`crate::Interface::register_dmabuf`] has given, or is deregistered.
+    /// The region was not made by [`crate::Interface::register_dmabuf`], or it is deregistered.
     #[error("the region is of no dmabuf, or not registered any more")]
     NoSuchRegion,
-    /// This process can have no further descriptor.
+    /// The dmabuf's descriptor could not be duplicated.
     #[error("the dmabuf's descriptor cannot be duplicated")]
     Descriptor {
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The device will not have it.
+    /// The device refuses to register the dmabuf.
     #[error(
         "device {device} does not register this dmabuf; it takes a device and driver that support \
          dmabufs, as mlx5 does since Linux 5.12, and rdma-core 34"
     )]
     Device {
-        /// Its name.
+        /// The name of the device.
         device: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// No room for another region.
+    /// The interface has no room for another region.
     #[error("the interface has no room for another region")]
     TableFull,
 }
 
-/// Why a region has no name on a device.
+/// The reason why a device has not registered a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device {device} does not register a region of {length} bytes: {what}; raise the limit of \
@@ -171,32 +172,32 @@ impl RegisterError {
     }
 }
 
-/// Why a peer's access to one of our regions is refused.
+/// The reason why a peer's access to a region of this side is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
-    /// No such region, or invalidated.
+    /// There is no such region, or it was invalidated.
     InvalidStag,
-    /// Not of this connection's domain.
+    /// The region does not belong to the connection's domain.
     WrongDomain,
-    /// Outside its bounds.
+    /// The range exceeds the region.
     Bounds,
-    /// The right is missing.
+    /// The region does not allow this access.
     Rights,
-    /// Address plus length wraps.
+    /// The sum of address and length wraps.
     Wrap,
 }
 
-/// All regions of one interface.
+/// The registered regions of one interface.
 #[derive(Debug, Default)]
 pub struct RegionTable {
     slots: Vec<Option<RegionEntry>>,
     free: Vec<u32>,
     next_key: u8,
-    /// Regions that peers have lost by invalidation and have not been told so.
+    /// The regions that were invalidated and not yet withdrawn from the peers.
     revoked: Vec<RegionEntry>,
-    /// What the regions are registered as with RDMA devices.
+    /// The registrations of the regions with RDMA devices.
     pub(crate) devices: Registrations,
-    /// The same of simulated devices.
+    /// The registrations of the regions with simulated devices.
     pub(crate) simulated: sim::Registrations,
 }
 
@@ -217,7 +218,7 @@ impl RegionTable {
             None => return None,
         };
         self.next_key = self.next_key.wrapping_add(1);
-        // Slot 0 starts at key 1, so that no region is ever named by zero.
+        // The keys of slot 0 start at 1, so that no region has the name zero.
         let private = if is_private { LocalKey::PRIVATE } else { 0 };
         let number = (index << KEY_BITS) | u32::from(self.next_key.max(1)) | private;
         let region = Region {
@@ -243,12 +244,12 @@ impl RegionTable {
         slot.take()
     }
 
-    /// Regions now.
+    /// Returns the number of registered regions.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes the remote rights of a region away (Send with Invalidate).
+    /// Removes the remote rights of a region (Send with Invalidate).
     pub(crate) fn invalidate(&mut self, stag: Stag, domain: Domain) -> Result<(), AccessError> {
         let entry = self
             .slots
@@ -265,13 +266,13 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Whether [`RegionTable::take_revoked`] has something.
+    /// True if [`RegionTable::take_revoked`] would return regions.
     #[inline]
     pub(crate) fn has_revoked(&self) -> bool {
         !self.revoked.is_empty()
     }
 
-    /// Regions invalidated since the last call, as they were before.
+    /// Returns the regions invalidated since the last call, with their former rights.
     pub(crate) fn take_revoked(&mut self) -> Vec<RegionEntry> {
         std::mem::take(&mut self.revoked)
     }
@@ -281,7 +282,7 @@ impl RegionTable {
         self.slots.get(index_of(key.0) as usize)?.as_ref().filter(|entry| entry.region.key == key)
     }
 
-    /// Memory and offset of a local segment, checked.
+    /// Checks a local segment and returns its memory and offset.
     #[inline]
     pub(crate) fn local(
         &self,
@@ -296,7 +297,7 @@ impl RegionTable {
         Ok((&entry.memory, offset))
     }
 
-    /// Whether a local segment is good, of whatever memory.
+    /// Checks a local segment of any kind of memory.
     #[inline]
     pub(crate) fn check(&self, domain: Domain, segment: &LocalSegment) -> Result<(), PostError> {
         let entry = self.get(segment.key).ok_or(PostError::BadSegment)?;
@@ -305,8 +306,8 @@ impl RegionTable {
         if entry.domain == domain && is_inside { Ok(()) } else { Err(PostError::BadSegment) }
     }
 
-    /// A local segment as a device finds it. Registers the region if it is used for the first
-    /// time.
+    /// Returns a local segment as a device addresses it. Registers the region with the device at
+    /// its first use.
     #[inline]
     pub(crate) fn device_piece(
         &mut self,
@@ -325,7 +326,7 @@ impl RegionTable {
         Ok(Sge { address, length: segment.length, lkey })
     }
 
-    /// Gives a region a name on a device, by which peers reach it.
+    /// Registers a region with a device, so that peers can reach it there.
     pub(crate) fn expose_to_device(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -342,13 +343,13 @@ impl RegionTable {
         self.devices.expose(protection, slot, entry).map(|_| ())
     }
 
-    /// What peers name a region by on a device.
+    /// Returns the name by which peers on a device know a region.
     pub(crate) fn device_name(&self, protection: &ProtectionDomain, key: LocalKey) -> Option<Stag> {
         let entry = self.get(key)?;
         self.devices.name(protection, index_of(entry.region.key.0) as usize)
     }
 
-    /// Takes the remote rights of the region away that peers know by this name on a device.
+    /// Removes the remote rights of the region that peers on a device know by this name.
     pub(crate) fn invalidate_on_device(
         &mut self,
         protection: &ProtectionDomain,
@@ -361,7 +362,7 @@ impl RegionTable {
         self.invalidate(stag, domain).map(|()| stag)
     }
 
-    /// Takes in memory that is none of this process. No device knows it yet.
+    /// Adds memory that does not belong to this process. No device knows it yet.
     pub(crate) fn insert_dmabuf(
         &mut self,
         domain: Domain,
@@ -370,7 +371,7 @@ impl RegionTable {
     ) -> Result<Region, DmabufError> {
         let fd =
             dmabuf.fd.try_clone_to_owned().map_err(|source| DmabufError::Descriptor { source })?;
-        // Not a byte of it is the processor's: no other transport gets at it.
+        // The processor cannot access its bytes, so no other transport can use them.
         let nothing = Memory::from_heap(Box::default());
         let full = DmabufError::TableFull;
         let region = self.insert(nothing, domain, rights, false).ok_or(full)?;
@@ -382,13 +383,13 @@ impl RegionTable {
         Ok(region)
     }
 
-    /// The dmabuf that a region is of, and the region.
+    /// Returns the dmabuf of a region, and the region.
     pub(crate) fn dmabuf(&self, key: LocalKey) -> Result<(&OwnedFd, &RegionEntry), DmabufError> {
         let entry = self.get(key).ok_or(DmabufError::NoSuchRegion)?;
         Ok((entry.dmabuf.as_deref().ok_or(DmabufError::NoSuchRegion)?, entry))
     }
 
-    /// Registers a dmabuf with a device, unless the device knows it.
+    /// Registers a dmabuf with a device, unless it is registered there.
     pub(crate) fn dmabuf_to_device(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -411,8 +412,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Memory and offset that a peer of `domain` names, checked against bounds and
-    /// the right it needs.
+    /// Returns the memory and offset of a range that a peer of `domain` names, after checking
+    /// bounds and rights.
     #[inline]
     pub(crate) fn remote(
         &self,
@@ -428,7 +429,7 @@ impl RegionTable {
         Ok((&entry.memory, offset.ok_or(AccessError::Bounds)?))
     }
 
-    /// A region that a peer of `domain` names, checked against bounds and the right it needs.
+    /// Returns the region that a peer of `domain` names, after checking bounds and rights.
     #[inline]
     pub(crate) fn check_remote(
         &self,
@@ -456,7 +457,7 @@ impl RegionTable {
         if allowed { Ok(entry) } else { Err(AccessError::Rights) }
     }
 
-    /// Every region that peers of `domain` may reach as soon as they are connected.
+    /// Returns every region that peers of `domain` may reach as soon as they are connected.
     pub(crate) fn remote_of(&self, domain: Domain) -> impl Iterator<Item = &RegionEntry> {
         let is_reached = |entry: &&RegionEntry| entry.rights.is_remote() && entry.dmabuf.is_none();
         let of_domain = move |entry: &&RegionEntry| entry.domain == domain;
@@ -469,9 +470,9 @@ const fn index_of(number: u32) -> u32 {
     (number & !LocalKey::PRIVATE) >> KEY_BITS
 }
 
-/// Most regions of one interface.
+/// The greatest number of regions of one interface.
 const REGIONS_MAX: usize = 1 << 16;
-/// Low bits of a key that change when its slot is reused.
+/// The number of low bits of a key that change when its slot is reused.
 const KEY_BITS: u32 = 8;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! A descriptor kept for the moment in which there are no more.
+//! A reserved descriptor for the moment when the process has no other left.
 //!
-//! A listener without descriptors cannot accept, and a waiting peer keeps it readable:
-//! its owner would turn around it for ever, and the peer would wait as long. With the
-//! spare one given up for a moment the peer is accepted and turned away at once.
+//! A listener without free descriptors cannot accept, and a waiting peer keeps it readable. Its
+//! owner would loop for ever, and the peer would wait as long. Instead the owner closes the
+//! reserved descriptor for a moment, accepts the peer, and turns it away at once.
 //!
-//! Invariant: the spare is there whenever descriptors are to be had.
+//! Invariant: the spare descriptor is open whenever the system has one to give.
 
 use std::os::fd::OwnedFd;
 
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub struct Spare {
     descriptor: Option<OwnedFd>,
-    /// Peers turned away so far.
+    /// The number of peers turned away.
     turned_away: u64,
 }
 
@@ -27,8 +27,8 @@ impl Spare {
         self.turned_away
     }
 
-    /// What `accept` gives, if anything. A peer for whom there is no descriptor is turned
-    /// away: `discard` closes its connection.
+    /// Returns what `accept` returns, if anything. If there is no descriptor for a peer, accepts
+    /// it with the spare one and calls `discard`, which closes its connection.
     pub fn accept<T>(
         &mut self,
         accept: impl Fn() -> Result<T, Errno>,

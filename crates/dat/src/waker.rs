@@ -1,8 +1,7 @@
 //! Ends an interface's wait from another thread.
 //!
-//! Invariant: after [`Waker::wake`], the interface's present or next wait returns;
-//! several wakes before it does count as one. No system call is made to wake an interface that
-//! is awake.
+//! Invariants: after [`Waker::wake`], the present or the next wait of the interface returns.
+//! Several wakes before that count as one. Waking an interface that is awake makes no system call.
 
 mod nap;
 
@@ -11,9 +10,9 @@ use std::sync::Arc;
 
 use self::nap::{Cause, Nap};
 
-/// Wakes one interface. Cheap to clone and to send to other threads.
+/// A handle that wakes one interface. It is cheap to clone and may be sent to other threads.
 ///
-/// To wake an interface that is awake costs one atomic operation. It may be done under a lock.
+/// Waking an interface that is awake costs one atomic operation. A caller may hold a lock.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
@@ -30,24 +29,24 @@ impl Waker {
         Ok(Self(Arc::new(Shared { nap: Nap::new(), event })))
     }
 
-    /// Ends the interface's wait, or the next one.
+    /// Ends the interface's present wait, or its next one.
     pub fn wake(&self) {
         self.ring(Cause::Woken);
     }
 
-    /// Has the interface look at what other interfaces have given it. That ends no wait.
+    /// Makes the interface look for connections that other interfaces have given it. Ends no wait.
     pub(crate) fn call(&self) {
         self.ring(Cause::Called);
     }
 
     fn ring(&self, cause: Cause) {
         if self.0.nap.ring(cause) {
-            // A full counter means that a wake-up is pending anyway.
+            // A full counter means that a wake-up is already pending.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Whether the interface was woken or called, and has not taken that yet.
+    /// True if the interface was woken or called and has not taken that yet.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         self.0.nap.is_rung()
@@ -58,24 +57,24 @@ impl Waker {
         self.0.nap.has(Cause::Woken)
     }
 
-    /// Takes the wake-up. True if there was one.
+    /// Clears the wake-up. Returns true if there was one.
     pub(crate) fn take(&self) -> bool {
         self.0.nap.take(Cause::Woken)
     }
 
-    /// Takes the call. True if there was one.
+    /// Clears the call. Returns true if there was one.
     #[inline]
     pub(crate) fn take_call(&self) -> bool {
         self.0.nap.take(Cause::Called)
     }
 
-    /// The interface is about to wait for descriptors. False if it must not: it was woken or
-    /// called.
+    /// Announces that the interface is about to wait for descriptors. Returns false if it must not
+    /// wait, because it was woken or called.
     pub(crate) fn lie_down(&self) -> bool {
         self.0.nap.lie_down()
     }
 
-    /// The interface waits for descriptors no more.
+    /// Announces that the interface no longer waits for descriptors.
     pub(crate) fn get_up(&self) {
         self.0.nap.get_up();
     }
@@ -89,7 +88,7 @@ impl Waker {
 mod tests {
     use super::*;
 
-    /// Times that the descriptor was written to.
+    /// Returns how often the descriptor was written to.
     fn writes(waker: &Waker) -> u64 {
         let mut count = [0; 8];
         rustix::io::read(waker.fd(), &mut count).map_or(0, |_| u64::from_ne_bytes(count))

@@ -1,4 +1,4 @@
-//! What is posted and what comes back.
+//! Work requests, completions and events.
 
 use crate::region::RegisterError;
 use crate::{
@@ -8,139 +8,139 @@ use crate::{
 /// One element of a gather list for a send.
 #[derive(Clone, Copy, Debug)]
 pub enum Gather<'a> {
-    /// Bytes taken over while posting; free again when the post returns.
+    /// Bytes that the post copies. The caller may reuse them when the post returns.
     Bytes(&'a [u8]),
-    /// A range of a registered region; belongs to the transport until completion.
+    /// A range of a registered region. The transport uses it until the completion.
     Segment(LocalSegment),
 }
 
-/// When a piece of work reports success. Failure is always reported.
+/// When a work request reports success. A failure is always reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signal {
-    /// A completion is queued.
+    /// Success queues a completion.
     #[default]
     Always,
-    /// Success is silent.
+    /// Success queues no completion.
     OnError,
 }
 
-/// Options of a send.
+/// The options of a posted send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Whether success is reported.
+    /// When success is reported.
     pub signal: Signal,
-    /// A region of the receiver that it must invalidate on delivery.
+    /// A region of the receiver that the receiver invalidates before it delivers the message.
     pub invalidate: Option<Stag>,
 }
 
-/// What kind of work a completion ends.
+/// The kind of a posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// `post_send`.
+    /// Posted by [`Interface::post_send`](crate::Interface::post_send).
     Send,
-    /// `post_receive`.
+    /// Posted by [`Interface::post_receive`](crate::Interface::post_receive).
     Receive,
-    /// `post_rdma_write`.
+    /// Posted by [`Interface::post_rdma_write`](crate::Interface::post_rdma_write).
     RdmaWrite,
-    /// `post_rdma_read`.
+    /// Posted by [`Interface::post_rdma_read`](crate::Interface::post_rdma_read).
     RdmaRead,
 }
 
-/// How work ended.
+/// The result of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompletionStatus {
-    /// Done.
+    /// The work was done.
     Success,
-    /// This very work broke the connection.
+    /// The work failed, and this broke the connection.
     Failed,
-    /// The connection was broken by something else.
+    /// The connection broke for another reason before the work was done.
     Flushed,
 }
 
-/// The end of one piece of posted work.
+/// The report that one posted work request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Where it was posted.
+    /// The endpoint to which it was posted.
     pub endpoint: EndpointId,
-    /// The caller's own word, given at the post.
+    /// The caller's cookie from the post.
     pub context: u64,
-    /// What kind of work.
+    /// The kind of the work request.
     pub operation: Operation,
-    /// How it ended.
+    /// The result of the work request.
     pub status: CompletionStatus,
-    /// Bytes moved; for a receive the message's length.
+    /// The number of bytes moved; for a receive the length of the message.
     pub length: u32,
-    /// For a receive: a region of ours that the sender had invalidated.
+    /// For a receive: the region of this side that the sender had invalidated.
     pub invalidated: Option<Stag>,
 }
 
-/// Something the interface reports.
+/// A report of an interface to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Posted work ended.
+    /// A posted work request has ended.
     Completion(Completion),
-    /// Somebody wants to connect; answer with accept or reject.
+    /// A peer wants to connect. Accept or reject it.
     ConnectionRequest {
-        /// Where it came in.
+        /// The listener at which the request arrived.
         listener: ListenerId,
-        /// What to accept or reject.
+        /// The connection to accept or reject.
         pending: PendingId,
-        /// Who it is.
+        /// The identity of the peer.
         peer: Peer,
-        /// What it says.
+        /// The private data of the request.
         private_data: Box<[u8]>,
     },
-    /// A connection stands, on either side.
+    /// A connection is established, on either side.
     Established {
-        /// Which.
+        /// The endpoint of the connection.
         endpoint: EndpointId,
-        /// What the acceptor said (empty on the acceptor's side).
+        /// The acceptor's private data; empty on the acceptor's side.
         private_data: Box<[u8]>,
     },
-    /// The peer rejected our connect.
+    /// The peer rejected a connect of this side.
     Rejected {
-        /// Which.
+        /// The endpoint that tried to connect.
         endpoint: EndpointId,
-        /// What the peer said.
+        /// The private data of the rejection.
         private_data: Box<[u8]>,
     },
-    /// A connection is gone; all its work has completed before this event.
+    /// A connection has ended. All its work has completed before this event.
     Broken {
-        /// Which.
+        /// The endpoint of the connection.
         endpoint: EndpointId,
-        /// Why.
+        /// The reason for its end.
         reason: BreakReason,
     },
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BreakReason {
-    /// This side called disconnect.
+    /// This side called [`Interface::disconnect`](crate::Interface::disconnect).
     #[error("closed by this side")]
     Local,
-    /// The peer closed in order.
+    /// The peer closed the connection in order.
     #[error("closed by the peer")]
     Peer,
-    /// The peer did not answer while connecting.
+    /// The peer did not reply to the connect.
     #[error("could not connect: {0}")]
     Unreachable(String),
-    /// The peer broke the transport's rules.
+    /// The peer violated the transport's protocol.
     #[error("peer violated the transport protocol: {0}")]
     PeerViolation(String),
-    /// The peer says that we broke them.
+    /// The peer reports that this side violated the transport's protocol.
     #[error("peer terminated the stream: {0}")]
     Terminated(String),
-    /// A message came with no receive posted, or larger than the receive.
+    /// A message arrived when no receive was posted, or it exceeds the posted receive.
     #[error("message without a fitting posted receive")]
     ReceiverNotReady,
-    /// Our own work named memory or rights the peer does not grant.
+    /// A work request of this side named memory, or needed rights, that the peer does not grant.
     #[error("remote access refused: {0}")]
     RemoteAccess(String),
-    /// TLS did not come about, or the peer broke it.
+    /// The TLS handshake failed, or the peer violated TLS.
     #[error(transparent)]
     Tls(#[from] TlsFailure),
-    /// A region that the peer was to reach could not be registered with the RDMA device.
+    /// A region for the peer could not be registered with the RDMA device.
     #[error(transparent)]
     Registration(#[from] RegisterError),
     /// The operating system reported an error.
@@ -148,25 +148,26 @@ pub enum BreakReason {
     System(String),
 }
 
-/// Why work could not be posted. Nothing was queued.
+/// The reason why work could not be posted. Nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// The endpoint is not established, broken or released.
+    /// The endpoint is not established yet, broken or released.
     #[error("endpoint is not connected")]
     NotConnected,
-    /// The cookie is one of those that inboxes have for themselves: 2^63 and above.
+    /// The cookie is 2^63 or above. Those are reserved for inboxes.
     #[error("cookies with the highest bit set belong to inboxes")]
     PrivateCookie,
-    /// A segment names no region of this domain, or an inbox's, or leaves its bounds.
+    /// A segment names no region of the endpoint's domain, names an inbox's region, or exceeds the
+    /// bounds of its region.
     #[error("segment outside a registered region of the endpoint's domain")]
     BadSegment,
-    /// The endpoint's limit of outstanding work is reached.
+    /// The endpoint has reached its limit of outstanding work.
     #[error("too much outstanding work on the endpoint")]
     QueueFull,
-    /// The message is longer than the endpoint was configured for.
+    /// The message exceeds the endpoint's configured limit.
     #[error("message longer than the endpoint's limit")]
     TooLong,
-    /// The RDMA device does not take the memory; the system's error number.
+    /// The RDMA device does not register the memory. Contains the system's error number.
     #[error(
         "the RDMA device does not register the memory (system error {0}): is the limit of locked \
          memory (`ulimit -l`) too low?"
@@ -174,22 +175,22 @@ pub enum PostError {
     Registration(i32),
 }
 
-/// What a peer is likely to answer with, in the order of the stream: only a hint.
+/// A hint what the peer is likely to send as its reply, in the order of the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Forecast<'w> {
-    /// Bytes of a message that comes before everything else, as the answer of a chain's first
-    /// member does; 0 if none does.
+    /// The length in bytes of a message that comes before everything else, such as the reply to
+    /// the first member of a chain; 0 if there is none.
     pub before: u32,
-    /// What it writes into our memory, in this order.
+    /// The peer's writes into memory of this side, in order.
     pub writes: &'w [RemoteSegment],
-    /// Bytes of the message that follows.
+    /// The length in bytes of the message that follows the writes.
     pub message: u32,
-    /// Messages behind that one.
+    /// The number of messages after that message.
     pub behind: u32,
 }
 
 impl<'w> Forecast<'w> {
-    /// Writes, and the message that answers the request for them.
+    /// Creates the forecast of some writes and the reply to the request for them.
     #[must_use]
     #[inline]
     pub fn answer(writes: &'w [RemoteSegment], message: u32) -> Self {

@@ -1,7 +1,8 @@
-//! How connections get in: accepted here, or by another interface of the group.
+//! How an interface gets inbound connections: from its own listeners, or from another interface
+//! of the group.
 //!
-//! Invariant: a connection that another interface has accepted goes on here as if a listener of
-//! this one had accepted it.
+//! Invariant: a connection that another interface has accepted is treated as if a listener of
+//! this interface had accepted it.
 
 use std::time::Instant;
 
@@ -29,7 +30,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Gives a new connection to whoever of the group has the fewest.
+    /// Gives a new connection to the member of the group that has the fewest connections.
     fn spread(&mut self, connection: Box<dyn Connection>, now: Instant) {
         let Some(member) = &self.member else { return self.adopt(connection) };
         match member.give(connection, now) {
@@ -38,23 +39,23 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Somebody has something of ours, and is to take it in time. On a simulated network, which
-    /// has a time of its own, connects have their end there.
+    /// Sets the time by which another member must take a connection that this interface gave it.
+    /// On a simulated network, which has its own time, the connect times out instead.
     fn note_given(&mut self, now: Instant) {
         if self.config.sim.is_none() {
             self.given_until.get_or_insert(now + STALL);
         }
     }
 
-    /// Lets in what a listener of this interface has accepted.
+    /// Admits a connection that a listener of this interface has accepted.
     pub(crate) fn adopt(&mut self, connection: Box<dyn Connection>) {
         if self.let_in(connection) {
             self.count_added();
         }
     }
 
-    /// Lets a connection in, if there is room or can be made. Otherwise it is dropped, which
-    /// closes it.
+    /// Admits a connection if there is room or room can be made. Otherwise drops it, which closes
+    /// it. Returns true if it was admitted.
     fn let_in(&mut self, connection: Box<dyn Connection>) -> bool {
         if self.live >= self.config.endpoints_max {
             self.make_room();
@@ -66,22 +67,22 @@ impl<E> Interface<E> {
         })
     }
 
-    /// The group is to know of one endpoint more.
+    /// Counts one more connection in the group.
     pub(super) fn count_added(&self) {
         if let Some(member) = &self.member {
             member.added();
         }
     }
 
-    /// The group is to know of one less.
+    /// Counts one connection less in the group.
     pub(super) fn count_removed(&self) {
         if let Some(member) = &self.member {
             member.removed();
         }
     }
 
-    /// Has the [group](crate::InterfaceConfig::group) count a connection no more when it looks who
-    /// has the fewest: little will come over it.
+    /// Excludes a connection from the count by which the [group](crate::InterfaceConfig::group)
+    /// balances connections. Call it for a connection that will carry little traffic.
     pub fn discount(&mut self, endpoint: EndpointId) {
         if let Some(slot) = self.slot_mut(endpoint)
             && std::mem::take(&mut slot.counted)
@@ -90,7 +91,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Takes in what other interfaces have given this one, if they have said so.
+    /// Admits the connections that other interfaces have given this one, if they have signalled it.
     #[inline]
     pub(super) fn take_given(&mut self) {
         if self.waker.take_call() {
@@ -105,16 +106,16 @@ impl<E> Interface<E> {
             let Some(given) = self.member.as_ref().and_then(|member| member.take(now)) else {
                 return;
             };
-            // It is counted since it was given.
+            // The giver has counted it.
             if !self.let_in(given) {
                 self.count_removed();
             }
         }
-        // There may be more.
+        // There may be more: look again in the next turn.
         self.waker.call();
     }
 
-    /// Takes back what others have left where it is for too long.
+    /// Takes back connections that other members have not taken in time.
     pub(super) fn take_back_given(&mut self, now: Instant) {
         let (Some(member), Some(until)) = (&self.member, self.given_until) else { return };
         if now < until {
@@ -129,8 +130,8 @@ impl<E> Interface<E> {
 }
 
 impl Listener {
-    /// Whether what it accepts may be another interface's. A device has made a connection for the
-    /// interface that listens.
+    /// True if another interface of the group may get its connections. An RDMA device creates a
+    /// connection for the listening interface only.
     fn is_shared(&self) -> bool {
         match self {
             Listener::Shm(_) | Listener::Tcp(_) | Listener::Sim(_) => true,
@@ -139,5 +140,5 @@ impl Listener {
     }
 }
 
-/// New connections taken in one turn, so that established ones are served too.
+/// The number of new connections admitted in one turn, so that established ones are served too.
 const ACCEPTS_PER_TURN: usize = 16;

@@ -1,4 +1,4 @@
-//! What the maker of an interface, or of an endpoint, says about it.
+//! The configuration of interfaces and endpoints.
 
 use std::io;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use crate::shm::SocketTrust;
 use crate::wait::WaitPolicy;
 use crate::{AcceptGroup, EndpointId, MpaOptions, OWNERS_MAX, TlsServer, TlsTarget, sim};
 
-/// Limits and habits of an interface.
+/// The configuration of an interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceConfig {
-    /// When to spin and when to sleep.
+    /// The limits of spinning before a sleep.
     pub wait: WaitPolicy,
-    /// Whose interface it is, below [`OWNERS_MAX`](crate::OWNERS_MAX): every [`EndpointId`] of it
-    /// says so. Where a process has several interfaces, each has another.
+    /// A number below [`OWNERS_MAX`](crate::OWNERS_MAX) that every [`EndpointId`] of this interface
+    /// contains. The interfaces of one process need different numbers.
     pub owner: u8,
-    /// Whom it shares the connections with that come to their listeners. Each has another owner.
+    /// The group with which it shares inbound connections. Each member needs another `owner`.
     pub group: Option<AcceptGroup>,
-    /// Most endpoints, pending ones included; 1,048,576 at most.
+    /// The greatest number of endpoints, including pending ones; at most 1,048,576.
     pub endpoints_max: usize,
-    /// Longest time a connect or an accept may take.
+    /// The longest time that a connect or an accept may take.
     pub connect_timeout: Duration,
-    /// Most bytes that all connections together hold that do not stand yet: halves of messages
-    /// by which TLS begins, and answers that peers do not take. Beyond them the connections of
-    /// whoever has most are ended.
+    /// The greatest number of bytes that all connections together occupy before they are
+    /// established: partial messages of the TLS handshake, and replies that peers do not read.
+    /// Above this limit, the connections of the user or host that occupies most are closed.
     pub unfinished_bytes_max: usize,
-    /// The simulated network, for [`Address::Sim`](crate::Address::Sim).
+    /// The simulated network, needed for [`Address::Sim`](crate::Address::Sim).
     pub sim: Option<sim::Network>,
-    /// TLS for whoever connects to a listener over TCP and begins with it.
+    /// The TLS settings for clients that connect to a TCP listener and begin with TLS.
     pub tls: Option<TlsServer>,
 }
 
@@ -47,7 +47,7 @@ impl Default for InterfaceConfig {
 }
 
 impl InterfaceConfig {
-    /// Whether there can be such an interface.
+    /// Checks that the values are within their limits.
     pub(super) fn check(&self) -> io::Result<()> {
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if usize::from(self.owner) >= OWNERS_MAX {
@@ -61,26 +61,26 @@ impl InterfaceConfig {
     }
 }
 
-/// Limits of one endpoint.
+/// The configuration of one endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// Longest message, sent or received, in bytes.
+    /// The greatest length in bytes of a sent or received message.
     pub message_bytes_max: u32,
-    /// Most posted receives.
+    /// The greatest number of posted receives.
     pub receives_max: u32,
-    /// Most outstanding sends, writes and reads together.
+    /// The greatest number of outstanding sends, writes and reads together.
     pub work_max: u32,
-    /// Most RDMA reads under way at once, in either direction.
+    /// The greatest number of RDMA reads in flight at once, in each direction.
     pub read_depth: u16,
-    /// Whether iWARP frames carry a CRC (either side's wish decides). Over TLS, which
-    /// leaves it nothing to find, this side does not ask for it.
+    /// True to ask for a CRC in iWARP frames, which are used if either side asks. Over TLS, where a
+    /// CRC would find nothing, this side does not ask for it.
     pub crc: bool,
-    /// How the side that connects over TCP begins.
+    /// The MPA options of the side that connects over TCP.
     pub mpa: MpaOptions,
-    /// The side that connects over TCP speaks TLS, and with whom. Nothing to the side that
-    /// accepts, nor to other transports.
+    /// The TLS settings of the side that connects over TCP, if it uses TLS. Ignored by the side
+    /// that accepts and by other transports.
     pub tls: Option<TlsTarget>,
-    /// Whose server the side that connects to a Unix socket talks to.
+    /// The users whose server the side that connects to a Unix socket trusts.
     pub socket_trust: SocketTrust,
 }
 

@@ -1,7 +1,8 @@
-//! Whose memory peers may reach: a type says it, not a habit.
+//! Whether peers may reach memory of this side: a type parameter decides, so the compiler checks
+//! it.
 //!
-//! DAFS' design is that of reads and writes by the server: it moves the data, into and out of
-//! memory that clients expose, and exposes none itself. A [`ServingInterface`] cannot:
+//! In DAFS the server moves the data: it reads and writes memory that clients expose, and exposes
+//! none itself. A [`ServingInterface`] cannot expose memory:
 //!
 //! ```
 //! use dafs_dat::{Domain, Interface, InterfaceConfig, ServingInterface};
@@ -19,13 +20,13 @@
 //!
 //! let mut server: ServingInterface = Interface::serving(InterfaceConfig::default())?;
 //! let memory = Memory::anonymous(4096, Pages::Small)?;
-//! // A server has no such thing.
+//! // A serving interface has no such method.
 //! server.register(&memory, Domain(0), Rights::REMOTE);
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Invariant: regions with remote rights are made, and memory is lent, here alone, by interfaces
-//! that [`Exposes`] marks.
+//! Invariant: only this module creates regions with remote rights and lends memory, and only for
+//! interfaces marked by [`Exposes`].
 
 use std::io;
 
@@ -36,27 +37,27 @@ use crate::own::{Lender, OwnMemory, OwnRegistrations};
 use crate::region::{DmabufError, DmabufRange};
 use crate::{BreakReason, Domain, EndpointId, LocalKey, Region, Rights, Stag};
 
-/// Marks an interface whose peers may reach what it registers for them.
+/// Marks an interface whose peers may reach the memory that it registers for them.
 #[derive(Debug)]
 pub enum Exposes {}
 
-/// Marks an interface whose peers reach no memory of it.
+/// Marks an interface whose peers cannot reach any of its memory.
 #[derive(Debug)]
 pub enum Guards {}
 
-/// The interface of a side that serves: peers reach no memory of it.
+/// The interface of a serving side. Its peers cannot reach any of its memory.
 pub type ServingInterface = Interface<Guards>;
 
 impl Interface {
-    /// An interface with nothing in it.
+    /// Creates an interface without listeners, endpoints or regions.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// An I/O error if `config` exceeds its limits or the system has no descriptor left.
     pub fn new(config: InterfaceConfig) -> io::Result<Self> {
         Self::empty(config)
     }
 
-    /// Registers memory for one domain. `None` if the table is full.
+    /// Registers memory for one domain. Returns `None` if the table of regions is full.
     pub fn register(&mut self, memory: &Memory, domain: Domain, rights: Rights) -> Option<Region> {
         let region = self.regions.insert(memory.clone(), domain, rights, false)?;
         if rights.is_remote() {
@@ -67,12 +68,12 @@ impl Interface {
         Some(region)
     }
 
-    /// Registers memory behind a dmabuf with the device of an endpoint, for endpoints of the
-    /// same domain on that device; [`Interface::reach_dmabuf`] registers it with further
-    /// devices. The processor never touches it; other transports refuse it.
+    /// Registers memory of a dmabuf with the device of an endpoint, for endpoints of the same
+    /// domain on that device. [`Interface::reach_dmabuf`] registers it with further devices. The
+    /// processor never touches this memory, and other transports refuse it.
     ///
     /// # Errors
-    /// [`DmabufError`], for one if the endpoint is not of [`crate::verbs`].
+    /// [`DmabufError`], for example if the endpoint does not belong to [`crate::verbs`].
     pub fn register_dmabuf(
         &mut self,
         endpoint: EndpointId,
@@ -88,17 +89,17 @@ impl Interface {
         reached.map(|()| region)
     }
 
-    /// Registers a dmabuf with the device of this endpoint too, unless the device knows it: where
-    /// connections go through several, or one has taken another's place.
+    /// Registers a dmabuf with the device of this endpoint, unless it is registered there. Needed
+    /// if connections use several devices, or if one device has replaced another.
     ///
     /// # Errors
-    /// As [`Interface::register_dmabuf`]; the region stays as it was.
+    /// The errors of [`Interface::register_dmabuf`]. The region stays unchanged.
     pub fn reach_dmabuf(&mut self, endpoint: EndpointId, key: LocalKey) -> Result<(), DmabufError> {
         let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
         connection.reach_dmabuf(&mut context, key)
     }
 
-    /// Whether peers may know regions by other names than this side does. False as long as no
+    /// True if peers may know regions by other names than this side does. This is false until a
     /// transport was used whose devices choose the names.
     #[must_use]
     #[inline]
@@ -106,8 +107,8 @@ impl Interface {
         self.names_regions
     }
 
-    /// What the peer of an endpoint calls the region that this side calls so. The same name, if
-    /// the peer knows it by no other, or there is no such region.
+    /// Returns the name by which the peer of an endpoint knows the region that this side names
+    /// `stag`. Returns the same name if the peer has no other, or if there is no such region.
     #[must_use]
     #[inline]
     pub fn name_for(&mut self, endpoint: EndpointId, stag: Stag) -> Stag {
@@ -118,28 +119,28 @@ impl Interface {
         found.map_or(stag, |region| self.name(endpoint, &region))
     }
 
-    /// Why a connection has ended whose end is queued as an event: work that is posted meanwhile
-    /// is told no more than that it is not connected.
+    /// Returns why a connection has ended, if the event of its end is still queued. Posting work to
+    /// such a connection only reports that it is not connected.
     #[must_use]
     pub fn end_of(&self, endpoint: EndpointId) -> Option<&BreakReason> {
         self.events.end_of(endpoint)
     }
 
-    /// What becomes of memory of the application's own, from now on. What was kept of it is let
-    /// go.
+    /// Sets how the application's own memory is used from now on, and drops the registrations kept
+    /// so far.
     pub fn set_own_memory(&mut self, rule: OwnMemory) {
         self.regions.devices.own = OwnRegistrations::new(rule);
     }
 
-    /// Lends memory to the peer of an endpoint. `None` if nothing is lent, or not over this
-    /// transport, or not while it is not connected.
+    /// Returns the object that lends memory to the peer of an endpoint. Returns `None` if the
+    /// interface lends no memory, the transport cannot, or the endpoint is not connected.
     #[must_use]
     pub fn lender(&self, endpoint: EndpointId) -> Option<Lender> {
         let own = self.regions.devices.own.as_ref()?;
         self.connection_of(endpoint)?.protection().map(|protection| own.lender(protection))
     }
 
-    /// Whether memory that is lent has a name for the peer of an endpoint.
+    /// True if the peer of an endpoint has a name for this lent region.
     #[must_use]
     pub fn reaches_lent(&self, endpoint: EndpointId, region: &Region) -> bool {
         let connection = self.connection_of(endpoint);
@@ -147,7 +148,7 @@ impl Interface {
         protection.is_some_and(|p| region.key == LocalKey::lent_to(p.number))
     }
 
-    /// What has been kept of the application's own memory.
+    /// Returns the counters of the registrations kept of the application's own memory.
     #[must_use]
     pub fn own_memory_counters(&self) -> CacheCounters {
         self.regions.devices.own.as_ref().map(OwnRegistrations::counters).unwrap_or_default()
@@ -155,16 +156,16 @@ impl Interface {
 }
 
 impl ServingInterface {
-    /// An interface with nothing in it, by which no memory can be exposed.
+    /// Creates an interface without listeners, endpoints or regions. It cannot expose memory.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// An I/O error if `config` exceeds its limits or the system has no descriptor left.
     pub fn serving(config: InterfaceConfig) -> io::Result<Self> {
         Self::empty(config)
     }
 
-    /// Registers memory for one domain, for lists of this side alone. `None` if the table is
-    /// full.
+    /// Registers memory for one domain, for scatter/gather lists of this side only. Returns `None`
+    /// if the table of regions is full.
     pub fn register_local(&mut self, memory: &Memory, domain: Domain) -> Option<Region> {
         self.regions.insert(memory.clone(), domain, Rights::LOCAL, false)
     }

@@ -1,7 +1,7 @@
-//! Descriptors that one side of a connection within a host hands the other, beside messages.
+//! Descriptors that one side of a connection within a host sends to the other, next to messages.
 //!
-//! Invariant: a descriptor is on its way before any message that is posted after it, so whoever
-//! has such a message finds it without waiting.
+//! Invariant: a descriptor is sent before any message that is posted after it, so a peer that has
+//! received such a message finds the descriptor without waiting.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,15 +9,15 @@ use super::Interface;
 use crate::EndpointId;
 
 impl<E> Interface<E> {
-    /// Hands a client of this host a descriptor by a name that a message tells it afterwards. It
-    /// is a duplicate that is sent. False if the transport cannot do that, or the client has not
-    /// taken what it was sent before.
+    /// Sends a duplicate of a descriptor to a client on this host, under a name that a later
+    /// message tells the client. Returns false if the transport cannot do that, or if the client has not
+    /// received the descriptor sent before.
     pub fn hand_over(&mut self, endpoint: EndpointId, name: u64, file: BorrowedFd<'_>) -> bool {
         self.lend(endpoint).is_some_and(|(connection, _)| connection.hand_over(name, file))
     }
 
-    /// The descriptor that a server has handed over by this name, before a message that has come.
-    /// `None` if there is none: this process may have had no room for it.
+    /// Returns the descriptor that a server has sent under `name` before a message that has
+    /// arrived. Returns `None` if there is none: this process may have had no free descriptor.
     pub fn take_handed_over(&mut self, endpoint: EndpointId, name: u64) -> Option<OwnedFd> {
         let mut found = None;
         self.with(endpoint, |connection, context| {
@@ -27,9 +27,9 @@ impl<E> Interface<E> {
         found
     }
 
-    /// Whether there is something to be taken in for a connection, be it its end. Of one over
-    /// shared memory a look at memory tells, which misses an end that only its socket shows; all
-    /// others may have something at any time.
+    /// True if there may be something to receive on a connection, including its end. For shared
+    /// memory this only looks at memory and so misses an end that only the socket shows. It is
+    /// always true for other transports.
     #[inline]
     #[must_use]
     pub fn has_arrived(&self, endpoint: EndpointId) -> bool {

@@ -1,10 +1,11 @@
-//! Connects and accepts under way: their time, how many may wait, and how much they may hold.
+//! Connects and accepts in progress: their deadlines, their number, and the memory they occupy.
 //!
-//! Invariant: the queue is in the order of deadlines, since all have the same time. What another
-//! interface has accepted gets into its place.
+//! Invariant: the queue is in the order of the deadlines, because all have the same timeout. A
+//! connection accepted by another interface is inserted at the position of its deadline.
 //!
-//! Nobody has said yet who he is. So where there is no room for all, whoever has most gives way,
-//! and of his connections the oldest: others, however few theirs are, get in beside him.
+//! These peers are not authenticated yet. If there is not enough room for all, the interface
+//! closes the oldest connection of the user or host that uses most. Others with fewer connections
+//! still get in.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,22 +15,23 @@ use crate::connection::{Interest, Token};
 use crate::{BreakReason, EndpointId, Holder, disposal};
 
 impl<E> Interface<E> {
-    /// Lets one go of those who have not asked for anything yet: who opens connections and says
-    /// nothing keeps nobody out.
+    /// Releases one connection that has not sent a request. So a peer that opens connections and
+    /// sends nothing keeps no other peer out.
     pub(super) fn make_room(&mut self) {
         if let Some(idle) = self.first_of_most(|connection| usize::from(!connection.has_asked())) {
             self.release(idle);
         }
     }
 
-    /// Of what is unfinished, the oldest connection of the holder whose connections weigh most
-    /// together. None if nothing weighs anything.
+    /// Finds the user or host whose unfinished connections have the greatest total weight, and
+    /// returns the oldest of these. Returns `None` if all weights are zero.
     fn first_of_most(
         &mut self,
         weight: impl Fn(&dyn crate::connection::Connection) -> usize,
     ) -> Option<EndpointId> {
-        // Those that are gone wait behind an idle one for its time to come: whoever comes and goes
-        // fast has very many of them, and each look would go through them all.
+        // Closed connections stay in the queue while the first one is idle, until that one's
+        // deadline. A peer that connects and closes quickly would leave very many, and each call
+        // would look at all of them.
         if self.unfinished.len() > 2 * self.live {
             let unfinished = std::mem::take(&mut self.unfinished);
             self.unfinished = unfinished.into_iter().filter(|it| self.is_unfinished(*it)).collect();
@@ -53,14 +55,14 @@ impl<E> Interface<E> {
         most.and_then(|(_, holder)| holders.get(&holder)).map(|(_, first)| *first)
     }
 
-    /// What a connection that does not stand yet holds now.
+    /// Records how many bytes a connection occupies before it is established.
     pub(super) fn note_held(&mut self, index: u32, bytes: usize) {
         let slot = &mut self.slots[index as usize];
         let before = std::mem::replace(&mut slot.held_bytes, bytes);
         self.unfinished_bytes = self.unfinished_bytes - before + bytes;
     }
 
-    /// Ends connections until those that do not stand hold no more than they may.
+    /// Breaks connections until those not yet established occupy no more than the limit.
     pub(super) fn bound_unfinished(&mut self) {
         while self.unfinished_bytes > self.config.unfinished_bytes_max
             && let Some(first) =
@@ -74,8 +76,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Whether a listener lets nobody in for now: what peers have left behind must be closed
-    /// first.
+    /// True if a listener must not accept now, because too much that peers have left behind is
+    /// still to be closed. Then also stops watching the listener.
     pub(super) fn must_rest(&mut self, index: u32) -> bool {
         let Some(Some(listener @ Listener::Shm(_))) = self.listeners.get(index as usize) else {
             return false;
@@ -91,7 +93,7 @@ impl<E> Interface<E> {
         true
     }
 
-    /// Lets listeners go on that rested, if they may.
+    /// Watches the paused listeners again, if enough has been closed.
     pub(super) fn end_rest(&mut self) {
         if self.resting.is_empty() || disposal::is_behind() {
             return;
@@ -112,8 +114,8 @@ impl<E> Interface<E> {
         first.into_iter().chain(self.given_until).min()
     }
 
-    /// Puts a connection behind those whose time is over sooner. That is the end, unless another
-    /// interface has accepted it, and others have come since.
+    /// Inserts a connection into the queue after all with earlier deadlines. That is the end of
+    /// the queue, unless another interface accepted the connection before others came.
     pub(super) fn note_unfinished(&mut self, endpoint: EndpointId) {
         let deadline = |endpoint| self.connection_of(endpoint).and_then(|it| it.deadline());
         let (own, others) = (deadline(endpoint), self.unfinished.iter().rev());
@@ -121,8 +123,8 @@ impl<E> Interface<E> {
         self.unfinished.insert(self.unfinished.len() - later, endpoint);
     }
 
-    /// Takes those off the front that wait for nothing any more. What waits behind one that
-    /// does costs nothing until that one's time has come.
+    /// Removes finished connections from the front of the queue. Those after an unfinished one
+    /// stay until its deadline, at no cost.
     pub(super) fn forget_finished(&mut self) {
         while let Some(front) = self.unfinished.front()
             && !self.is_unfinished(*front)
@@ -131,8 +133,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Whether a connect or an accept is under way. On a simulated network, which has a time
-    /// of its own, there is no deadline to tell it by.
+    /// True if a connect or an accept is in progress. Connections on a simulated network, which
+    /// has its own time, have no deadline that would show it.
     pub(super) fn is_unfinished(&self, endpoint: EndpointId) -> bool {
         self.connection_of(endpoint).is_some_and(|connection| {
             connection.deadline().is_some()

@@ -1,26 +1,27 @@
-//! One word that says whether an interface sleeps, and what it is to look at.
+//! One word that says whether an interface sleeps, and what it must look at.
 //!
 //! ```text
-//! the interface                              others
-//! ASLEEP into the word, if it is empty       put something where the interface looks
-//! wait for descriptors, if it was empty      WOKEN into the word
-//! ASLEEP out of the word                     make a descriptor ready, if ASLEEP was alone in it
-//! WOKEN out of the word, if it was there
-//! look at what others put
+//! the interface                              other threads
+//! set ASLEEP, if the word is empty           put something where the interface looks
+//! wait for descriptors, if it was empty      set WOKEN
+//! clear ASLEEP                               make a descriptor ready, if only ASLEEP was set
+//! clear WOKEN, if it was set
+//! look at what others have put
 //! ```
 //!
-//! Invariant: nobody sleeps with anything but ASLEEP in its word, unless a descriptor is ready or
-//! about to be.
+//! Invariant: no interface sleeps with anything but ASLEEP in its word, unless a descriptor is
+//! ready or about to become ready.
 //!
-//! Every change is one atomic read-modify-write, and those of one word have one order. If WOKEN
-//! comes before ASLEEP, the interface does not sleep. If ASLEEP comes first, whoever puts WOKEN in
-//! sees it. Whoever takes WOKEN out sees what was put before any WOKEN that went in until then. So
-//! no fence is needed, but nobody may save an exchange because WOKEN seems to be there.
+//! Every change is one atomic read-modify-write, and all changes of one word have a single order.
+//! If WOKEN is set before ASLEEP, the interface does not sleep. If ASLEEP is set first, the thread
+//! that sets WOKEN sees it. The interface that clears WOKEN sees everything that was put before any
+//! WOKEN that was set until then. So no fence is needed. But no thread may omit its exchange
+//! because WOKEN seems to be set already.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What an interface is woken for.
+/// The reason for waking an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// Its owner has something to do.
@@ -29,22 +30,22 @@ pub(super) enum Cause {
     Called = 2,
 }
 
-/// The word of one interface.
+/// The state word of one interface.
 #[derive(Debug)]
 pub(super) struct Nap<W = AtomicU32> {
     word: W,
 }
 
-/// An atomic word: the processor's, or that of a model.
+/// An atomic word: the processor's, or a model's.
 pub(super) trait Word: Debug {
     fn new() -> Self;
-    /// Orders nothing.
+    /// Loads the word with relaxed ordering.
     fn look(&self) -> u32;
-    /// Puts bits in. Returns what was there.
+    /// Sets bits and returns the previous value.
     fn put(&self, bits: u32) -> u32;
-    /// Takes bits out. Returns what was there.
+    /// Clears bits and returns the previous value.
     fn take(&self, bits: u32) -> u32;
-    /// Puts bits into an empty word. What was there if it was not empty.
+    /// Sets bits if the word is empty. Otherwise returns its value as the error.
     fn fill(&self, bits: u32) -> Result<(), u32>;
 }
 
@@ -53,42 +54,43 @@ impl<W: Word> Nap<W> {
         Self { word: W::new() }
     }
 
-    /// Whether anything is to be looked at, as far as is known.
+    /// True if any cause is set. The load is relaxed, so the result may be stale.
     #[inline]
     pub fn is_rung(&self) -> bool {
         self.word.look() & CAUSES != 0
     }
 
-    /// Whether this is, as far as is known.
+    /// True if `cause` is set. The load is relaxed, so the result may be stale.
     #[inline]
     pub fn has(&self, cause: Cause) -> bool {
         self.word.look() & cause as u32 != 0
     }
 
-    /// Says what is to be looked at. True if the caller must make a descriptor ready.
+    /// Sets a cause. Returns true if the caller must make a descriptor ready.
     pub fn ring(&self, cause: Cause) -> bool {
         self.word.put(cause as u32) == ASLEEP
     }
 
-    /// Takes a cause, if it is there. The caller then looks at what others have put.
+    /// Clears a cause and returns true if it was set. The caller then looks at what others have
+    /// put.
     #[inline]
     pub fn take(&self, cause: Cause) -> bool {
         self.has(cause) && self.word.take(cause as u32) & cause as u32 != 0
     }
 
-    /// Whether the owner may sleep. It may say so twice.
+    /// Marks the interface as asleep. Returns true if it may sleep. It may be called twice.
     pub fn lie_down(&self) -> bool {
         self.word.fill(ASLEEP).map_or_else(|found| found == ASLEEP, |()| true)
     }
 
-    /// The owner is awake.
+    /// Marks the interface as awake.
     pub fn get_up(&self) {
         self.word.take(ASLEEP);
     }
 }
 
-/// Makes a word of an atomic type: one text for the processor's and the model's, so that the model
-/// has the orderings that run.
+/// Implements [`Word`] for an atomic type. The processor's and the model's type share this code, so
+/// that the model checks the orderings that really run.
 macro_rules! word_of {
     ($atomic:ty) => {
         impl Word for $atomic {
@@ -123,8 +125,9 @@ const ASLEEP: u32 = 4;
 
 #[cfg(test)]
 mod tests {
-    //! The same code over loom's words: all orders in which the threads can meet, and all values
-    //! that a load may see. A lost wake-up is a thread that waits for ever, which loom reports.
+    //! Runs the same code on loom's words: every order in which the threads can meet, and every
+    //! value that a load may see. A lost wake-up is a thread that waits for ever, which loom
+    //! reports.
 
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -136,27 +139,27 @@ mod tests {
 
     word_of!(Modelled);
 
-    /// A sleeper, and what others have put where it looks: how much that ever was.
+    /// A sleeper, and the counts of what other threads have put where it looks.
     struct Room<const OTHERS: usize> {
         nap: Nap<Modelled>,
-        /// Ends the sleep, as an eventfd does.
+        /// Ends the sleep, like an eventfd.
         event: Notify,
-        /// Times that it was written to.
+        /// How often the event was written to.
         written: AtomicUsize,
         put: [AtomicUsize; OTHERS],
     }
 
-    /// What somebody might get wrong.
+    /// A deliberate mistake in the algorithm.
     #[derive(Clone, Copy, PartialEq)]
     enum Fault {
         None,
-        /// The sleeper looks at the word, and then says that it sleeps.
+        /// The sleeper looks at the word first and then announces that it sleeps.
         LookFirst,
-        /// Others say that there is something before they put it there.
+        /// Other threads announce something before they put it.
         RingFirst,
-        /// Others leave the word alone if it seems to say what they would.
+        /// Other threads omit the exchange if the cause seems to be set already.
         RingSeldom,
-        /// Others look whether somebody sleeps, and then say that there is something.
+        /// Other threads look whether the interface sleeps and then announce something.
         PeepFirst,
     }
 
@@ -186,7 +189,7 @@ mod tests {
             }
         }
 
-        /// The stores and loads of what is put order nothing: the word does.
+        /// Puts a number. These stores and loads are relaxed: the word must order them.
         fn put(&self, other: usize, number: usize, cause: Cause, fault: Fault) {
             if fault == Fault::RingFirst {
                 self.ring(cause, fault);
@@ -197,8 +200,8 @@ mod tests {
             }
         }
 
-        /// Looks at what was put whenever it is told to, until there was so much. Returns how
-        /// often it slept.
+        /// Looks at what was put, whenever the word says so, until `count` have been put. Returns
+        /// how often it slept.
         fn look(&self, count: usize, fault: Fault) -> usize {
             let (mut seen, mut naps) = (0, 0);
             while seen < count {
@@ -224,7 +227,8 @@ mod tests {
         }
     }
 
-    /// One sleeper; the other threads put so much each, for one cause or for both in turns.
+    /// Runs one sleeper and several threads that each put `each` times, for one cause or for both
+    /// in turn.
     fn meet<const OTHERS: usize>(each: usize, causes: [Cause; 2], fault: Fault) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = (OTHERS > 1 || each > 1).then_some(3);
