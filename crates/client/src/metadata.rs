@@ -1,6 +1,7 @@
 //! Attributes of objects, as the application sees them.
 //!
-//! Invariant: nothing is made up: what a server must give and does not makes no [`Metadata`].
+//! Invariant: no attribute is made up. If the server omits a mandatory one, there is no
+//! [`Metadata`].
 
 use std::ffi::OsString;
 
@@ -8,45 +9,45 @@ use dafs_types::{DeviceNumber, FileAttributes, FileHandle, ObjectType, Timestamp
 use dafs_wire::AttributeBitmap;
 use dafs_wire::attributes::file::bits;
 
-/// Attributes of an object.
+/// The attributes of a file, directory or other object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is.
+    /// The type of the object.
     pub kind: ObjectType,
     /// The 12 low bits of the POSIX mode.
     pub mode: u32,
-    /// Hard links.
+    /// The number of hard links.
     pub link_count: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Unique in its file system.
+    /// The file id (inode number), unique in its file system.
     pub file_id: u64,
-    /// Bytes of storage.
+    /// The number of bytes of storage in use.
     pub space_used: u64,
-    /// Last read.
+    /// The time when the data was last read.
     pub time_access: Timestamp,
-    /// Last change of data.
+    /// The time when the data was last modified.
     pub time_modify: Timestamp,
-    /// Last change of anything.
+    /// The time when data or attributes last changed.
     pub time_metadata: Timestamp,
-    /// Owner, a decimal number or a name.
+    /// The owner, as a decimal number or a name.
     pub owner: String,
-    /// Group, a decimal number or a name.
+    /// The group, as a decimal number or a name.
     pub owner_group: String,
-    /// Differs after every change.
+    /// The change attribute, which has another value after every change.
     pub change: u64,
-    /// Its handle.
+    /// The object's handle, which names it in requests.
     pub handle: FileHandle,
-    /// Numbers of a device; zeros for what is none.
+    /// The device numbers; zeros unless the object is a device.
     pub device: DeviceNumber,
 }
 
-/// An entry of a directory.
+/// One entry of a directory listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name, which is any bytes but a slash and NUL.
+    /// The entry's name: any bytes except a slash and NUL.
     pub name: OsString,
-    /// Its attributes; `None` if it was gone when the server looked.
+    /// The object's attributes; `None` if it was removed before the server read them.
     pub metadata: Option<Metadata>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Opt
     })
 }
 
-/// What [`Metadata`] needs.
+/// The attributes that [`Metadata`] needs.
 pub(crate) const METADATA: AttributeBitmap = bits::OBJECT_TYPE
     .with(bits::MODE)
     .with(bits::NUM_LINKS)

@@ -1,7 +1,7 @@
-//! Names and attributes: everything of a file system but the data. What is asked for by
-//! handle is put together in `typed.rs`; here are the paths that lead there.
+//! Calls by path for names and attributes. They resolve paths; the requests by handle are in
+//! `typed.rs`.
 //!
-//! Invariant: every error names the path that was asked for.
+//! Invariant: every error names the path of the call.
 
 use std::ffi::OsStr;
 
@@ -14,40 +14,41 @@ use crate::path::label;
 use crate::session::Session;
 
 impl Session {
-    /// Attributes; a symbolic link at the end of the path is followed.
+    /// Returns the attributes of the object at a path, following a symbolic link at its end.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub fn metadata(&self, path: impl AsRef<OsStr>) -> Result<Metadata> {
         let path = path.as_ref();
         let handle = self.resolve(path, true)?;
         self.run(self.metadata_async(handle, path))
     }
 
-    /// Attributes of the object itself, be it a symbolic link.
+    /// Returns the attributes of the object at a path, without following a symbolic link at its
+    /// end.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn symlink_metadata(&self, path: impl AsRef<OsStr>) -> Result<Metadata> {
         let path = path.as_ref();
         let handle = self.resolve(path, false)?;
         self.run(self.metadata_async(handle, path))
     }
 
-    /// Sets attributes; a symbolic link at the end of the path is not followed.
+    /// Sets attributes of the object at a path, without following a symbolic link at its end.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn set_attributes(&self, path: impl AsRef<OsStr>, wanted: &SetAttributes) -> Result<()> {
         let path = path.as_ref();
         let handle = self.resolve(path, false)?;
         self.set_attributes_by_handle(handle, wanted, path)
     }
 
-    /// Sets attributes of an object known by its handle. `path` is for messages.
+    /// Sets attributes of the object with this handle. `path` is used in error messages only.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn set_attributes_by_handle(
         &self,
         handle: FileHandle,
@@ -58,20 +59,20 @@ impl Session {
         self.run(self.set_attributes_async(handle, wanted, path))
     }
 
-    /// Which of these rights this session has.
+    /// Returns which of the rights in `access` this session has to the object at a path.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn access(&self, path: impl AsRef<OsStr>, access: AccessMask) -> Result<AccessMask> {
         let path = path.as_ref();
         let file = self.resolve(path, true)?;
         self.run(self.access_async(file, access, path))
     }
 
-    /// Attributes of the file system a path is in.
+    /// Returns the attributes of the file system that contains a path.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn file_system(&self, path: impl AsRef<OsStr>) -> Result<FileSystemAttributes> {
         let path = path.as_ref();
         let file = self.resolve(path, true)?;
@@ -80,40 +81,40 @@ impl Session {
 
     // ---- directories ----------------------------------------------------------------
 
-    /// Every entry of a directory, with attributes, in the server's order.
+    /// Returns all entries of a directory with their attributes, in the server's order.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn read_dir(&self, path: impl AsRef<OsStr>) -> Result<Vec<DirectoryEntry>> {
         let path = path.as_ref();
         let directory = self.resolve(path, true)?;
         self.run(self.list_async(directory, path))
     }
 
-    /// Makes a directory.
+    /// Creates a directory with the given mode bits.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn create_dir(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         let parent = self.resolve_parent(path)?;
         self.run(self.create_dir_in_async(parent.directory, &parent.name, path, mode)).map(drop)
     }
 
-    /// Makes a symbolic link at `path` that says `text`.
+    /// Creates a symbolic link at `path` with the target `text`.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn symlink(&self, text: impl AsRef<[u8]>, path: impl AsRef<OsStr>) -> Result<()> {
         let path = path.as_ref();
         let (parent, text) = (self.resolve_parent(path)?, text.as_ref());
         self.run(self.symlink_in_async(parent.directory, &parent.name, path, text)).map(drop)
     }
 
-    /// Makes a named pipe.
+    /// Creates a named pipe with the given mode bits.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn create_fifo(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         let parent = self.resolve_parent(path)?;
@@ -123,20 +124,20 @@ impl Session {
         self.run(made).map(drop)
     }
 
-    /// The text of a symbolic link, which is any bytes.
+    /// Returns the target of a symbolic link, which may be any bytes.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn read_link(&self, path: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let handle = self.resolve(path, false)?;
         self.run(self.read_link_async(handle, path))
     }
 
-    /// Gives the object at `path` another name.
+    /// Creates a hard link at `new_path` to the object at `path`.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn hard_link(&self, path: impl AsRef<OsStr>, new_path: impl AsRef<OsStr>) -> Result<()> {
         let (path, new_path) = (path.as_ref(), new_path.as_ref());
         let source = self.resolve(path, false)?;
@@ -145,20 +146,20 @@ impl Session {
         self.run(self.link_in_async(source, parent.directory, &parent.name, &what))
     }
 
-    /// Removes a file, a link or an empty directory.
+    /// Removes a file, a symbolic link or an empty directory.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn remove(&self, path: impl AsRef<OsStr>) -> Result<()> {
         let path = path.as_ref();
         let parent = self.resolve_parent(path)?;
         self.run(self.remove_in_async(parent.directory, &parent.name, path))
     }
 
-    /// Renames, replacing what is there.
+    /// Renames an object, replacing what exists at `new_path`.
     ///
     /// # Errors
-    /// As [`Session::metadata`].
+    /// The errors of [`Session::metadata`].
     pub fn rename(&self, path: impl AsRef<OsStr>, new_path: impl AsRef<OsStr>) -> Result<()> {
         let (path, new_path) = (path.as_ref(), new_path.as_ref());
         let from = self.resolve_parent(path)?;

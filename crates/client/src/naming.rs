@@ -1,11 +1,11 @@
-//! Memory in encoded requests, and what the server calls it that a request is sent to.
+//! Translates the names of memory in encoded requests to those of the connection they are sent
+//! over.
 //!
-//! Invariant: a request that is kept names memory as this side does ([`Region::stag`]). RDMA
-//! devices choose names of their own; such a name is put in when the request is sent, over the
-//! connection that it is sent over. For a session may come back by another device, or by none,
-//! and there the former name is nothing, or other memory.
+//! Invariant: a stored request names memory as this side does ([`Region::stag`]). RDMA devices
+//! choose their own names, which are substituted when the request is sent. A session may reconnect
+//! through another device, or through none, where the former name is invalid or names other memory.
 //!
-//! Transfers are encoded when they are sent (`data.rs`), and batches anew when a session is back
+//! Transfers are encoded when they are sent (`data.rs`), and batches again after a reconnect
 //! (`batch/plan.rs`).
 //!
 //! [`Region::stag`]: dafs_dat::Region::stag
@@ -19,12 +19,12 @@ use crate::requests::{procedure_of, word_at};
 use crate::state::SessionState;
 use crate::transport::Transport;
 
-/// Most requests that name memory fit it.
+/// A renamed request; most of those that name memory fit inline.
 type Renamed = SmallVec<[u8; 256]>;
 
 impl Transport {
-    /// Sends a request that was stamped, with what the session's server calls the memory in it. A
-    /// failure means that the connection is ending.
+    /// Sends a stamped request with the connection's names for the memory in it. A failure means
+    /// that the connection is ending.
     #[inline]
     pub fn post_renamed(
         &mut self,
@@ -43,7 +43,8 @@ impl Transport {
         self.post(session.endpoint, &[Gather::Bytes(message)])
     }
 
-    /// A request as the peer of an endpoint is to get it, if it names memory.
+    /// Returns the request with the names that the endpoint's peer knows; `None` if it names no
+    /// memory.
     #[cold]
     fn renamed_for(&mut self, endpoint: EndpointId, message: &[u8]) -> Option<Renamed> {
         if !procedure_of(message)?.request_fields().iter().any(names_memory) {
@@ -56,7 +57,7 @@ impl Transport {
     }
 }
 
-/// Replaces what an encoded request calls memory.
+/// Replaces each name of memory in an encoded request.
 fn rename_memory(message: &mut [u8], mut rename: impl FnMut(Stag) -> Stag) {
     let Some(procedure) = procedure_of(message) else { return };
     for field in procedure.request_fields().iter().filter(|field| names_memory(field)) {
@@ -65,7 +66,7 @@ fn rename_memory(message: &mut [u8], mut rename: impl FnMut(Stag) -> Stag) {
             rename_at(message, at, &mut rename);
             continue;
         }
-        // Where the array begins, behind the header; its elements stand behind their count.
+        // The word at `at` is the array's offset after the header; a count precedes the elements.
         let Some(array) = word_at(message, at).map(|at| HEADER_BYTES + at) else { continue };
         let count = word_at(message, array).unwrap_or(0).min(DIRECT_BUFFERS_MAX);
         for number in 0..count {
@@ -87,15 +88,15 @@ fn names_memory(field: &FieldLayout) -> bool {
     field.name == ONE && field.size == ELEMENT_BYTES || field.name == MANY && field.size == 4
 }
 
-/// What fields are called that are a direct buffer, and that lead to an array of them.
+/// The field names in message layouts for one direct buffer, and for an array of them.
 const ONE: &str = "buffer";
 const MANY: &str = "buffers";
-/// A direct buffer, what it names memory by within it, and what stands before the first of an
-/// array (draft 6.1.7).
+/// The size of a direct buffer, the offset of the memory's name in it, and the offset of an array's
+/// first element (draft 6.1.7).
 const ELEMENT_BYTES: usize = 16;
 const CONTEXT_AT: usize = 12;
 const COUNT_BYTES: usize = 8;
-/// Where a header has the checksum.
+/// The bytes of a header that hold the checksum.
 const CHECKSUM: std::ops::Range<usize> = 24..28;
 
 #[cfg(test)]

@@ -1,41 +1,41 @@
-//! What listeners are to be told of their sessions.
+//! Session events that wait to be delivered to listeners.
 //!
-//! Invariant: a listener is called, and goes, when nothing of the client is borrowed: it may use
-//! the client, and so may what it holds.
+//! Invariant: a listener is called or dropped only while nothing of the client is borrowed, since
+//! it, and whatever it owns, may use the client.
 
 use crate::recovery::options::{Listener, SessionEvent};
 
-/// News that wait to be told.
+/// The events and the dropped listeners that are pending.
 #[derive(Default)]
 pub(crate) struct News {
     events: Vec<(Listener, SessionEvent)>,
-    /// Listeners that hear no more.
+    /// Listeners that were replaced and must be dropped.
     retired: Vec<Listener>,
 }
 
 impl News {
-    /// A listener is to be told of an event.
+    /// Adds an event for a listener.
     pub fn add(&mut self, listener: Listener, event: SessionEvent) {
         self.events.push((listener, event));
     }
 
-    /// A listener hears no more.
+    /// Adds a listener that must be dropped.
     pub fn retire(&mut self, listener: Option<Listener>) {
         self.retired.extend(listener);
     }
 
-    /// Whether there is nothing to tell.
+    /// True if no event is pending.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Everything there is; what is returned may be used when nothing is borrowed.
+    /// Takes everything that is pending. Use the result only while nothing is borrowed.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// The events, in order, and the listeners that go.
+    /// Returns the events in order, and the listeners to drop.
     pub fn into_parts(self) -> (Vec<(Listener, SessionEvent)>, Vec<Listener>) {
         (self.events, self.retired)
     }

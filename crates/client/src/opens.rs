@@ -1,8 +1,7 @@
-//! What a session has open, and the state ids that name it.
+//! The opens of a session, and the state ids that name them.
 //!
-//! Invariant: an [`Opened`] is one open for as long as it lasts, whatever its state id is
-//! at the moment: a server that has restarted gives another. Every state id that an open
-//! ever had finds it until it is closed.
+//! Invariant: an [`Opened`] stands for one open for as long as it lasts. A restarted server gives
+//! it another state id; every state id that it ever had finds it until it is closed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,28 +24,29 @@ pub(crate) struct Opened {
     pub handle: FileHandle,
     state: Cell<StateId>,
     claim: Option<Claim>,
-    /// Unstable writes that were answered; wraps.
+    /// The number of unstable writes with a reply, modulo 2^32.
     writes: Cell<u32>,
-    /// Those of them that a commit has confirmed.
+    /// The number of those that a commit has confirmed.
     confirmed: Cell<u32>,
-    /// The server has restarted with unstable writes of this open, and nobody was told yet.
+    /// True if the server restarted with unstable writes of this open, and this is not yet
+    /// reported.
     has_lost_data: Cell<bool>,
-    /// The open is gone with the server.
+    /// True if the open was lost with the server.
     is_lost: Cell<bool>,
     locks: RefCell<HeldLocks>,
-    /// Transfers under way over channels beside the first.
+    /// The number of transfers in flight on additional channels.
     beside: Cell<u32>,
 }
 
-/// What is needed to ask for an open once more.
+/// The data needed to reclaim an open.
 #[derive(Debug)]
 struct Claim {
-    /// The OPEN that made it.
+    /// The encoded OPEN that made it.
     request: Box<[u8]>,
     share: RefCell<Share>,
 }
 
-/// What an open may do, and keeps others from doing.
+/// The share reservation: the access of an open, and the access it denies to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     access: ShareAccess,
@@ -55,7 +55,7 @@ struct Share {
 }
 
 impl Opened {
-    /// Something that is used under a state id, and not asked for again if that is lost.
+    /// An open that is used under a state id but cannot be reclaimed.
     pub fn plain(handle: FileHandle, state: StateId) -> Self {
         Self {
             handle,
@@ -70,7 +70,7 @@ impl Opened {
         }
     }
 
-    /// What an OPEN has opened, by its request and its answer.
+    /// Makes the open for an OPEN request and its reply.
     pub fn from_answer(request: &[u8], answer: &[u8]) -> Option<Self> {
         let (_, response) = decode_response(ByteOrder::NATIVE, Procedure::Open, answer).ok()?;
         let Response::Open(result) = response else { return None };
@@ -83,12 +83,12 @@ impl Opened {
         self.state.get()
     }
 
-    /// For whom it was opened, unless for the client.
+    /// Returns the impersonated user of the open.
     pub fn acting(&self) -> Option<Registered> {
         acting_in(&self.claim.as_ref()?.request)
     }
 
-    /// Whether a request gives back locks of this open, or all of it.
+    /// True if a request releases locks of this open, or closes it.
     pub fn is_given_up_by(&self, request: &[u8]) -> bool {
         match decode_request(ByteOrder::NATIVE, request) {
             Ok((_, Request::LockU(Unlock { state, .. }))) => state == self.state(),
@@ -97,30 +97,30 @@ impl Opened {
         }
     }
 
-    /// Unstable writes that were answered.
+    /// Returns the number of unstable writes with a reply.
     pub fn writes(&self) -> u32 {
         self.writes.get()
     }
 
-    /// Whether unstable writes were answered after the last commit was sent.
+    /// True if an unstable write got its reply after the last commit was sent.
     pub fn has_unconfirmed(&self) -> bool {
         self.writes.get() != self.confirmed.get()
     }
 
-    /// An unstable write was answered.
+    /// Counts an unstable write that got its reply.
     #[inline]
     pub fn note_write(&self) {
         self.writes.set(self.writes.get().wrapping_add(1));
     }
 
-    /// A commit was answered; so many writes had been when it was sent.
+    /// Records the reply to a commit; `writes` had replies when the commit was sent.
     pub fn note_commit(&self, writes: u32) {
         self.confirmed.set(writes);
-        // The verifier of its answer has said what there was to say.
+        // The verifier in the commit's reply has reported any loss.
         self.has_lost_data.set(false);
     }
 
-    /// The server has lost what was not committed.
+    /// Records that the server has lost uncommitted data.
     pub fn note_restart(&self) {
         if self.has_unconfirmed() {
             self.confirmed.set(self.writes.get());
@@ -128,7 +128,7 @@ impl Opened {
         }
     }
 
-    /// Whether a restart has lost unstable writes since the last commit; told once.
+    /// Returns true, once, if a restart has lost unstable writes since the last commit.
     pub fn take_lost_data(&self) -> bool {
         self.has_lost_data.take()
     }
@@ -141,27 +141,27 @@ impl Opened {
         self.is_lost.set(true);
     }
 
-    /// What it holds of the file.
+    /// Returns the locks that the open holds.
     pub fn locks(&self) -> Vec<HeldLock> {
         self.locks.borrow().all()
     }
 
-    /// A transfer is under way over a channel beside the first.
+    /// Counts a transfer that starts on an additional channel.
     pub fn begin_beside(&self) {
         self.beside.set(self.beside.get() + 1);
     }
 
-    /// It is over, or goes over the first channel from now on.
+    /// Counts the end of a transfer on an additional channel, or its move to the first.
     pub fn end_beside(&self) {
         self.beside.set(self.beside.get().saturating_sub(1));
     }
 
-    /// Whether transfers are under way over channels beside the first.
+    /// True if transfers are in flight on additional channels.
     pub fn is_moved_beside(&self) -> bool {
         self.beside.get() > 0
     }
 
-    /// Its name in the eyes of the server; empty where that is not kept.
+    /// Returns the open owner that the server knows; empty if it is not kept.
     pub fn owner(&self) -> Vec<u8> {
         let request = self.claim.as_ref().map(|claim| &claim.request);
         match request.and_then(|request| decode_request(ByteOrder::NATIVE, request).ok()) {
@@ -170,7 +170,7 @@ impl Opened {
         }
     }
 
-    /// What a failure means for whoever used this open.
+    /// Returns the error for a status with which the server refused a request on this open.
     #[cold]
     pub fn refusal(&self, what: &str, status: Status) -> ClientError {
         if self.is_lost() {
@@ -180,11 +180,11 @@ impl Opened {
         ClientError::Status { what: what.to_owned(), status }
     }
 
-    /// Puts an OPEN together that takes this open back after a restart of the server: by
-    /// its handle as it was, or by its name if the server knows no reclaim.
+    /// Builds an OPEN that reclaims this open after a restart of the server: by its old handle, or
+    /// by its name if the server does not support reclaim.
     ///
-    /// By name, nothing keeps others from having used the file in between, so this is only
-    /// for opens that nobody was kept out by.
+    /// By name, nothing prevents other clients from having used the file in between. So this is
+    /// only for opens that denied nothing to others.
     pub fn reclaim<T>(&self, how: Reclaim, ask: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
         let claim = self.claim.as_ref()?;
         let (_, Request::Open(open)) = decode_request(ByteOrder::NATIVE, &claim.request).ok()?
@@ -215,7 +215,7 @@ impl Opened {
     }
 }
 
-/// By what an open is taken back.
+/// The ways to reclaim an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reclaim {
     ByHandle,
@@ -223,7 +223,7 @@ pub(crate) enum Reclaim {
 }
 
 impl Claim {
-    /// From an OPEN as it was sent.
+    /// Decodes an OPEN as it was sent.
     fn new(message: &[u8]) -> Option<Self> {
         let (_, Request::Open(open)) = decode_request(ByteOrder::NATIVE, message).ok()? else {
             return None;
@@ -233,13 +233,13 @@ impl Claim {
     }
 }
 
-/// Every open of a session.
+/// The opens of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
-    /// By every state id they ever had. The ids of a server's lives differ by 24 random
-    /// bits, so that none is likely to name two.
+    /// The opens by every state id they ever had. The state ids of two server incarnations differ
+    /// in 24 random bits, so a clash is unlikely.
     by_state: BTreeMap<StateId, Rc<Opened>>,
-    /// Some have had another state id before.
+    /// True if some open has had another state id before.
     has_former: bool,
 }
 
@@ -248,8 +248,8 @@ impl Opens {
         self.by_state.get(&state)
     }
 
-    /// The open that a request is about which transfers of that open, asked for before it, must
-    /// not follow: it changes what they would find, or gives up what they need.
+    /// Returns the open that a request changes or releases in a way that earlier transfers of the
+    /// open must not see.
     pub fn ended_by(&self, request: &[u8]) -> Option<&Rc<Opened>> {
         use Procedure as P;
         let procedure = procedure_of(request)?;
@@ -270,7 +270,7 @@ impl Opens {
         self.get(StateId(u64::from_ne_bytes(bytes)))
     }
 
-    /// Those that the server should know of.
+    /// Returns the opens that the server should know.
     pub fn held(&self) -> Vec<Rc<Opened>> {
         let is_held = |(state, opened): &(&StateId, &Rc<Opened>)| {
             **state == opened.state() && !opened.is_lost()
@@ -282,7 +282,7 @@ impl Opens {
         self.by_state.values().map(Rc::as_ref)
     }
 
-    /// Takes note of what an answer says about opens.
+    /// Records what a reply means for the opens.
     pub fn note_answer(&mut self, request: &[u8], answer: &[u8], status: Status) {
         match procedure_of(request) {
             Some(Procedure::Open) if status == Status::Ok => self.note_open(request, answer),
@@ -301,7 +301,7 @@ impl Opens {
             && known.state() == opened.state()
             && let (Some(held), Some(more)) = (&known.claim, &opened.claim)
         {
-            // More for an owner that has the file open: one CLOSE ends both.
+            // The owner already has the file open: one CLOSE ends both opens.
             return held.join(more);
         }
         self.by_state.insert(opened.state(), Rc::new(opened));
@@ -333,7 +333,7 @@ impl Opens {
 
     fn note_close(&mut self, request: &[u8], status: Status) {
         use Status::{BadStateId, Ok as Done, OldStateId, Stale, StaleStateId};
-        // What the server does not know is closed, too.
+        // An open that the server does not know is closed too.
         let is_over = matches!(status, Done | BadStateId | OldStateId | Stale | StaleStateId);
         if let Ok((_, Request::Close(Close { state, .. }))) =
             decode_request(ByteOrder::NATIVE, request)
@@ -343,7 +343,7 @@ impl Opens {
         }
     }
 
-    /// An open has ended.
+    /// Removes an open that has ended.
     pub fn forget(&mut self, state: StateId) {
         if let Some(opened) = self.by_state.remove(&state)
             && self.has_former
@@ -352,14 +352,14 @@ impl Opens {
         }
     }
 
-    /// An open has another state id from now on.
+    /// Gives an open another state id.
     pub fn rename(&mut self, opened: &Rc<Opened>, state: StateId) {
         opened.state.set(state);
         self.by_state.insert(state, opened.clone());
         self.has_former = true;
     }
 
-    /// Puts the present state ids into a request that may have former ones.
+    /// Replaces former state ids in an encoded request by the current ones.
     pub fn restate(&self, message: &mut [u8]) {
         if self.has_former {
             for_each_state(message, |state| self.get(state).map_or(state, |opened| opened.state()));
@@ -368,7 +368,7 @@ impl Opens {
 }
 
 impl Claim {
-    /// What one owner's two opens amount to.
+    /// Combines the share reservations of two opens of one owner.
     fn join(&self, more: &Self) {
         let (mut held, more) = (self.share.borrow_mut(), more.share.borrow());
         let access = held.access.number() | more.access.number();
@@ -379,8 +379,8 @@ impl Claim {
     }
 }
 
-/// Replaces every state id of an open in an encoded request. They are opaque, and lie at
-/// fixed places.
+/// Replaces every state id of an open in an encoded request. State ids are opaque and at fixed
+/// offsets.
 fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
     let Some(procedure) = procedure_of(message) else { return };
     if procedure == Procedure::BatchSubmit {
@@ -409,8 +409,8 @@ fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateI
     }
 }
 
-/// The requests of a BATCH_SUBMIT: count and four bytes of padding before them, and where
-/// a state id lies in one (draft 6.5.5).
+/// The layout of BATCH_SUBMIT: a count and four bytes of padding precede its requests; then the
+/// offset of the state id in a request (draft 6.5.5).
 const BATCH_ELEMENTS_AT: usize = 8;
 
 const BATCH_ELEMENT_BYTES: usize = 96;
@@ -429,7 +429,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The message of a request.
+    /// Encodes a request.
     pub(crate) fn encode(request: &Request<'_>) -> Vec<u8> {
         let mut message = vec![0; 4096];
         let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
@@ -462,7 +462,7 @@ pub(crate) mod tests {
         let mut message = write(state);
         next(&mut message);
         assert_eq!(message, write(StateId(42)));
-        // There is none here.
+        // This request has no state id.
         let mut lookup = encode(&Request::Null(dafs_wire::messages::Empty));
         let before = lookup.clone();
         next(&mut lookup);

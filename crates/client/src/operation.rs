@@ -1,33 +1,34 @@
-//! Operations, as the application names them and hears of their ends.
+//! Operations and completions, as the application sees them.
 //!
-//! Invariant: no two operations of a client have the same name.
+//! Invariant: operation ids are unique in a client.
 
 use dafs_types::Verifier;
 
 use crate::error::Result;
 
-/// Names an operation of a client.
+/// The id of an operation, unique in its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);
 
-/// What an operation moved.
+/// The result of a successful operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
-    /// Bytes.
+    /// The number of bytes moved.
     pub length: u32,
-    /// For a read: the file ends here.
+    /// For a read: true if the file ends after these bytes.
     pub end_of_file: bool,
-    /// For a write or commit: changes when unstable data may have been lost.
+    /// For a write or commit: the server's write verifier. It changes when unstable data may have
+    /// been lost.
     pub verifier: Verifier,
 }
 
-/// The end of an operation.
+/// Reports that an operation has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which.
+    /// The operation that has ended.
     pub operation: OperationId,
-    /// The caller's own word, given at the submission.
+    /// The caller's own value, given when the operation was submitted.
     pub context: u64,
-    /// How it ended.
+    /// The result of the operation, or its error.
     pub result: Result<Transferred>,
 }

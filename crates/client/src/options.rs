@@ -1,6 +1,6 @@
-//! What a session is asked to be like.
+//! The options of a session.
 //!
-//! Invariant: the options of a session do not change once it is begun.
+//! Invariant: the options of a session do not change once it exists.
 
 use std::time::Duration;
 
@@ -14,71 +14,69 @@ use crate::recovery::options::Recovery;
 use crate::sizes::{SLOT_BYTES, SPARE_SLOTS};
 use crate::umask::Umask;
 
-/// Which transports may be used.
+/// Selects the transports that may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// Shared memory if the server is on this host and offers it, else TCP.
+    /// Shared memory if the server is on this host and offers it, otherwise TCP.
     #[default]
     Automatic,
-    /// Shared memory or nothing.
+    /// Shared memory only; fails if the server does not offer it.
     SharedMemory,
-    /// TCP or nothing.
+    /// TCP only, even to a server on this host.
     Tcp,
 }
 
-/// What a session should be like.
+/// The options of a session, for [`Client::connect`](crate::Client::connect).
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// Transport.
+    /// The transports that may be used.
     pub transport: TransportChoice,
-    /// Identity.
+    /// The identity to log in with.
     pub login: Login,
-    /// Whether the session comes back by itself when its connection is lost.
+    /// Controls reconnecting after the connection is lost.
     pub recovery: Recovery,
-    /// Name of the server's host, for whoever proves itself as a service of it; empty where
-    /// it is this host.
+    /// The name of the server's host, for authentication by Kerberos; empty for this host.
     pub host: String,
-    /// Whether the server keeps the results of requests that change something, for the case
-    /// that an answer is lost, even for a session that does not come back by itself; for one
-    /// that does, it always keeps them.
+    /// Asks the server to keep the results of requests that change something, in case a reply is
+    /// lost. Sessions with recovery always do this; the option matters to sessions without.
     pub response_cache: bool,
-    /// Checksums on every message and all data.
+    /// Adds checksums to every message and all data.
     pub checksums: bool,
-    /// CRC on iWARP frames; not over TLS, which needs none.
+    /// Adds a CRC to iWARP frames. Not used over TLS, which protects the data itself.
     pub crc: bool,
-    /// What TLS is spoken with over TCP; a location that does not ask for TLS does without.
+    /// The TLS settings for TCP connections; not used for locations that do not ask for TLS.
     pub tls: Option<TlsClient>,
-    /// Whose certificate a server must show; `None` for the host of its location, or the
-    /// address itself.
+    /// The name that the server's certificate must contain; `None` for the host of the location or
+    /// the address itself.
     pub tls_name: Option<String>,
-    /// Credits to ask for: the most requests to have outstanding.
+    /// The number of credits to request, which limits the requests in flight.
     pub credits: u16,
-    /// Most connections to spread transfers over, each with credits of its own; the server says by
-    /// how many it can be used, and [`SessionOptions::CHANNELS_MAX`] are the most. Only sessions
-    /// that come back by themselves have more than one, over TCP or shared memory. See
+    /// The largest number of connections over which to spread transfers, each with its own credits.
+    /// The server may offer fewer, and [`SessionOptions::CHANNELS_MAX`] is the limit. Only sessions
+    /// with recovery have more than one, over TCP or shared memory. See
     /// [`Session::channel_count`](crate::Session::channel_count).
     pub channels: u16,
-    /// Names this client to its server across connections; empty for a random name. No two
-    /// sessions that stand at once may have the same.
+    /// The client's name at the server, the same across connections; empty for a random name. Two
+    /// sessions that exist at the same time must not have the same name.
     pub client_name: String,
-    /// Name for fencing.
+    /// The identity that fencing lists use for this client.
     pub fence_id: String,
-    /// Whether files are asked for with the right to keep what is read of them (delegations):
-    /// [`File::read_at`](crate::File::read_at) and [`File::metadata`](crate::File::metadata) are
-    /// then answered without a message where possible. Others who want to change such a file
-    /// wait until this client has turned, that is, until its next call: not for programs that
-    /// rest for long with files open.
+    /// Asks for delegations, that is, for the right to cache what is read.
+    /// [`File::read_at`](crate::File::read_at) and [`File::metadata`](crate::File::metadata) then
+    /// avoid messages where possible. Other clients that want to change such a file wait until this
+    /// client next calls the library, so do not enable this in programs that are idle for long with
+    /// files open.
     pub delegations: bool,
-    /// Whether a server on this host is asked for files that there is a read delegation of, which
-    /// this process then reads by itself.
+    /// Lets this process read files itself if it holds a read delegation and the server is on the
+    /// same host. The server hands over a descriptor.
     pub direct_reads: bool,
-    /// Longest silence of the server while a call waits for its answer, after which the
-    /// connection is given up; `None` waits for ever.
-    /// [`Client::wait`](crate::Client::wait) has a time of its own.
+    /// The timeout for replies: a server that sends nothing for this long while a call waits is
+    /// considered lost, and the session reconnects or ends; `None` means no timeout.
+    /// [`Client::wait`](crate::Client::wait) has its own timeout.
     pub answer_timeout: Option<Duration>,
-    /// What is taken away from the modes of what this session makes.
+    /// The bits removed from the modes of new files and directories.
     pub umask: Umask,
-    /// What its requests bear, so that they can be followed at the server;
+    /// A label sent in all requests, with which they can be followed at the server;
     /// [`Session::set_label`](crate::Session::set_label) changes it.
     pub label: Label,
 }
@@ -109,15 +107,15 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// The most connections of one session, and so as many as its server has use for.
+    /// The limit for the connections of one session.
     pub const CHANNELS_MAX: u16 = limits::CLIENT_CHANNELS_MAX;
 
-    /// What a session is asked for.
+    /// Returns the parameters to request for a session.
     pub(crate) fn wishes(&self, credits: u16) -> WireOptions {
         WireOptions {
             checksums: self.checksums,
             response_cache: self.response_cache || self.recovery != Recovery::Off,
-            // Opened only if something needs it.
+            // The channel is opened only when something needs it.
             back_control_channel: true,
             requests_max: u32::from(credits),
             request_bytes_max: SLOT_BYTES as u32,
@@ -126,7 +124,7 @@ impl SessionOptions {
         }
     }
 
-    /// The client's name for itself.
+    /// Returns the client's name for itself.
     pub(crate) fn name(&self) -> String {
         if self.client_name.is_empty() {
             format!("{}-{:016x}", std::process::id(), random())
@@ -135,13 +133,13 @@ impl SessionOptions {
         }
     }
 
-    /// Answers that there must be room for.
+    /// Returns the number of replies for which there must be receives.
     pub(crate) fn slots(&self) -> u16 {
         self.credits.clamp(1, limits::CREDITS_MAX) + SPARE_SLOTS
     }
 }
 
-/// Whom TLS is spoken with at an address, if it is.
+/// Returns the TLS target for an address, or `None` if TLS is not used.
 pub(crate) fn tls_target(
     address: &Address,
     options: &SessionOptions,
@@ -151,13 +149,13 @@ pub(crate) fn tls_target(
     tls.target(&name).map(Some)
 }
 
-/// Unpredictable bits, for names only.
+/// Returns unpredictable bits, for names only.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
-    // Without the kernel's generator names are merely less likely to be unique.
+    // Without the kernel's generator, names are merely less likely to be unique.
     let _ = getrandom::fill(&mut bytes);
     u64::from_ne_bytes(bytes)
 }
 
-/// A server that works at something answers far sooner.
+/// The default reply timeout. A server that is still working replies much sooner.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);

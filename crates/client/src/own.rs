@@ -1,9 +1,9 @@
-//! Memory of the application's own, lent to the server for as long as a call takes.
+//! The application's own memory, lent to an RDMA device for the duration of a call.
 //!
-//! Invariant: a slice is lent to a session without checksums, for requests that name it and do
-//! not carry it: nothing here looks into it. A transfer of lent memory that can only be asked
-//! for over another device than knows the memory is not asked for, but ends; its call then goes
-//! through the client's own memory, as all do that cannot lend.
+//! Invariant: memory is lent only to a session without checksums, and only for requests that name
+//! the memory instead of carrying its bytes, so that this module never reads it. If a transfer of
+//! lent memory could only be repeated over a device that does not know the memory, it ends instead.
+//! Its call then uses the client's registered memory, like all calls that cannot lend.
 
 use dafs_dat::{Ended, Lender, Region};
 use dafs_memory::CacheCounters;
@@ -21,7 +21,7 @@ use crate::transfer::Transfer;
 use crate::work::Work;
 
 impl Client {
-    /// What has been kept registered of the application's own memory.
+    /// Returns the counters of the cache of registrations of the application's own memory.
     #[must_use]
     pub fn own_memory_counters(&self) -> CacheCounters {
         self.0.borrow().transport.interface().own_memory_counters()
@@ -29,8 +29,8 @@ impl Client {
 }
 
 impl File {
-    /// Reads a piece from the beginning of `bytes`, straight into it. `None` if that is not done
-    /// here; otherwise what was wanted, and what was read.
+    /// Reads directly into the beginning of `bytes`. Returns the numbers of bytes asked for and
+    /// read; `None` if the memory cannot be lent.
     pub(crate) fn read_lent(
         &self,
         bytes: &mut [u8],
@@ -44,8 +44,8 @@ impl File {
         unless_elsewhere(read.ok()?).map(|read| Ok((length, read?.length as usize)))
     }
 
-    /// Writes a piece from the beginning of `bytes`, straight out of it. `None` if that is not
-    /// done here; otherwise what was written.
+    /// Writes directly from the beginning of `bytes`. Returns the number of bytes written; `None`
+    /// if the memory cannot be lent.
     pub(crate) fn write_lent(&self, bytes: &[u8], offset: u64) -> Option<Result<usize>> {
         let lender = self.lender(bytes.len())?;
         let length = bytes.len().min(LENT_BYTES_MAX);
@@ -87,7 +87,7 @@ impl Core {
         self.transport.interface().lender(session.endpoint)
     }
 
-    /// The session is back: ends the transfers of memory that its device has not been told of.
+    /// Ends the transfers of memory that the reconnected session's device does not know.
     pub fn end_lent_elsewhere(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (interface, endpoint) = (self.transport.interface(), session.endpoint);
@@ -116,7 +116,7 @@ impl Core {
     }
 }
 
-/// What came of a call, unless it could not be carried out with what was lent.
+/// Returns the result of a call, or `None` if it failed because of the lent memory.
 fn unless_elsewhere(result: Result<Transferred>) -> Option<Result<Transferred>> {
     match result {
         Err(ClientError::System { what: LENDING, .. }) => None,
@@ -126,8 +126,8 @@ fn unless_elsewhere(result: Result<Transferred>) -> Option<Result<Transferred>> 
 
 const LENDING: &str = "lending memory to a device";
 
-/// Fewer bytes are copied: that takes less than it takes to look whether they are registered.
+/// The size below which copying is faster than looking up a registration.
 const LENT_BYTES_MIN: usize = 32 << 10;
 
-/// Bytes of one registration.
+/// The limit for the size of one registration.
 const LENT_BYTES_MAX: usize = 16 << 20;

@@ -1,7 +1,7 @@
-//! Paths and names, as callers know them and as they go on the wire.
+//! Paths and names, as callers see them and as they are encoded in messages.
 //!
-//! Invariant: callers know names as bytes alone; a name that was translated for the wire comes back
-//! as it was.
+//! Invariant: callers see names as plain bytes. A name that was translated for a message is
+//! restored exactly.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -12,41 +12,41 @@ use dafs_types::names::{from_wire, shown, to_wire};
 
 use crate::error::ClientError;
 
-/// Where a path leads: its parent directory and last name, or the root itself.
+/// A resolved path: its parent directory and last name, or the root itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The parent; the root for the root itself.
+    /// The parent directory; the root for the root itself.
     pub directory: FileHandle,
     /// The last name; empty for a path that ends in a directory without a name (`/`).
     pub name: OsString,
 }
 
-/// A name or a path in the form that it has on the wire.
+/// Encodes a name or a path for a message.
 pub(crate) fn wire(name: &OsStr) -> Cow<'_, str> {
     to_wire(name.as_bytes())
 }
 
-/// The name or the path that a string of the wire stands for. A server that escapes nothing may
-/// have a name that looks like a bad escape: that is the name.
+/// Decodes a name or a path from a message. A server that escapes nothing may have a name that
+/// looks like an invalid escape, which is then taken literally.
 pub(crate) fn unwired(text: &str) -> OsString {
     let name = from_wire(text).map_or_else(|_| text.as_bytes().to_vec(), Cow::into_owned);
     OsString::from_vec(name)
 }
 
-/// A path as this library's messages show it: bytes that are no UTF-8 are spelled out (`\xff`). It
-/// may still hold control characters, and it cannot be turned back.
+/// Returns a path as error messages show it: bytes that are not UTF-8 are spelled out (`\xff`). The
+/// result may contain control characters and cannot be converted back.
 #[must_use]
 pub fn shown_path<P: AsRef<OsStr> + ?Sized>(path: &P) -> Cow<'_, str> {
     label(path.as_ref())
 }
 
-/// A name or a path as messages show it.
+/// Returns a name or a path as error messages show it.
 pub(crate) fn label(path: &OsStr) -> Cow<'_, str> {
     shown(path.as_bytes())
 }
 
-/// What leads to a path's last name, and that name. Slashes at its end do not count: `/a/b/` gives
-/// `/a` and `b`, `/a` gives nothing and `a`, and `/` gives nothing twice.
+/// Splits a path into its parent and its last name. Trailing slashes do not count: `/a/b/` gives
+/// `/a` and `b`, `/a` gives an empty path and `a`, and `/` gives two empty ones.
 #[must_use]
 pub fn split_last(path: &OsStr) -> (&OsStr, &OsStr) {
     let bytes = path.as_bytes();
@@ -59,7 +59,7 @@ pub fn split_last(path: &OsStr) -> (&OsStr, &OsStr) {
     (OsStr::from_bytes(parent), OsStr::from_bytes(name))
 }
 
-/// Where a link leads that is in a directory.
+/// Returns the path to the target of a symbolic link in a directory.
 pub(crate) fn beside(directory: &OsStr, link: Vec<u8>) -> OsString {
     match link.first() {
         Some(b'/') => OsString::from_vec(link),

@@ -1,12 +1,12 @@
-//! Registered memory that nobody uses just now, kept for the next who needs some.
+//! A pool of registered memory that is not in use.
 //!
-//! Invariant: what is in the pool is registered, and no transfer names it; it never
-//! holds more than [`POOL_BYTES_MAX`] bytes.
+//! Invariant: memory in the pool is registered and no transfer names it; the pool never holds more
+//! than [`POOL_BYTES_MAX`] bytes.
 
 use dafs_dat::Region;
 use dafs_memory::Memory;
 
-/// Free buffers by size class; a class holds buffers of one power of two.
+/// Free buffers by size class; each class has buffers of one power of two.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     classes: [Vec<(Memory, Region)>; CLASSES],
@@ -14,19 +14,19 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Bytes to allocate for a buffer of `length`: a whole class, if one is large enough.
+    /// Returns the size to allocate for a buffer of `length`: that of its class, if there is one.
     pub fn rounded(length: usize) -> usize {
         class_of(length).map_or(length, |class| CLASS_BYTES_MIN << class)
     }
 
-    /// A buffer of at least `length` bytes.
+    /// Takes a buffer of at least `length` bytes.
     pub fn take(&mut self, length: usize) -> Option<(Memory, Region)> {
         let found = self.classes[class_of(length)?].pop()?;
         self.bytes -= found.0.length();
         Some(found)
     }
 
-    /// Keeps a buffer that [`Pool::rounded`] sized. False if it must be let go.
+    /// Keeps a buffer whose size came from [`Pool::rounded`]. Returns false if it must be released.
     #[must_use]
     pub fn put(&mut self, memory: &Memory, region: Region) -> bool {
         let length = memory.length();
@@ -51,7 +51,7 @@ fn class_of(length: usize) -> Option<usize> {
 
 const CLASS_BYTES_MIN: usize = 4096;
 
-/// 4 KiB to 16 MiB.
+/// The number of size classes, from 4 KiB to 16 MiB.
 const CLASSES: usize = 13;
 
 const POOL_BYTES_MAX: usize = 64 << 20;

@@ -1,7 +1,7 @@
-//! Device memory, made known to the RDMA device that a request goes through.
+//! Registers device memory with the RDMA device that a request goes through.
 //!
-//! Invariant: whatever names device memory to a server goes through [`Core::reach`] first, over
-//! the connection that it is sent over.
+//! Invariant: before a request names device memory to a server, the request has passed
+//! [`Core::reach`] for the connection that it is sent over.
 
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -18,17 +18,17 @@ use crate::session::Session;
 use crate::state::SessionState;
 
 impl Session {
-    /// Registers `length` bytes of a dmabuf, from `offset` on, with the RDMA device of this
-    /// session. Waits for the session's connection if that is lost just now.
+    /// Registers `length` bytes of a dmabuf from byte `offset` on with the RDMA device of this
+    /// session. If the session is reconnecting, the call waits for it.
     ///
-    /// The descriptor may be borrowed or given; the client has one of its own from here on, by
-    /// which the memory is registered again when it is used through another device: in another
-    /// session, or after this one has lost its own.
+    /// The client duplicates the descriptor. It uses its own copy to register the memory again when
+    /// the memory is used through another device: in another session, or after this session has
+    /// lost its device.
     ///
     /// # Errors
-    /// [`ClientError::OutOfReach`] where there is no RDMA device, or the one there is does not
-    /// take the dmabuf, and in a session with checksums; [`ClientError::System`] if there is no
-    /// room for another region or descriptor. If the session has ended.
+    /// [`ClientError::OutOfReach`] if the session uses no RDMA device, if the device does not
+    /// accept the dmabuf, or if the session has checksums; [`ClientError::System`] if there is no
+    /// room for another region or descriptor; an error if the session has ended.
     pub fn register_dmabuf(
         &self,
         dmabuf: impl AsFd,
@@ -49,7 +49,7 @@ impl Session {
             }
             let interface = core.transport.interface_mut();
             match interface.register_dmabuf(session.endpoint, range, Rights::REMOTE) {
-                // An event that says so is on its way.
+                // An event that reports the lost connection is pending.
                 Err(DmabufError::NotConnected) => None,
                 registered => Some(registered.map_err(|error| session.refused(&error))),
             }
@@ -59,8 +59,8 @@ impl Session {
 }
 
 impl Core {
-    /// Sees to it that the device of a session's connection knows the memory of a request that
-    /// is about to be sent, if that is a device's.
+    /// Registers device memory with the device of a session's connection, before a request that
+    /// names it is sent. Does nothing for other memory.
     #[inline]
     pub fn reach(&mut self, key: SessionKey, memory: Option<&RegisteredMemory>) -> Result<()> {
         match memory {
@@ -73,11 +73,11 @@ impl Core {
         let session = &self.sessions[key];
         session.check_checksums()?;
         if !session.is_open() {
-            // It is looked at once more when there is a connection.
+            // This is checked again once the session has reconnected.
             return Ok(());
         }
         match self.transport.interface_mut().reach_dmabuf(session.endpoint, memory.region.key) {
-            // What is sent comes to nothing, and is sent again when the session is back.
+            // This request fails with the lost connection, and is sent again after the reconnect.
             Ok(()) | Err(DmabufError::NotConnected) => Ok(()),
             Err(error) => Err(session.refused(&error)),
         }

@@ -1,14 +1,14 @@
-//! What is said of a connection that ended.
+//! The reasons for a lost connection, worded for people.
 //!
-//! Invariant: every reason says what was found, and what to do about it where that is plain.
+//! Invariant: every reason states what was found, and what to do about it if that is clear.
 
 use dafs_dat::{BreakReason, TlsFailure};
 
-/// Why a connection ended, for people.
+/// Describes the reason why a connection ended.
 pub(crate) fn describe(reason: &BreakReason) -> String {
     match reason {
         BreakReason::Peer => "the server closed the connection".into(),
-        // That it is about connecting says the error it becomes.
+        // The error that contains this reason says that it is about connecting.
         BreakReason::Unreachable(why) => why.clone(),
         BreakReason::Tls(failure) => match tls_advice(failure) {
             Some(advice) => format!("{failure}; {advice}"),
@@ -18,7 +18,7 @@ pub(crate) fn describe(reason: &BreakReason) -> String {
     }
 }
 
-/// What to do about it, where that is plain.
+/// Returns what to do about a TLS failure, if that is clear.
 fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
     match failure {
         TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
@@ -31,5 +31,5 @@ fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
     }
 }
 
-/// For who was turned away for want of TLS.
+/// Advice for a client that was refused because it did not use TLS.
 pub(crate) const TLS_REQUIRED_ADVICE: &str = "write dafs+tls:// or give --tls";

@@ -1,6 +1,6 @@
-//! What a server's refusal is called, and what is refused here in the same words.
+//! Turns refusals of a server, and local refusals, into errors.
 //!
-//! Invariant: every refusal names what was asked for.
+//! Invariant: every error names the object of the request.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use dafs_wire::attributes::FileAttributeBlock;
 use crate::error::{ClientError, Result};
 use crate::path::{label, wire};
 
-/// Encodes what is to be set.
+/// Encodes attributes to be set.
 pub(crate) fn encode_set<'b>(
     wanted: &SetAttributes,
     buffer: &'b mut [u8],
@@ -29,13 +29,13 @@ pub(crate) fn done(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> Resul
 
 pub(crate) fn failed(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> ClientError {
     match status {
-        // The answer had the form of another procedure, which decoding does not allow.
+        // The reply was of another procedure, which decoding does not allow.
         Status::Ok => failed(path, Status::ServerFault),
         status => ClientError::Status { what: label(path.as_ref()).into_owned(), status },
     }
 }
 
-/// The last name of a path as it goes on the wire. The root does not have one.
+/// Encodes the last name of a path for a message. The root has none.
 pub(crate) fn name_of<'n>(name: &'n OsStr, path: &OsStr) -> Result<Cow<'n, str>> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(failed(path, Status::Inval)),

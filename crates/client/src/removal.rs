@@ -1,8 +1,9 @@
-//! Removing a directory with all that is in it.
+//! Removes a directory with its whole content.
 //!
-//! Invariant: a tree is gone through by the handles of its directories, and removed by name in
-//! them: no symbolic link is followed, whatever takes a directory's place meanwhile. What stays is
-//! told. What somebody else has removed meanwhile is gone as it should be.
+//! Invariant: the tree is walked by directory handles, and entries are removed by their names in
+//! those directories. So no symbolic link is followed, whatever takes the place of a directory
+//! meanwhile. What cannot be removed is reported. What another client removes meanwhile counts as
+//! removed.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -20,15 +21,15 @@ use crate::refusal::name_of;
 use crate::session::Session;
 
 impl Session {
-    /// Removes a name from a directory; if it is a directory's, with all that is in it. Its
-    /// directories are entered down to `depth_max` of them, itself the first, where that is given;
-    /// what lies deeper goes only if it is empty. `path` is for messages.
+    /// Removes a name from a directory, and if it is a directory, its whole content too. At most
+    /// `depth_max` levels of directories are entered, including the first; what lies deeper is
+    /// removed only if it is empty. `path` is used in error messages only.
     ///
-    /// What cannot be removed is given to `tell`, and the rest goes on.
+    /// Errors about single objects are passed to `tell`, and the removal continues.
     ///
     /// # Errors
-    /// If there is nothing of that name, or the session has ended. [`ClientError::Kept`] for the
-    /// root of the server, of an export or of what is mounted there: nothing was removed then.
+    /// If the name does not exist, or the session has ended. [`ClientError::Kept`] for the root of
+    /// the server, of an export or of a mounted file system; nothing was removed then.
     pub async fn remove_tree_in_async<N, P>(
         &self,
         directory: FileHandle,
@@ -45,7 +46,7 @@ impl Session {
         name_of(name, path)?;
         let top = self.lookup_in_async(directory, name, path).await?;
         let found = match self.metadata_async(top, path).await {
-            // It has gone since it was looked up: there is nothing of that name.
+            // It was removed after it was looked up: the name does not exist.
             Err(ClientError::Status { what, status: Status::Stale }) => {
                 return Err(ClientError::Status { what, status: Status::NoEnt });
             }
@@ -54,7 +55,7 @@ impl Session {
         if found.kind != ObjectType::Directory {
             return self.remove_in_async(directory, name, path).await;
         }
-        // Where a file system begins its name cannot go; then nothing that is in it should.
+        // The name of a file system's root cannot be removed, so its content must stay too.
         if top == self.root || file_system_of(top) != file_system_of(directory) {
             return Err(ClientError::Kept { path: label(path).into_owned() });
         }
@@ -83,39 +84,39 @@ impl Session {
 /// A directory that is being removed.
 struct Removal<'s, 't> {
     session: &'s Session,
-    /// The one that the top is in.
+    /// The directory that contains the top of the tree.
     directory: FileHandle,
     depth_max: usize,
-    /// Path of the directory that this is at.
+    /// The path of the current directory.
     path: Vec<u8>,
-    /// The directories from the top to there.
+    /// The directories from the top to the current one.
     way: Vec<Level>,
     tell: RefCell<&'t mut dyn FnMut(ClientError)>,
 }
 
-/// A directory on the way down.
+/// A directory on the path to the current one.
 struct Level {
     handle: FileHandle,
     name: OsString,
-    /// Bytes of the path to the one that it is in.
+    /// The length of the parent directory's path.
     path_length: usize,
-    /// Directories in it that are still to be removed.
+    /// Subdirectories that are still to be removed.
     left: std::vec::IntoIter<OsString>,
-    /// Why it could not be listed. It may be empty all the same.
+    /// The reason why it could not be listed. It may be empty all the same.
     unlisted: Option<ClientError>,
-    /// Whether something in it stays, which was told.
+    /// True if something in it stays, which was reported.
     stays: bool,
 }
 
 impl Removal<'_, '_> {
-    /// Goes into a directory, the path of which leads there, and removes all that is no directory.
+    /// Enters the directory at `self.path` and removes everything in it except directories.
     async fn enter(&mut self, handle: FileHandle, name: OsString) -> Result<()> {
         let path_length = self.path.len().saturating_sub(name.len() + 1);
         let (left, stays) = (Vec::new().into_iter(), false);
         let mut level = Level { handle, name, path_length, left, unlisted: None, stays };
         match self.session.list_async(handle, OsStr::from_bytes(&self.path)).await {
             Ok(entries) => {
-                // Those that lie too deep go as if they were none.
+                // Directories that lie too deep are treated like files.
                 let is_entered = self.way.len() + 1 < self.depth_max;
                 let is_directory = |entry: &DirectoryEntry| {
                     let kind = entry.metadata.as_ref().map(|found| found.kind);
@@ -134,7 +135,7 @@ impl Removal<'_, '_> {
         Ok(())
     }
 
-    /// Goes into a directory of this one.
+    /// Enters a subdirectory of the current directory.
     async fn go_down(&mut self, name: OsString) -> Result<()> {
         let Some(here) = self.way.last().map(|level| level.handle) else { return Ok(()) };
         let path = self.below(&name);
@@ -152,7 +153,7 @@ impl Removal<'_, '_> {
         }
     }
 
-    /// Removes the directory that this is at, if nothing stays in it.
+    /// Removes the current directory, if nothing in it stays.
     async fn go_up(&mut self) -> Result<()> {
         let Some(level) = self.way.pop() else { return Ok(()) };
         let above = self.way.last().map_or(self.directory, |above| above.handle);
@@ -161,7 +162,7 @@ impl Removal<'_, '_> {
             let path = OsStr::from_bytes(&self.path);
             let removed = self.session.remove_in_async(above, &level.name, path).await;
             let removed = match (removed, level.unlisted) {
-                // That tells more than that it is not empty.
+                // Why it could not be listed is more useful than "not empty".
                 (Err(error), Some(unlisted)) if is_of_one(&error) && !is_gone(&error) => {
                     Err(unlisted)
                 }
@@ -174,14 +175,14 @@ impl Removal<'_, '_> {
         Ok(())
     }
 
-    /// Something in the directory that this is at stays.
+    /// Notes that something in the current directory stays.
     fn keep(&mut self, stays: bool) {
         if let Some(level) = self.way.last_mut() {
             level.stays |= stays;
         }
     }
 
-    /// Removes names from a directory. Whether one of them stays.
+    /// Removes names from a directory. Returns true if one of them stays.
     async fn remove_all(&self, directory: FileHandle, entries: &[DirectoryEntry]) -> Result<bool> {
         let (stays, end) = (Cell::new(false), RefCell::new(Ok(())));
         let entries = entries.iter().take_while(|_| end.borrow().is_ok());
@@ -207,7 +208,7 @@ impl Removal<'_, '_> {
         }
     }
 
-    /// Whether what was to be removed stays, which is told. An error ends it all.
+    /// Reports a failed removal and returns true if the object stays. Other errors end everything.
     fn note(&self, removed: Result<()>) -> Result<bool> {
         match removed {
             Ok(()) => Ok(false),
@@ -226,24 +227,24 @@ impl Removal<'_, '_> {
     }
 }
 
-/// The file system that an object is in, whichever node of a federation keeps it.
+/// Returns the file system of an object, whichever node of a federation stores it.
 fn file_system_of(handle: FileHandle) -> FsHandle {
     let mut system = handle.fs();
     system.0[6..8].fill(0);
     system
 }
 
-/// Whether somebody else has removed an object, or the directory that it was in.
+/// True if the object, or the directory it was in, was removed by another client.
 fn is_gone(error: &ClientError) -> bool {
     matches!(error.status(), Some(Status::NoEnt | Status::Stale))
 }
 
-/// Whether an error is about one object, so that others may fare better.
+/// True if an error is about one object, so that the others can still be removed.
 fn is_of_one(error: &ClientError) -> bool {
     matches!(error, ClientError::Status { .. } | ClientError::OutcomeUnknown { .. })
 }
 
-/// Runs futures to their ends, [`WIDTH`] of them at a time.
+/// Runs futures to completion, [`WIDTH`] of them at a time.
 async fn several_at_a_time<F: Future<Output = ()>>(mut futures: impl Iterator<Item = F>) {
     let mut running: Vec<Pin<Box<F>>> = Vec::new();
     std::future::poll_fn(|context| {
@@ -261,8 +262,8 @@ async fn several_at_a_time<F: Future<Output = ()>>(mut futures: impl Iterator<It
     .await;
 }
 
-/// Removals under way at once.
+/// The number of removals in flight at once.
 const WIDTH: usize = 32;
-/// Directories in one another that are entered: more than any program makes, and fewer than a
-/// server needs that makes them up as they are asked for, to fill this side's memory.
+/// The limit for nested directories: more than any program makes, but few enough that a malicious
+/// server that invents them cannot fill this client's memory.
 const DEPTH_MAX: usize = 1 << 16;

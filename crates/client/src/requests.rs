@@ -1,6 +1,6 @@
-//! What is to be known of a request by what it says alone.
+//! Properties of a request that follow from its content alone.
 //!
-//! Invariant: a request that is not named here is taken for the more dangerous kind.
+//! Invariant: a request that is not listed here counts as the more dangerous kind.
 
 use dafs_types::{CreateMode, FileHandle};
 use dafs_wire::attributes::file::bits;
@@ -9,8 +9,8 @@ use dafs_wire::{ByteOrder, Procedure, ReplayClass, Request, RequestHeader};
 
 use crate::path::unwired;
 
-/// Whether an answer comes sooner than it takes to sleep: the server need not wait for a disk,
-/// or for somebody else.
+/// True if the reply arrives sooner than it takes to sleep: the server waits neither for a disk nor
+/// for other clients.
 pub(crate) fn is_quick(request: &Request<'_>) -> bool {
     match request {
         Request::Open(open) => open.creation.mode() == CreateMode::NoCreate,
@@ -35,7 +35,7 @@ pub(crate) fn is_quick(request: &Request<'_>) -> bool {
     }
 }
 
-/// What a request may change of what is kept.
+/// What a request may change in the cache.
 pub(crate) enum Changed<'r> {
     Nothing,
     File(&'r FileHandle),
@@ -58,8 +58,8 @@ pub(crate) fn changed_by<'r>(request: &'r Request<'_>) -> Changed<'r> {
     }
 }
 
-/// Whether a request changes neither data nor attributes of any file, whatever it says. An
-/// OPEN that creates may cut a file, and LOCK that aborts undoes what was written.
+/// True if a request can change neither data nor attributes of a file. An OPEN that creates may
+/// truncate a file, and a LOCK that aborts rolls back writes.
 pub(crate) fn is_harmless(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -91,7 +91,7 @@ pub(crate) fn is_harmless(procedure: Procedure) -> bool {
     )
 }
 
-/// Whether the server keeps the result of a request.
+/// True if the server keeps the result of a request.
 pub(crate) fn is_kept(procedure: Procedure) -> bool {
     match procedure.replay_class() {
         ReplayClass::Always | ReplayClass::WhenComplete => true,
@@ -99,12 +99,11 @@ pub(crate) fn is_kept(procedure: Procedure) -> bool {
     }
 }
 
-/// Whether a request that may have been carried out can be made once more, and nobody is
-/// the worse for it.
+/// True if a request that may have been carried out can safely be sent again.
 pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
     match request {
         Request::Open(open) => is_repeatable_open(open),
-        // The size may have been another's business since.
+        // Another client may have changed the size since.
         Request::SetAttrInline(set) => !set.attributes.included().contains(bits::OBJECT_SIZE),
         Request::SetAttrDirect(_)
         | Request::Create(_)
@@ -113,8 +112,8 @@ pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
         | Request::Rename(_)
         | Request::AppendInline(_)
         | Request::AppendDirect(_) => false,
-        // The rest only looks, says the same of the same place, or is about opens and locks
-        // that end up as they were asked for.
+        // All other requests read, write the same bytes to the same place, or leave opens and locks
+        // in the state that was asked for.
         _ => true,
     }
 }
@@ -148,13 +147,13 @@ pub(crate) fn describe(request: &Request<'_>) -> String {
     }
 }
 
-/// The procedure of an encoded request.
+/// Returns the procedure of an encoded request.
 pub(crate) fn procedure_of(message: &[u8]) -> Option<Procedure> {
     let header = RequestHeader::decode(ByteOrder::NATIVE, message).ok()?;
     Procedure::from_number(header.procedure)
 }
 
-/// A count or an offset in an encoded request.
+/// Reads a count or an offset from an encoded request.
 pub(crate) fn word_at(message: &[u8], at: usize) -> Option<usize> {
     let bytes = message.get(at..at + 4)?.try_into().ok()?;
     usize::try_from(u32::from_ne_bytes(bytes)).ok()

@@ -1,7 +1,6 @@
-//! Sessions, as the application holds them.
+//! Sessions, as the application uses them.
 //!
-//! Invariant: a `Session` value stands for a session that was established; whether it
-//! still is, every call finds out for itself.
+//! Invariant: a `Session` was established when it was made; every call checks whether it still is.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,26 +23,26 @@ use crate::label::Label;
 use crate::recovery::options::SessionEvent;
 use crate::refusal::done;
 
-/// A session with a server. Cheap to clone. It ends with its last clone, the open files
-/// among them: what is outstanding then fails.
+/// A session with a server. Cheap to clone. It ends when its last clone and its last open file are
+/// dropped; outstanding operations then fail.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
     pub(crate) key: SessionKey,
     pub(crate) root: FileHandle,
-    /// Whom it acts for, unless for itself.
+    /// The impersonated user, if any.
     pub(crate) acting: Option<Registered>,
     _anchor: Rc<Anchor>,
 }
 
-/// What all clones of a session have in common: the session leaves with the last.
+/// Shared by all clones of a session: the session leaves when the last clone is dropped.
 pub(crate) struct Anchor {
     shared: Rc<Shared>,
     key: SessionKey,
 }
 
 impl Anchor {
-    /// For a session that was begun.
+    /// Makes the anchor of a session that is being established.
     pub fn new(shared: Rc<Shared>, key: SessionKey) -> Rc<Self> {
         Rc::new(Self { shared, key })
     }
@@ -56,7 +55,7 @@ impl Drop for Anchor {
 }
 
 impl Session {
-    /// A session that was established.
+    /// Makes a handle for a session that is established.
     pub(crate) fn new(
         shared: Rc<Shared>,
         key: SessionKey,
@@ -66,20 +65,19 @@ impl Session {
         Self { shared, key, root, acting: None, _anchor: anchor }
     }
 
-    /// The transport address in use: after a loss of the connection it may be another than
-    /// before.
+    /// Returns the transport address in use, which may change when the session reconnects.
     #[must_use]
     pub fn address(&self) -> Address {
         self.shared.borrow().sessions[self.key].place.address.clone()
     }
 
-    /// The client it belongs to.
+    /// Returns the client that the session belongs to.
     #[must_use]
     pub fn client(&self) -> Client {
         Client(self.shared.clone())
     }
 
-    /// How bytes get into a buffer over this session; `None` while it has no connection.
+    /// Returns how data reaches a buffer over this session; `None` while it has no connection.
     #[must_use]
     pub fn path_of(&self, buffer: &Buffer) -> Option<RegionPath> {
         let core = self.shared.borrow();
@@ -90,15 +88,15 @@ impl Session {
         core.transport.interface().region_path(session.endpoint, buffer.0.region.key)
     }
 
-    /// Credits now: the most requests that may be outstanding.
+    /// Returns the current number of credits, which limits the requests in flight.
     #[must_use]
     pub fn credits(&self) -> u16 {
         self.shared.borrow().sessions[self.key].under_way.credits.nreq()
     }
 
-    /// Connections that its transfers are spread over ([`SessionOptions::channels`]): one, unless
-    /// more were asked for and the server has use for them. Those of one file go over one of them,
-    /// in their order.
+    /// Returns the number of connections over which transfers are spread
+    /// ([`SessionOptions::channels`]). It is one unless more were requested and the server can use
+    /// them. Transfers of one file go over one connection, in order.
     ///
     /// [`SessionOptions::channels`]: crate::SessionOptions::channels
     #[must_use]
@@ -106,7 +104,7 @@ impl Session {
         self.shared.borrow().sessions[self.key].role.count()
     }
 
-    /// A round trip that does nothing but renew the lease.
+    /// Makes a round trip that only renews the lease.
     ///
     /// # Errors
     /// If the session has ended.
@@ -114,15 +112,14 @@ impl Session {
         self.run(self.ping_async())
     }
 
-    /// The same; under way at once.
+    /// As [`Session::ping`], as a future. The request is sent at once.
     pub fn ping_async(&self) -> impl Future<Output = Result<()>> + '_ {
         self.ask(&Request::Null(Empty), |status, _| done("NULL", status))
     }
 
-    /// Has `listener` told of what becomes of the connection, from now on, within calls of
-    /// this client that make progress. It may use the client, but must not hold the session,
-    /// which would last for ever. Nothing is told of a session that does not come back by
-    /// itself.
+    /// Calls `listener` for later events of the connection, within calls of this client that make
+    /// progress. The listener may use the client but must not own the session, which would then
+    /// never end. Sessions without recovery have no events.
     pub fn on_event(&self, listener: impl FnMut(&SessionEvent) + 'static) {
         let mut core = self.shared.borrow_mut();
         let machine = core.sessions[self.key].recovery.as_mut();
@@ -133,23 +130,24 @@ impl Session {
         self.shared.tell();
     }
 
-    /// Leaves in order. Every operation that is outstanding fails.
+    /// Disconnects in order and tells the server. Every outstanding operation fails.
     ///
     /// # Errors
-    /// If the session has ended already, or its connection is lost and does not come back
-    /// within some seconds.
+    /// If the session has ended already, or if its connection is lost and cannot be restored within
+    /// some seconds.
     pub fn disconnect(self) -> Result<()> {
         let session = self.clone();
         session.run(self.disconnect_async())
     }
 
-    /// The same, once it is polled.
+    /// As [`Session::disconnect`], as a future. The request is sent when the future is first
+    /// polled.
     ///
     /// # Errors
-    /// As [`Session::disconnect`].
+    /// The errors of [`Session::disconnect`].
     pub async fn disconnect_async(self) -> Result<()> {
-        // A connection that breaks over this, or is lost, comes back once more, so that the
-        // server forgets what it keeps; but nobody waits for that for long.
+        // A connection that is lost now is restored once more, so that the server can discard what
+        // it keeps, but only within a short limit.
         if let Some(machine) = &mut self.shared.borrow_mut().sessions[self.key].recovery {
             machine.hurry(LEAVING_MAX);
         }
@@ -160,28 +158,28 @@ impl Session {
         result
     }
 
-    /// The channels beside the first leave before it: with the first one goes what the client
-    /// holds.
+    /// Disconnects the additional channels. The first one leaves last, because the server releases
+    /// the client's opens and locks with it.
     async fn disconnect_beside(&self) {
         let beside = self.shared.borrow().sessions[self.key].role.beside();
         for key in beside {
-            // From here on it ends with its connection.
+            // From here on the channel ends with its connection.
             let is_open = self.shared.borrow_mut().sessions[key].begin_to_leave();
             let request = Request::Disconnect(Empty);
             if is_open && let Ok(answer) = Answer::to(&self.shared, key, None, &request) {
-                // If it is lost over this, it is gone, too.
+                // If the channel is lost now, it is gone too.
                 let _ = answer.await;
             }
             self.shared.borrow_mut().end_session(key, "disconnected".into());
         }
     }
 
-    /// Runs a future of this session's on this thread.
+    /// Runs a future of this session on this thread.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         run(&self.shared, self.key, future)
     }
 
-    /// Makes a call and reads its answer, be it a failure.
+    /// Sends a request, waits, and passes the reply to `read`, including failures.
     pub(crate) fn call<T>(
         &self,
         request: &Request<'_>,
@@ -194,8 +192,8 @@ impl Session {
         unexpected(&self.shared.borrow().sessions[self.key].address, what)
     }
 
-    /// Labels what is asked for from now on, by all clones of this session: chains from their
-    /// beginning, parts of a long transfer from when they are sent.
+    /// Sets the label of later requests by all clones of this session. A chain takes it when it is
+    /// built, a part of a long transfer when it is sent.
     pub fn set_label(&self, label: Label) {
         let mut core = self.shared.borrow_mut();
         for key in core.sessions[self.key].role.beside() {
@@ -204,18 +202,18 @@ impl Session {
         core.sessions[self.key].label = label.get();
     }
 
-    /// The label of the moment.
+    /// Returns the session's current label.
     #[must_use]
     pub fn label(&self) -> Label {
         Label::new(self.shared.borrow().sessions[self.key].label).unwrap_or_default()
     }
 
-    /// The mode that something is made with which is to have `mode`.
+    /// Returns the mode to create an object with, after applying the umask.
     pub(crate) fn masked(&self, mode: u32) -> u32 {
         let umask = self.shared.borrow().sessions[self.key].options.umask;
         mode & !umask.bits()
     }
 }
 
-/// Longest time to reach a lost server, only to leave it.
+/// The time limit for reconnecting a session only to disconnect it.
 const LEAVING_MAX: Duration = Duration::from_secs(5);

@@ -1,19 +1,19 @@
-//! Sizes that the parts of a client agree on.
+//! Sizes that several modules use.
 //!
-//! Invariant: a slot of an inbox holds the longest answer that a session has agreed to.
+//! Invariant: an inbox slot holds the longest reply that a session has agreed to.
 
 use std::time::Duration;
 
 use dafs_dat::Domain;
 
-/// The protection domain of everything a client registers.
+/// The protection domain of everything that a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 
-/// Bytes of one inbox slot: room for any response that was negotiated.
+/// The size of an inbox slot: room for the longest reply that can be negotiated.
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 
-/// Inbox slots beyond one for each credit.
+/// The number of inbox slots in addition to one for each credit.
 pub(crate) const SPARE_SLOTS: u16 = 8;
 
-/// Longest time between two looks for servers that are silent.
+/// The longest time between two checks for silent servers.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_secs(5);

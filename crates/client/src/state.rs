@@ -1,7 +1,7 @@
-//! One session with one server, as this side knows it.
+//! The state of one session with one server.
 //!
-//! Invariant: what a session has to do is in exactly one of its requests under way and its
-//! machine, and holds all that is needed to ask for it again.
+//! Invariant: each piece of a session's work is in exactly one place, its requests in flight or its
+//! recovery machine, together with all that is needed to send it again.
 
 use std::rc::Rc;
 
@@ -26,75 +26,75 @@ use crate::sizes::SLOT_BYTES;
 use crate::under_way::UnderWay;
 use crate::work::QueuedCall;
 
-/// One session with one server.
+/// The state of one session with one server.
 pub(crate) struct SessionState {
     pub phase: Phase,
-    /// The connection that it has, or had last.
+    /// The current connection, or the last one.
     pub endpoint: EndpointId,
     pub address: String,
     pub place: Place,
-    /// Who waits for the connection to stand or fail.
+    /// Waits for the connection to be established or to fail.
     pub greeting: Option<ReplyTicket>,
     pub under_way: UnderWay,
     pub terms: Terms,
     pub standing: Standing,
     pub options: Rc<SessionOptions>,
-    /// What its requests bear for whoever watches the server.
+    /// The label of its requests, for monitoring the server.
     pub label: u64,
     pub back_wish: BackWish,
-    /// What is kept under delegations, if it wants any.
+    /// The cache under delegations, if the session uses them.
     pub delegated: Option<Box<Delegated>>,
-    /// Whether it is one of several channels.
+    /// The role of this session among the channels.
     pub role: Role,
-    /// What it needs to come back; `None` if it ends with its connection.
+    /// The recovery state; `None` if the session ends with its connection.
     pub recovery: Option<Box<RecoveryMachine>>,
-    /// It has come back, and no request has been answered since.
+    /// True if the session has reconnected, and no request has got a reply since.
     pub is_frail: bool,
-    /// Answers have come since the silence was looked at last.
+    /// True if replies have arrived since the last check for silence.
     pub has_spoken: bool,
 }
 
 pub(crate) enum Phase {
     Connecting,
     Open,
-    /// The connection is gone; requests wait until there is another.
+    /// The connection is lost; requests wait until there is another one.
     Recovering,
     Ended(ClientError),
 }
 
-/// What the two sides have agreed on.
+/// The parameters negotiated with the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Credits to wish for.
+    /// The number of credits to request.
     pub wish: u16,
-    /// Longest request the server takes and the transport was set up for, in bytes.
+    /// The longest request that the server accepts and the transport was set up for, in bytes.
     pub request_bytes_max: u32,
-    /// Longest answer the server gives, in bytes.
+    /// The longest reply that the server sends, in bytes.
     pub response_bytes_max: u32,
-    /// The longest request with a token that the server takes, in bytes.
+    /// The longest request with a token that the server accepts, in bytes.
     pub token_bytes_max: u32,
     pub checksums: bool,
-    /// Small writes travel inside their requests.
+    /// True if small writes are sent inside their requests.
     pub writes_inline: bool,
 }
 
-/// Who the client is to the server.
+/// The client's identity at the server.
 #[derive(Default)]
 pub(crate) struct Standing {
-    /// What the server calls the session.
+    /// The server's id for the session.
     pub session: SessionId,
-    /// What the server calls its client.
+    /// The server's id for the client.
     pub client: ClientId,
-    /// As what the session was established; `None` until it is.
+    /// The identity under which the session was established; `None` before that.
     pub identity: Option<Identity>,
-    /// Proves the client by tickets, if that is how it is known.
+    /// Authenticates the client, if it uses Kerberos.
     pub prover: Option<Rc<Prover>>,
-    /// Whom it may act for.
+    /// The users that it may impersonate.
     pub registered: Registrations,
 }
 
 impl SessionState {
-    /// A session whose connection is begun.
+    /// Makes the state of a session whose connection is being established.
     pub fn begun(
         endpoint: EndpointId,
         place: &Place,
@@ -122,10 +122,10 @@ impl SessionState {
         }
     }
 
-    /// Whether requests are taken in.
+    /// Checks that the session accepts requests.
     ///
     /// # Errors
-    /// Why the session has ended.
+    /// The reason why the session has ended.
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         match &self.phase {
@@ -134,36 +134,36 @@ impl SessionState {
         }
     }
 
-    /// Whether its connection stands.
+    /// True if the session's connection is open.
     pub fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Whether the server has requests, or would have if it let them in.
+    /// True if the server owes a reply, or requests wait for credits.
     pub fn owes_an_answer(&self) -> bool {
         let waits = self.under_way.has_waiting() || self.under_way.credits.outstanding() > 0;
         waits && !matches!(self.phase, Phase::Ended(_))
     }
 
-    /// Gives an encoded request its place among all others.
+    /// Writes the stream and sequence number into an encoded request.
     pub fn stamp(&self, message: &mut [u8], stream: StreamId, sequence: SequenceNumber) {
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
         self.standing.registered.name_in(message);
-        // It may have been sealed for another session.
+        // The message may carry a checksum of an earlier session.
         message[24..28].fill(0);
         if self.terms.checksums {
             seal(message, &[]);
         }
     }
 
-    /// From here on it ends with its connection. Whether that stands, and it was established.
+    /// Disables recovery. Returns true if the session was established and its connection is open.
     pub fn begin_to_leave(&mut self) -> bool {
         let was_established = self.recovery.as_mut().is_some_and(|machine| machine.leave());
         was_established && self.is_open()
     }
 
-    /// Puts the present state ids into a request that may have some from before a restart.
+    /// Replaces state ids from before a restart in an encoded request by the current ones.
     #[inline]
     pub fn restate(&self, message: &mut [u8]) {
         if let Some(machine) = &self.recovery {
@@ -171,7 +171,7 @@ impl SessionState {
         }
     }
 
-    /// A request was answered: the session stands.
+    /// Records that a request got a reply, which shows that the session works.
     #[inline]
     pub fn note_progress(&mut self) {
         if self.is_frail {
@@ -187,7 +187,7 @@ impl SessionState {
         }
     }
 
-    /// An open by one of its state ids.
+    /// Returns the open with one of its state ids.
     pub fn opened(&self, handle: FileHandle, state: StateId) -> Rc<Opened> {
         let known = self.recovery.as_ref().and_then(|machine| machine.opens().get(state));
         match known {
@@ -196,18 +196,18 @@ impl SessionState {
         }
     }
 
-    /// What a token for a channel of the session is bound to.
+    /// Returns the binding for a token on a channel of the session.
     pub fn binding(&self, channel: u8) -> Binding {
         Binding { session: self.standing.session, client: self.standing.client, channel }
     }
 
-    /// The longest request the transport was set up for.
+    /// Returns the longest request that the transport was set up for.
     pub fn token_request_bytes(&self) -> u32 {
         message_bytes_max(&self.place.address, &self.options.login)
     }
 
-    /// Keeps a request for later that must not overtake transfers over other channels; gives it
-    /// back if it need not wait.
+    /// Holds a request that must not overtake transfers on other channels. Returns it if it need
+    /// not wait.
     pub fn hold(&mut self, call: QueuedCall) -> Option<QueuedCall> {
         let Some(machine) = &self.recovery else { return Some(call) };
         match machine.opens().ended_by(&call.message).cloned() {
@@ -216,15 +216,15 @@ impl SessionState {
         }
     }
 
-    /// Whether something will come, though no answer is on its way: a session that recovers,
-    /// or requests that were put off.
+    /// True if there will be events although no reply is in flight: the session is recovering, or
+    /// has delayed requests.
     pub fn is_awaited(&self) -> bool {
         let has_waiting = self.under_way.has_waiting();
         let is_held = self.role.holds_any();
         is_held || self.recovery.as_ref().is_some_and(|machine| machine.is_awaited(has_waiting))
     }
 
-    /// When something must be seen to by itself.
+    /// Returns the session's next timer.
     pub fn next_timer(&self) -> Option<std::time::Duration> {
         let machine = self.recovery.as_ref()?;
         let others = [self.back_wish.due, self.role.next_look()];
@@ -233,7 +233,7 @@ impl SessionState {
 }
 
 impl Terms {
-    /// Until sizes are negotiated (draft 3.1).
+    /// The parameters before negotiation (draft 3.1).
     pub fn before_connecting(wish: u16) -> Self {
         Self {
             wish,
@@ -245,7 +245,8 @@ impl Terms {
         }
     }
 
-    /// The server may change any value; what it grants beyond ours is not used.
+    /// Applies the granted parameters. The server may change any value; grants beyond the request
+    /// are not used.
     pub fn agree(&mut self, granted: &WireOptions, token_bytes: u32) {
         self.checksums = granted.checksums;
         self.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
@@ -253,17 +254,17 @@ impl Terms {
         self.response_bytes_max = granted.response_bytes_max.min(SLOT_BYTES as u32);
     }
 
-    /// How small writes should travel, by how bytes get to this client's memory.
+    /// Chooses how small writes are sent, by how data reaches this client's memory.
     pub fn choose_write_form(&mut self, path: RegionPath) {
         self.writes_inline = matches!(path, RegionPath::Network | RegionPath::Staged);
     }
 
-    /// Bytes of data that fit a request behind WRITE_INLINE's arguments.
+    /// Returns how many bytes of data fit in a request after WRITE_INLINE's arguments.
     #[inline]
     pub fn inline_bytes_max(&self) -> u32 {
         self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
     }
 }
 
-/// Header and arguments of WRITE_INLINE.
+/// The size of WRITE_INLINE's header and arguments.
 const INLINE_HEAD_BYTES: u32 = 136;

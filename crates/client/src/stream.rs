@@ -1,8 +1,8 @@
-//! Streams: reading ahead and writing behind with several blocks under way.
+//! Streams: read-ahead and write-behind with several blocks in flight.
 //!
-//! Invariant: blocks come out in file order and without a gap, whatever the file does
-//! meanwhile; a written block is held here until a commit has confirmed it, so that it
-//! can be sent again after a server restart.
+//! Invariant: blocks are delivered in file order without gaps, whatever happens to the file
+//! meanwhile. A written block is kept until a commit has confirmed it, so that it can be sent again
+//! after a restart of the server.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::groups::Group;
 use crate::operation::{Completion, Transferred};
 
-/// Reads a file from its beginning, ahead of its user.
+/// Reads a file sequentially from its start, with read-ahead.
 pub struct ReadStream<'f> {
     file: &'f File,
     group: Group,
@@ -23,9 +23,9 @@ pub struct ReadStream<'f> {
     blocks: VecDeque<Block>,
     block_bytes: usize,
     next_offset: u64,
-    /// Nothing is asked for any more: the end was seen.
+    /// True if the end was seen, so that no further blocks are requested.
     is_end: bool,
-    /// Bytes of the first block already consumed.
+    /// The number of bytes of the first block that were consumed.
     consumed: usize,
     failed: Option<ClientError>,
 }
@@ -33,13 +33,13 @@ pub struct ReadStream<'f> {
 struct Block {
     buffer: Buffer,
     offset: u64,
-    /// Bytes that are there.
+    /// The number of bytes read so far.
     length: usize,
     is_there: bool,
 }
 
 impl<'f> ReadStream<'f> {
-    /// A stream with `depth` blocks of `block_bytes` bytes under way.
+    /// Makes a stream that keeps up to `depth` blocks of `block_bytes` bytes in flight.
     ///
     /// # Errors
     /// If there is no memory for the blocks.
@@ -72,7 +72,7 @@ impl<'f> ReadStream<'f> {
         self.ask(self.blocks.len() - 1)
     }
 
-    /// Asks for what a block has not yet.
+    /// Requests the missing part of a block.
     fn ask(&self, index: usize) -> Result<()> {
         let Block { buffer, offset, length, .. } = &self.blocks[index];
         let slice = buffer.slice(*length, self.block_bytes - length)?;
@@ -81,17 +81,17 @@ impl<'f> ReadStream<'f> {
         Ok(())
     }
 
-    /// The next bytes of the file, at most a block; `None` at its end. They are good
-    /// until the next call.
+    /// Returns the next bytes of the file, at most one block, and their number; `None` at the end.
+    /// The data is valid until the next call.
     ///
     /// # Errors
-    /// As the server says.
+    /// Any error of the server.
     pub fn next_block(&mut self) -> Result<Option<(&Buffer, usize)>> {
         self.drop_consumed();
         self.fill_front()?;
         let Some(block) = self.blocks.front_mut() else { return Ok(None) };
         if self.consumed > 0 {
-            // `read` took a part: the rest moves to the front.
+            // `read` consumed a part of the block: move the rest to its start.
             let rest = block.buffer.memory().to_vec(self.consumed, block.length - self.consumed);
             block.buffer.write(0, &rest);
             block.length = rest.len();
@@ -100,9 +100,9 @@ impl<'f> ReadStream<'f> {
         Ok((block.length > 0).then_some((&block.buffer, block.length)))
     }
 
-    /// Reads ahead into the first block again if its user is done with it, and takes in what has
-    /// come meanwhile: what lies in a socket keeps the blocks behind it from being sent. Once for a
-    /// block, for over TCP it is a system call.
+    /// Reuses the first block for read-ahead if it is consumed, and processes what has arrived
+    /// meanwhile: data left in a socket would stop the server from sending later blocks. Done once
+    /// per block, since over TCP it is a system call.
     fn drop_consumed(&mut self) {
         let is_used_up = self.blocks.front().is_some_and(|block| {
             block.is_there && block.length > 0 && self.consumed >= block.length
@@ -117,7 +117,7 @@ impl<'f> ReadStream<'f> {
         }
     }
 
-    /// Waits until the first block is there. What has failed behind it is told after it.
+    /// Waits until the first block is complete. Errors of later blocks are reported after it.
     fn fill_front(&mut self) -> Result<()> {
         while self.blocks.front().is_some_and(|block| !block.is_there) {
             if let Some(error) = &self.failed {
@@ -145,14 +145,15 @@ impl<'f> ReadStream<'f> {
             completion.result.map_err(|error| self.file.name(error))?;
         let wanted = completion.context;
         let Some(index) = self.blocks.iter().position(|block| block.offset == wanted) else {
-            // Beyond the end, asked for before that was known.
+            // This block is beyond the end; it was requested before the end was known.
             return Ok(());
         };
         let block = &mut self.blocks[index];
         block.length += length as usize;
         block.is_there = end_of_file || block.length == self.block_bytes;
         if end_of_file {
-            // What lies behind may have grown meanwhile: it would leave a gap here.
+            // Later blocks are discarded: the file may have grown meanwhile, and they would follow
+            // a gap.
             self.is_end = true;
             self.blocks.truncate(index + 1);
         } else if length == 0 {
@@ -182,13 +183,13 @@ impl Drop for ReadStream<'_> {
     }
 }
 
-/// Writes a file from its beginning, behind its user. [`WriteStream::finish`] must be
-/// called: dropping the stream leaves what was not sent unwritten.
+/// Writes a file sequentially from its start, with write-behind. Call [`WriteStream::finish`]:
+/// dropping the stream discards data that was not sent.
 pub struct WriteStream<'f> {
     file: &'f File,
     group: Group,
     free: Vec<Buffer>,
-    /// The block being filled, and its bytes so far.
+    /// The block being filled, and the number of bytes in it.
     filling: Option<(Buffer, usize)>,
     /// Written blocks that no commit has confirmed, in file order.
     held: VecDeque<Held>,
@@ -205,15 +206,16 @@ struct Held {
     offset: u64,
     length: usize,
     buffer: Buffer,
-    /// Bytes the server has taken.
+    /// The number of bytes that the server has written.
     done: usize,
 }
 
 impl<'f> WriteStream<'f> {
-    /// A stream with up to `depth` blocks of `block_bytes` bytes under way.
+    /// Makes a stream that keeps up to `depth` blocks of `block_bytes` bytes in flight. Memory is
+    /// allocated as blocks are filled.
     ///
     /// # Errors
-    /// Never now; memory is taken as it is needed.
+    /// None at present.
     pub fn new(file: &'f File, depth: usize, block_bytes: usize) -> Result<Self> {
         Ok(Self {
             file,
@@ -243,7 +245,7 @@ impl<'f> WriteStream<'f> {
         }
     }
 
-    /// Sends what the server has not taken of a held block.
+    /// Sends the part of a block that the server has not written yet.
     fn submit(&mut self, index: usize) -> Result<()> {
         let held = &self.held[index];
         let slice = held.buffer.slice(held.done, held.length - held.done)?;
@@ -264,7 +266,7 @@ impl<'f> WriteStream<'f> {
         Ok(())
     }
 
-    /// Waits for every write, then commits; sends again what a restart lost.
+    /// Waits for all writes, then commits; sends data again that a restart lost.
     fn confirm(&mut self) -> Result<()> {
         for _ in 0..RESENDS_MAX {
             self.drain()?;
@@ -328,10 +330,10 @@ impl<'f> WriteStream<'f> {
         }
     }
 
-    /// Sends what is left and waits until everything is on stable storage.
+    /// Sends the remaining data and waits until all of it is on stable storage.
     ///
     /// # Errors
-    /// As the server says.
+    /// Any error of the server.
     pub fn finish(mut self) -> Result<()> {
         self.send_filled()?;
         self.confirm()
@@ -356,7 +358,7 @@ impl io::Write for WriteStream<'_> {
         Ok(count)
     }
 
-    /// Sends what is there; [`WriteStream::finish`] makes it last.
+    /// Sends the data written so far; only [`WriteStream::finish`] makes it durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(self.send_filled()?)
     }
@@ -368,8 +370,8 @@ impl Drop for WriteStream<'_> {
     }
 }
 
-/// Blocks held for a commit, for each block under way.
+/// The number of blocks kept for a commit, for each block in flight.
 const HELD_PER_DEPTH: usize = 8;
 
-/// Times that everything is sent again before giving up.
+/// The limit for sending all data again.
 const RESENDS_MAX: usize = 5;

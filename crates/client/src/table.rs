@@ -1,7 +1,7 @@
 //! The sessions of a client.
 //!
-//! Invariant: a session is in the table from the moment its connection is begun until its last
-//! handle is gone; the silence and the timers that all wait for are those of the sessions in it.
+//! Invariant: a session is in the table from the start of its connection until its last handle is
+//! dropped. The common timers and silence limits are those of the sessions in the table.
 
 use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
@@ -17,20 +17,20 @@ use crate::ids::{SessionKey, SessionTag};
 use crate::sizes::LOOK_PERIOD;
 use crate::state::SessionState;
 
-/// All sessions of a client.
+/// The sessions of a client.
 #[derive(Default)]
 pub(crate) struct SessionTable {
     all: Slab<SessionState, SessionTag>,
-    /// The shortest silence that a session takes for a loss, while there are such.
+    /// The shortest reply timeout of any session; `None` if no session has one.
     patience: Option<Duration>,
-    /// Some session recovers, or has requests that were put off.
+    /// True if some session recovers or has delayed requests.
     has_timers: bool,
     /// The last number given to registered credentials.
     last_registered: u64,
 }
 
 impl SessionTable {
-    /// A session is begun, by whoever makes its state for this key.
+    /// Adds a session whose state `make` builds for its key.
     pub fn add<E>(
         &mut self,
         make: impl FnOnce(SessionKey) -> std::result::Result<SessionState, E>,
@@ -44,20 +44,20 @@ impl SessionTable {
         Ok(key)
     }
 
-    /// Nobody holds a session any more.
+    /// Removes a session whose last handle was dropped.
     pub fn remove(&mut self, key: SessionKey) {
         self.all.remove(key);
     }
 
-    /// A session, unless its last handle is gone.
+    /// Returns a session, unless its last handle was dropped.
     pub fn get(&self, key: SessionKey) -> Option<&SessionState> {
         self.all.get(key)
     }
 
-    /// A session that takes requests in.
+    /// Returns a session that accepts requests.
     ///
     /// # Errors
-    /// Why it has ended.
+    /// The reason why the session has ended.
     #[inline]
     pub fn open(&self, key: SessionKey) -> Result<&SessionState> {
         match self.all.get(key) {
@@ -66,7 +66,7 @@ impl SessionTable {
         }
     }
 
-    /// As [`SessionTable::open`], to be changed.
+    /// Returns a session that accepts requests, mutably.
     #[inline]
     pub fn open_mut(&mut self, key: SessionKey) -> Result<&mut SessionState> {
         match self.all.get_mut(key) {
@@ -75,20 +75,20 @@ impl SessionTable {
         }
     }
 
-    /// All sessions.
+    /// Iterates over all sessions.
     pub fn iter(&self) -> impl Iterator<Item = &SessionState> {
         self.all.values()
     }
 
-    /// The keys of all sessions, for whoever changes the table meanwhile.
+    /// Returns the keys of all sessions, so that the table can be changed while iterating.
     pub fn keys(&self) -> SmallVec<[SessionKey; KEYS_INLINE]> {
         self.all.keys().collect()
     }
 
     // ---- waiting --------------------------------------------------------------------
 
-    /// Arrivals worth sleeping for when so many completions are wanted: no more than are
-    /// on their way, and only half of those while others wait for their credits.
+    /// Returns how many arrivals to sleep for if `wanted` completions are wanted: at most as many
+    /// as are expected, and only half of those while requests wait for credits.
     pub fn arrivals_for(&self, wanted: usize) -> usize {
         let mut on_their_way = 0;
         let mut others_wait = false;
@@ -100,7 +100,7 @@ impl SessionTable {
         wanted.min(most).max(1)
     }
 
-    /// Whether any answer is on its way.
+    /// True if a reply or another event is expected.
     pub fn is_expecting(&self) -> bool {
         let is = |session: &SessionState| {
             session.under_way.credits.outstanding() > 0 || session.is_awaited()
@@ -108,20 +108,20 @@ impl SessionTable {
         self.iter().any(is)
     }
 
-    /// How long whoever waits lets all be silent.
+    /// Returns the shortest reply timeout of the sessions that wait for a reply.
     pub fn patience_for_all(&self) -> Option<Duration> {
         let owing = self.iter().filter(|session| session.owes_an_answer());
         owing.filter_map(|session| session.options.answer_timeout).min()
     }
 
-    /// How long a turn may last, if there are sessions that must be looked at by themselves.
+    /// Returns the limit for a turn's length if sessions have timers or timeouts.
     #[inline]
     pub fn look_limit(&self) -> Option<Duration> {
         let patience = self.patience?;
         if self.has_timers { self.until_timer() } else { Some(patience) }
     }
 
-    /// Whether there are sessions that must be looked at by themselves.
+    /// True if some session has a reply timeout.
     #[inline]
     pub fn are_watched(&self) -> bool {
         self.patience.is_some()
@@ -129,24 +129,24 @@ impl SessionTable {
 
     // ---- timers ---------------------------------------------------------------------
 
-    /// Some session has something to do by itself, at a time.
+    /// Notes that some session has a timer.
     pub fn note_timer(&mut self) {
         self.has_timers = true;
     }
 
-    /// Looks whether any session still has.
+    /// Checks whether any session still has a timer.
     pub fn look_for_timers(&mut self) {
         let has_timers = self.iter().any(|session| session.next_timer().is_some());
         self.has_timers = has_timers;
     }
 
-    /// Whether some session may have something to do by itself.
+    /// True if some session may have a timer.
     #[inline]
     pub fn has_timers(&self) -> bool {
         self.has_timers
     }
 
-    /// How long nothing has to be seen to by itself; `None` for ever.
+    /// Returns the time until the next timer; `None` if there is none.
     pub fn until_timer(&self) -> Option<Duration> {
         let first = self.iter().filter_map(SessionState::next_timer).min();
         first.map(|due| due.saturating_sub(coarse_now()))
@@ -154,7 +154,7 @@ impl SessionTable {
 
     // ---- credentials ----------------------------------------------------------------
 
-    /// A number that none of the credentials has that are registered now.
+    /// Returns a number that no registered credentials have.
     pub fn next_registered(&mut self) -> Registered {
         loop {
             self.last_registered = self.last_registered % NUMBER_MAX + 1;
@@ -169,7 +169,7 @@ impl SessionTable {
 impl Index<SessionKey> for SessionTable {
     type Output = SessionState;
 
-    /// For whoever holds the session, or was called for it: it is there.
+    /// Returns a session that the caller knows to exist.
     #[inline]
     fn index(&self, key: SessionKey) -> &SessionState {
         &self.all[key]
@@ -191,5 +191,5 @@ fn gone() -> ClientError {
     }
 }
 
-/// Keys of so many sessions are listed without memory of their own.
+/// The number of keys listed without allocating memory.
 const KEYS_INLINE: usize = 4;

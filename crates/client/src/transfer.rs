@@ -1,7 +1,7 @@
-//! Transfers: READ, WRITE and COMMIT, and what their answers say.
+//! Transfers (READ, WRITE and COMMIT) and the evaluation of their replies.
 //!
-//! Invariant: a transfer holds the buffer it uses until its answer is there, and never
-//! reports more bytes than were asked for.
+//! Invariant: a transfer keeps its buffer until its reply has arrived, and never reports more bytes
+//! than were asked for.
 
 use std::rc::Rc;
 
@@ -19,51 +19,51 @@ use crate::opens::Opened;
 use crate::operation::{OperationId, Transferred};
 use crate::recovery::delay::Delay;
 
-/// A transfer, waiting or under way. It holds all that is needed to ask for it again.
+/// A transfer, queued or in flight. It has all that is needed to send it again.
 pub(crate) struct Transfer {
     pub id: OperationId,
     pub destination: Destination,
     pub context: u64,
-    /// As which it was sent last.
+    /// The procedure it was last sent as.
     pub procedure: Procedure,
-    /// What one request moves.
+    /// The part that one request moves.
     pub job: TransferJob,
-    /// Kept until the end; checked against the checksum of a read.
+    /// The buffer, kept until the end; a read is checked against its checksum.
     buffer: Option<Rc<RegisteredMemory>>,
     offset: usize,
-    /// What follows, where more is asked for than one request may move.
+    /// The rest, if the transfer is larger than one request may be.
     rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
-    /// It goes over a channel beside the first, and is counted in its open.
+    /// True if it goes over an additional channel, and is counted in its open.
     is_beside: bool,
-    /// For a commit: the writes that were answered when it was sent.
+    /// For a commit: the number of writes with replies when it was sent.
     mark: u32,
-    /// The server has put it off.
+    /// Set if the server has delayed it.
     pub delay: Option<Box<Delay>>,
 }
 
-/// What must be known of a server to read its answers.
+/// Facts about the server that are needed to decode its replies.
 pub(crate) struct Server<'s> {
     pub address: &'s str,
     pub checksums: bool,
 }
 
-/// The part of a transfer that has not been asked for yet.
+/// The part of a transfer that was not requested yet.
 pub(crate) struct Rest {
     job: TransferJob,
-    /// What the parts before have moved.
+    /// The sum of the parts before.
     done: Transferred,
     is_first: bool,
 }
 
-/// What is to be moved. The file's state id is looked up when a request is sent: it may
-/// be another one by then.
+/// What to move. The file's state id is looked up when the request is sent, since it may have
+/// changed by then.
 #[derive(Clone)]
 pub(crate) struct TransferJob {
     pub file: Rc<Opened>,
     pub offset: u64,
     pub kind: TransferKind,
-    /// Bytes; for a commit 0 means to the end.
+    /// The number of bytes; for a commit 0 means up to the end.
     pub length: u32,
     pub hint: CacheHint,
 }
@@ -85,7 +85,7 @@ impl TransferJob {
         }
     }
 
-    /// What one request may move, and what is left for others.
+    /// Splits the job into what one request may move, and the rest.
     #[inline]
     fn split(self) -> (Self, Option<Box<Rest>>) {
         if self.length <= limits::TRANSFER_BYTES_MAX {
@@ -97,16 +97,16 @@ impl TransferJob {
         (first, Some(Box::new(Rest { job, done: Transferred::default(), is_first: true })))
     }
 
-    /// What is left behind it of `all` bytes.
+    /// Returns the job for the rest of `all` bytes.
     fn rest_of(&self, all: u32) -> Self {
-        // The server refuses ranges beyond every file; none is wrapped into one.
+        // The server refuses ranges beyond the largest file; saturating avoids wrapping around.
         let offset = self.offset.saturating_add(u64::from(self.length));
         Self { offset, length: all - self.length, ..self.clone() }
     }
 }
 
 impl Transfer {
-    /// A transfer of these bytes of a file, out of memory or into it.
+    /// Makes a transfer between a range of a file and memory.
     #[inline]
     pub fn new(
         id: OperationId,
@@ -136,14 +136,13 @@ impl Transfer {
         }
     }
 
-    /// The memory that it moves bytes from or to, and where in it.
+    /// Returns the memory that the transfer uses, and the offset in it.
     #[inline]
     pub fn memory(&self) -> (Option<&RegisteredMemory>, usize) {
         (self.buffer.as_deref(), self.offset)
     }
 
-    /// It is about to be sent: which procedure that is, and how many writes of the file were
-    /// answered before.
+    /// Records, just before sending, the procedure and the number of writes with replies.
     #[inline]
     pub fn note_sent(&mut self, procedure: Procedure) {
         self.procedure = procedure;
@@ -152,7 +151,7 @@ impl Transfer {
         }
     }
 
-    /// Turns the answer into a result.
+    /// Turns the reply into a result.
     #[inline]
     pub fn finish(
         &self,
@@ -178,11 +177,11 @@ impl Transfer {
         Ok(moved)
     }
 
-    /// Goes on to the next request of a transfer that takes several, or gives its end: that of
-    /// the request just answered if it takes one alone.
+    /// Advances a transfer to its next part. Returns its result if it is complete, which for a
+    /// single request is the result of that request.
     ///
-    /// The verifier that counts is that of the first part: if a server restart between
-    /// parts changed it, the commit's will differ from it too.
+    /// The verifier of the first part counts: if a restart of the server between parts changed it,
+    /// the commit's verifier differs from it too.
     pub fn follow(&mut self, result: Result<Transferred>) -> Option<Result<Transferred>> {
         let Some(mut rest) = self.rest.take() else { return Some(result) };
         let moved = match result {
@@ -251,19 +250,19 @@ impl Transfer {
         }
     }
 
-    /// It goes over a channel beside the first.
+    /// Assigns the transfer to an additional channel.
     pub fn go_beside(&mut self) {
         self.is_beside = true;
         self.job.file.begin_beside();
     }
 
-    /// It goes over the first channel from now on.
+    /// Returns the transfer to the first channel.
     pub fn come_back(&mut self) {
         self.note_over();
         self.is_beside = false;
     }
 
-    /// It has ended, or is not counted beside any more.
+    /// Ends the transfer's count in its open.
     #[inline]
     pub fn note_over(&self) {
         if self.is_beside {
@@ -271,19 +270,19 @@ impl Transfer {
         }
     }
 
-    /// Memory of the application's own, if it moves such.
+    /// Returns the lent memory that it moves, if any.
     pub fn lent_region(&self) -> Option<&Region> {
         self.buffer.as_deref().map(|buffer| &buffer.region).filter(|region| region.is_lent())
     }
 
-    /// Its session ended while the server may have been at work on its memory.
+    /// Notes that the session ended while the server may have been accessing the memory.
     pub fn note_exposed(&self) {
         if let Some(buffer) = &self.buffer {
             buffer.note_exposed();
         }
     }
 
-    /// The checksum of its first bytes, as they are in memory.
+    /// Computes the checksum of the first `length` bytes in memory.
     pub fn checksum(&self, length: u32) -> Checksum {
         let mut sums = DirectChecksum::new();
         if let Some(buffer) = &self.buffer

@@ -1,13 +1,13 @@
-//! The transport: one interface, its connections, and the receives that are posted for each.
+//! The transport: one interface, its connections, and the receives posted on each.
 //!
-//! Invariant: every connection that is open has an owner, and an inbox whose slots are posted,
-//! read, or due to be posted again; one that was closed has neither, and its late completions are
-//! passed over.
+//! Invariant: every open connection has an owner, and an inbox whose slots are posted, being read,
+//! or due to be posted again. A closed connection has neither, and its late completions are
+//! ignored.
 //!
-//! The calling order, for one connection: [`Transport::open`]; then [`Transport::take_received`]
-//! for each message and [`Transport::give_back`] when it was read; [`Transport::post`] at any
-//! time; [`Transport::close`] once, whoever has ended it. A turn of the client's is
-//! [`Transport::pay_receives`], [`Transport::wait`] and then [`Transport::next_completion`] and
+//! The order of calls for one connection: [`Transport::open`]; then [`Transport::take_received`]
+//! for each message and [`Transport::give_back`] after reading it; [`Transport::post`] at any time;
+//! [`Transport::close`] once, whichever side ended it. A turn of the client calls
+//! [`Transport::pay_receives`], [`Transport::wait`], and then [`Transport::next_completion`] and
 //! [`Transport::next_event`] until there is nothing more.
 
 use std::time::Duration;
@@ -27,18 +27,18 @@ use crate::sizes::{DOMAIN, SLOT_BYTES, SPARE_SLOTS};
 /// One interface and its connections.
 pub(crate) struct Transport {
     interface: Interface,
-    /// Connections, by the indices of their endpoints.
+    /// Connections, indexed by their endpoints.
     links: Vec<Option<Link>>,
-    /// Slots were read, and are to be posted again.
+    /// True if slots were read and must be posted again.
     owes_receives: bool,
 }
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// It carries a session's requests.
+    /// The connection carries a session's requests.
     Session(SessionKey),
-    /// It is a session's back-control channel.
+    /// The connection is a session's back-control channel.
     BackControl(SessionKey),
 }
 
@@ -48,29 +48,29 @@ struct Link {
     inbox: Inbox,
 }
 
-/// A connection that is to be made.
+/// The parameters of a new connection.
 pub(crate) struct Opening<'a> {
     pub owner: Owner,
     pub place: &'a Place,
     pub options: &'a SessionOptions,
     pub message_bytes_max: u32,
-    /// Messages that there must be room for at once.
+    /// The number of receives to post.
     pub receives: u16,
     pub data: ConnectData,
 }
 
-/// Why a connection could not even be begun.
+/// A connection that could not be started.
 pub(crate) struct NotOpened {
     pub reason: String,
-    /// This machine's own word, if it is what refuses.
+    /// The system's error, if the local system refused.
     system: Option<SystemCause>,
 }
 
-/// A completion that has come.
+/// A completion.
 pub(crate) enum Completed {
-    /// A receive has ended; [`Transport::take_received`] takes its message.
+    /// A receive has ended; [`Transport::take_received`] returns its message.
     Received { endpoint: EndpointId, length: u32, is_good: bool },
-    /// Nothing that anybody waits for.
+    /// A completion that needs no action.
     Passed,
 }
 
@@ -79,13 +79,13 @@ impl Transport {
         Self { interface, links: Vec::new(), owes_receives: false }
     }
 
-    /// Memory and its names: registrations, and whatever else concerns no connection's messages.
+    /// Gives access to the interface for registrations and other work that involves no messages.
     #[inline]
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// As [`Transport::interface`], to be changed. Nothing is posted, connected or taken in by it.
+    /// Mutable access to the interface, never used to post, connect or receive.
     #[inline]
     pub fn interface_mut(&mut self) -> &mut Interface {
         &mut self.interface
@@ -93,7 +93,7 @@ impl Transport {
 
     // ---- connections ----------------------------------------------------------------
 
-    /// Begins to connect, with a receive posted for every slot of a new inbox.
+    /// Starts a connection, with a receive posted for every slot of its new inbox.
     pub fn open(&mut self, opening: &Opening<'_>) -> Result<EndpointId, NotOpened> {
         let Opening { owner, place, options, message_bytes_max, receives, data } = opening;
         let address = &place.address;
@@ -126,7 +126,7 @@ impl Transport {
         }
     }
 
-    /// Ends a connection, if it is there still, and hears no more of it.
+    /// Closes a connection, if it is still open, and ignores its later events.
     pub fn close(&mut self, endpoint: EndpointId) {
         self.interface.disconnect(endpoint);
         if let Some(place) = self.links.get_mut(endpoint.index())
@@ -136,14 +136,14 @@ impl Transport {
         }
     }
 
-    /// Whose a connection is; `None` if it was closed.
+    /// Returns the owner of a connection; `None` if it was closed.
     #[inline]
     pub fn owner_of(&self, endpoint: EndpointId) -> Option<Owner> {
         let link = self.links.get(endpoint.index())?.as_ref()?;
         (link.endpoint == endpoint).then_some(link.owner)
     }
 
-    /// The transport has told of the end of a connection: its number may come up again.
+    /// Releases an endpoint whose end the transport has reported; its number may be reused.
     pub fn release(&mut self, endpoint: EndpointId) {
         self.interface.release(endpoint);
     }
@@ -157,13 +157,13 @@ impl Transport {
         self.interface.post_send(endpoint, SEND_COOKIE, gather, options)
     }
 
-    /// What was posted goes out.
+    /// Pushes out everything that was posted.
     pub fn flush(&mut self) {
         self.interface.flush();
     }
 
-    /// The receive that has ended first: its connection's owner, and its message. `None` if it is
-    /// of a connection that is gone.
+    /// Returns the owner and the message of the receive that ended first on a connection; `None` if
+    /// the connection is closed.
     #[inline(always)]
     pub fn take_received(&mut self, endpoint: EndpointId) -> Option<(Owner, InboxSlot)> {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
@@ -176,7 +176,8 @@ impl Transport {
         None
     }
 
-    /// A message was read: its slot is posted again, at once if many are due.
+    /// Returns a slot whose message was read. Slots are posted again later, or at once if many are
+    /// due.
     #[inline]
     pub fn give_back(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
@@ -191,8 +192,8 @@ impl Transport {
         }
     }
 
-    /// As [`Transport::give_back`], and the slot is posted before anything is sent: the answer
-    /// frees the other side to send once more.
+    /// As [`Transport::give_back`], but posts the slot before anything else is sent, because the
+    /// reply lets the peer send the next message.
     pub fn give_back_at_once(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
             && link.endpoint == endpoint
@@ -202,8 +203,8 @@ impl Transport {
         }
     }
 
-    /// Sends what is posted, and only then posts the receives that were taken up: there are
-    /// spare ones, and the server has something to do meanwhile.
+    /// Sends what was posted, and only then posts returned receives. There are spare receives, and
+    /// the server already has work meanwhile.
     #[inline]
     pub fn pay_receives(&mut self) {
         if std::mem::take(&mut self.owes_receives) {
@@ -216,7 +217,7 @@ impl Transport {
 
     // ---- progress -------------------------------------------------------------------
 
-    /// Waits until about so many events have come, or the time is over; does not wait for none.
+    /// Waits until about `threshold` events have arrived or the timeout; zero means no waiting.
     #[inline]
     pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) {
         if threshold == 0 {
@@ -226,8 +227,7 @@ impl Transport {
         }
     }
 
-    /// The completion that has come next. Not as an event: it is built once and taken from where
-    /// it is.
+    /// Returns the next completion. It is not delivered as an event, which avoids a copy.
     #[inline(always)]
     pub fn next_completion(&mut self) -> Option<Completed> {
         let &Completion { endpoint, operation, status, length, .. } =
@@ -240,7 +240,7 @@ impl Transport {
         Some(Completed::Passed)
     }
 
-    /// What has come next besides completions.
+    /// Returns the next event that is not a completion.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         self.interface.next_event()
@@ -248,8 +248,8 @@ impl Transport {
 }
 
 impl NotOpened {
-    /// As an error of connecting to an address. What this machine has run out of is told as it
-    /// is, since no other address would do better.
+    /// Turns the failure into a connect error for an address. If this machine lacks a resource, the
+    /// system's error is reported, since no other address would do better.
     pub fn at(self, address: impl std::fmt::Display) -> ClientError {
         match self.system {
             Some(source) if source.is_exhaustion() => {
@@ -287,7 +287,7 @@ impl From<AddressError> for NotOpened {
     }
 }
 
-/// Receives that are not posted yet; fewer than there are to spare.
+/// The limit for receives that are not posted yet; below the number of spare ones.
 const SLOTS_DUE_MAX: usize = SPARE_SLOTS as usize / 2;
 
 const SEND_COOKIE: u64 = u64::MAX;

@@ -1,8 +1,7 @@
-//! Turns: waiting for events, and looking at the clock.
+//! Turns: waiting for events, and handling timers.
 //!
-//! Invariant: no wait lasts beyond the next thing that must be seen to by itself: an
-//! attempt of a session that recovers, a request that was put off, a silence that has
-//! lasted too long.
+//! Invariant: no wait lasts beyond the next timer: an attempt of a recovering session, the retry of
+//! a delayed request, or a reply timeout.
 
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use crate::state::{Phase, SessionState};
 use crate::transport::Completed;
 
 impl Core {
-    /// Waits for events and takes them in. Returns how many there were: none if the time is
-    /// over, or a session that recovers, or is silent, had to be seen to.
+    /// Waits for events and processes them. Returns their number; zero means a timeout, or that a
+    /// session's timer was handled.
     #[inline]
     pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         if !self.sessions.are_watched() {
@@ -54,8 +53,7 @@ impl Core {
         }
     }
 
-    /// Looks at the clock: for sessions that recover, requests that were put off, servers
-    /// that are silent for too long.
+    /// Handles timers: recovering sessions, delayed requests, and silent servers.
     #[cold]
     fn look_at_clock(&mut self) {
         let now = coarse_now();
@@ -76,7 +74,7 @@ impl Core {
         self.sessions.look_for_timers();
     }
 
-    /// Notes what a session's listener is to be told.
+    /// Queues an event for a session's listener.
     pub fn announce(&mut self, key: SessionKey, event: SessionEvent) {
         let machine = self.sessions[key].recovery.as_ref();
         if let Some(listener) = machine.and_then(|machine| machine.listener()) {
@@ -84,8 +82,8 @@ impl Core {
         }
     }
 
-    /// One turn of waiting for a session, which is given up if the silence, kept in
-    /// `heard` between turns, has lasted too long.
+    /// Makes one turn of waiting for a session, which is given up after its reply timeout. `heard`
+    /// keeps the start of the silence between turns.
     pub fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
         let limit = match self.sessions.get(key) {
             Some(session) if session.role.has_channels() => {
@@ -99,8 +97,8 @@ impl Core {
         }
     }
 
-    /// The longest silence of a session's server while something is awaited. Nobody waits as long
-    /// for a channel that can be done without.
+    /// Returns the limit for a server's silence. It is short for an additional channel that is
+    /// connecting, since the session can do without.
     fn patience_with(&self, key: SessionKey) -> Option<Duration> {
         let session = self.sessions.get(key)?;
         let is_spare = session.role.first().is_some() && matches!(session.phase, Phase::Connecting);
@@ -108,7 +106,7 @@ impl Core {
         limits.into_iter().flatten().min()
     }
 
-    /// Gives up whichever channel of a session is silent.
+    /// Gives up every channel of a session that is silent.
     fn give_up_channels(&mut self, key: SessionKey, silence: Duration) {
         let beside = self.sessions.get(key).map(|session| session.role.beside());
         let beside = beside.unwrap_or_default();
@@ -122,8 +120,8 @@ impl Core {
         }
     }
 
-    /// One turn of waiting for whichever session owes an answer; those that have been silent
-    /// for too long are given up.
+    /// Makes one turn of waiting for all sessions that are owed a reply; those that are silent for
+    /// too long are given up.
     pub fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
         let limit = self.sessions.patience_for_all();
         if let Some(silence) = self.turn_in_silence(limit, heard) {
@@ -131,7 +129,7 @@ impl Core {
         }
     }
 
-    /// Nothing has come for so long.
+    /// Gives up the sessions whose reply timeout is at most `silence`.
     pub fn give_up_silent(&mut self, silence: Duration) {
         for key in self.sessions.keys() {
             if self.sessions[key].owes_an_answer() {
@@ -140,7 +138,7 @@ impl Core {
         }
     }
 
-    /// One turn. How long nothing has come, if nothing came in it either.
+    /// Makes one turn. Returns the length of the silence if nothing arrived.
     fn turn_in_silence(
         &mut self,
         limit: Option<Duration>,
@@ -154,8 +152,8 @@ impl Core {
         Some(coarse_now().saturating_sub(since))
     }
 
-    /// Gives a session up if a silence is longer than its limit. One that recovers has
-    /// limits of its own.
+    /// Gives a session up if the silence exceeds its limit. A recovering session has its own
+    /// limits.
     fn give_up_after(&mut self, key: SessionKey, silence: Duration) {
         let Some(session) = self.sessions.get(key) else { return };
         if matches!(session.phase, Phase::Recovering) {
@@ -167,8 +165,8 @@ impl Core {
     }
 }
 
-/// Turns between two looks at the clock, however much comes in.
+/// The number of turns after which timers are checked, even under constant load.
 const TURNS_PER_LOOK: u32 = 4096;
 
-/// The longest time for the connection of a channel beside the first to stand.
+/// The time limit for connecting an additional channel.
 const SPARE_CONNECT_MAX: Duration = Duration::from_secs(5);

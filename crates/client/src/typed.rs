@@ -1,12 +1,11 @@
-//! Requests without bulk data as futures: opens, closes, names and attributes, many in
-//! flight at once. The calls that wait run these futures.
+//! Requests without bulk data as futures: opens, closes, names and attributes, many in flight at
+//! once. The blocking calls run these futures.
 //!
-//! Invariant: a request is under way once its future is there. A future that is dropped
-//! early does not take the request back; an open that nobody hears of lasts until its
-//! session ends.
+//! Invariant: a request is sent when its future is made. Dropping the future early does not
+//! withdraw the request. An open whose future was dropped lasts until its session ends.
 //!
-//! Directories and objects are named by handle here, which saves the way there; `path`
-//! is for messages. A name is any bytes but a slash and NUL; it is translated to what the wire has
+//! Directories and objects are named by handle here, which saves resolving paths; `path` is used in
+//! error messages only. A name is any bytes except a slash and NUL; it is escaped for the message
 //! when its request is encoded.
 
 use std::ffi::OsStr;
@@ -36,11 +35,11 @@ use crate::path::{unwired, wire};
 use crate::refusal::{done, encode_set, failed, name_of};
 use crate::session::Session;
 
-/// A request on its way, and how its answer is read.
+/// A request in flight, and the function that decodes its reply.
 pub(crate) struct Typed<'s, R> {
     session: &'s Session,
     procedure: Procedure,
-    /// `Err` if the request could not be made.
+    /// `Err` if the request could not be sent.
     answer: Result<Answer>,
     read: Option<R>,
 }
@@ -60,7 +59,7 @@ where
             Err(error) => Err(std::mem::replace(error, ClientError::Cancelled)),
         };
         let (session, procedure) = (self.session, self.procedure);
-        // Polled after its end, which a caller must not do.
+        // Polled again after it was ready, which the contract of `Future` forbids.
         let Some(read) = self.read.take() else { return Poll::Ready(Err(ClientError::Cancelled)) };
         Poll::Ready(match reply {
             Ok(reply) => {
@@ -70,7 +69,7 @@ where
                 drop(core);
                 decoded.and_then(|(header, response)| read(header.status, &response))
             }
-            // What no message can carry is refused as a server would, by the same name.
+            // A request that cannot be encoded is refused with the status that a server would send.
             Err(ClientError::Status { status, .. }) => read(status, &Response::Failed),
             Err(error) => Err(error),
         })
@@ -78,7 +77,7 @@ where
 }
 
 impl Session {
-    /// Sends a request; its answer, failures included, goes through `read`.
+    /// Sends a request; its reply, also a failure, goes through `read`.
     pub(crate) fn ask<T, R>(&self, request: &Request<'_>, read: R) -> Typed<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
@@ -87,14 +86,14 @@ impl Session {
         Typed { session: self, procedure: request.procedure(), answer, read: Some(read) }
     }
 
-    /// Sends a request as whomever the session acts for. What closes a file is the client's
-    /// own: credentials may have been released since it was opened.
+    /// Sends a request with the session's credentials. CLOSE always uses the client's own, because
+    /// the credentials of the open may have been released since.
     pub(crate) fn answer_to(&self, request: &Request<'_>) -> Result<Answer> {
         let is_own = matches!(request, Request::Close(_));
         Answer::to(&self.shared, self.key, self.acting.filter(|_| !is_own), request)
     }
 
-    /// Sends a request that could be made, or ends at once.
+    /// Sends a request, or passes on the error if it could not be built.
     fn ask_if<T, R>(&self, request: Result<Request<'_>>, read: R) -> Typed<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
@@ -108,8 +107,8 @@ impl Session {
         }
     }
 
-    /// Opens a file by its name in a directory; under way at once. A symbolic link is
-    /// not followed. Otherwise as [`Session::open_in`].
+    /// As [`Session::open_in`], as a future. The request is sent at once. A symbolic link is not
+    /// followed.
     pub fn open_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -129,7 +128,7 @@ impl Session {
         self.open_target(target.map_err(|error| (*error).clone()), path, options)
     }
 
-    /// Opens what a request leads to; under way at once.
+    /// Opens the target of an OPEN request. The request is sent at once.
     pub(crate) fn open_target<'s>(
         &'s self,
         target: Result<OpenTarget<'_>>,
@@ -158,7 +157,7 @@ impl Session {
         }
     }
 
-    /// Makes a directory in a directory; under way at once. Gives its handle.
+    /// Creates a directory in a directory, and yields its handle. The request is sent at once.
     pub fn create_dir_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -175,8 +174,8 @@ impl Session {
         self.create_in_async(directory, name, path, NewObject::Directory, &attributes)
     }
 
-    /// Makes a symbolic link that says `text` in a directory; under way at once. Gives
-    /// its handle.
+    /// Creates a symbolic link with the target `text` in a directory, and yields its handle. The
+    /// request is sent at once.
     pub fn symlink_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -193,8 +192,8 @@ impl Session {
         self.create_in_async(directory, name, path, object, &SetAttributes::default())
     }
 
-    /// Makes an object of any kind but a file in a directory, with attributes; under way at once.
-    /// Gives its handle.
+    /// Creates an object of any kind except a file in a directory, with attributes, and yields its
+    /// handle. The request is sent at once.
     pub fn create_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -223,7 +222,7 @@ impl Session {
         self.ask_if(request, read)
     }
 
-    /// Removes a name from a directory; under way at once.
+    /// Removes a name from a directory. The request is sent at once.
     pub fn remove_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -242,7 +241,7 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// Gives an object, whatever its name, another one in a directory; under way at once.
+    /// Creates a hard link to an object in a directory. The request is sent at once.
     pub fn link_in_async<'s, N, P>(
         &'s self,
         source: FileHandle,
@@ -261,7 +260,8 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// Renames from a directory to one, replacing what is there; under way at once.
+    /// Renames an object from one directory to another, replacing an existing one. The request is
+    /// sent at once.
     pub fn rename_in_async<'s, N, M, P>(
         &'s self,
         (source, old_name): (FileHandle, &N),
@@ -281,12 +281,12 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// Renames from a directory to one, unless there is something. The protocol has no such
-    /// request: a file gets its new name first and loses the old one then; for a directory an
-    /// empty one is made, and replaced.
+    /// Renames an object from one directory to another, unless the new name exists. The protocol
+    /// has no such request. A file gets its new name first and then loses the old one; for a
+    /// directory, an empty directory is created and replaced.
     ///
     /// # Errors
-    /// EXIST if there is something; otherwise as the server says, with the path.
+    /// EXIST if the new name exists; any other error of the server, with the path.
     pub async fn rename_new_in_async<N, M, P>(
         &self,
         (source, old_name): (FileHandle, &N),
@@ -308,13 +308,13 @@ impl Session {
         self.create_dir_in_async(target, new_name, path, 0o700).await?;
         let renamed = self.rename_in_async((source, old_name), (target, new_name), path).await;
         if renamed.is_err() {
-            // What the failure was tells more than why the new directory would not go.
+            // The first failure is more useful than an error from removing the new directory.
             let _ = self.remove_in_async(target, new_name, path).await;
         }
         renamed
     }
 
-    /// Attributes of the file system an object is in; under way at once.
+    /// Returns the attributes of an object's file system. The request is sent at once.
     pub fn file_system_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -334,7 +334,8 @@ impl Session {
         })
     }
 
-    /// Which of these rights this session has to an object; under way at once.
+    /// Returns which of the rights in `access` this session has to an object. The request is sent
+    /// at once.
     pub fn access_async<'s, P>(
         &'s self,
         file: FileHandle,
@@ -352,8 +353,9 @@ impl Session {
         })
     }
 
-    /// The directory of an object's named attributes (`user.*` of the server's files); under way
-    /// at once. They are files in it: listed, opened, removed and renamed as such.
+    /// Returns the handle of the directory of an object's named attributes (`user.*` of the
+    /// server's files). The request is sent at once. The attributes are files in that directory, to
+    /// be listed, opened, removed and renamed as such.
     pub fn attributes_of_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -370,8 +372,8 @@ impl Session {
         })
     }
 
-    /// The handle a name in a directory stands for; under way at once. A symbolic link
-    /// is not followed.
+    /// Returns the handle of a name in a directory. The request is sent at once. A symbolic link is
+    /// not followed.
     pub fn lookup_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -392,7 +394,7 @@ impl Session {
         })
     }
 
-    /// Attributes of an object; under way at once.
+    /// Returns the attributes of an object. The request is sent at once.
     pub fn metadata_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -412,7 +414,7 @@ impl Session {
         })
     }
 
-    /// Sets attributes of an object; under way at once.
+    /// Sets attributes of an object. The request is sent at once.
     pub fn set_attributes_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -426,7 +428,7 @@ impl Session {
         self.set_with(handle, StateId::ANONYMOUS, wanted, path)
     }
 
-    /// Sets attributes by the right of an open.
+    /// Sets attributes with the rights of an open.
     pub(crate) fn set_with<'s>(
         &'s self,
         handle: FileHandle,
@@ -442,7 +444,7 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// The text of a symbolic link; under way at once.
+    /// Returns the target of a symbolic link. The request is sent at once.
     pub fn read_link_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -459,11 +461,11 @@ impl Session {
         })
     }
 
-    /// Every entry of a directory, with attributes, in the server's order; page by page,
-    /// so that it needs to be polled on.
+    /// Returns all entries of a directory with their attributes, in the server's order. It fetches
+    /// page after page, so the future must be polled to its end.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// Any error of the server, with the path.
     pub async fn list_async<P>(
         &self,
         directory: FileHandle,
@@ -496,11 +498,11 @@ impl Session {
 }
 
 impl File {
-    /// Closes the file: local processes on the server see what was written.
+    /// Closes the file. Local processes on the server see what was written.
     ///
     /// # Errors
-    /// As the server says, with the path; [`ClientError::DataLost`] if data was written
-    /// and not committed before the server restarted.
+    /// Any error of the server, with the path; [`ClientError::DataLost`] if data was written and
+    /// not committed before the server restarted.
     pub async fn close_async(self) -> Result<()> {
         if self.note_closed() {
             return Ok(());
@@ -515,7 +517,7 @@ impl File {
     }
 }
 
-/// Where a listing goes on.
+/// The position after a page of a listing.
 struct Page {
     is_end: bool,
     verifier: CookieVerifier,
@@ -523,7 +525,7 @@ struct Page {
 }
 
 impl Page {
-    /// Adds a page to the entries. `None` if one of them cannot be decoded.
+    /// Adds a page to the entries. Returns `None` if an entry cannot be decoded.
     fn read(
         page: &ReadDirectoryResult<'_>,
         cookie: ReaddirCookie,
@@ -542,7 +544,7 @@ impl Page {
     }
 }
 
-/// READDIR for the page behind a cookie.
+/// Builds READDIR for the page after a cookie.
 fn page_request(
     directory: FileHandle,
     cookie: ReaddirCookie,
@@ -558,5 +560,5 @@ fn page_request(
     })
 }
 
-/// Bytes asked for in one page of a listing; the session's response size bounds it.
+/// The size requested for one page of a listing; the session's reply size limits it further.
 const LISTING_BYTES: u32 = 4096;

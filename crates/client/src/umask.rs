@@ -1,26 +1,26 @@
-//! The bits of modes that whoever makes something does not want others to have (umask(2)).
+//! Mode bits that are removed from new objects (umask(2)).
 //!
-//! Invariant: a mode that a file, a directory or a pipe is made with has none of the bits that are
-//! taken away; a mode that is set afterwards is set as it is.
+//! Invariant: the mode of a new file, directory or pipe has none of the removed bits. A mode that
+//! is set later is set unchanged.
 
-/// What a session takes away from the modes of what it makes.
+/// The bits that a session removes from the modes of new objects.
 ///
-/// A program that acts for others, such as a mount, is given modes that are right already. One
-/// that acts for its user takes away what the user's umask says, as local calls do. A directory's
-/// default access control list does not keep these bits, as it would locally.
+/// A program that acts for others, such as a mount, is given final modes and removes nothing. A
+/// program that acts for its user removes the bits of the user's umask, as local system calls do.
+/// Unlike locally, a directory's default access control list does not override these bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Umask {
-    /// Nothing.
+    /// No bits are removed.
     #[default]
     Nothing,
-    /// These bits.
+    /// These mode bits are removed.
     Bits(u32),
-    /// The bits of this process's umask when something is made.
+    /// The bits of this process's umask at the time an object is made.
     OfProcess,
 }
 
 impl Umask {
-    /// The bits of the moment.
+    /// Returns the bits to remove now.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Nothing => 0,
@@ -30,8 +30,9 @@ impl Umask {
     }
 }
 
-/// The umask of this process, which is read without being changed, so that no other thread makes
-/// a file with another one meanwhile. Where the system does not tell it, the strictest one.
+/// Returns the umask of this process. It is read without changing it, so that no other thread
+/// meanwhile creates a file with another umask. If the system does not report it, the strictest one
+/// is returned.
 #[must_use]
 pub fn process_umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

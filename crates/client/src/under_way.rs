@@ -1,9 +1,10 @@
-//! The requests of one session: those that wait for their answers, and those that wait for
-//! credits.
+//! The requests of one session that wait for replies or for credits.
 //!
-//! Invariant: a stream that has a request outstanding has a [`Pending`], and no other has one;
-//! what waits for credits goes out in the order it was taken in, calls before transfers, and
-//! nothing between the members of a chain.
+//! Invariants:
+//!
+//! - A stream has a [`Pending`] exactly while a request on it is outstanding.
+//! - Requests that wait for credits are sent in their order, calls before transfers, and nothing
+//!   between the members of a chain.
 
 use std::collections::VecDeque;
 
@@ -15,21 +16,22 @@ use crate::operation::OperationId;
 use crate::transfer::Transfer;
 use crate::work::{Pending, QueuedCall, Work};
 
-/// What one session has under way, and what is to follow.
+/// The requests of one session that are in flight or queued.
 pub(crate) struct UnderWay {
     pub credits: Credits,
-    /// By stream.
+    /// What waits for a reply, indexed by stream.
     pending: Vec<Option<Pending>>,
     transfers: VecDeque<Transfer>,
     calls: VecDeque<QueuedCall>,
     pub chains: ChainQueue,
 }
 
-/// A request whose connection was lost before its answer came: where it was, and what it was.
+/// A request whose connection was lost before its reply arrived, with its stream and sequence
+/// number.
 pub(crate) type CutOff = (StreamId, SequenceNumber, Pending);
 
 impl UnderWay {
-    /// Nothing, with one credit, in time up to `limit`.
+    /// Starts empty, with one credit; the window may grow up to `limit`.
     pub fn new(limit: u16) -> Self {
         Self {
             credits: Credits::new(limit),
@@ -40,21 +42,21 @@ impl UnderWay {
         }
     }
 
-    /// Whether anything waits for credits.
+    /// True if any request waits for credits.
     #[inline]
     pub fn has_waiting(&self) -> bool {
         !self.calls.is_empty() || !self.transfers.is_empty() || !self.chains.is_empty()
     }
 
-    /// Whether a chain is what must be sent next.
+    /// True if a chain must be sent next.
     #[inline]
     pub fn owes_a_chain(&self) -> bool {
         !self.chains.is_empty() && (self.calls.is_empty() || self.chains.is_open())
     }
 
-    // ---- answers --------------------------------------------------------------------
+    // ---- replies --------------------------------------------------------------------
 
-    /// A request was sent on a stream.
+    /// Records a request that was sent on a stream.
     #[inline]
     pub fn set_pending(&mut self, stream: StreamId, pending: Pending) {
         let place = usize::from(stream.0);
@@ -64,18 +66,18 @@ impl UnderWay {
         self.pending[place] = Some(pending);
     }
 
-    /// What waits for the answer on a stream.
+    /// Takes what waits for the reply on a stream.
     #[inline]
     pub fn take_pending(&mut self, stream: StreamId) -> Option<Pending> {
         self.pending.get_mut(usize::from(stream.0))?.take()
     }
 
-    /// Everything that waits for its answer.
+    /// Returns everything that waits for a reply.
     pub fn pending(&self) -> impl Iterator<Item = &Pending> {
         self.pending.iter().flatten()
     }
 
-    /// The transfers that wait for their answers.
+    /// Returns the transfers that wait for replies, mutably.
     pub fn pending_transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.pending.iter_mut().flatten().filter_map(|pending| match pending {
             Pending::Transfer(transfer) => Some(transfer),
@@ -85,7 +87,7 @@ impl UnderWay {
 
     // ---- waiting for credits --------------------------------------------------------
 
-    /// Takes a credit for a new transfer. Later requests must not overtake those that wait.
+    /// Takes a credit for a new transfer, unless others wait, which it must not overtake.
     #[inline]
     pub fn take_for_transfer(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.transfers.is_empty() { self.credits.take() } else { None }
@@ -118,32 +120,32 @@ impl UnderWay {
         self.transfers.push_front(transfer);
     }
 
-    /// Calls that wait.
+    /// Returns the calls that wait for credits.
     pub fn waiting_calls(&self) -> impl Iterator<Item = &QueuedCall> {
         self.calls.iter()
     }
 
-    /// As [`UnderWay::waiting_calls`], to be changed.
+    /// Returns the calls that wait for credits, mutably.
     pub fn waiting_calls_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
         self.calls.iter_mut()
     }
 
-    /// Takes out the calls that wait, to be put back in another form.
+    /// Takes the calls that wait for credits, so that they can be encoded again.
     pub fn take_calls(&mut self) -> VecDeque<QueuedCall> {
         std::mem::take(&mut self.calls)
     }
 
-    /// Keeps some of the calls that wait.
+    /// Keeps only the waiting calls for which `is_kept` is true.
     pub fn retain_calls(&mut self, is_kept: impl FnMut(&QueuedCall) -> bool) {
         self.calls.retain(is_kept);
     }
 
-    /// Transfers that wait.
+    /// Returns the transfers that wait for credits.
     pub fn waiting_transfers(&self) -> impl Iterator<Item = &Transfer> {
         self.transfers.iter()
     }
 
-    /// Takes out the transfers that wait and are like this, the last first.
+    /// Takes the waiting transfers for which `is_meant` is true, the last one first.
     pub fn extract_transfers(&mut self, is_meant: impl Fn(&Transfer) -> bool) -> Vec<Transfer> {
         let mut taken = Vec::new();
         for place in (0..self.transfers.len()).rev() {
@@ -154,16 +156,16 @@ impl UnderWay {
         taken
     }
 
-    /// Takes out a transfer that waits.
+    /// Takes one transfer that waits for credits.
     pub fn take_transfer(&mut self, operation: OperationId) -> Option<Transfer> {
         let place = self.transfers.iter().position(|transfer| transfer.id == operation)?;
         self.transfers.remove(place)
     }
 
-    // ---- losses ---------------------------------------------------------------------
+    // ---- lost connections -----------------------------------------------------------
 
-    /// The connection is gone: takes out what waited for answers, and the chain that was sent in
-    /// part. Whoever recovers the session has all credits of the next.
+    /// Takes everything that waited for replies, and the open chain, after the connection was lost.
+    /// Recovery gets all credits of the next connection.
     pub fn cut_off(&mut self, wish: u16) -> (Vec<CutOff>, Option<SharedChain>) {
         let pending = (0..).map(StreamId).zip(std::mem::take(&mut self.pending));
         let cut_off = pending
@@ -173,14 +175,14 @@ impl UnderWay {
         (cut_off, self.chains.take_open())
     }
 
-    /// An attempt to come back has failed: what it had asked is not answered.
+    /// Discards the requests of a failed attempt to reconnect.
     pub fn begin_again(&mut self, wish: u16) {
         self.pending.clear();
         self.credits = Credits::new(wish);
         self.credits.hold(Holder::Recovery);
     }
 
-    /// The session has ended: what waited for answers, and what waited for credits.
+    /// Ends the session. Returns what waited for replies, and what waited for credits.
     pub fn end(&mut self) -> (Vec<Work>, Vec<Work>) {
         let pending = std::mem::take(&mut self.pending).into_iter().flatten();
         let transfers = std::mem::take(&mut self.transfers).into_iter().map(Work::Transfer);

@@ -1,5 +1,5 @@
-//! Where a file is: `dafs://user@host:port/path`, the same by TLS with `dafs+tls://` or through
-//! an RDMA device with `dafs+verbs://`, or `dafs+shm:///socket!/path`.
+//! Locations: `dafs://user@host:port/path`, the same over TLS with `dafs+tls://` or through an RDMA
+//! device with `dafs+verbs://`, or `dafs+shm:///socket!/path`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -11,38 +11,38 @@ use std::path::{Path, PathBuf};
 use dafs_types::names::{from_wire, shown, to_wire};
 use dafs_wire::DEFAULT_TCP_PORT;
 
-/// A server and a path on it. Shown, as text or for debugging, it has no password.
+/// A server and a path on it. `Display` and `Debug` omit the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The server.
+    /// The server to connect to.
     pub server: ServerName,
-    /// User to authenticate as, with a password perhaps.
+    /// The user to authenticate as, and a password if there is one.
     pub user: Option<(String, Option<String>)>,
-    /// Absolute path on the server, `/` for its root. It is any bytes but NUL: what is not UTF-8
-    /// may stand in a URL as it is, or percent-encoded.
+    /// The absolute path on the server, `/` for its root. It may contain any bytes except NUL. In a
+    /// URL, bytes that are not UTF-8 may appear as they are or percent-encoded.
     pub path: OsString,
 }
 
-/// How a server is named.
+/// The ways to name a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerName {
-    /// By host and port; found over shared memory by itself if it is this host.
+    /// By host and port. If the host is this one, shared memory is used when available.
     Host {
-        /// Name or address.
+        /// The host's name or IP address.
         host: String,
-        /// TCP port.
+        /// The TCP port of the server.
         port: u16,
-        /// Over TCP by TLS and in no other way.
+        /// True if only TCP with TLS may be used.
         tls: bool,
     },
     /// By host and port, through an RDMA device.
     Verbs {
-        /// Name or address.
+        /// The host's name or IP address.
         host: String,
-        /// Port of the device's connection manager.
+        /// The port for the device's connection manager.
         port: u16,
     },
-    /// By the path of its Unix socket.
+    /// By the path of the server's Unix socket.
     Socket(PathBuf),
 }
 
@@ -71,7 +71,7 @@ impl fmt::Debug for Location {
     }
 }
 
-/// Why a text is no location. What was the text's password is not kept.
+/// Reports why a text is not a location. It does not contain the password of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, \
@@ -83,21 +83,21 @@ pub struct UrlError {
 }
 
 impl Location {
-    /// Whether a text looks like a URL of ours rather than a local path.
+    /// Returns true if a text looks like a DAFS URL rather than a local path.
     #[must_use]
     pub fn is_url(text: impl AsRef<OsStr>) -> bool {
         let text = text.as_ref().as_bytes();
         SCHEMES.iter().any(|scheme| text.starts_with(scheme.as_bytes()))
     }
 
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`UrlError`] says what is wrong.
+    /// [`UrlError`] with the part of the URL that is wrong.
     pub fn parse(text: impl AsRef<OsStr>) -> Result<Self, UrlError> {
         let given = text.as_ref().as_bytes();
         let wrong = |what| UrlError { text: without_passwords(&shown(given)), what };
-        // All that has a meaning in a URL stays what it is; `bytes` leads back.
+        // Characters with a meaning in a URL stay unchanged; `bytes` restores the others.
         let text = &*to_wire(given);
         if let Some(rest) = text.strip_prefix("dafs+shm://") {
             let (socket, path) = rest.split_once('!').unwrap_or((rest, "/"));
@@ -163,9 +163,9 @@ fn write_host(f: &mut fmt::Formatter<'_>, scheme: &str, host: &str, port: u16) -
 
 const SCHEMES: [&str; 4] = ["dafs://", "dafs+tls://", "dafs+verbs://", "dafs+shm://"];
 
-/// Where a server on this host listens for shared memory, best first: in the user's
-/// runtime directory, in `/run/dafs`, in `/tmp/dafs-UID`; named after the TCP port.
-/// A server binds the first whose directory it can make or write.
+/// Returns the paths of the sockets where a server on this host may listen for shared memory, best
+/// first: in the user's runtime directory, in `/run/dafs`, in `/tmp/dafs-UID`; each named after the
+/// TCP port. A server uses the first whose directory it can create or write.
 #[must_use]
 pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     let name = format!("{port}.sock");
@@ -179,28 +179,28 @@ pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     candidates
 }
 
-/// Whom a usual place for sockets in /tmp is named after, if a socket's path leads to one.
+/// Returns the user id in the name of a socket's directory in /tmp, if it has that form.
 pub(crate) fn user_of_socket(path: &Path) -> Option<u32> {
     let name = path.parent()?.strip_prefix("/tmp").ok()?.to_str()?;
     name.strip_prefix("dafs-")?.parse().ok()
 }
 
-/// The same text without the passwords of URLs in it, for messages and lists: the URL of a mount,
-/// say, which every user can read. It need be no right URL, and may be part of a sentence.
+/// Returns a text without the passwords of URLs in it, for messages and for lists that every user
+/// can read, such as the list of mounts. The URLs may be malformed or be part of a sentence.
 #[must_use]
 pub fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(range) = password_range(rest) {
-        // With the colon before it.
+        // Skip the colon before it, too.
         shown.push_str(&rest[..range.start - 1]);
         rest = &rest[range.end..];
     }
     shown + rest
 }
 
-/// Where the first password of a URL is in a text, without the colon before it. In a malformed URL
-/// it is whatever may be one.
+/// Returns the range of the first password of a URL in a text, without the colon before it. In a
+/// malformed URL it covers everything that may be one.
 #[must_use]
 pub fn password_range(text: &str) -> Option<Range<usize>> {
     let mut from = 0;
@@ -209,7 +209,7 @@ pub fn password_range(text: &str) -> Option<Range<usize>> {
         from = at + "dafs".len();
         let Some(start) = authority_start(text, at) else { continue };
         let rest = &text[start..];
-        // A sentence that quotes it goes on after a blank.
+        // In a sentence, a blank ends the URL.
         let url = rest.split(char::is_whitespace).next().unwrap_or(rest);
         if let Some(range) = password_in(url) {
             return Some(start + range.start..start + range.end);
@@ -219,28 +219,28 @@ pub fn password_range(text: &str) -> Option<Range<usize>> {
     None
 }
 
-/// Where what follows the scheme that begins at `at` begins; `None` if no scheme does.
+/// Returns the end of a scheme that begins at `at`; `None` if there is no scheme.
 fn authority_start(text: &str, at: usize) -> Option<usize> {
     let scheme = &text[at..];
     let end = scheme.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '+')?;
     let behind = scheme[end..].strip_prefix(':')?;
-    // Somebody may have forgotten a slash.
+    // Accept a URL with a missing slash.
     let slashes = behind.len() - behind.trim_start_matches('/').len();
     (!scheme.starts_with("dafs+shm") && slashes > 0).then_some(at + end + 1 + slashes)
 }
 
-/// Where the password is in what follows a URL's scheme.
+/// Returns the range of the password in a URL after its scheme.
 fn password_in(url: &str) -> Option<Range<usize>> {
     let authority = &url[..url.find('/').unwrap_or(url.len())];
     if let Some(sign) = authority.rfind('@') {
         let colon = authority[..sign].find(':')?;
         return (colon + 1 < sign).then_some(colon + 1..sign);
     }
-    // No user is named, unless what looks like a port is the beginning of a password with a slash
-    // in it, or one whose host was forgotten.
+    // There is no user, unless what looks like a port begins a password that contains a slash, or a
+    // password whose host is missing.
     let (host, port) = authority.rsplit_once(':')?;
     let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
-    // As messages write what a URL is.
+    // Error messages contain this example of the form of a URL.
     let is_form = host.ends_with('[') && port == "port]";
     if is_port || is_form || host.starts_with('[') {
         return None;
@@ -257,7 +257,7 @@ fn absolute(path: &str) -> Option<OsString> {
     }
 }
 
-/// Host and port, or what is wrong with them.
+/// Splits host and port, or returns what is wrong with them.
 fn split_port(host: &str) -> Result<(String, u16), &'static str> {
     let parse = |port: &str| port.parse().map_err(|_| "the port is no number from 0 to 65535");
     if let Some(rest) = host.strip_prefix('[') {
@@ -278,14 +278,14 @@ fn split_port(host: &str) -> Result<(String, u16), &'static str> {
     }
 }
 
-/// Undoes percent-encoding in what can be UTF-8 alone.
+/// Decodes percent-encoding where the result must be UTF-8.
 fn decode(text: &str) -> String {
     String::from_utf8(bytes(text)).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Undoes percent-encoding; what is not an encoding stays as it is.
+/// Decodes percent-encoding; invalid sequences stay as they are.
 fn bytes(text: &str) -> Vec<u8> {
-    // A part of what has been translated is the translation of that part.
+    // Escaping is bytewise, so that a part of an escaped text can be restored by itself.
     let bytes = from_wire(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -366,7 +366,7 @@ mod tests {
         for path in ["/tmp/dafs-1000", "/tmp/dafs-ann/a", "/run/dafs-7/a", "/tmp/dafs-7/a/b", "/"] {
             assert_eq!(user(path), None, "{path}");
         }
-        // Where a server binds is where a client looks.
+        // Servers bind and clients look in the same places.
         let own = rustix::process::getuid().as_raw();
         assert_eq!(
             local_socket_candidates(7).last().and_then(|path| user_of_socket(path)),
@@ -380,7 +380,7 @@ mod tests {
             let location = Location::parse(OsStr::from_bytes(text)).unwrap();
             assert_eq!(location.path.as_bytes(), b"/caf\xe9");
         }
-        // The code points that names are escaped with on the wire mean nothing here.
+        // The code points that escape names in messages have no meaning in a URL.
         let location = Location::parse("dafs://box/\u{efe9}%+9%zz%").unwrap();
         assert_eq!(location.path, "/\u{efe9}%+9%zz%");
         let socket = Location::parse("dafs+shm:///run/%ff.sock!/").unwrap().server;

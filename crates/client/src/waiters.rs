@@ -1,17 +1,16 @@
 //! Results that exactly one caller or one future waits for.
 //!
-//! Invariant: a ticket names one result until that is taken or nobody wants it any more, and
-//! nothing after that.
+//! Invariant: a ticket names one result until that is taken or abandoned, and nothing afterwards.
 
 use std::task::Waker;
 
 use dafs_base::{Key, Slab};
 
-/// A place that a result will come to.
+/// Names a result to come.
 pub(crate) type Ticket<T> = Key<Waiter<T>>;
 
-/// Places for results of one kind. There are no more than requests under way and results that
-/// nobody has looked at yet.
+/// Results of one kind, pending or not yet taken. There are at most as many as requests in flight
+/// and results that were not taken.
 #[derive(Debug)]
 pub(crate) struct Waiters<T>(Slab<Waiter<T>>);
 
@@ -19,7 +18,7 @@ pub(crate) struct Waiters<T>(Slab<Waiter<T>>);
 pub(crate) enum Waiter<T> {
     Waiting(Option<Waker>),
     There(T),
-    /// Nobody will ask.
+    /// The waiter was dropped.
     Abandoned,
 }
 
@@ -35,7 +34,7 @@ impl<T> Waiters<T> {
         self.0.insert(Waiter::Waiting(None))
     }
 
-    /// The result came.
+    /// Stores the result and wakes the waiter.
     #[inline]
     pub fn put(&mut self, ticket: Ticket<T>, result: T) {
         let Some(place) = self.0.get_mut(ticket) else { return };
@@ -46,7 +45,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// The result, if it is there; the ticket is used up then.
+    /// Takes the result if it has arrived, which uses up the ticket.
     #[inline]
     pub fn take(&mut self, ticket: Ticket<T>) -> Option<T> {
         if !matches!(self.0.get(ticket), Some(Waiter::There(_))) {
@@ -58,7 +57,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Whom to wake when the result comes.
+    /// Sets the waker to call when the result arrives.
     pub fn wake_with(&mut self, ticket: Ticket<T>, waker: &Waker) {
         if let Some(Waiter::Waiting(known)) = self.0.get_mut(ticket) {
             match known {
@@ -68,7 +67,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Nobody wants the result any more.
+    /// Gives up the result: it is dropped when it arrives.
     pub fn abandon(&mut self, ticket: Ticket<T>) {
         match self.0.get_mut(ticket) {
             Some(place @ Waiter::Waiting(_)) => *place = Waiter::Abandoned,
@@ -77,7 +76,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// What the result would have come of was never begun: nothing will come.
+    /// Removes a ticket whose operation was never started.
     pub fn withdraw(&mut self, ticket: Ticket<T>) {
         self.0.remove(ticket);
     }

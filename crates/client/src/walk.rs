@@ -1,8 +1,8 @@
-//! From a path to a handle, following symbolic links on the client's side.
+//! Resolves paths to handles, following symbolic links on the client's side.
 //!
-//! Invariant: `..` never climbs above the server's root, and no more than [`LINKS_MAX`] links are
-//! followed. On its way a path is in the form that names have on the wire, in which slashes and
-//! dots are what they are.
+//! Invariant: `..` never climbs above the server's root, and at most [`LINKS_MAX`] links are
+//! followed. Paths are resolved in the escaped form of messages, in which slashes and dots keep
+//! their meaning.
 
 use std::ffi::OsStr;
 use std::pin::Pin;
@@ -19,16 +19,16 @@ use crate::refusal::failed;
 use crate::session::Session;
 
 impl Session {
-    /// The handle a path leads to. With `follow` a symbolic link at its end is followed.
+    /// Returns the handle of a path; `follow` follows a symbolic link at its end.
     pub(crate) fn resolve(&self, path: &OsStr, follow: bool) -> Result<FileHandle> {
         self.run(self.resolve_async(path, follow))
     }
 
-    /// The handle that a path leads to, by round trips of which each waits for the one before. With
-    /// `follow` a symbolic link at its end is followed.
+    /// Resolves a path to a handle; `follow` follows a symbolic link at its end. Each of its round
+    /// trips waits for the one before.
     ///
     /// # Errors
-    /// As the server says, with the path;
+    /// Any error of the server, with the path;
     /// [`ClientError::TooManyLinks`](crate::ClientError::TooManyLinks).
     pub async fn resolve_async<P>(&self, path: &P, follow: bool) -> Result<FileHandle>
     where
@@ -39,16 +39,16 @@ impl Session {
         self.walk(self.root, &wire(path), path, follow, &mut links).await
     }
 
-    /// The directory and the name of a path whose last component need not exist.
+    /// Returns the parent directory and the last name of a path; that name need not exist.
     pub(crate) fn resolve_parent(&self, path: &OsStr) -> Result<Resolved> {
         self.run(self.resolve_parent_async(path))
     }
 
-    /// The directory and the name of a path whose last component need not exist, by round trips of
-    /// which each waits for the one before.
+    /// Returns the parent directory and the last name of a path; that name need not exist. Each of
+    /// its round trips waits for the one before.
     ///
     /// # Errors
-    /// As [`Session::resolve_async`].
+    /// The errors of [`Session::resolve_async`].
     pub async fn resolve_parent_async<P>(&self, path: &P) -> Result<Resolved>
     where
         P: AsRef<OsStr> + ?Sized,
@@ -83,7 +83,7 @@ impl Session {
             let (reached, count, status) = self.lookup(here, &names[at..at + run]).await?;
             if status == Status::Ok {
                 let is_last = at + run == names.len();
-                // What is followed by `..` must be a directory: links there are followed.
+                // A component before `..` must be a directory, so links are followed there.
                 here = if follow || !is_last {
                     self.follow(here, &names[at..at + run], reached, whole, links).await?
                 } else {
@@ -95,7 +95,7 @@ impl Session {
             if status != Status::Symlink || count == 0 {
                 return Err(failed(whole, status));
             }
-            // A link in the middle: `count` names led to it.
+            // The link is in the middle of the path, after `count` names.
             let before = &names[at..at + count - 1];
             let base = self.lookup_all(here, before, whole).await?;
             here = self.through(base, reached, whole, links).await?;
@@ -104,7 +104,7 @@ impl Session {
         Ok(here)
     }
 
-    /// Follows the object at the end of a run of names if it is a link.
+    /// Follows the object at the end of a run of names if it is a symbolic link.
     async fn follow(
         &self,
         start: FileHandle,
@@ -122,7 +122,7 @@ impl Session {
         self.through(base, object, whole, links).await
     }
 
-    /// Goes where a link points; `base` is the directory it is in.
+    /// Continues at the target of a link in the directory `base`.
     fn through<'a>(
         &'a self,
         base: FileHandle,
@@ -130,7 +130,7 @@ impl Session {
         whole: &'a OsStr,
         links: &'a mut u32,
     ) -> Pin<Box<dyn Future<Output = Result<FileHandle>> + 'a>> {
-        // It walks, which goes through links: such a future has no size.
+        // Walking and following links are mutually recursive, so the future must be boxed.
         Box::pin(async move {
             *links += 1;
             if *links > LINKS_MAX {
@@ -156,7 +156,8 @@ impl Session {
         }
     }
 
-    /// LOOKUP: the object reached, how many names led to it, and why no further.
+    /// Sends LOOKUP. Returns the object reached, how many names led to it, and why it stopped
+    /// there.
     async fn lookup(
         &self,
         directory: FileHandle,
@@ -196,7 +197,7 @@ impl Session {
     }
 }
 
-/// So many of these names go into one LOOKUP: at least one, which always fits.
+/// Returns how many of these names go into one LOOKUP: at least one, which always fits.
 pub(crate) fn fitting(names: &[&str]) -> usize {
     let mut bytes = 0;
     let fits = names.iter().take(COMPONENTS_PER_LOOKUP).take_while(|name| {
@@ -208,10 +209,10 @@ pub(crate) fn fitting(names: &[&str]) -> usize {
 
 pub(crate) const LINKS_MAX: u32 = 40;
 
-/// Names sent in one LOOKUP, so that the request fits.
+/// The limit for the number of names in one LOOKUP.
 pub(crate) const COMPONENTS_PER_LOOKUP: usize = 12;
 
-/// What they take in it, as far as there are several.
+/// The limit for the bytes of several names in one LOOKUP, so that the request fits.
 pub(crate) const NAMES_BYTES_PER_LOOKUP: usize = limits::REQUEST_BYTES_MIN - 256;
 
 #[cfg(test)]
@@ -222,7 +223,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Names of any bytes, in the form that the wire has: short ones, the longest, some that take
+    /// Random names in the escaped form of messages: short ones, the longest, and some that take
     /// three times their length.
     pub(crate) fn names(random: &mut Random, count_max: usize) -> Vec<String> {
         let count = 1 + random.below(count_max);
@@ -257,7 +258,7 @@ pub(crate) mod tests {
                 let request = Request::Lookup(lookup);
                 let length = encode_request(ByteOrder::NATIVE, &header, &request, &mut message);
                 let length = length.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-                // A server refuses what is longer than a path may be.
+                // A server refuses paths that are longer than allowed.
                 let decoded = decode_request(ByteOrder::NATIVE, &message[..length]);
                 assert!(decoded.is_ok(), "seed {seed}: {:?}", decoded.err());
                 let bytes: usize = run.iter().map(|name| length_of_wire(name) + 1).sum();

@@ -1,6 +1,6 @@
-//! What a session has to do, with all that is needed to ask for it again.
+//! The pieces of work that a session has to do, with all that is needed to send them again.
 //!
-//! Invariant: whoever holds a piece of work ends it, or hands it on; none is dropped.
+//! Invariant: a piece of work is ended or handed on by its holder, never dropped.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use crate::recovery::delay::Delay;
 use crate::recovery::question::Question;
 use crate::transfer::Transfer;
 
-/// What a stream waits for.
+/// What waits for the reply on a stream.
 pub(crate) enum Pending {
     Call(QueuedCall),
     Transfer(Transfer),
     Member(Member),
-    /// Asked by whoever recovers the session.
+    /// A request of recovery.
     Rescue(Question),
-    /// An answer nobody waits for.
+    /// A request whose reply is ignored.
     Silent,
 }
 
-/// A request without bulk data, encoded.
+/// An encoded request without bulk data.
 pub(crate) struct QueuedCall {
     pub id: OperationId,
-    /// `None` if nobody waits for the answer.
+    /// `None` if the reply is ignored.
     pub ticket: Option<ReplyTicket>,
-    /// Requests of a batch, which the answer is about.
+    /// The requests of a batch that the reply is about.
     pub part: Option<Part>,
     pub message: Vec<u8>,
-    /// The server has put it off.
+    /// Set if the server has delayed it.
     pub delay: Option<Box<Delay>>,
 }
 
-/// What is to be done, with all that is needed to ask for it.
+/// A piece of work, with all that is needed to send it.
 pub(crate) enum Work {
     Call(QueuedCall),
     Transfer(Transfer),
-    /// Part of a chain that was cut off.
+    /// A member of an interrupted chain.
     Member(Member),
-    /// What is left of a chain.
+    /// The unfinished part of a chain.
     Chain(SharedChain),
 }
 
 impl Pending {
-    /// What is left of it when the session ends; nothing that nobody waits for.
+    /// Returns the work to end with the session; `None` if nothing waits for it.
     pub fn into_work(self) -> Option<Work> {
         match self {
             Self::Call(call) => Some(Work::Call(call)),
@@ -58,14 +58,14 @@ impl Pending {
 }
 
 impl QueuedCall {
-    /// An encoded request whose answer nobody waits for.
+    /// Makes an encoded request whose reply is ignored.
     pub fn new(id: OperationId, message: Vec<u8>) -> Self {
         Self { id, ticket: None, part: None, message, delay: None }
     }
 }
 
 impl Work {
-    /// In this order the requests were made.
+    /// Returns the operation's id; ids increase in the order of submission.
     pub fn id(&self) -> OperationId {
         match self {
             Self::Call(call) => call.id,
@@ -76,7 +76,7 @@ impl Work {
     }
 }
 
-/// A request that waits to be asked anew.
+/// A request that waits to be sent again.
 pub(crate) struct Delayed {
     pub due: Duration,
     pub work: Work,

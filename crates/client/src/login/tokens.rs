@@ -1,8 +1,8 @@
-//! Tickets made into tokens, for each channel of each session of a client's life (draft
+//! Turns Kerberos tickets into tokens, one for each channel of each session of a client (draft
 //! 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
 //!
-//! Invariant: a token is bound to the session and the channel it was made for, and what
-//! answers it is believed only if it proves the server.
+//! Invariant: a token is bound to the session and the channel it was made for, and the reply to it
+//! is accepted only if it authenticates the server.
 
 use std::sync::Arc;
 
@@ -13,52 +13,52 @@ use dafs_wire::messages::{AuthRequest, AuthResult, GssProcedure, GssService};
 use crate::error::ClientError;
 use crate::login::identity::Tickets;
 
-/// Whose tickets prove a client, and to whom.
+/// The tickets that authenticate a client, and the service they are for.
 #[derive(Clone, Debug)]
 pub(crate) struct Prover {
     pub tickets: Tickets,
     pub service: ServiceName,
 }
 
-/// What a token is bound to.
+/// The session and channel that a token is bound to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Binding {
     pub session: SessionId,
     pub client: ClientId,
-    /// 0 for the operation channel, or the channel's use.
+    /// The channel's number: 0 for the operation channel.
     pub channel: u8,
 }
 
-/// A proof that did not succeed.
+/// An authentication that failed.
 #[derive(Debug)]
 pub(crate) struct Unproved {
     pub reason: String,
-    /// The server's word, if it is the server that refuses.
+    /// The server's status, if it was the server that refused.
     pub status: Option<Status>,
 }
 
-/// What the answer to a token leads to.
+/// The next step after the reply to a token.
 pub(crate) enum Outlook {
-    /// Another token is to be sent.
+    /// Send another token.
     Token(Initiator, Vec<u8>),
     Proved(Context),
 }
 
 impl Prover {
-    /// The first token for a channel. Blocks: reads files, and asks a key distribution centre
-    /// for what is not there.
+    /// Makes the first token for a channel. Blocks: reads files, and asks a key distribution centre
+    /// for missing tickets.
     pub fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), Unproved> {
         let credential = self.tickets.find().map_err(Unproved::here)?;
         let initiator = Initiator::new(credential, &self.service).map_err(|e| self.failed(&e))?;
         let step = initiator.bound_to(&binding.bytes()).step(None);
         match step.map_err(|error| self.failed(&error))? {
             Step::Continue { party, token } => Ok((party, token)),
-            // The first step has something to say.
+            // The first step always has a token to send.
             Step::Done { .. } => Err(Unproved::here("the mechanism makes no token".into())),
         }
     }
 
-    /// What the server's answer to a token comes to; `result` is what it has besides its status.
+    /// Processes the reply to a token; `result` is what the reply holds besides its status.
     pub fn go_on(
         &self,
         party: Initiator,
@@ -85,7 +85,8 @@ impl Prover {
             status => {
                 let reason = match theirs {
                     [] => refusal(status, major).to_owned(),
-                    // Not signed, and no proof of anything, but what an honest client needs.
+                    // This token is unsigned and proves nothing, but it helps an honest client to
+                    // find the fault.
                     token => match party.step(Some(token)) {
                         Err(error) => error.to_string(),
                         Ok(_) => refusal(status, major).to_owned(),
@@ -102,7 +103,7 @@ impl Prover {
 }
 
 impl Binding {
-    /// What both sides hash.
+    /// Returns the bytes that both sides hash for the channel binding.
     fn bytes(self) -> Vec<u8> {
         let mut bytes = b"dafs1".to_vec();
         bytes.extend_from_slice(&self.session.0.to_le_bytes());
@@ -113,7 +114,7 @@ impl Binding {
 }
 
 impl Unproved {
-    /// This side's own reason.
+    /// Reports a failure on this side.
     pub fn here(reason: String) -> Self {
         Self { reason, status: None }
     }
@@ -125,7 +126,7 @@ impl Unproved {
 }
 
 impl Tickets {
-    /// Finds the tickets. Blocks: reads files, and with a keytab asks a centre.
+    /// Finds the tickets. Blocks: reads files, and with a keytab asks a key distribution centre.
     fn find(&self) -> Result<Arc<Credential>, String> {
         let library = Library::load().map_err(|error| error.to_string())?;
         let credential = Credential::acquire(&library, &self.source);
@@ -133,7 +134,8 @@ impl Tickets {
     }
 }
 
-/// A token as an authentication, if a request with it is no longer than `room`.
+/// Returns the authentication fields for a token; an error if the request would exceed `room`
+/// bytes.
 pub(crate) fn token_request(
     procedure: GssProcedure,
     token: &[u8],
@@ -149,7 +151,7 @@ pub(crate) fn token_request(
     Ok(AuthRequest::Gss { procedure, service: GssService::Authentication, token })
 }
 
-/// Why a server may refuse without a word.
+/// Returns a likely reason for a refusal that the server did not explain.
 fn refusal(status: Status, major: u32) -> &'static str {
     match (status, major) {
         (Status::NotAuthorized, UNAUTHORIZED) => {
@@ -166,13 +168,13 @@ fn refusal(status: Status, major: u32) -> &'static str {
     }
 }
 
-/// GSS_S_UNAUTHORIZED.
+/// The GSS-API major status GSS_S_UNAUTHORIZED.
 const UNAUTHORIZED: u32 = 15 << 16;
 
-/// Bytes of a request besides its token: header, fixed section, count.
+/// The size of a request without its token: header, fixed section, count.
 pub(crate) const TOKEN_ROOM: usize = 128;
 
-/// Channels as a binding has them.
+/// The channel numbers used in bindings.
 pub(crate) const OPERATION_CHANNEL: u8 = 0;
 
 pub(crate) const BACK_CONTROL_CHANNEL: u8 = 1;

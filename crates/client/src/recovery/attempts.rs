@@ -1,7 +1,7 @@
-//! The way back, attempt by attempt.
+//! Reconnecting, attempt by attempt.
 //!
-//! Invariant: while a session recovers, nothing is sent over its connection but what
-//! `questions.rs` asks; requests of the application wait in the session's queues.
+//! Invariant: while a session recovers, only the requests of `questions.rs` are sent over its
+//! connection; requests of the application wait in the session's queues.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::state::{Phase, SessionState};
 use crate::work::{Pending, Work};
 
 impl Core {
-    /// The connection of a session is gone. The session recovers if it can, and ends if not.
+    /// Handles the loss of a session's connection: the session recovers if it can, and ends if not.
     pub fn lose(&mut self, key: SessionKey, reason: String) {
         let session = &mut self.sessions[key];
         match session.phase {
@@ -53,7 +53,8 @@ impl Core {
         self.end_session(key, reason);
     }
 
-    /// Sees to a session whose time has come. Called in every turn while one recovers.
+    /// Handles a recovering session whose timer has expired. Called in every turn while one
+    /// recovers.
     pub fn mind_rescue(&mut self, key: SessionKey, now: Duration) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let limit = machine.attempt_timeout();
@@ -97,7 +98,7 @@ impl Core {
         }
     }
 
-    /// The connection stands: the client says who it is, as it did before.
+    /// Sends the connect request over the new connection, with the same content as at first.
     pub fn on_reconnected(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (wish, options) = (session.terms.wish, session.options.clone());
@@ -118,7 +119,7 @@ impl Core {
         }
     }
 
-    /// An attempt came to nothing: the next follows after a pause, or none.
+    /// Handles a failed attempt: schedules the next one, or ends the session.
     pub fn attempt_failed(&mut self, key: SessionKey, failure: String) {
         let session = &mut self.sessions[key];
         self.transport.close(session.endpoint);
@@ -130,7 +131,7 @@ impl Core {
     }
 }
 
-/// Takes up what waited for an answer, in the order it was asked for.
+/// Takes the requests that waited for replies, in the order they were submitted.
 fn strand(session: &mut SessionState) -> (Vec<Stranded>, Vec<SharedChain>) {
     let (cut_off, open) = session.under_way.cut_off(session.terms.wish);
     let (mut stranded, mut chains) = (Vec::new(), Vec::new());
@@ -142,7 +143,7 @@ fn strand(session: &mut SessionState) -> (Vec<Stranded>, Vec<SharedChain>) {
         }
         stranded.extend(Stranded::new(stream, sequence, pending));
     }
-    // Sent in part, it has nothing on its way, or it is among them.
+    // An open chain may have no request in flight; otherwise it is in the list already.
     chains.extend(open.filter(|open| !includes(&chains, open)));
     chains.sort_by_key(|chain| chain.borrow().id);
     stranded.sort_by_key(|stranded| stranded.work.as_ref().map(Work::id));

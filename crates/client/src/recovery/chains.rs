@@ -1,13 +1,16 @@
-//! Chains that were cut off, or put off, and are taken up (draft 5.2.5).
+//! Resumes chains that were interrupted by a lost connection or delayed by the server (draft
+//! 5.2.5).
 //!
-//! Invariant: what is sent once more are the members without an answer, in their order, as
-//! one chain; each works on the object and the open that it would have worked on. Those
-//! behind a member that failed are not carried out.
+//! Invariants:
 //!
-//! A chain is cut off with some members carried out and their results kept, and those that
-//! only look without results. Nothing that changes anything stands behind such a member but
-//! CLOSE and locks, so that they can be made late. If the file they need has been closed, it
-//! is opened once more for them.
+//! - The members without a reply are sent again in order, as one chain. Each works on the object
+//!   and the open that it would have worked on before.
+//! - Members after one that failed are not carried out.
+//!
+//! In an interrupted chain some members have been carried out and their results were kept; others
+//! only read, and have no results. After such a member only CLOSE and locks may change anything, so
+//! the reads can be repeated late. If the file they need has been closed, it is opened again for
+//! them.
 
 use std::rc::Rc;
 
@@ -27,8 +30,8 @@ use crate::recovery::stranded::answer;
 use crate::work::{Delayed, Work};
 
 impl Core {
-    /// Keeps a chain for later whose first failure is that the server puts it off. False if
-    /// there is none, or it has waited long enough.
+    /// Schedules a retry for a chain whose first failure means that the server delayed it. Returns
+    /// false if there is no such failure, or the chain has waited long enough.
     pub fn put_off_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
         let mut chain = shared.borrow_mut();
         let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
@@ -50,7 +53,7 @@ impl Core {
         true
     }
 
-    /// Takes note of what chains that were cut off have opened, so that it is taken back.
+    /// Records what interrupted chains have opened, so that it is reclaimed.
     pub(super) fn note_chains(&mut self, key: SessionKey) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let Some(rescue) = &machine.rescue else { return };
@@ -59,7 +62,8 @@ impl Core {
         }
     }
 
-    /// Puts chains that were cut off before those that wait. How many requests are asked anew.
+    /// Queues interrupted chains before the waiting ones. Returns the number of requests sent
+    /// again.
     pub(super) fn take_chains_up(
         &mut self,
         key: SessionKey,
@@ -90,7 +94,7 @@ impl Core {
         count
     }
 
-    /// Chains that wait may have been carried out in part before.
+    /// Prepares waiting chains, which may have been carried out in part, for a restarted server.
     fn write_waiting_anew(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -111,7 +115,7 @@ impl Core {
         }
     }
 
-    /// A chain of a channel that does not come back goes over the first one from now on.
+    /// Moves a chain from a channel that cannot reconnect to the first channel.
     pub(super) fn move_chain(&mut self, first: SessionKey, chain: &SharedChain, is_lost: bool) {
         let Some(machine) = &mut self.sessions[first].recovery else { return };
         let mut work = chain.borrow_mut();
@@ -133,8 +137,8 @@ impl Core {
 }
 
 impl ChainWork {
-    /// Makes all of it ready to be sent once more, by one that only looks and closes what it opens.
-    /// What the former life of a server has said counts no more.
+    /// Prepares a whole chain to be run again from its start. Only for chains that only read and
+    /// close what they open. Replies of the previous server incarnation are discarded.
     fn begin_again(&mut self) {
         if self.missing() == 0 {
             return;
@@ -147,7 +151,7 @@ impl ChainWork {
         self.begin_anew();
     }
 
-    /// Makes what has no answer ready to be sent once more.
+    /// Prepares the members without a reply to be sent again.
     pub fn take_up(&mut self, server_restarted: bool, opens: &mut Opens) {
         self.break_off();
         if self.missing() == 0 {
@@ -178,12 +182,12 @@ impl ChainWork {
         (0..self.members.len()).filter(move |&number| is(&self.members[number]))
     }
 
-    /// Members behind one that failed are not carried out.
+    /// Ends the members after one that failed.
     fn break_off(&mut self) {
         let has_failed =
             |member: &ChainMember| member.answer.is_some() && member.status != Some(Status::Ok);
         let Some(failed) = self.members.iter().position(has_failed) else { return };
-        // Of one whose outcome nobody knows, nobody knows how those behind it ended.
+        // If the outcome of that member is unknown, the outcomes of those after it are too.
         let unknown = match &self.members[failed].answer {
             Some(Err(error)) => Some(error.clone()),
             Some(Ok(_)) | None => None,
@@ -195,8 +199,8 @@ impl ChainWork {
         }
     }
 
-    /// A server that has restarted may have lost what it had not committed. The chain is not
-    /// over, so the bytes are here still.
+    /// Repeats unstable writes, which a restarted server may have lost. The chain is not over, so
+    /// it still has the data.
     fn write_anew(&mut self) {
         let lasts = |member: &ChainMember| {
             matches!(member.procedure, Procedure::Commit | Procedure::Close)
@@ -210,7 +214,7 @@ impl ChainWork {
         }
     }
 
-    /// Opens once more what was closed before all that needs it was done.
+    /// Opens files again that were closed before all members that need them were done.
     fn open_anew(&mut self, opens: &mut Opens) {
         let closes = self.members_where(|member| {
             member.procedure == Procedure::Close && member.status == Some(Status::Ok)
@@ -233,8 +237,8 @@ impl ChainWork {
         }
     }
 
-    /// The file is there by now: it is not made, and not cut off. False for one without a
-    /// name, which is gone.
+    /// Changes an OPEN so that it neither creates nor truncates the file, which exists by now.
+    /// Returns false for a file without a name, which is gone.
     fn open_harmlessly(&mut self, number: usize) -> bool {
         let place = self.members[number].message.clone();
         let message = self.bytes[place.clone()].to_vec();
@@ -245,7 +249,7 @@ impl ChainWork {
             return false;
         }
         let open = Request::Open(Open { creation: OpenCreation::NoCreate, ..open });
-        // No longer than it was.
+        // The new message is no longer than the old one.
         match encode_request(ByteOrder::NATIVE, &header, &open, &mut self.bytes[place.clone()]) {
             Ok(length) => {
                 self.members[number].message.end = place.start + length;
@@ -258,8 +262,8 @@ impl ChainWork {
         }
     }
 
-    /// Puts what members have left for those behind them into their messages; what is not
-    /// known yet they will take from the chain.
+    /// Copies known handles and state ids into the messages of later members; unknown ones are
+    /// still taken from the chain.
     fn fill_in(&mut self) {
         let (mut file, mut state): (Option<FileHandle>, Option<StateId>) = (None, None);
         for number in 0..self.members.len() {
@@ -289,7 +293,7 @@ impl ChainWork {
             }
             let procedure = member.procedure;
             if procedure.finds() {
-                // Another object than it was given; not known yet, perhaps.
+                // The current object changes here; it may not be known yet.
                 file = self.response(number).and_then(|response| response.found());
             }
             if procedure == Procedure::Open {
@@ -301,7 +305,7 @@ impl ChainWork {
         }
     }
 
-    /// Opens that members behind have closed are nobody's concern.
+    /// Marks opens that later members have closed: their effects cancel out.
     fn note_what_was_closed(&mut self) {
         for open in 0..self.members.len() {
             if let Some(close) = close_of(&self.members, open) {
@@ -311,10 +315,10 @@ impl ChainWork {
         }
     }
 
-    /// Takes note of what members that were answered did to opens.
+    /// Records what the members with replies did to opens.
     pub fn note(&mut self, opens: &mut Opens) {
         let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
-        // Most chains are whole, and what they have opened has come and gone.
+        // Most chains are complete and have closed what they opened.
         if self.missing() == 0 {
             self.note_what_was_closed();
         }
@@ -338,7 +342,7 @@ impl ChainWork {
         }
     }
 
-    /// What a member has brought, if it was carried out.
+    /// Returns the decoded reply of a member that was carried out.
     pub fn response(&self, number: usize) -> Option<Response<'_>> {
         let member = &self.members[number];
         if member.status != Some(Status::Ok) {
@@ -373,7 +377,7 @@ impl ChainMember {
     }
 }
 
-/// The CLOSE that has ended what a member has opened.
+/// Returns the CLOSE that has ended a member's open.
 fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     let is_done = |member: &ChainMember| !member.is_noted && member.status == Some(Status::Ok);
     if members[open].procedure != Procedure::Open || !is_done(&members[open]) {
@@ -387,7 +391,7 @@ fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     let ends_it = close.procedure == Procedure::Close
         && close.planned.contains(ChainFlags::STATE_ID)
         && is_done(close);
-    // Another open in between would be what it closes.
+    // With another open in between, the CLOSE would end that one.
     let is_plain = behind[..next].iter().all(|member| {
         member.procedure.chained_state_at().is_none()
             || member.planned.contains(ChainFlags::STATE_ID)
@@ -395,7 +399,7 @@ fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     (ends_it && is_plain).then_some(open + 1 + next)
 }
 
-/// A handle or a state id in a message.
+/// Returns the bytes of a handle or a state id in a message.
 fn place_of<const N: usize>(message: &mut [u8], at: Option<usize>) -> Option<&mut [u8; N]> {
     let at = HEADER_BYTES + at?;
     message.get_mut(at..at + N)?.try_into().ok()
@@ -405,7 +409,7 @@ fn without(flags: ChainFlags, others: ChainFlags) -> ChainFlags {
     ChainFlags(flags.0 & !others.0)
 }
 
-/// Whether a chain is among those.
+/// True if `chains` contains `chain`.
 pub(super) fn includes(chains: &[SharedChain], chain: &SharedChain) -> bool {
     chains.iter().any(|other| Rc::ptr_eq(other, chain))
 }

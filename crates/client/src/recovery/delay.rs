@@ -1,13 +1,13 @@
-//! Requests that a server puts off: DELAY, and GRACE while clients of its former life take back
-//! what they held (draft 5.3).
+//! Requests that the server delays: with DELAY, or with GRACE while clients reclaim what they held
+//! in its previous incarnation (draft 5.3).
 //!
-//! Invariant: what was put off was not carried out.
+//! Invariant: a delayed request was not carried out.
 
 use std::time::Duration;
 
 use dafs_types::Status;
 
-/// How often, and since when, a request was put off.
+/// How often a request was delayed, and since when.
 #[derive(Debug)]
 pub(crate) struct Delay {
     since: Duration,
@@ -15,17 +15,17 @@ pub(crate) struct Delay {
 }
 
 impl Delay {
-    /// It is put off for the first time.
+    /// A request that is delayed for the first time.
     pub fn since(now: Duration) -> Self {
         Self { since: now, count: 0 }
     }
 
-    /// How long it has waited.
+    /// Returns how long the request has waited.
     pub fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since)
     }
 
-    /// It is put off once more. How often it was before.
+    /// Counts another delay and returns how many there were before.
     pub fn count_one(&mut self) -> u32 {
         let before = self.count;
         self.count += 1;
@@ -33,7 +33,7 @@ impl Delay {
     }
 }
 
-/// Whether a status only means that a request must wait.
+/// True if a status means that the request must be sent again later.
 #[inline]
 pub(crate) fn is_put_off(status: Status) -> bool {
     matches!(status, Status::Delay | Status::Grace)

@@ -1,8 +1,8 @@
-//! Channels beside the first that do not come back: their transfers go over the first.
+//! Moves the transfers of an additional channel that cannot reconnect to the first channel.
 //!
-//! Invariant: a transfer moves over once the server has said, over the first channel, that nothing
-//! of the old session runs any more, and whether it was carried out; so none is lost, and none is
-//! carried out twice.
+//! Invariant: a transfer moves once the server has replied, over the first channel, that nothing of
+//! the old session runs any more and whether the transfer was carried out. So no transfer is lost
+//! or carried out twice.
 
 use dafs_dat::coarse_now;
 use dafs_types::SequenceNumber;
@@ -19,7 +19,7 @@ use crate::sizes::LOOK_PERIOD;
 use crate::work::Work;
 
 impl Core {
-    /// A channel beside the first is given up. False if there is no other to take its place.
+    /// Gives up an additional channel. Returns false if the first channel cannot take over.
     pub(super) fn fold(&mut self, key: SessionKey) -> bool {
         let Some(first) = self.sessions[key].role.first() else { return false };
         if self.sessions.open(first).is_err() {
@@ -64,7 +64,7 @@ impl Core {
         true
     }
 
-    /// Looks whether the server has said everything of a channel that is given up.
+    /// Checks whether the server has replied to all questions about a channel that was given up.
     pub fn mind_folding(&mut self, key: SessionKey) {
         let Role::Beside(beside) = &mut self.sessions[key].role else { return };
         if beside.folding.is_empty() {
@@ -82,7 +82,7 @@ impl Core {
         let is_over = beside.folding.iter().all(|question| question.ticket.is_none());
         let client = self.sessions.get(first).map(|session| session.standing.client);
         if let (Some(rescue), Some(client)) = (self.rescue(key), client) {
-            // The life of the server that answers.
+            // Replies come from the server incarnation of the first channel.
             rescue.client = client;
         }
         for (number, answer) in answers {
@@ -96,12 +96,11 @@ impl Core {
         }
     }
 
-    /// What was not carried out goes over the first channel, before whatever is asked for from
-    /// now on.
+    /// Queues what was not carried out on the first channel, before all later requests.
     fn end_folding(&mut self, key: SessionKey) {
         let Some(first) = self.sessions[key].role.first() else { return };
         if self.sessions.open(first).is_err() {
-            // It ends this one, too.
+            // The end of the first channel ends this one too.
             return;
         }
         let session = &mut self.sessions[key];
@@ -115,7 +114,7 @@ impl Core {
         for Stranded { work, fate, .. } in rescue.stranded {
             match (work, fate) {
                 (Some(work), Fate::Undone) => works.push(work),
-                // Its chain is made again from the beginning.
+                // The member's chain is run again from its start.
                 (Some(Work::Member(_)), Fate::Opened(_)) => {}
                 (Some(work), Fate::Open | Fate::Opened(_)) => {
                     self.fail(work, &ClientError::OutcomeUnknown { what: what() });
@@ -137,14 +136,14 @@ impl Core {
                     self.sessions[first].under_way.push_transfer(transfer);
                 }
                 Work::Chain(chain) => self.move_chain(first, &chain, is_restarted),
-                // The rest of its chain is asked for as a whole.
+                // The remaining members are sent as one chain.
                 Work::Member(_) => {}
                 call @ Work::Call(_) => self.fail(call, &ClientError::Cancelled),
             }
         }
         self.end_session(key, "it was given up".into());
         for session in rescue.left.into_iter().chain(rescue.session).chain(old) {
-            // Nobody will ask for it any more.
+            // The server may discard results that will not be requested any more.
             let _ = self.cast(first, &Request::DiscardResponses(DiscardResponses { session }));
         }
         self.pump(first);
@@ -153,7 +152,7 @@ impl Core {
 }
 
 impl Role {
-    /// Whether it is given up.
+    /// True if the channel was given up and its questions are unanswered.
     pub fn is_folding(&self) -> bool {
         matches!(self, Self::Beside(beside) if !beside.folding.is_empty())
     }

@@ -1,7 +1,8 @@
-//! Channels beside the first, on their way back: behind it.
+//! Reconnects additional channels, always after the first one.
 //!
-//! Invariant: a channel goes on only while the first one stands and is of the same client in the
-//! same life of the server: what its transfers name was taken back by then.
+//! Invariant: an additional channel continues only if the first one is open and both belong to the
+//! same client in the same server incarnation. By then everything that its transfers name was
+//! reclaimed.
 
 use dafs_dat::coarse_now;
 
@@ -11,8 +12,8 @@ use crate::sizes::LOOK_PERIOD;
 use crate::state::Phase;
 
 impl Core {
-    /// Whether a channel may try to come back now: not before the first one stands. That one
-    /// wakes it.
+    /// True if a channel may try to reconnect now. An additional channel waits until the first one
+    /// is open, and is then woken by it.
     pub(super) fn may_attempt(&mut self, key: SessionKey) -> bool {
         let session = &self.sessions[key];
         let Some(first) = session.role.first() else { return true };
@@ -26,7 +27,7 @@ impl Core {
         false
     }
 
-    /// Why a channel that has asked all it must cannot go on yet.
+    /// Returns why a channel whose questions are all answered cannot continue yet.
     pub(super) fn is_kept_back(&mut self, key: SessionKey) -> Option<String> {
         let first = self.sessions[key].role.first()?;
         let client = self.rescue(key).map(|rescue| rescue.client);
@@ -37,13 +38,13 @@ impl Core {
         if Some(leader.standing.client) == client {
             return None;
         }
-        // One of the two connections is to a server that is no more, or to another one. If it is
-        // the first, it shows when something is sent.
+        // One of the two connections leads to a server that has ended, or to another server. If it
+        // is the first channel's, sending something will show it.
         self.send_null(first);
         Some("this server does not know its session".into())
     }
 
-    /// The first channel is back: those beside it follow.
+    /// Lets the additional channels reconnect, now that the first one has.
     pub(super) fn lead_back(&mut self, first: SessionKey) {
         for key in self.sessions[first].role.beside() {
             let Some(machine) = &mut self.sessions[key].recovery else { continue };
@@ -54,8 +55,8 @@ impl Core {
         }
     }
 
-    /// The first channel has learned that the server has restarted. So have those beside it:
-    /// nothing that the former one has said counts from now on.
+    /// Makes the additional channels reconnect after the first one has learned that the server
+    /// restarted: replies of the previous incarnation are no longer valid.
     pub(super) fn lose_beside(&mut self, first: SessionKey) {
         for key in self.sessions[first].role.beside() {
             if matches!(self.sessions[key].phase, Phase::Open) {

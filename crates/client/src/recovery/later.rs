@@ -1,7 +1,7 @@
-//! What a server has put off, asked for anew.
+//! Sends delayed requests again.
 //!
-//! Invariant: what was put off was not carried out; it is asked anew after a pause, until
-//! the session's limit, and then the application has the server's answer.
+//! Invariant: a delayed request was not carried out. It is sent again after a pause, until the
+//! session's limit; then the application gets the server's reply.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::transfer::Transfer;
 use crate::work::{Delayed, QueuedCall, Work};
 
 impl Core {
-    /// Keeps a transfer for later; gives it back if it has waited long enough.
+    /// Schedules a retry for a delayed transfer; returns it if it has waited long enough.
     #[cold]
     pub fn put_off_transfer(
         &mut self,
@@ -27,7 +27,7 @@ impl Core {
         None
     }
 
-    /// As [`Core::put_off_transfer`].
+    /// Schedules a retry for a delayed call; returns it if it has waited long enough.
     #[cold]
     pub fn put_off_call(&mut self, key: SessionKey, mut call: QueuedCall) -> Option<QueuedCall> {
         match self.next_try(key, &mut call.delay) {
@@ -37,7 +37,7 @@ impl Core {
         None
     }
 
-    /// When to ask anew; `None` without recovery, or if the limit is over.
+    /// Returns when to send a request again; `None` without recovery, or after the limit.
     pub(super) fn next_try(
         &self,
         key: SessionKey,
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Asks anew for what is due.
+    /// Sends the delayed requests that are due.
     pub fn take_up_delayed(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -65,7 +65,7 @@ impl Core {
                     chain.borrow_mut().take_up(false, machine.opens_mut());
                     session.under_way.chains.push_back(chain);
                 }
-                // A member is put off with its chain.
+                // A member is delayed together with its chain.
                 Work::Member(_) => {}
                 Work::Transfer(transfer) if transfer.is_cancelled => cancelled.push(transfer),
                 Work::Transfer(transfer) => session.under_way.push_transfer(transfer),

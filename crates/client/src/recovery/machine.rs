@@ -1,14 +1,21 @@
-//! What a session needs to come back: the machine that takes it there.
+//! The state machine that brings a session back after a lost connection.
 //!
-//! Invariant: the time to come back counts from the loss, until a request is answered; a request
-//! that the machine holds is neither under way nor waiting for credits.
+//! Invariants:
 //!
-//! The calling order: [`RecoveryMachine::note_established`] once the server has let the client in;
-//! at a loss [`RecoveryMachine::begin`] with what was cut off; [`RecoveryMachine::next_attempt`]
-//! whenever the pause is over; [`RecoveryMachine::fail_attempt`] or, when everything is known,
-//! `finish` (`outcome.rs`), behind which the next loss may come. What a server has put off goes
-//! through [`RecoveryMachine::next_try`], [`RecoveryMachine::put_off`] and
-//! [`RecoveryMachine::take_due`] at any time. [`RecoveryMachine::end`] is last.
+//! - The recovery time counts from the loss until a request gets a reply.
+//! - A request that the machine holds is neither in flight nor waiting for credits.
+//!
+//! The order of calls:
+//!
+//! 1. [`RecoveryMachine::note_established`], once the server has accepted the client.
+//! 2. After a loss [`RecoveryMachine::begin`], with the interrupted requests.
+//! 3. [`RecoveryMachine::next_attempt`], whenever the pause is over.
+//! 4. [`RecoveryMachine::fail_attempt`], or, when all questions are answered, `finish`
+//!    (`outcome.rs`), after which the next loss may come.
+//! 5. [`RecoveryMachine::end`], last.
+//!
+//! Delayed requests go through [`RecoveryMachine::next_try`], [`RecoveryMachine::put_off`] and
+//! [`RecoveryMachine::take_due`] at any time.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,50 +34,50 @@ use crate::recovery::stranded::Stranded;
 use crate::transfer::Transfer;
 use crate::work::{Delayed, Work};
 
-/// What a session needs to come back.
+/// The state that a session needs to recover.
 pub(crate) struct RecoveryMachine {
     pub(super) options: Rc<SessionOptions>,
     pub(super) limits: RecoveryOptions,
-    /// Names this client to its server, in every session of its life.
+    /// The client's name at the server, the same in every session of this client incarnation.
     name: String,
     verifier: Verifier,
     places: Places,
-    /// The session that requests under way were sent in; `None` before it is established.
+    /// The session in which the requests in flight were sent; `None` before it is established.
     pub(super) session: Option<SessionId>,
-    /// The server's name for this client: another one means that it has forgotten us.
+    /// The server's id for this client; if it changes, the server has forgotten the client.
     pub(super) client: ClientId,
     pub(super) opens: Opens,
-    /// Requests that the server has put off.
+    /// Requests that the server has delayed.
     pub(super) delayed: Vec<Delayed>,
     pub(super) rescue: Option<Box<Rescue>>,
     listener: Option<Listener>,
-    /// When the connection was lost; `None` again once a request was answered, so that a
-    /// server which dies of a request does not do so for ever.
+    /// When the connection was lost; `None` once a request got a reply. So the limit also ends a
+    /// session whose server dies of the same request each time.
     lost_at: Option<Duration>,
     attempts: u32,
-    /// How long it may take to come back.
+    /// The limit for the recovery time.
     patience: Duration,
-    /// Since when an answer is owed and none has come.
+    /// Since when a reply is owed and none has arrived.
     quiet_since: Option<Duration>,
 }
 
-/// One attempt to come back.
+/// One attempt to reconnect.
 pub(super) struct Attempt {
-    /// Counted from 1 since the last answer to a request.
+    /// The number of the attempt, counted from 1 since the last reply to a request.
     pub number: u32,
-    /// Where to; `None` if there is no place to try.
+    /// The address to try; `None` if there is none.
     pub place: Option<Place>,
 }
 
 impl RecoveryMachine {
-    /// For a session that is about to be made; `None` if it does not want to come back.
+    /// Makes a machine for a new session; `None` if its options disable recovery.
     pub fn new(options: &Rc<SessionOptions>, places: Places) -> Option<Self> {
         let Recovery::On(limits) = &options.recovery else { return None };
         let verifier = Verifier(random().to_ne_bytes());
         Some(Self::fresh(options, limits, options.name(), verifier, places))
     }
 
-    /// For a channel beside the session's first, which is to be found at an address.
+    /// Makes a machine for an additional channel, which is tried at `address` first.
     pub fn beside(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
         let (name, places) = (self.name.clone(), self.places.from(address));
         let mut machine = Self::fresh(options, &self.limits, name, self.verifier, places);
@@ -78,7 +85,7 @@ impl RecoveryMachine {
         Box::new(machine)
     }
 
-    /// A machine that knows nothing of its session yet.
+    /// Makes a machine for a session that is not established yet.
     fn fresh(
         options: &Rc<SessionOptions>,
         limits: &RecoveryOptions,
@@ -105,12 +112,12 @@ impl RecoveryMachine {
         }
     }
 
-    /// Where the server may be found.
+    /// Returns the addresses where the server may be found.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// What it has waited for is there: its time to come back begins anew.
+    /// Restarts the recovery time, because the first channel is open again.
     pub fn wait_anew(&mut self) {
         self.attempts = 0;
         if let Some(lost_at) = &mut self.lost_at {
@@ -118,83 +125,83 @@ impl RecoveryMachine {
         }
     }
 
-    /// What the client calls itself, at first and after each loss.
+    /// Returns the client's name and verifier, which every connect request contains.
     pub fn name(&self) -> (&str, Verifier) {
         (&self.name, self.verifier)
     }
 
-    /// The client has proved itself: from now on the session comes back by itself.
+    /// Records the established session. From now on it reconnects after a loss.
     pub fn note_established(&mut self, session: SessionId, client: ClientId) {
         (self.session, self.client) = (Some(session), client);
     }
 
-    /// Whether a loss of the connection is something to come back from.
+    /// True if the session was established, so that it recovers from a lost connection.
     pub fn is_established(&self) -> bool {
         self.session.is_some()
     }
 
-    /// The session leaves: from here on it ends with its connection. Whether it was established.
+    /// Disables recovery for a session that leaves. Returns true if it was established.
     pub fn leave(&mut self) -> bool {
         self.session.take().is_some()
     }
 
-    /// Longest time one step may take.
+    /// Returns the timeout for one step of an attempt.
     pub fn attempt_timeout(&self) -> Duration {
         self.limits.attempt_timeout
     }
 
-    /// What the session has open.
+    /// Returns the session's opens.
     #[inline]
     pub fn opens(&self) -> &Opens {
         &self.opens
     }
 
-    /// As [`RecoveryMachine::opens`], to take note of what answers say.
+    /// Returns the session's opens, mutably.
     #[inline]
     pub fn opens_mut(&mut self) -> &mut Opens {
         &mut self.opens
     }
 
-    /// Whom the session tells of its events.
+    /// Returns the listener for session events.
     pub fn listener(&self) -> Option<Listener> {
         self.listener.clone()
     }
 
-    /// Tells somebody else from now on. The one before hears no more.
+    /// Replaces the listener for session events and returns the former one.
     pub fn set_listener(&mut self, listener: Listener) -> Option<Listener> {
         self.listener.replace(listener)
     }
 
-    /// Whether requests wait here to be sent again.
+    /// True if the machine holds requests that must be sent again.
     pub fn has_work(&self) -> bool {
         self.rescue.is_some() || !self.delayed.is_empty()
     }
 
-    /// Whether somebody waits for what the machine does; `has_waiting` if requests of the session
-    /// wait for it to be back.
+    /// True if a caller waits for the machine; `has_waiting` if requests are queued until the
+    /// session has recovered.
     pub fn is_awaited(&self, has_waiting: bool) -> bool {
         let recovers =
             self.rescue.as_ref().is_some_and(|rescue| rescue.is_awaited() || has_waiting);
         recovers || !self.delayed.is_empty()
     }
 
-    /// When it must be looked at.
+    /// Returns the machine's next timer.
     pub fn next_timer(&self) -> Option<Duration> {
         let rescue = self.rescue.as_ref().map(|rescue| rescue.due);
         self.delayed.iter().map(|delayed| delayed.due).chain(rescue).min()
     }
 
-    /// The session has ended: its listener, what was cut off, and what was put off.
+    /// Ends the machine. Returns its listener, the interrupted requests and the delayed ones.
     pub fn end(self) -> (Option<Listener>, Vec<Work>, Vec<Work>) {
         let stranded = self.rescue.into_iter().flat_map(|rescue| rescue.into_works()).collect();
         let delayed = self.delayed.into_iter().map(|delayed| delayed.work).collect();
         (self.listener, stranded, delayed)
     }
 
-    // ---- silence --------------------------------------------------------------------
+    // ---- detecting a silent server --------------------------------------------------
 
-    /// Whether a server that owes an answer since then has been silent for too long. Called
-    /// now and then; `has_spoken` since the last time.
+    /// Returns true if a server that owes a reply has been silent for the reply timeout. Called
+    /// periodically; `has_spoken` is true if anything has arrived since the last call.
     pub fn is_silent(&mut self, owes: bool, has_spoken: bool, now: Duration) -> bool {
         if !owes {
             self.quiet_since = None;
@@ -205,7 +212,7 @@ impl RecoveryMachine {
         self.options.answer_timeout.is_some_and(|limit| silence >= limit)
     }
 
-    /// From now on the session comes back within this time, or not at all.
+    /// Limits the recovery time from now on.
     pub fn hurry(&mut self, limit: Duration) {
         self.limits.give_up_after = self.limits.give_up_after.min(limit);
         self.patience = self.patience.min(limit);
@@ -214,14 +221,14 @@ impl RecoveryMachine {
         }
     }
 
-    /// A request was answered: what was lost is forgotten.
+    /// Records that a request got a reply, which resets the recovery time.
     pub fn note_progress(&mut self) {
         (self.lost_at, self.attempts) = (None, 0);
     }
 
-    // ---- what the server has put off ------------------------------------------------
+    // ---- delayed requests -----------------------------------------------------------
 
-    /// When to ask anew for what the server has put off; `None` if its time is over.
+    /// Returns when to send a delayed request again; `None` after the limit.
     pub fn next_try(&self, delay: &mut Option<Box<Delay>>) -> Option<Duration> {
         let now = coarse_now();
         let delay = delay.get_or_insert_with(|| Box::new(Delay::since(now)));
@@ -231,29 +238,29 @@ impl RecoveryMachine {
         Some(now + self.pause(delay.count_one()))
     }
 
-    /// Keeps a request until it is due.
+    /// Holds a request until it is due.
     pub fn put_off(&mut self, delayed: Delayed) {
         self.delayed.push(delayed);
     }
 
-    /// What is due by now, in the order it was put off.
+    /// Takes the requests that are due, in the order they were delayed.
     pub fn take_due(&mut self, now: Duration) -> Vec<Work> {
         let due = self.delayed.extract_if(.., |delayed| delayed.due <= now);
         due.map(|delayed| delayed.work).collect()
     }
 
-    /// Takes out of what was put off what is like this.
+    /// Takes the delayed requests for which `is_meant` is true.
     pub fn extract_delayed(&mut self, is_meant: impl Fn(&Work) -> bool) -> Vec<Work> {
         let meant = self.delayed.extract_if(.., |delayed| is_meant(&delayed.work));
         meant.map(|delayed| delayed.work).collect()
     }
 
-    /// Takes out all that was put off, to be put back in another form.
+    /// Takes all delayed requests, so that they can be encoded again.
     pub fn take_delayed(&mut self) -> Vec<Delayed> {
         std::mem::take(&mut self.delayed)
     }
 
-    /// The transfers that it holds.
+    /// Returns the transfers that the machine holds.
     pub fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
         let delayed = self.delayed.iter_mut().filter_map(|delayed| match &mut delayed.work {
             Work::Transfer(transfer) => Some(transfer),
@@ -262,10 +269,10 @@ impl RecoveryMachine {
         delayed.chain(self.rescue.iter_mut().flat_map(|rescue| rescue.transfers()))
     }
 
-    // ---- the way back ---------------------------------------------------------------
+    // ---- reconnecting ---------------------------------------------------------------
 
-    /// The connection is lost with these requests under way. What to say if there is no time left
-    /// to come back.
+    /// Starts recovery after a loss with these requests in flight. Returns the reason for ending
+    /// the session if no time is left.
     pub(super) fn begin(
         &mut self,
         stranded: Vec<Stranded>,
@@ -274,17 +281,17 @@ impl RecoveryMachine {
     ) -> Option<String> {
         let now = coarse_now();
         self.lost_at.get_or_insert(now);
-        // Lost again without an answer in between: no hurry.
+        // The connection was lost again before any reply: pause first.
         let due = if self.attempts == 0 { now } else { now + self.pause(self.attempts) };
         let rescue = Rescue { chains, ..Rescue::new(stranded, reason, due) };
-        // A server may come back each time and die of the same request.
+        // The server may come back each time and die of the same request.
         let is_over = self.attempts > 0 && now >= self.limit(now);
         let obituary = is_over.then(|| rescue.obituary(self.attempts, now, self.lost_at));
         self.rescue = Some(Box::new(rescue));
         obituary
     }
 
-    /// The next attempt begins.
+    /// Starts the next attempt.
     pub(super) fn next_attempt(&mut self) -> Option<Attempt> {
         let places = self.places.again();
         let rescue = self.rescue.as_deref_mut()?;
@@ -295,7 +302,8 @@ impl RecoveryMachine {
         Some(Attempt { number: self.attempts, place })
     }
 
-    /// An attempt came to nothing: the next follows after a pause. What to say if there is none.
+    /// Handles a failed attempt: schedules the next one, or returns the reason for ending the
+    /// session.
     pub(super) fn fail_attempt(&mut self, failure: String) -> Option<String> {
         let mut rescue = self.rescue.take()?;
         let now = coarse_now();
@@ -305,7 +313,7 @@ impl RecoveryMachine {
         let is_round_over = rescue.tried >= places;
         if is_round_over {
             rescue.tried = 0;
-            // The last attempt is made when the time is just over.
+            // The last attempt is made right at the limit.
             let rounds = self.attempts / places.max(1) as u32;
             rescue.due = (now + self.pause(rounds.saturating_sub(1))).min(limit.max(now));
         }
@@ -315,20 +323,20 @@ impl RecoveryMachine {
         obituary
     }
 
-    /// Once everything was tried `rounds` times: how long to rest. Clients of one server
-    /// do not all come back in the same moment.
+    /// Returns the pause after all addresses were tried `rounds` times. It is randomized, so that
+    /// the clients of one server do not all return at the same moment.
     pub(super) fn pause(&self, rounds: u32) -> Duration {
         let doubled = self.limits.pause_min.saturating_mul(1 << rounds.min(16));
         let pause = doubled.min(self.limits.pause_max);
         pause + pause.mul_f64(f64::from(random() as u16) / f64::from(u16::MAX) / 4.0)
     }
 
-    /// When the attempts to come back end.
+    /// Returns when the attempts to reconnect end.
     pub(super) fn limit(&self, now: Duration) -> Duration {
         self.lost_at.unwrap_or(now) + self.patience
     }
 }
 
-/// How long a channel beside the first may take to come back, once that one stands; then its
-/// transfers go over the first.
+/// The time an additional channel has to reconnect after the first one; then its transfers move to
+/// the first.
 const BESIDE_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,24 +1,24 @@
-//! Coming back after a broken connection, a killed server, a parted network
-//! (draft chapter 5).
+//! Recovery after a lost connection, a killed server or a network partition (draft chapter 5).
 //!
-//! Invariant: every request that was under way when a connection was lost ends exactly
-//! once, with the result the server has for it or after it was asked anew, and none that
-//! changes something is asked anew unless the server says that it was not carried out, or
-//! doing it again makes no difference.
+//! Invariant: every request that was in flight when a connection was lost ends exactly once, with
+//! the server's stored result or after being sent again. A request that changes something is sent
+//! again only if the server reports that it was not carried out, or if repeating it makes no
+//! difference.
 //!
-//! The order is the whole point:
-//! 1. Connect and authenticate, under the same client name and verifier (`rescue.rs`); by a
-//!    fresh token where tickets prove the client.
-//! 2. Ask for the result of each request that the server keeps results of. The first of
-//!    these questions parts the old connection on the server's side, and is answered when
-//!    nothing of the old session runs any more. Only then may memory be named again that
-//!    an old request named: until then the old session might write into it.
-//! 3. If the server has restarted, which a changed client id says, register credentials
-//!    again, and take opens back.
-//! 4. Discard the old results, and ask anew for what was not done (`stranded.rs`).
+//! The order of the steps matters:
 //!
-//! All of it happens inside the calls of the owning thread, a step at a time; other
-//! sessions go on meanwhile. What is left of a chain goes on as a chain (`chains.rs`).
+//! 1. Connect and authenticate with the same client name and verifier (`rescue.rs`), with a fresh
+//!    token for Kerberos.
+//! 2. Ask for the result of each request whose results the server keeps. The first of these
+//!    questions ends the old connection on the server, and gets its reply when nothing of the old
+//!    session runs any more. Only then may a request name memory that an old request named: until
+//!    then the old session might still write into it.
+//! 3. If the server has restarted, which a changed client id shows, register credentials again and
+//!    reclaim opens.
+//! 4. Discard the old results, and send again what was not carried out (`stranded.rs`).
+//!
+//! All of this happens inside calls of the owning thread, one step at a time; other sessions
+//! continue meanwhile. The rest of an interrupted chain is sent as a chain (`chains.rs`).
 
 pub(crate) mod attempts;
 pub(crate) mod chains;

@@ -1,19 +1,20 @@
-//! Whether and how a session comes back, and what it tells of that.
+//! The recovery options of a session, and the events it reports.
 //!
-//! Invariant: of each connection that is lost a listener hears one end: recovered, or given up.
+//! Invariant: for each lost connection a listener gets exactly one final event: recovered or given
+//! up.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Whether a session comes back by itself when its connection is lost.
+/// Controls what a session does when its connection is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It ends, and everything outstanding fails with
+    /// The session ends, and everything outstanding fails with
     /// [`SessionEnded`](crate::ClientError::SessionEnded).
     Off,
-    /// It reconnects; whoever waits notices a pause. The server keeps the results of
-    /// requests that change something for it.
+    /// The session reconnects, and callers notice a pause. For this the server keeps the results of
+    /// requests that change something.
     On(RecoveryOptions),
 }
 
@@ -23,18 +24,18 @@ impl Default for Recovery {
     }
 }
 
-/// How long a session tries to come back.
+/// The limits for reconnecting a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryOptions {
-    /// Time from the loss, or from the last answer before it, after which the session ends;
-    /// the attempt under way then is the last. Also how long a request waits that the
-    /// server puts off (DELAY, GRACE).
+    /// How long a session tries to recover, counted from the loss or from the last reply before it.
+    /// The attempt in progress at that time is the last one. Also the limit for repeating a request
+    /// that the server delays (DELAY, GRACE).
     pub give_up_after: Duration,
-    /// Longest time one step of an attempt may take: connecting, or an answer.
+    /// The timeout for one step of an attempt: connecting, or one reply.
     pub attempt_timeout: Duration,
-    /// Pause behind the first attempt that fails; it doubles with each.
+    /// The pause after the first failed attempt; it doubles with each further one.
     pub pause_min: Duration,
-    /// Longest pause.
+    /// The limit for the pause between attempts.
     pub pause_max: Duration,
 }
 
@@ -49,45 +50,46 @@ impl Default for RecoveryOptions {
     }
 }
 
-/// What became of a session's connection, for those who want to know.
+/// An event in the life of a session's connection, for
+/// [`Session::on_event`](crate::Session::on_event).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionEvent {
-    /// The connection is gone.
+    /// The connection was lost.
     Lost {
-        /// Why.
+        /// The reason for the loss.
         reason: String,
     },
-    /// An attempt to come back begins.
+    /// An attempt to reconnect begins.
     Reconnecting {
-        /// Which, counted from 1 since the last answer to a request.
+        /// The number of the attempt, counted from 1 since the last reply to a request.
         attempt: u32,
     },
-    /// The session goes on.
+    /// The session has recovered.
     Recovered {
-        /// The server has restarted, or has forgotten this client.
+        /// True if the server has restarted, or has forgotten this client.
         server_restarted: bool,
-        /// Requests that are asked anew.
+        /// The number of requests that are sent again.
         reissued: u32,
-        /// Requests that had been carried out, whose results were fetched.
+        /// The number of requests that had been carried out, and whose results were fetched.
         fetched: u32,
-        /// Opens taken back from a server that has restarted.
+        /// The number of opens reclaimed from a restarted server.
         reclaimed: u32,
-        /// Opens that are gone: whoever uses them is told STALE.
+        /// The number of opens that were lost: using them fails with STALE.
         lost: u32,
-        /// Requests that ended with
+        /// The number of requests that ended with
         /// [`OutcomeUnknown`](crate::ClientError::OutcomeUnknown).
         unknown: u32,
-        /// Registered credentials that a server which has restarted does not take again:
-        /// requests that act for them end with NO_CREDS.
+        /// The number of registered credentials that a restarted server did not accept again:
+        /// requests that use them fail with NO_CREDS.
         credentials_lost: u32,
     },
-    /// The limit is over; the session has ended.
+    /// The time limit has passed, and the session has ended.
     GaveUp {
-        /// What was tried, for how long, and what failed last.
+        /// What was tried, for how long, and the last failure.
         reason: String,
     },
 }
 
-/// Whom a session tells of its events.
+/// A callback for session events.
 pub(crate) type Listener = Rc<RefCell<dyn FnMut(&SessionEvent)>>;

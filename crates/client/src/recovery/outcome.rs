@@ -1,7 +1,7 @@
-//! What became of a session's requests and opens, and how it goes on.
+//! Determines the fate of interrupted requests and opens, and continues the session.
 //!
-//! Invariant: a stranded request is concluded, or asked anew, once; whatever names an open
-//! by a former state id is put right before anything is sent.
+//! Invariant: each interrupted request is completed or sent again, once. Former state ids are
+//! replaced before anything is sent.
 
 use std::rc::Rc;
 
@@ -25,10 +25,10 @@ use crate::state::Phase;
 use crate::work::Work;
 
 impl Core {
-    /// What a server has open goes with it: a CLOSE that was under way is over.
+    /// Completes every interrupted CLOSE: the restarted server has none of the old opens.
     pub(super) fn conclude_closes(&mut self, key: SessionKey) {
         let Some(rescue) = self.rescue(key) else { return };
-        // One in a chain may have to wait until what it closes is open.
+        // A CLOSE in a chain may have to wait until the file is open again.
         let is_call = |s: &&mut Stranded| matches!(s.work, Some(Work::Call(_)));
         let closes = rescue.stranded.iter_mut().filter(|s| s.procedure == Procedure::Close);
         let closes = closes.filter(is_call);
@@ -39,21 +39,21 @@ impl Core {
         }
     }
 
-    /// A request is over: this is its answer.
+    /// Ends a request with its reply.
     fn conclude(&mut self, key: SessionKey, work: Work, header: &ResponseHeader, message: &[u8]) {
         match work {
             Work::Call(call) => self.on_called(key, call, header, message),
             Work::Transfer(transfer) => self.on_transferred(key, transfer, header, message),
             Work::Member(Member { chain, number }) => {
-                // The chain ends when the session goes on.
+                // The chain itself ends when the session continues.
                 chain.borrow_mut().note_answer(number, Some(header.status), Ok(message));
             }
-            // Its members end one by one.
+            // The members of a chain end one by one.
             Work::Chain(_) => {}
         }
     }
 
-    /// The server says what became of a request.
+    /// Handles the reply to the question about a request's result.
     pub(super) fn on_fetched(
         &mut self,
         key: SessionKey,
@@ -67,11 +67,11 @@ impl Core {
         let is_restarted = rescue.client != old_client;
         let Some(stranded) = rescue.stranded.get_mut(number) else { return };
         match header.status {
-            // It was not carried out, and never will be: nothing of the old session runs.
+            // The request was not carried out and never will be: nothing of the old session runs.
             Status::NoXidMatch => stranded.fate = Fate::Undone,
-            // So says a chain that was broken off at one before.
+            // The chain was broken at an earlier member.
             Status::ChainBroken => stranded.fate = Fate::Undone,
-            // Said of a proof that had run out, or of this one?
+            // It is unclear whether this status is about the old proof or the new one.
             Status::NotAuthenticated => rescue.to_ask.push_back(Question::Check(number)),
             status if is_put_off(status) => rescue.to_ask.push_back(Question::Check(number)),
             Status::UnknownSession if stranded.is_repeatable() => {
@@ -97,8 +97,8 @@ impl Core {
         }
     }
 
-    /// Whether a request was put off by the server that it came to, and so not carried out,
-    /// or only the question for it.
+    /// Handles the reply that tells whether the request itself was delayed, and so not carried out,
+    /// or only the question about it.
     pub(super) fn on_checked(&mut self, key: SessionKey, number: usize, status: Status) {
         match status {
             Status::Ok | Status::NoXidMatch => {
@@ -114,7 +114,7 @@ impl Core {
         self.rescue(key)?.stranded.get_mut(number)
     }
 
-    /// Credentials are gone with a server that has restarted, and opens were made with them.
+    /// Starts to register credentials again at a restarted server, before the opens made with them.
     pub(super) fn begin_enlisting(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -148,10 +148,10 @@ impl Core {
         }
     }
 
-    /// Opens are gone with a server that has restarted: all of them are asked for anew.
+    /// Starts to reclaim all opens from a restarted server.
     pub(super) fn begin_reclaiming(&mut self, key: SessionKey) {
         let is_beside = self.sessions[key].role.first().is_some();
-        // The life before may have told what chains have opened, in an attempt that broke off.
+        // In an attempt that failed, the previous incarnation may have reported what chains opened.
         self.note_chains(key);
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let Some(rescue) = &mut machine.rescue else { return };
@@ -160,7 +160,7 @@ impl Core {
             return;
         }
         if is_beside {
-            // What is left of chains is made again from their beginning.
+            // Interrupted chains on an additional channel are run again from their start.
             machine.opens = Opens::default();
             let opened = rescue.stranded.iter_mut().filter(|s| matches!(s.fate, Fate::Opened(_)));
             opened.for_each(|stranded| stranded.fate = Fate::Undone);
@@ -203,22 +203,22 @@ impl Core {
             if handle == Some(file) {
                 return self.relock(key, number, state);
             }
-            // The name leads to another file by now.
+            // The name now leads to another file.
             self.ask(key, Question::Tidy, &Request::Close(Close { file, state }));
             return self.settle(key, number, ClaimOutcome::Gone);
         }
         if is_put_off(header.status) && self.wait_for_claim(key, number, how) {
             return;
         }
-        // A server without reclaim has lost what was open for good. An open that kept
-        // nobody out is as good as new if the name still leads there.
+        // A server without reclaim has lost the opens for good. But an open that denied nothing to
+        // others can be replaced by a new one if the name still leads to the same file.
         match how {
             Reclaim::ByHandle => self.settle(key, number, ClaimOutcome::Refused),
             Reclaim::ByName => self.settle(key, number, ClaimOutcome::Gone),
         }
     }
 
-    /// An open is there again: its locks are asked for, and then it is as it was.
+    /// Requests the locks of an open that is reclaimed.
     fn relock(&mut self, key: SessionKey, number: usize, state: StateId) {
         let Some(rescue) = self.rescue(key) else { return };
         let Some(claim) = rescue.claims.get_mut(number) else { return };
@@ -234,7 +234,7 @@ impl Core {
         let Some(rescue) = self.rescue(key) else { return };
         let Some(claim) = rescue.claims.get_mut(number) else { return };
         let (None, Some(state)) = (claim.outcome, claim.state) else { return };
-        // What is being given back may be gone already, by the very request that is asked anew.
+        // A lock or open that an interrupted request releases may be gone already.
         let is_given_back = || {
             let gives_back = |stranded: &Stranded| {
                 stranded.message().is_some_and(|message| claim.opened.is_given_up_by(&message))
@@ -251,13 +251,13 @@ impl Core {
         if is_put_off(status) {
             return self.attempt_failed(key, format!("it answered {status}"));
         }
-        // Others may have changed what it kept them from: whoever relied on that must know.
+        // Others may have changed the range that was locked, and the application must learn that.
         let file = claim.opened.handle;
         self.settle(key, number, ClaimOutcome::Gone);
         self.ask(key, Question::Tidy, &Request::Close(Close { file, state }));
     }
 
-    /// The server wants to be asked again later. False if there is no more time for that.
+    /// Schedules a retry for a reclaim that the server delays. Returns false if no time is left.
     fn wait_for_claim(&mut self, key: SessionKey, number: usize, how: Reclaim) -> bool {
         let Some(machine) = &mut self.sessions[key].recovery else { return false };
         let now = coarse_now();
@@ -279,9 +279,9 @@ impl Core {
         }
     }
 
-    // ---- the end --------------------------------------------------------------------
+    // ---- finishing ------------------------------------------------------------------
 
-    /// Everything is known: the session goes on.
+    /// Continues the session, now that the fate of everything is known.
     pub(super) fn finish(&mut self, key: SessionKey) {
         if let Some(reason) = self.is_kept_back(key) {
             return self.attempt_failed(key, reason);
@@ -291,7 +291,7 @@ impl Core {
         let Some(mut rescue) = machine.rescue.take() else { return };
         let server_restarted = rescue.client != machine.client;
         machine.client = rescue.client;
-        // What nobody will ask for any more.
+        // Sessions whose kept results will not be requested any more.
         let old = std::mem::replace(&mut machine.session, rescue.session);
         let old: Vec<SessionId> = rescue.left.drain(..).chain(old).collect();
         session.phase = Phase::Open;
@@ -335,8 +335,8 @@ impl Core {
         self.lead_back(key);
     }
 
-    /// Nobody need wait any more for this client to take something back: who asks for
-    /// something new says so, and this changes nothing.
+    /// Tells the server that this client has nothing more to reclaim, so that the grace period can
+    /// end early. A request for something new implies that; this one changes nothing.
     fn say_that_is_all(&mut self, key: SessionKey) {
         let machine = self.sessions[key].recovery.as_ref();
         let Some(opened) = machine.and_then(|machine| machine.opens.held().into_iter().next())
@@ -349,8 +349,8 @@ impl Core {
         self.ask(key, Question::Tidy, &Request::LockT(test));
     }
 
-    /// Puts new state ids in the place of the old ones, and answers the OPENs that had been
-    /// carried out. How many opens there are again.
+    /// Replaces old state ids by new ones, and ends the OPENs that had been carried out. Returns
+    /// the number of opens reclaimed.
     fn settle_opens(&mut self, key: SessionKey, rescue: &mut Rescue) -> u32 {
         let mut reclaimed = 0;
         for claim in std::mem::take(&mut rescue.claims) {
@@ -376,7 +376,7 @@ impl Core {
         reclaimed
     }
 
-    /// Ends an OPEN that a former life of the server had carried out.
+    /// Ends an OPEN that a previous server incarnation had carried out.
     fn answer_open(&mut self, key: SessionKey, stranded: &mut Stranded, state: Option<StateId>) {
         let Fate::Opened(message) = &stranded.fate else { return };
         let Some(work) = stranded.work.take() else { return };
@@ -390,7 +390,7 @@ impl Core {
         self.conclude(key, work, &header, &message);
     }
 
-    /// Requests that wait, and name opens by the state ids they had.
+    /// Replaces former state ids in requests that wait.
     fn restate(&mut self, key: SessionKey, stranded: &mut [Stranded]) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -398,7 +398,7 @@ impl Core {
         let delayed = machine.delayed.iter_mut().map(|delayed| &mut delayed.work);
         let works = stranded.chain(delayed).filter_map(|work| match work {
             Work::Call(call) => Some(call),
-            // These are put right when they are sent.
+            // The state ids in these are replaced when they are sent.
             Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => None,
         });
         let waiting = session.under_way.waiting_calls_mut().chain(session.role.held_mut());
@@ -407,13 +407,13 @@ impl Core {
         }
     }
 
-    /// Puts what was not done before everything that waits, in the order it was asked for.
+    /// Queues the requests that were not carried out before all that wait, in their original order.
     fn reissue(&mut self, key: SessionKey, stranded: Vec<Stranded>) -> u32 {
         let mut count = 0;
         for Stranded { work, fate, .. } in stranded.into_iter().rev() {
             let Some(work) = work else { continue };
             if !matches!(fate, Fate::Undone) {
-                // Found, but not to be understood.
+                // The stored result was found, but it cannot be decoded.
                 let what = "what the server said of a request".into();
                 self.fail(work, &ClientError::OutcomeUnknown { what });
                 continue;
@@ -426,7 +426,7 @@ impl Core {
                 }
                 Work::Transfer(transfer) => session.under_way.push_transfer_first(transfer),
                 Work::Call(call) => session.under_way.push_call_first(call),
-                // The rest of its chain is asked for as a whole.
+                // The remaining members are sent as one chain.
                 Work::Member(_) | Work::Chain(_) => continue,
             }
             count += 1;

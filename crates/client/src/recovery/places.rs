@@ -1,7 +1,7 @@
-//! Where a session's server may be found again.
+//! The addresses of a session's server.
 //!
-//! Invariant: names are resolved once, when the session is made: asking for them again
-//! could stop the only thread for long.
+//! Invariant: names are resolved once, when the session is made: resolving them again could block
+//! the only thread for long.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,17 @@ use dafs_dat::shm::{FoundSocket, SocketTrust};
 
 use crate::url::user_of_socket;
 
-/// Where a server may be, and how much it is trusted to be the one that is meant.
+/// An address of a server, and how much its socket is trusted.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub address: Address,
-    /// Whether its socket was named, or found where others may have put theirs.
+    /// Whether the caller named the socket, or it was found where other users could create one.
     pub trust: SocketTrust,
 }
 
 impl Place {
-    /// One that the caller has named. A directory in /tmp that is called after a user must be
-    /// that user's: while the user has none there, anybody can make it.
+    /// An address that the caller has named. A directory in /tmp that is named after a user must
+    /// belong to that user, since anybody can create it while the user has none there.
     pub fn named(address: Address) -> Self {
         let user = match &address {
             Address::Shm(socket) => user_of_socket(socket),
@@ -37,16 +37,16 @@ impl Place {
 /// The addresses of one server, best first.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Sockets of a server on this host, tried when they are there and can be believed.
+    /// Unix sockets of a server on this host, tried if they exist and can be trusted.
     local: Vec<PathBuf>,
-    /// Always tried.
+    /// Addresses that are always tried.
     fixed: Vec<Address>,
-    /// Tried besides by a session that has lost its connection.
+    /// Addresses tried in addition after the connection was lost.
     spare: Vec<Address>,
 }
 
 impl Places {
-    /// One address and no other.
+    /// A single address.
     pub fn one(address: Address) -> Self {
         Self { local: Vec::new(), fixed: vec![address], spare: Vec::new() }
     }
@@ -55,12 +55,12 @@ impl Places {
         Self { local, fixed, spare: Vec::new() }
     }
 
-    /// With places besides, for a session that has lost its connection.
+    /// Adds addresses for use after the connection was lost.
     pub fn with_spare(self, spare: Vec<Address>) -> Self {
         Self { spare, ..self }
     }
 
-    /// For a channel that was found at an address: that one is tried first from now on.
+    /// Returns a copy for a channel, in which this address is tried first.
     pub fn from(&self, address: &Address) -> Self {
         let mut places = self.clone();
         if let Some(at) = places.fixed.iter().position(|fixed| fixed == address) {
@@ -70,8 +70,8 @@ impl Places {
         places
     }
 
-    /// Where to look for the server of a session that was found at an address, for its channel of
-    /// this number: at its addresses of the same kind in turn.
+    /// Returns the addresses for channel `number` of a session that was found at `address`: the
+    /// server's addresses of the same kind, in turn.
     pub fn beside(&self, address: &Address, number: usize) -> Vec<Place> {
         let is_like = |other: &&Address| match (address, other) {
             (Address::Tcp(one), Address::Tcp(other)) => one.is_ipv4() == other.is_ipv4(),
@@ -82,21 +82,21 @@ impl Places {
         vec![Place::named(like[(at + number) % like.len()].clone())]
     }
 
-    /// What can be tried now by a session that has lost its connection.
+    /// Returns the addresses to try after the connection was lost.
     pub fn again(&self) -> Vec<Place> {
         let mut places = self.now();
         places.extend(self.spare.iter().cloned().map(Place::named));
         places
     }
 
-    /// What can be tried now.
+    /// Returns the addresses to try for the first connection.
     pub fn now(&self) -> Vec<Place> {
         let is_believed = |path: &&PathBuf| matches!(FoundSocket::look(path), Ok(Some(_)));
         let there = self.local.iter().filter(is_believed).cloned().map(Place::found);
         there.chain(self.fixed.iter().cloned().map(Place::named)).collect()
     }
 
-    /// Why sockets that are there are passed over.
+    /// Returns why sockets that exist are not used.
     pub fn passed_over(&self) -> Vec<String> {
         let look = |path: &PathBuf| FoundSocket::look(path).err();
         self.local.iter().filter_map(look).map(|distrust| distrust.to_string()).collect()
@@ -119,13 +119,13 @@ mod tests {
             let found = places.beside(at, number);
             found.into_iter().map(|place| place.address).collect::<Vec<_>>()
         };
-        // Those that are reached as the first was.
+        // Only addresses of the same kind as the first are used.
         assert_eq!(beside(&all[0], 1), [all[1].clone()]);
         assert_eq!(beside(&all[0], 2), [all[3].clone()]);
         assert_eq!(beside(&all[3], 1), [all[0].clone()]);
         assert_eq!(beside(&all[2], 3), [all[2].clone()]);
         assert_eq!(beside(&Address::Shm("/run/dafs/1.sock".into()), 1), []);
-        // One that is lost is looked for where it was, and then elsewhere.
+        // After a loss the channel's own address is tried first, then the others.
         let again = places.from(&all[1]).again();
         let again: Vec<_> = again.into_iter().map(|place| place.address).collect();
         assert_eq!(again, [1, 2, 3, 0].map(|at: usize| all[at].clone()));

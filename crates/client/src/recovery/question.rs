@@ -1,30 +1,30 @@
-//! What a session that recovers asks of its server.
+//! The requests that a recovering session sends.
 //!
-//! Invariant: a question names what it is about by its number in the rescue that asks it.
+//! Invariant: a question names its subject by an index into the rescue that asks it.
 
 use crate::held::HeldLock;
 use crate::opens::Reclaim;
 
-/// What is asked on the way back.
+/// A request that recovery sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
     Greet,
-    /// The same, of a client that proves itself by tickets.
+    /// CLIENT_CONNECT, for a client that authenticates by Kerberos.
     Meet,
-    /// This token proves who the client is.
+    /// CLIENT_AUTH, with a token.
     Prove,
-    /// Nothing of the old session runs any more, when this is answered.
+    /// Ends the old connection; the reply means that nothing of the old session runs any more.
     Part,
-    /// What became of this stranded request?
+    /// Asks for the result of this interrupted request.
     Fetch(usize),
-    /// The answer to that was DELAY, GRACE or NOT_AUTHENTICATED: its own, or that of the
-    /// request?
+    /// After a reply DELAY, GRACE or NOT_AUTHENTICATED: asks whether that is the stored result or
+    /// the status of the question.
     Check(usize),
-    /// These credentials are to be there again.
+    /// Registers these credentials again.
     Enlist(usize),
     Reclaim(usize, Reclaim),
-    /// Its open is there again; this lock of it is to be, too.
+    /// Requests this lock of a reclaimed open again.
     Relock(usize, HeldLock),
-    /// Its answer is of no interest.
+    /// A request whose reply is ignored.
     Tidy,
 }

@@ -1,7 +1,7 @@
-//! What a session that recovers asks, and in which order.
+//! Sends the questions of recovery, in order.
 //!
-//! Invariant: a question is put when those before it in its step have been put, and a step
-//! begins when everything of the one before is answered.
+//! Invariant: a question is sent after those before it in its step, and a step begins when all
+//! replies of the previous one have arrived.
 
 use dafs_dat::{Gather, coarse_now};
 use dafs_gss::Initiator;
@@ -24,8 +24,8 @@ impl Core {
         self.sessions[key].recovery.as_mut()?.rescue.as_deref_mut()
     }
 
-    /// Sends a request of the recovery's own. False if there is no credit just now, or the
-    /// attempt has failed over it.
+    /// Sends a recovery request. Returns false if there is no credit, or if sending failed the
+    /// attempt.
     pub(super) fn ask(
         &mut self,
         key: SessionKey,
@@ -35,7 +35,7 @@ impl Core {
         self.ask_for(key, None, question, request)
     }
 
-    /// As [`Core::ask`], in the name of somebody the client acts for.
+    /// Sends a recovery request with the credentials of an impersonated user.
     fn ask_for(
         &mut self,
         key: SessionKey,
@@ -47,7 +47,7 @@ impl Core {
         self.ask_within(key, bytes_max, acting, question, request)
     }
 
-    /// As [`Core::ask_for`], by a request of so many bytes at most.
+    /// Sends a recovery request of at most `bytes_max` bytes.
     fn ask_within(
         &mut self,
         key: SessionKey,
@@ -71,7 +71,7 @@ impl Core {
         self.rescue(key).is_some_and(|rescue| rescue.step != Step::Pausing)
     }
 
-    /// A question of the recovery's was answered.
+    /// Handles the reply to a recovery request.
     pub fn on_rescued(
         &mut self,
         key: SessionKey,
@@ -101,7 +101,7 @@ impl Core {
         self.go_on(key);
     }
 
-    /// Asks what is to be asked, as far as there are credits; then the next step.
+    /// Sends the questions that credits allow, and goes to the next step when one is complete.
     pub(super) fn go_on(&mut self, key: SessionKey) {
         loop {
             let Some(rescue) = self.rescue(key) else { return };
@@ -127,7 +127,7 @@ impl Core {
         }
     }
 
-    /// Puts one question. False if that cannot be done now.
+    /// Sends one question. Returns false if that is not possible now.
     fn put(&mut self, key: SessionKey, question: Question) -> bool {
         let Some(machine) = &self.sessions[key].recovery else { return false };
         let (Some(session), Some(rescue)) = (machine.session, &machine.rescue) else {
@@ -166,7 +166,7 @@ impl Core {
             Question::Reclaim(number, how) => {
                 let Some(claim) = rescue.claims.get(number) else { return true };
                 let opened = claim.opened.clone();
-                // As whom it was opened.
+                // The OPEN uses the same credentials as the original one.
                 let acting = opened.acting();
                 let ask = |request: &Request<'_>| self.ask_for(key, acting, question, request);
                 let asked = opened.reclaim(how, ask);
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// The server has a session for the client, which has yet to prove itself.
+    /// Handles the reply to CLIENT_CONNECT, after which the client must authenticate.
     fn on_met(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let result = decode_results(ByteOrder::NATIVE, Procedure::ClientConnect, header, message);
         let result = match (header.status, result) {
@@ -226,7 +226,7 @@ impl Core {
         }
     }
 
-    /// Sends a token.
+    /// Sends CLIENT_AUTH with a token.
     fn prove(&mut self, key: SessionKey, procedure: GssProcedure, party: Initiator, token: &[u8]) {
         let room = self.sessions[key].terms.token_bytes_max;
         let authentication = match token_request(procedure, token, room) {
@@ -235,12 +235,13 @@ impl Core {
         };
         let Some(rescue) = self.rescue(key) else { return };
         rescue.party = Some(party);
-        // For this request alone: the receives of all others are small.
+        // Only for this request: the receives for all others are small.
         let request = Request::ClientAuth(ClientAuth { authentication });
         self.ask_within(key, room, None, Question::Prove, &request);
     }
 
-    /// The server has looked at the token. Whatever is wrong with it, a fresh ticket may mend.
+    /// Handles the reply to a token. A fresh ticket may cure any failure, so only the attempt
+    /// fails.
     fn on_proved(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let results = decode_results(ByteOrder::NATIVE, Procedure::ClientAuth, header, message);
         let result = match &results {
@@ -264,7 +265,7 @@ impl Core {
         }
     }
 
-    /// The server has made a session. False if it is of no use.
+    /// Applies the new session's parameters. Returns false if the session is unusable.
     fn enter(
         &mut self,
         key: SessionKey,
@@ -279,14 +280,14 @@ impl Core {
             return false;
         }
         if !granted.response_cache {
-            // What is still to be asked has no answer there.
+            // Without kept results the remaining questions cannot be answered.
             self.end_recovery(key, "the server keeps no results any more");
             return false;
         }
         true
     }
 
-    /// The server has let the client in.
+    /// Starts asking about interrupted requests, now that the server has accepted the client.
     fn begin_asking(&mut self, key: SessionKey) {
         let (id, client) =
             (self.sessions[key].standing.session, self.sessions[key].standing.client);
@@ -314,7 +315,7 @@ impl Core {
         self.go_on(key);
     }
 
-    /// The server lets the client in no more, or not now.
+    /// Handles the server's refusal of this client.
     fn on_turned_away(&mut self, key: SessionKey, status: Status) {
         let reason = format!("the server refused this client: {status}");
         match status {

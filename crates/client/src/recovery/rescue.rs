@@ -1,6 +1,6 @@
-//! What is known of a session on its way back.
+//! The state of a session's recovery.
 //!
-//! Invariant: what was found out in an attempt that breaks off is not asked again.
+//! Invariant: what a failed attempt has found out is not asked again.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -17,71 +17,73 @@ use crate::recovery::stranded::Stranded;
 use crate::transfer::Transfer;
 use crate::work::Work;
 
-/// A session that recovers.
+/// A session that is recovering.
 pub(crate) struct Rescue {
     pub(super) step: Step,
-    /// When the present step counts as failed, or the pause is over.
+    /// The deadline of the current step, or the end of the pause.
     pub(super) due: Duration,
     pub(super) stranded: Vec<Stranded>,
-    /// Chains that were cut off.
+    /// Chains that were interrupted.
     pub(super) chains: Vec<SharedChain>,
-    /// Places that this round of attempts has tried.
+    /// The number of addresses that this round of attempts has tried.
     pub(super) tried: usize,
-    /// Why the connection was lost at first, and what failed last.
+    /// The reason why the connection was lost at first, and the last failure.
     pub(super) reason: String,
     pub(super) failure: Option<String>,
-    /// The session of the present attempt, and those of earlier ones, to be discarded.
+    /// The session of the current attempt, and those of earlier ones, whose results are discarded
+    /// later.
     pub(super) session: Option<SessionId>,
     pub(super) left: Vec<SessionId>,
     pub(super) client: ClientId,
-    /// What is still to be asked in this step, and how much of it is under way.
+    /// The questions left in this step, and the number in flight.
     pub(super) to_ask: VecDeque<Question>,
     pub(super) asked: u16,
-    /// Opens to be taken back, from a server that knows us by this id.
+    /// Opens to be reclaimed, from the server that knows this client by the id `claims_of`.
     pub(super) claims: Vec<Claim>,
     pub(super) claims_of: Option<ClientId>,
     pub(super) fetched: u32,
     pub(super) unknown: u32,
     pub(super) lost: u32,
     pub(super) credentials_lost: u32,
-    /// Reads the answer to the token that is under way.
+    /// Processes the reply to the token in flight.
     pub(super) party: Option<Initiator>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Until the next attempt.
+    /// Waiting for the next attempt.
     Pausing,
     Connecting,
-    /// CLIENT_CONNECT_AUTH is under way, or CLIENT_CONNECT and CLIENT_AUTH with a token.
+    /// Waiting for the replies to CLIENT_CONNECT_AUTH, or to CLIENT_CONNECT and CLIENT_AUTH with a
+    /// token.
     Greeting,
-    /// What became of the stranded requests?
+    /// Asking what became of the interrupted requests.
     Asking,
-    /// Credentials are registered again.
+    /// Registering credentials again.
     Enlisting,
-    /// Opens are taken back.
+    /// Reclaiming opens.
     Reclaiming,
 }
 
-/// An open that is to be taken back.
+/// An open that is to be reclaimed.
 pub(super) struct Claim {
     pub(super) opened: Rc<Opened>,
-    /// The stranded OPEN that made it, if that has no answer yet.
+    /// The interrupted OPEN that made it, if that has no reply yet.
     pub(super) of: Option<usize>,
     pub(super) outcome: Option<ClaimOutcome>,
-    /// Under which the locks are asked for, and how many of them have no answer yet.
+    /// The state id for requesting the locks again, and the number of locks without a reply.
     pub(super) state: Option<StateId>,
     pub(super) locks: usize,
-    /// How often the server has put it off.
+    /// The number of times that the server delayed it.
     pub(super) waits: u32,
-    /// When to ask for it again, and how.
+    /// When and how to try again.
     pub(super) due: Option<(Duration, Reclaim)>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum ClaimOutcome {
     Held(StateId),
-    /// It cannot be taken back by its handle; by its name, perhaps.
+    /// It cannot be reclaimed by its handle, but perhaps by its name.
     Refused,
     Gone,
 }
@@ -115,7 +117,7 @@ impl Rescue {
         (self.step, self.due) = (step, coarse_now() + limit);
     }
 
-    /// An attempt came to nothing: what it had asked is not answered, what it had found out stays.
+    /// Records a failed attempt: its questions have no reply, but what it found out is kept.
     pub(super) fn break_off(&mut self, failure: String, now: Duration) {
         self.left.extend(self.session.take());
         self.to_ask.clear();
@@ -125,7 +127,7 @@ impl Rescue {
         self.failure = Some(failure);
     }
 
-    /// What to say when it is given up.
+    /// Returns the reason to report when the session is given up.
     pub(super) fn obituary(
         &self,
         attempts: u32,
@@ -141,7 +143,7 @@ impl Rescue {
         )
     }
 
-    /// Whether the server has put off what is still to be taken back; until when.
+    /// True, and sets the timer, if the server delays all reclaims that are left.
     pub(super) fn must_wait(&mut self) -> bool {
         if self.step != Step::Reclaiming {
             return false;
@@ -154,9 +156,9 @@ impl Rescue {
         true
     }
 
-    /// Asks by name for what was refused by handle; false if there is nothing of that kind.
-    /// Only when all else was taken back: whoever asks a server for something new says
-    /// thereby that this is all.
+    /// Tries reclaims by name that were refused by handle; returns false if there are none. This
+    /// comes last, because a request for something new tells the server that reclaiming is
+    /// complete.
     pub(super) fn turn_to_names(&mut self) -> bool {
         for (number, claim) in self.claims.iter_mut().enumerate() {
             if claim.outcome.take_if(|outcome| matches!(outcome, ClaimOutcome::Refused)).is_some() {
@@ -166,7 +168,7 @@ impl Rescue {
         !self.to_ask.is_empty()
     }
 
-    /// Asks again for what the server wanted to be asked for later.
+    /// Repeats the reclaims that the server delayed and that are due.
     pub(super) fn take_up_claims(&mut self, now: Duration) {
         for (number, claim) in self.claims.iter_mut().enumerate() {
             if let Some((_, how)) = claim.due.take_if(|(due, _)| *due <= now) {
@@ -175,13 +177,13 @@ impl Rescue {
         }
     }
 
-    /// What was under way, for whoever ends it.
+    /// Returns the requests that were in flight, so that they can be ended.
     pub fn into_works(self) -> impl Iterator<Item = Work> {
         let stranded = self.stranded.into_iter().filter_map(|stranded| stranded.work);
         stranded.chain(self.chains.into_iter().map(Work::Chain))
     }
 
-    /// Whether an application waits for anything that was under way.
+    /// True if an application waits for a request that was in flight.
     pub fn is_awaited(&self) -> bool {
         !self.chains.is_empty() || self.stranded.iter().any(|stranded| stranded.work.is_some())
     }

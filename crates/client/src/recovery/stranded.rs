@@ -1,7 +1,7 @@
-//! Requests that were under way when their connection was lost.
+//! Requests that were in flight when their connection was lost.
 //!
-//! Invariant: a stranded request knows under which stream and number its old session knew
-//! it, until its fate is known; then it is either over or asked anew, once.
+//! Invariant: an interrupted request keeps the stream and sequence number of its old session until
+//! its fate is known. Then it is either over or sent again, once.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use dafs_wire::{
 use crate::requests::{describe, is_kept, is_repeatable, procedure_of};
 use crate::work::{Pending, Work};
 
-/// A request whose answer did not come.
+/// A request whose reply did not arrive.
 pub(crate) struct Stranded {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
@@ -24,19 +24,19 @@ pub(crate) struct Stranded {
     pub fate: Fate,
 }
 
-/// What is known of a stranded request.
+/// What is known about an interrupted request.
 pub(crate) enum Fate {
-    /// Nothing yet.
+    /// Nothing is known yet.
     Open,
-    /// It is to be asked anew.
+    /// It was not carried out and must be sent again.
     Undone,
-    /// This OPEN was carried out by a server that has restarted since: what it opened must
-    /// be taken back before its answer is worth anything.
+    /// This OPEN was carried out by a server that has restarted since. Its reply is useless until
+    /// the open is reclaimed.
     Opened(Vec<u8>),
 }
 
 impl Stranded {
-    /// From what waited for the answer; `None` if nobody cares.
+    /// Makes it from what waited for the reply; `None` if no caller is interested.
     pub fn new(stream: StreamId, sequence: SequenceNumber, pending: Pending) -> Option<Self> {
         let mut is_saved = false;
         let (procedure, work) = match pending {
@@ -56,22 +56,22 @@ impl Stranded {
         Some(Self { stream, sequence, procedure, work: Some(work), fate })
     }
 
-    /// Whether the server must be asked what became of it.
+    /// True if the server must be asked what became of it.
     pub fn is_open(&self) -> bool {
         self.work.is_some() && matches!(self.fate, Fate::Open)
     }
 
-    /// The server knows nothing of it any more. Whether it may be asked anew all the same.
+    /// Returns true if the request may be sent again although the server knows nothing about it.
     pub fn is_repeatable(&self) -> bool {
         match self.message() {
             Some(message) => decode_request(ByteOrder::NATIVE, &message)
                 .is_ok_and(|(_, request)| is_repeatable(&request)),
-            // The same bytes to the same place, or from it.
+            // A transfer moves the same bytes to or from the same place.
             None => true,
         }
     }
 
-    /// What was asked, for people.
+    /// Describes the request in an error message.
     pub fn describe(&self) -> String {
         let message = self.message().unwrap_or_default();
         match decode_request(ByteOrder::NATIVE, &message) {
@@ -80,7 +80,7 @@ impl Stranded {
         }
     }
 
-    /// The request as it was sent, unless it is a transfer.
+    /// Returns the request as it was sent, unless it is a transfer.
     pub fn message(&self) -> Option<Cow<'_, [u8]>> {
         match self.work.as_ref()? {
             Work::Call(call) => Some(Cow::Borrowed(&call.message)),
@@ -94,12 +94,12 @@ impl Stranded {
     }
 }
 
-/// An answer as the server would have given it.
+/// Encodes a reply as the server would have sent it.
 pub(crate) fn answer(response: &Response<'_>, status: Status) -> (ResponseHeader, Vec<u8>) {
     let request = RequestHeader::new(StreamId(0), SequenceNumber(0));
     let header = ResponseHeader::answering(&request, status, 1);
     let mut message = vec![0; dafs_types::limits::RESPONSE_BYTES_MAX];
-    // Whatever the library says itself fits.
+    // Replies that the library makes itself always fit.
     let length = encode_response(ByteOrder::NATIVE, &header, response, &mut message);
     message.truncate(length.unwrap_or(HEADER_BYTES));
     let header = ResponseHeader::decode(ByteOrder::NATIVE, &message).unwrap_or(header);
