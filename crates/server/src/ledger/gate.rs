@@ -1,8 +1,8 @@
-//! The way of a request through the journal: held while its names are busy, intended,
-//! carried out, concluded.
+//! The way of a request through the journal. It waits while its names are busy; then its intent is
+//! journaled, it is executed, and its outcome is journaled.
 //!
-//! Invariant: each request that begins here comes to exactly one end: an outcome, or word
-//! that it was not carried out.
+//! Invariant: each request that starts here ends in exactly one way, with an outcome or with the
+//! record that it was not executed.
 
 use dafs_files::ledger::plan::{Facts, Plan};
 use dafs_files::ledger::{LedgerDone, LedgerError};
@@ -25,8 +25,8 @@ use crate::requests::set_aside::{Asked, SetAside, bytes_of};
 use crate::waiting::fencing::operation_of_intent;
 
 impl Reactor<'_> {
-    /// Sees to a request that may have to go through the journal. False if it may be
-    /// carried out at once.
+    /// Journals the intent of a request if it needs one, or lets it wait for busy names. Returns
+    /// false if the caller may execute the request at once.
     pub(crate) fn is_gated(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
         if self.shared.ledger.is_none() || !operation.changes_names() {
             return false;
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Writes the intent down; the request goes on once it is durable.
+    /// Journals the intent. The request continues when the record is durable.
     fn intend(&mut self, answer: ReplyTo, plan: Plan, operation: Box<[u8]>) {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
@@ -81,7 +81,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// An append has its place: it goes on once that is durable.
+    /// Journals the offset of an append. The append continues when the record is durable.
     pub(crate) fn intend_append(
         &mut self,
         id: TaskId,
@@ -100,20 +100,20 @@ impl Reactor<'_> {
         }
     }
 
-    /// The request's name in the journal, and the byte order of its session.
+    /// The key of the request in the journal, and the byte order of its session.
     fn request_key(&self, answer: ReplyTo) -> Option<(RequestKey, ByteOrder)> {
         let record = self.shared.sessions.session_record(answer.kept())?;
         let request = self.shared.sessions.request_begun(answer.kept(), answer.stream)?;
         Some((RequestKey { session: record.id, request }, record.order))
     }
 
-    // ---- carrying out ---------------------------------------------------------------
+    // ---- execution ------------------------------------------------------------------
 
-    /// Gives the next group away, if there is one.
+    /// Submits the next sync and the next group of records to the pool, if there are any.
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
         let Some(ledger) = &mut self.shared.ledger else { return };
-        // A job is large, and is not to be moved about where there is none.
+        // A job is large, so none is built or moved where there is nothing to sync.
         if self.shared.waiting.journaled().has_unsynced()
             && let Some(job) = self.shared.waiting.journaled().take_sync(&self.shared.whole_store)
         {
@@ -126,7 +126,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Something is on stable storage, or never will be.
+    /// Handles the end of a job of the journal, successful or not.
     pub(crate) fn on_ledger_done(&mut self, done: LedgerDone) {
         match done {
             LedgerDone::Group(done) => self.on_group_done(done),
@@ -135,8 +135,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// What operations have touched is on stable storage: their outcomes are written down, and
-    /// they are answered. Nobody else changes their names before the outcomes are durable.
+    /// What these operations have changed is on stable storage. Their outcomes are journaled and
+    /// their replies prepared. Their names stay busy until the outcomes are durable.
     fn on_touched_synced(&mut self) {
         for synced in self.shared.waiting.journaled().take_synced() {
             let Some(ledger) = &mut self.shared.ledger else { return };
@@ -147,7 +147,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A group is durable, or never will be.
+    /// A group of records is durable, or has failed.
     fn on_group_done(&mut self, done: GroupDone) {
         let Some(ledger) = &mut self.shared.ledger else { return };
         let durable = match ledger.on_group_done(done) {
@@ -173,16 +173,16 @@ impl Reactor<'_> {
         }
     }
 
-    /// Serves again what waited for names that are free now.
+    /// Serves the requests that waited for names that are free now.
     fn serve_held(&mut self) {
         while let Some((answer, operation)) = self.shared.waiting.journaled().next_held() {
             self.take_up(answer, SetAside::Operation(operation), None);
         }
     }
 
-    // ---- the end --------------------------------------------------------------------
+    // ---- outcomes -------------------------------------------------------------------
 
-    /// A request that is kept has an answer.
+    /// Handles the reply of a request whose result is stored.
     pub(crate) fn conclude_kept(
         &mut self,
         answer: ReplyTo,
@@ -200,7 +200,7 @@ impl Reactor<'_> {
             }
             self.keep(answer, status, bytes);
             match message {
-                // It has its grant.
+                // The reply already has its credits.
                 Some(message) if !answer.logged => self.send(answer.endpoint, message),
                 message => self.send_if_any(answer, message),
             }
@@ -219,7 +219,7 @@ impl Reactor<'_> {
         self.serve_held();
     }
 
-    /// Delivers an answer once a record is durable.
+    /// Sends a reply when a record is durable.
     fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
         match &self.shared.ledger {
             Some(ledger) if after > ledger.durable() => {
@@ -229,7 +229,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// An answer of a session without a response cache waits for a record.
+    /// Delays the reply of a session without a response cache until a record is durable.
     #[cold]
     pub(crate) fn delay_answer(&mut self, answer: ReplyTo, after: RecordNumber, message: &[u8]) {
         let concluded = Concluded::new(answer, Status::Ok, &[], Some(message));
@@ -253,8 +253,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// A request was not carried out, and whoever asks is told so: it can be asked anew.
-    /// What is left of it is an answer that nothing is kept of.
+    /// Records that a request was not executed, so that its client may send it again. Returns the
+    /// destination for a reply whose result is not stored.
     pub(crate) fn abandon(&mut self, answer: ReplyTo) -> ReplyTo {
         if !answer.kept().is_some() {
             return answer;
@@ -274,7 +274,7 @@ impl Reactor<'_> {
         answer
     }
 
-    /// A result whose connection is gone.
+    /// Stores a result whose connection is gone.
     #[cold]
     pub(crate) fn conclude_undelivered(
         &mut self,
@@ -288,11 +288,11 @@ impl Reactor<'_> {
             return;
         };
         if is_failure(told.status) {
-            // It may have failed because its connection did.
+            // It may have failed because its connection ended.
             self.abandon(answer);
             return;
         }
-        // Nobody waits: room for the longest costs nothing here.
+        // No client waits for this, so a buffer for the longest reply costs nothing.
         let mut message = vec![0; dafs_types::limits::RESPONSE_BYTES_MAX];
         let header = blank(answer, told.status, 1);
         match encode_response(order, &header, response, &mut message) {
@@ -306,9 +306,9 @@ impl Reactor<'_> {
         }
     }
 
-    // ---- beside requests --------------------------------------------------------------
+    // ---- other records ----------------------------------------------------------------
 
-    /// Records are durable up to this one.
+    /// Continues changes of fencing lists that waited for records up to this one.
     fn advance_fences(&mut self, durable: RecordNumber) {
         while let Some(step) = self.shared.waiting.journaled().next_fence_step(durable) {
             match step {
@@ -323,7 +323,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Begins a checkpoint if the journal has grown enough.
+    /// Starts a checkpoint if the journal has grown enough.
     fn checkpoint_if_due(&mut self) {
         let Some(ledger) = &mut self.shared.ledger else { return };
         if !ledger.wants_checkpoint() {
@@ -335,8 +335,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Writes down who has left, and whose results are kept no longer. The last record about
-    /// that, if there is any.
+    /// Journals which clients have disconnected and which sessions' results are dropped. Returns
+    /// the last of these records, or 0.
     pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
         let forgotten = self.shared.sessions.take_forgotten();
         let mut after = RecordNumber(0);
@@ -348,7 +348,7 @@ impl Reactor<'_> {
         after.max(self.files().note_lapsed())
     }
 
-    /// A session whose results are kept begins.
+    /// Journals the start of a session whose results are stored.
     pub(crate) fn note_session(&mut self, id: ChannelId) -> RecordNumber {
         let kept = self.shared.sessions.kept_session(id);
         match (&mut self.shared.ledger, self.shared.sessions.session_record(kept)) {

@@ -1,10 +1,10 @@
-//! Records that earlier versions of this server have written, in the form of today.
+//! Decodes records that earlier versions of this server have written.
 //!
-//! Up to and including commit be567f9, and some after it, requests stood in the journal as the
-//! messages that had asked for them, and what they came to as the results that were answered
-//! (kinds 1 to 5). They become operations here, before anything is made of them.
+//! Up to and including commit be567f9, and in some commits after it, the journal contained requests
+//! as messages, and outcomes as the results of replies (kinds 1 to 5). They are converted to
+//! operations here.
 //!
-//! Invariant: nothing writes these kinds, and what they mean never changes.
+//! Invariant: these kinds are never written, and their meaning never changes.
 
 use dafs_files::ledger::bytes::Take;
 use dafs_files::ledger::plan::Facts;
@@ -20,7 +20,7 @@ use super::record::{
 use crate::requests::decode::Scratch;
 use crate::requests::translate;
 
-/// Reads a record of kinds 1 to 5. `None` if it is not one of ours.
+/// Decodes a record of kinds 1 to 5. `None` if it is malformed.
 pub(super) fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Record> {
     let mut from = bytes;
     let record = match kind.0 {
@@ -60,11 +60,11 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     Some(Intent { key, who, facts, operation: operation.into() })
 }
 
-/// The operation that a message has asked for. Of one that asks for none nothing was ever done.
+/// The operation that a message asks for. A message without an operation never had any effect.
 fn operation_of(order: ByteOrder, facts: &Facts, message: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Facts::Appends { file, length, .. } = *facts {
-        // Their messages were not kept, nor needed.
+        // Their messages were not stored and are not needed.
         let (state, stability, hint) = (StateId::ANONYMOUS, Stability::FileSync, CacheHint(0));
         Operation::Append(Append { file, state, length, stability, hint }).encode(&mut bytes);
         return bytes;
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_message_becomes_the_operation_that_it_asks_for() {
         let (source, target) = (FileHandle([1; 64]), FileHandle([2; 64]));
-        // The name's last byte is no UTF-8, and escaped in the message.
+        // The last byte of the name is not valid UTF-8 and is escaped in the message.
         let (old_name, new_name) = ("old", "new\u{efff}");
         let rename = messages::Rename { source, target, old_name, new_name };
         for (order, number) in [(ByteOrder::Little, 0), (ByteOrder::Big, 1)] {
@@ -125,7 +125,7 @@ mod tests {
                 encode_request(order, &header, &Request::Rename(rename), &mut message).unwrap();
             let mut bytes = KEY.to_vec();
             bytes.push(number);
-            // User 1, group 2, one group more, and the object that has the old name.
+            // User 1, group 2, one more group, and the object that has the old name.
             bytes.extend([1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 3]);
             bytes.extend([5; 64]);
             bytes.extend(&message[..length]);

@@ -1,8 +1,9 @@
-//! The way of requests of DAFS through the journal (`docs/decisions/0014-exactly-once.md`): what is
-//! written down of them, who waits for it, and what a journal says at the start. What is written
-//! down of clients and files is in [`dafs_files::ledger`].
+//! The way of DAFS requests through the journal (`docs/decisions/0014-exactly-once.md`): the
+//! records about them, the requests that wait for records, and recovery at the start. The records
+//! about clients and files are in [`dafs_files::ledger`].
 //!
-//! Invariant: as there; and what a record of a request means never changes.
+//! Invariant: the meaning of a record never changes. The invariants of [`dafs_files::ledger`] hold
+//! here too.
 
 mod gate;
 mod legacy;

@@ -1,12 +1,12 @@
-//! Names that somebody is about to change, and who waits for them.
+//! Names that requests are changing, and the requests that wait for them.
 //!
-//! Invariant: whoever waits has a name among those it wants that is busy, or is the next.
+//! Invariant: a waiting request wants at least one busy name, or it is served next.
 
 use std::collections::{HashSet, VecDeque};
 
 use dafs_files::ledger::plan::{Place, Places};
 
-/// Busy names, and whoever waits for some: in the order in which they came.
+/// The busy names, and the requests that wait for some of them in order of arrival.
 #[derive(Debug)]
 pub(super) struct BusyNames<T> {
     busy: HashSet<Place>,
@@ -20,36 +20,36 @@ impl<T> Default for BusyNames<T> {
 }
 
 impl<T> BusyNames<T> {
-    /// Whether somebody is about to change one of these.
+    /// Returns true if any of these names is busy.
     pub fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
     }
 
-    /// Somebody is about to change these.
+    /// Marks these names as busy.
     pub fn take(&mut self, places: &Places) {
         self.busy.extend(places.iter().cloned());
     }
 
-    /// These are free again.
+    /// Marks these names as free.
     pub fn free(&mut self, places: &Places) {
         for place in places {
             self.busy.remove(place);
         }
     }
 
-    /// Somebody waits for these.
+    /// Adds a request that waits for these names.
     pub fn hold(&mut self, who: T, places: Places) {
         self.held.push_back((who, places));
     }
 
-    /// The first of whose names all are free. Whoever wants the same is looked at again when the
-    /// first has had its turn: of many that want one name each is begun anew once.
+    /// Takes the first request whose names are all free. The others are looked at again after it
+    /// has started. So of many requests for one name, each is planned again only once.
     pub fn next_free(&mut self) -> Option<T> {
         let place = self.held.iter().position(|(_, places)| !self.is_busy(places))?;
         self.held.remove(place).map(|(who, _)| who)
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub fn held_count(&self) -> usize {
         self.held.len()
     }

@@ -1,12 +1,12 @@
-//! What the journal's records say, as bytes (`docs/spec/journal.md`, "What records say").
+//! The journal's records as bytes (`docs/spec/journal.md`, "What records say").
 //!
-//! Requests are operations here, named by their origin ([`dafs_ops`]); what the DAFS front alone
-//! understands, its sessions and the results that it has given, is in an envelope with its name.
-//! What is said of clients and files is in `files/src/ledger/state.rs`.
+//! A request is recorded as an operation, named by its origin ([`dafs_ops`]). What only the DAFS
+//! front end understands, that is sessions and their replies, is in an envelope with the front
+//! end's id. The records about clients and files are in `files/src/ledger/state.rs`.
 //!
-//! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
-//! a kind's layout never changes, new layouts get new kinds. Kinds that are not written any more
-//! are read by [`super::legacy`]. All numbers are little-endian.
+//! Invariant: `decode` reads what `encode` writes, also in any later version of this server. The
+//! layout of a kind never changes; new layouts get new kinds. [`super::legacy`] reads the kinds
+//! that are no longer written. All numbers are little-endian.
 
 use dafs_files::ledger::bytes::{Put, Take};
 use dafs_files::ledger::plan::Facts;
@@ -19,7 +19,7 @@ use dafs_wire::ByteOrder;
 
 use super::legacy;
 
-/// A request of DAFS, among all sessions.
+/// The key of a DAFS request among those of all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
     pub session: SessionId,
@@ -27,7 +27,7 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    /// The request's name among those of all fronts.
+    /// The origin that names the request among those of all front ends.
     pub fn origin(&self) -> Origin {
         let RequestName { stream, sequence, procedure } = self.request;
         Origin {
@@ -40,7 +40,7 @@ impl RequestKey {
         }
     }
 
-    /// The request that has this name; `None` if it is none of DAFS.
+    /// The request with this origin; `None` if it is not a DAFS request.
     pub fn of(origin: &Origin) -> Option<Self> {
         let Origin { front, session, slot, sequence, index } = *origin;
         let request = RequestName {
@@ -52,49 +52,49 @@ impl RequestKey {
     }
 }
 
-/// A request that is about to be carried out.
+/// A request that is about to be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     pub key: RequestKey,
     pub who: Credentials,
     pub facts: Facts,
-    /// What it asks for, as [`Operation::encode`] writes it.
+    /// The operation, as encoded by [`Operation::encode`].
     pub operation: Box<[u8]>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub key: RequestKey,
-    /// As [`dafs_ops::encode_outcome`] writes it.
+    /// The outcome, as encoded by [`dafs_ops::encode_outcome`].
     pub outcome: Box<[u8]>,
 }
 
-/// How a request ended, as its client was told or will be.
+/// The outcome of a request in the form of its reply, which was or will be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub key: RequestKey,
     pub status: Status,
-    /// Everything behind the response's header, in the byte order of the session.
+    /// The reply after its header, in the byte order of the session.
     pub bytes: Box<[u8]>,
 }
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A session whose results are kept begins.
+    /// The start of a session whose results are stored.
     Session(SessionRecord),
-    /// A request is about to be carried out.
+    /// A request is about to be executed.
     Intent(Intent),
-    /// A request was carried out, or could not be.
+    /// A request was executed, or failed.
     Outcome(Outcome),
-    /// The same of any request whose results are kept.
+    /// The reply of any other request whose result is stored.
     Reply(Reply),
-    /// A request was not carried out after all.
+    /// A request was not executed after all.
     Abandoned(RequestKey),
-    /// Nobody will ask for a session's results any more.
+    /// The results of a session are no longer needed.
     Forgotten(SessionId),
-    /// What is said of clients and files.
+    /// A record about clients or files.
     State(StateRecord),
 }
 
@@ -144,8 +144,8 @@ impl Entry for Record {
 }
 
 impl Record {
-    /// Has each handle in it brought up to date, whichever server wrote the record. Outcomes are
-    /// answers, in which each is good.
+    /// Converts each handle in the record to its present form. Outcomes are excluded: they are
+    /// replies, in which every form of a handle is valid.
     pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Intent(intent) => {
@@ -168,7 +168,7 @@ impl Record {
         }
     }
 
-    /// Reads a record. `None` if it is not one of ours.
+    /// Decodes a record. `None` if it is malformed.
     pub fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let record = match kind.0 {
@@ -197,13 +197,13 @@ impl Intent {
     }
 }
 
-/// Which front the rest is for, and the front's name for it.
+/// Appends the id of the front end and the key that it uses for the rest.
 fn put_front(to: &mut Vec<u8>, key: &[u8]) {
     to.push(FrontId::DAFS.0);
     to.put_counted(key);
 }
 
-/// The DAFS front's name for what follows. `None` if it is of another front.
+/// Takes the DAFS front end's key. `None` if the record is of another front end.
 fn take_front_key(from: &mut &[u8]) -> Option<Box<[u8]>> {
     (from.take_u8()? == FrontId::DAFS.0).then_some(())?;
     from.take_counted().map(Box::from)
@@ -294,10 +294,10 @@ fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
     RequestKey::of(&Origin::take(from)?)
 }
 
-/// In whose name a request is carried out, and what the file system said.
+/// Takes the credentials of a request, and the facts about the file system at its intent.
 pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Facts)> {
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
-    // Each takes four bytes, so that a wrong count finds its end.
+    // Each group takes four bytes, so a wrong count runs into the end of the record.
     let groups = (0..count).map(|_| from.take_u32()).collect::<Option<Vec<_>>>()?;
     let who = Credentials::new(uid, gid, groups).ok()?;
     let facts = match from.take_u8()? {
@@ -332,9 +332,9 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
     }
 }
 
-/// An intent's kind, for those that are written again as they are.
+/// The kind of an intent, for intents that are written again unchanged.
 pub const INTENT: RecordKind = RecordKind(30);
-/// Bytes of the DAFS front's name for a session.
+/// The length of the DAFS front end's key of a session, in bytes.
 const SESSION_KEY_BYTES: usize = 8;
 
 #[cfg(test)]
@@ -452,7 +452,7 @@ mod tests {
     fn what_is_cut_off_or_unknown_is_none_of_ours() {
         for record in records() {
             let bytes = record.encode();
-            // Messages and results may be of any length; all that stands before may not.
+            // Messages and results may have any length; everything before them may not.
             let open_end = match &record {
                 Record::Intent(intent) => intent.operation.len(),
                 Record::Outcome(outcome) => outcome.outcome.len(),

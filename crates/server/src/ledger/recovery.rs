@@ -1,7 +1,7 @@
-//! The ledger at the server's start, and its checkpoints.
+//! Recovery of the journal at the server's start, and checkpoints.
 //!
-//! Invariant: nobody is let in before every intent of the last life has its verdict, and
-//! the verdicts are durable: a second crash finds them decided.
+//! Invariant: no client is admitted before every intent of the previous incarnation has its
+//! verdict and the verdicts are durable. After a second crash they are already decided.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,29 +27,29 @@ use crate::config::ServerError;
 use crate::requests::handles;
 use crate::requests::translate::results_of;
 
-/// What the journal of the last life says.
+/// The content of the previous incarnation's journal.
 #[derive(Default)]
 struct Past {
     sessions: BTreeMap<SessionId, PastSession>,
-    /// Clients that had state, by name.
+    /// The clients that had state, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
     fences: BTreeMap<FencedObject, Box<[FenceId]>>,
-    /// Which undo data is good for what.
+    /// The extents of files for which undo data is valid.
     undo: Vec<(FileHandle, Extent)>,
-    /// Records nobody understands.
+    /// The number of records that could not be decoded.
     strange: u64,
 }
 
 struct PastSession {
     record: SessionRecord,
     replies: BTreeMap<StreamId, (RequestName, Status, Box<[u8]>)>,
-    /// Without an outcome, in the order they were written.
+    /// Intents without an outcome, in the order in which they were written.
     intents: Vec<Intent>,
 }
 
-/// Opens the journal, judges what was under way when the last server ended, and puts
-/// everything back where it belongs. Blocks.
+/// Opens the journal, decides about the requests that were in flight when the previous server
+/// ended, and restores clients, sessions and locks. This blocks.
 pub(crate) fn open(
     config: &JournalConfig,
     store: &Arc<dyn Store>,
@@ -97,7 +97,7 @@ pub(crate) fn open(
     Ok(ledger)
 }
 
-/// Makes a checkpoint and waits until it is durable.
+/// Writes a checkpoint and waits until it is durable.
 fn write_all(ledger: &mut Ledger, filer: &Filer, sessions: &Sessions) -> Result<(), ServerError> {
     let records = records_of(&JournaledRequests::default(), sessions);
     ledger.begin_checkpoint(filer, records).map_err(recovery_failed)?;
@@ -107,7 +107,7 @@ fn write_all(ledger: &mut Ledger, filer: &Filer, sessions: &Sessions) -> Result<
     Ok(())
 }
 
-/// What the front alone knows of requests, as a checkpoint has it.
+/// The front end's own records for a checkpoint: sessions, intents and replies.
 pub(super) fn records_of(
     requests: &JournaledRequests,
     sessions: &Sessions,
@@ -128,7 +128,7 @@ pub(super) fn records_of(
 }
 
 impl Past {
-    /// Opens the files of locks. Locks of files that are gone are, too.
+    /// Opens the files that have locks. Locks of removed files are dropped.
     fn open_locked(&mut self, store: &dyn Store) -> Result<Vec<RecordedLock>, LedgerError> {
         let mut locks = Vec::new();
         for (_, (handle, record)) in std::mem::take(&mut self.locks) {
@@ -167,7 +167,7 @@ impl Past {
                 let Some(session) = self.sessions.get_mut(&key.session) else { return };
                 match decode_outcome(&outcome).and_then(|outcome| session.told(&key, &outcome)) {
                     Some((status, bytes)) => session.keep(&key, status, bytes.into()),
-                    // This version has never written such a one.
+                    // This version has never written such a record.
                     None => self.strange += 1,
                 }
             }
@@ -214,7 +214,8 @@ impl Past {
         self.sessions.get_mut(&key.session)
     }
 
-    /// Decides what was under way. How much of it was done, and how much was not.
+    /// Decides about the requests that were in flight. Returns how many had been executed and how
+    /// many had not.
     fn judge(&mut self, store: &dyn Store) -> Result<(u64, u64), ServerError> {
         let (mut done, mut undone) = (0, 0);
         for session in self.sessions.values_mut() {
@@ -254,18 +255,18 @@ impl Past {
 }
 
 impl PastSession {
-    /// A request has ended in this way.
+    /// Stores the outcome of a request.
     fn keep(&mut self, key: &RequestKey, status: Status, bytes: Box<[u8]>) {
         self.settle(key);
         self.replies.insert(key.request.stream, (key.request, status, bytes));
     }
 
-    /// What the session's client is told of an outcome.
+    /// The reply for an outcome, in the form of the session.
     fn told(&self, key: &RequestKey, outcome: &dafs_ops::Outcome<'_>) -> Option<(Status, Vec<u8>)> {
         results_of(self.record.order, key.request.procedure, outcome)
     }
 
-    /// A request, or an older one on its stream, is undecided no longer.
+    /// Removes the intent of a request, or of an older one on the same stream.
     fn settle(&mut self, key: &RequestKey) {
         self.intents.retain(|intent| intent.key.request.stream != key.request.stream);
     }

@@ -1,10 +1,12 @@
-//! Requests on their way through the journal: between their intents and their outcomes, and
-//! whatever else is told to somebody once a record is durable.
+//! Requests between their intents and outcomes in the journal, and replies that wait for durable
+//! records.
 //!
-//! Invariant: nobody is told of a record before it is durable; names that a request is about are
-//! busy from its intent on until its outcome is durable. A change of a fencing list is answered
-//! when its record is durable and so is the end of everything that whom it leaves out had begun:
-//! nothing is left that recovery would undo.
+//! Invariants:
+//! - No client learns of a record before it is durable.
+//! - The names that a request changes are busy from its intent until its outcome is durable.
+//! - The reply to a change of a fencing list waits until its record is durable, and until
+//!   everything that the fenced clients had started has a durable end. So recovery has nothing
+//!   left to undo.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,11 +31,11 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::translate::outcome_of;
 use crate::waiting::fencing::operation_of_intent;
 
-/// What waits for its intent to be durable.
+/// Work that waits for its intent to be durable.
 pub(super) enum Intended {
-    /// A request, to be carried out then: the operation that it asks for.
+    /// A request that will then be executed, with its operation.
     Request { answer: ReplyTo, operation: Box<[u8]> },
-    /// A task, to be stepped then.
+    /// A task that will then be stepped.
     Task(TaskId),
 }
 
@@ -42,7 +44,7 @@ pub(super) struct Running {
     key: RequestKey,
     /// The byte order of its session.
     order: ByteOrder,
-    /// Its intent.
+    /// The number of its intent.
     number: RecordNumber,
     endpoint: EndpointId,
     intent: Vec<u8>,
@@ -50,78 +52,77 @@ pub(super) struct Running {
     touched: Touched,
 }
 
-/// What of fencing waits for records to be durable.
+/// A step of a fencing change that waits for durable records.
 pub(super) enum FenceStep {
-    /// A list.
+    /// The record of a list.
     Stored(FenceStoreId),
-    /// Word to whoever changed a list that the change holds: whatever its victims have
-    /// begun must have come to a durable end.
+    /// The reply to the client that changed a list. It waits for durable ends of everything that
+    /// the fenced clients had started.
     Answered(ReplyTo),
 }
 
-/// An answer that waits for its outcome to be durable, or for other records.
+/// A reply that waits for its outcome, or another record, to be durable.
 pub(super) struct Concluded {
     pub(super) answer: ReplyTo,
-    /// Its name in the journal, if its outcome is there.
+    /// Its key in the journal, if its outcome is there.
     pub(super) key: Option<RequestKey>,
     pub(super) status: Status,
-    /// Everything behind the answer's header.
+    /// The reply after its header.
     pub(super) bytes: Box<[u8]>,
-    /// The answer as it will be sent; `None` if there is nobody to send it to.
+    /// The reply as it will be sent; `None` if the connection is gone.
     pub(super) message: Option<Box<[u8]>>,
 }
 
-/// A request that was carried out, and what it has touched is not synced yet.
+/// A request that was executed but whose changes are not synced yet.
 pub(super) struct Unsynced {
     concluded: Concluded,
-    /// The answer waits for this record, too.
+    /// Another record that the reply waits for.
     after: RecordNumber,
     running: Running,
 }
 
-/// All of them.
+/// All requests that are in the journal.
 #[derive(Default)]
 pub(crate) struct JournaledRequests {
     intended: VecDeque<(RecordNumber, Intended)>,
     fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, Concluded)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
-    /// Carried out, to be synced; and those of which a sync is under way.
+    /// Executed requests to be synced, and those that are being synced.
     unsynced: Vec<Unsynced>,
     syncing: Vec<Unsynced>,
-    /// Names that are free when a record is durable.
+    /// Names that become free when a record is durable.
     cooling: VecDeque<(RecordNumber, Places)>,
-    /// Names that somebody is about to change, and requests that wait for them: as operations
-    /// encode themselves.
+    /// The busy names, and the requests that wait for them as encoded operations.
     names: BusyNames<(ReplyTo, Box<[u8]>)>,
     /// ABORTs, and the rollbacks that each waits for.
     aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
-    /// A defect on purpose: nothing is written down before it is carried out.
+    /// An injected defect: requests are executed without an intent.
     skips_intents: bool,
 }
 
 impl JournaledRequests {
-    /// There are none yet.
+    /// Creates an empty table.
     pub fn new(defect: Option<Defect>) -> Self {
         Self { skips_intents: defect == Some(Defect::SkipIntent), ..Self::default() }
     }
 
-    /// Whether somebody is about to change one of these.
+    /// Returns true if any of these names is busy.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
         self.names.is_busy(places)
     }
 
-    /// A request waits for others to be done with a name.
+    /// Lets a request wait for busy names.
     pub(super) fn hold(&mut self, answer: ReplyTo, operation: Box<[u8]>, places: Places) {
         self.names.hold((answer, operation), places);
     }
 
-    /// The first that waits for names of which all are free now.
+    /// Takes the first waiting request whose names are all free.
     pub(super) fn next_held(&mut self) -> Option<(ReplyTo, Box<[u8]>)> {
         self.names.next_free()
     }
 
-    /// Writes an intent down; `next` is for when it is durable.
+    /// Journals an intent. `next` continues when it is durable.
     pub(super) fn intend(
         &mut self,
         ledger: &mut Ledger,
@@ -136,7 +137,7 @@ impl JournaledRequests {
         let bytes = record.encode();
         self.names.take(&places);
         let number = match self.skips_intents {
-            // Something must be written, or nothing would set the request going again.
+            // Some record must be written, or nothing would continue the request.
             true => ledger.append(&Record::Abandoned(key)),
             false => ledger.append_bytes(record.kind(), bytes.clone()),
         };
@@ -146,25 +147,25 @@ impl JournaledRequests {
         self.intended.push_back((number, next));
     }
 
-    /// The next request whose intent is durable.
+    /// Takes the next request whose intent is durable.
     pub(super) fn next_intended(&mut self, durable: RecordNumber) -> Option<Intended> {
         self.intended.front().filter(|(number, _)| *number <= durable)?;
         self.intended.pop_front().map(|(_, intended)| intended)
     }
 
-    /// The next answer whose records are durable.
+    /// Takes the next reply whose records are durable.
     pub(super) fn next_concluded(&mut self, durable: RecordNumber) -> Option<Concluded> {
         self.concluded.front().filter(|(number, _)| *number <= durable)?;
         self.concluded.pop_front().map(|(_, concluded)| concluded)
     }
 
-    /// A request that has its outcome.
+    /// Takes a request that has its outcome.
     pub(super) fn take_running(&mut self, answer: ReplyTo) -> Option<Running> {
         self.running.remove(&(answer.kept(), answer.stream))
     }
 
-    /// A request has come to its end. If nothing is to be synced for it: its intent, and after
-    /// which record it may be told.
+    /// Ends a request. If its changes need no sync, returns the number of its intent, and the
+    /// record that the reply must wait for.
     pub(super) fn end(
         &mut self,
         ledger: &mut Ledger,
@@ -182,12 +183,13 @@ impl JournaledRequests {
         Some((running.number, number.max(after), concluded))
     }
 
-    /// Requests of which everything that they have touched is on stable storage.
+    /// Takes the requests whose changes are on stable storage.
     pub(super) fn take_synced(&mut self) -> Vec<Unsynced> {
         std::mem::take(&mut self.syncing)
     }
 
-    /// One of them comes to its end: its intent, and after which record it may be told.
+    /// Ends a synced request. Returns the number of its intent, and the record that the reply must
+    /// wait for.
     pub(super) fn end_synced(
         &mut self,
         ledger: &mut Ledger,
@@ -199,7 +201,7 @@ impl JournaledRequests {
         (running.number, after, concluded)
     }
 
-    /// A request was not carried out. Its intent, if it had one.
+    /// Records that a request was not executed. Returns the number of its intent, if it had one.
     pub(super) fn abandon(&mut self, ledger: &mut Ledger, answer: ReplyTo) -> Option<RecordNumber> {
         let running = self.take_running(answer)?;
         ledger.append(&Record::Abandoned(running.key));
@@ -207,7 +209,7 @@ impl JournaledRequests {
         Some(running.number)
     }
 
-    /// Names whose outcomes are durable are free. Whether there are any.
+    /// Frees the names whose outcomes are durable. Returns true if there were any.
     pub(super) fn free_cooled(&mut self, durable: RecordNumber) -> bool {
         let mut is_any = false;
         while self.cooling.front().is_some_and(|(number, _)| *number <= durable)
@@ -219,14 +221,14 @@ impl JournaledRequests {
         is_any
     }
 
-    /// An answer waits for a record. What was appended last is durable last: the queue stays in
-    /// order.
+    /// Queues a reply until a record is durable. Later entries never wait for earlier records than
+    /// those before them, so the queue stays in order.
     pub(super) fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
         let after = self.concluded.back().map_or(after, |(last, _)| after.max(*last));
         self.concluded.push_back((after, concluded));
     }
 
-    /// What a server that starts from here would be told of answers that wait.
+    /// The waiting replies, for a checkpoint.
     pub(super) fn replies(&self) -> impl Iterator<Item = Reply> {
         self.concluded.iter().filter_map(|(_, concluded)| {
             let (status, bytes) = (concluded.status, concluded.bytes.clone());
@@ -234,13 +236,13 @@ impl JournaledRequests {
         })
     }
 
-    /// Whether anything that was touched waits to be synced. It is asked at each turn.
+    /// Returns true if changes wait to be synced. Called in each turn.
     #[inline]
     pub(crate) fn has_unsynced(&self) -> bool {
         !self.unsynced.is_empty()
     }
 
-    /// A sync of what was touched, unless one is on its way.
+    /// The job that syncs the changes, unless a sync is in progress.
     pub(crate) fn take_sync(&mut self, store: &Arc<dyn Store>) -> Option<LedgerJob> {
         if self.unsynced.is_empty() || !self.syncing.is_empty() {
             return None;
@@ -262,7 +264,7 @@ impl JournaledRequests {
         self.running.values().map(|running| &running.intent).chain(carried_out)
     }
 
-    /// Requests between arrival and answer.
+    /// The number of requests between intent and reply.
     pub(crate) fn under_way(&self) -> usize {
         let unsynced = self.unsynced.len() + self.syncing.len();
         self.names.held_count() + self.running.len() + unsynced + self.concluded.len()
@@ -270,7 +272,7 @@ impl JournaledRequests {
 
     // ---- fencing lists ----------------------------------------------------------------
 
-    /// Writes a list down.
+    /// Journals a fencing list.
     pub(crate) fn store_fence(
         &mut self,
         ledger: &mut Ledger,
@@ -281,8 +283,8 @@ impl JournaledRequests {
         self.fences.push_back((number, FenceStep::Stored(id)));
     }
 
-    /// Has a change answered once all that was written down by now is durable. True if it
-    /// is already.
+    /// Returns true if all records are durable. If not, queues the reply of a change until they
+    /// are.
     pub(crate) fn is_settled(&mut self, ledger: &Ledger, answer: ReplyTo) -> bool {
         let last = ledger.last();
         let is_durable = ledger.durable() >= last;
@@ -297,8 +299,8 @@ impl JournaledRequests {
         self.fences.pop_front().map(|(_, step)| step)
     }
 
-    /// Requests between intent and outcome, for each object they touch; those among them that
-    /// were carried out and are not synced yet.
+    /// The requests between intent and outcome, for each object they change; then those that were
+    /// executed and are not synced yet.
     pub(crate) fn running_requests(
         &self,
         channels: &Channels,
@@ -314,12 +316,12 @@ impl JournaledRequests {
 
     // ---- rollbacks --------------------------------------------------------------------
 
-    /// Has an ABORT wait for its rollbacks.
+    /// Lets an ABORT wait for its rollbacks.
     pub fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
         self.aborts.push((answer, rollbacks));
     }
 
-    /// A rollback is over: the ABORTs that waited for it alone.
+    /// Ends a rollback. Returns the ABORTs that have nothing more to wait for.
     pub fn end_rollback(&mut self, id: RollbackId) -> Vec<ReplyTo> {
         for (_, waits_for) in &mut self.aborts {
             waits_for.retain(|other| *other != id);
@@ -330,7 +332,7 @@ impl JournaledRequests {
 }
 
 impl Running {
-    /// How the request has ended, as it is written down: as an outcome, if there are words for it.
+    /// The record of a request's end: an outcome if it can be expressed as one, else a reply.
     fn ended(&self, status: Status, bytes: &[u8]) -> Record {
         let key = self.key;
         match outcome_of(self.order, key.request.procedure, status, bytes) {
@@ -356,7 +358,7 @@ impl Concluded {
     }
 }
 
-/// Whether a status says that nothing was changed.
+/// Returns true if a status says that nothing was changed.
 pub(super) fn is_failure(status: Status) -> bool {
     status != Status::Ok
 }

@@ -1,7 +1,6 @@
-//! Verdicts: whether a request whose intent has survived was carried out.
+//! Decides whether a request whose intent has survived a crash was executed.
 //!
-//! Invariant: a verdict looks at the store and changes nothing there, but that an append
-//! without an outcome is undone.
+//! Invariant: a verdict only reads the store, except that it undoes an append without an outcome.
 
 use dafs_files::ledger::plan::Facts;
 use dafs_ops::{
@@ -13,18 +12,18 @@ use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, S
 
 use super::record::Intent;
 
-/// What a request came to that was carried out; `None` if it was not. What it touched is durable
-/// then.
+/// Returns the results of a request if it was executed; `None` if it was not. Its changes are
+/// durable when this returns.
 ///
 /// # Errors
-/// What the store says if it cannot tell.
+/// The store's error if it cannot tell.
 pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDone>, StoreError> {
     if let Facts::Appends { file, offset, length } = &intent.facts {
         undo_append(store, file, *offset, *length)?;
         return Ok(None);
     }
     let Some(operation) = Operation::decode(&intent.operation) else {
-        // It was encoded before it was written down.
+        // Operations are encoded before they are journaled, so this is not reached.
         return Ok(None);
     };
     let scene = Scene { store, facts: &intent.facts };
@@ -35,7 +34,7 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
         Operation::Remove(asked) => scene.remove(asked)?,
         Operation::Rename(asked) => scene.rename(asked)?,
         Operation::SetAttributes(asked) => scene.set_attributes(asked)?,
-        // Others are not written down before they are carried out.
+        // Other operations are not journaled before they are executed.
         _ => None,
     };
     if let Some(done) = &done {
@@ -55,7 +54,8 @@ struct Scene<'a> {
 type Judged = Result<Option<OwnedDone>, StoreError>;
 
 impl Scene<'_> {
-    /// The object a name has now. A directory that is gone has none, and so has what is no name.
+    /// The object that has this name now. `None` also if the directory is gone or the name is
+    /// invalid.
     fn lookup(&self, directory: &FileHandle, name: &[u8]) -> Result<Option<Object>, StoreError> {
         match self.store.lookup(&Credentials::superuser(), directory, name) {
             Ok(object) => Ok(Some(object)),
@@ -64,7 +64,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The objects that must be durable for a result to be true for good.
+    /// The objects that must be durable so that the result stays true.
     fn touched(&self, operation: &Operation<'_>, done: &OwnedDone) -> Vec<FileHandle> {
         match (operation, done) {
             (Operation::CreateNode(asked), _) => vec![asked.directory],
@@ -80,7 +80,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The directory that an open by name leads to, and the last name; `None` if it leads to none.
+    /// The directory that an open by name leads to, and the last name. `None` for other claims.
     fn way_of<'m>(&self, asked: &Open<'m>) -> Option<(FileHandle, &'m [u8])> {
         let Claim::Null { path } = &asked.claim else { return None };
         let names: Vec<&[u8]> = path.iter().collect();
@@ -89,7 +89,7 @@ impl Scene<'_> {
         walked.error.is_none().then_some((walked.handle, *last))
     }
 
-    /// What is known of a directory's change: what it is now.
+    /// The change information of a directory. Only its present state is known.
     fn change_of(&self, directory: &FileHandle) -> ChangeInfo {
         let attributes = self.store.attributes(&Credentials::superuser(), directory);
         let after = attributes.map_or(0, |attributes| attributes.change);
@@ -117,7 +117,7 @@ impl Scene<'_> {
         Ok(is_done.then(|| {
             Done::Opened(Opened {
                 file: object.handle,
-                // The open itself went with the server; its client reclaims it.
+                // The open itself ended with the server; its client reclaims it.
                 state: StateId::ANONYMOUS,
                 directory: self.change_of(&directory),
                 component_count: u32::try_from(path.len()).unwrap_or(u32::MAX),
@@ -147,7 +147,7 @@ impl Scene<'_> {
         let new = self.lookup(&asked.target, asked.new_name)?;
         let is_new = new.is_some_and(|found| found.handle == *object);
         let is_old = old.is_some_and(|found| found.handle == *object);
-        // Two names of one object: a rename between them does nothing, and always did.
+        // If both names are links to one object, the rename has no effect and counts as done.
         let is_done = is_new && (!is_old || *replaced == Some(*object));
         Ok(is_done.then(|| {
             let (source, target) = (self.change_of(&asked.source), self.change_of(&asked.target));
@@ -170,15 +170,15 @@ impl Scene<'_> {
             && is(wanted.uid, now.uid)
             && is(wanted.gid, now.gid)
             && wanted.size.is_none_or(|size| size == now.size)
-            // Times tell nothing apart, and setting them again harms nobody.
+            // Times do not show whether they were set, and it is harmless to set them again.
             && wanted.time_access.is_none()
             && wanted.time_modify.is_none();
         Ok(is_done.then(|| Done::Set(Set { set: AttributeSet::of(&asked.attributes) })))
     }
 }
 
-/// Makes an append undone whose outcome nobody was told: what it may have brought to the
-/// file is cut off, or zeroed if somebody wrote behind it.
+/// Undoes an append whose outcome was never reported. Bytes that it may have added are cut off, or
+/// zeroed if other bytes were written after them.
 fn undo_append(
     store: &dyn Store,
     file: &FileHandle,

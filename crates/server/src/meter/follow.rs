@@ -1,7 +1,7 @@
-//! Requests one by one, for whoever follows them: a trace, a log, an operator's terminal.
+//! A stream of single requests, for a trace, a log, or an operator's terminal.
 //!
-//! Invariant: nobody who follows slows the reactor down: it leaves a record where there is room,
-//! and counts it where there is none. Nobody is woken for a record; who follows looks now and then.
+//! Invariant: a follower never slows the reactor down. The reactor adds a record if there is room,
+//! and counts it as dropped if there is none. It wakes no thread for a record; followers poll.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,40 +19,40 @@ use crate::reply_to::ReplyTo;
 /// A request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// What was asked for; `None` for a number that no procedure has.
+    /// The procedure; `None` if its number is unknown.
     pub procedure: Option<Procedure>,
-    /// What was answered.
+    /// The status of the reply.
     pub status: Status,
-    /// What the client had in the header's analyzer field, in this machine's byte order.
+    /// The header's analyzer field, which the client chooses, in this machine's byte order.
     pub analyzer: u64,
-    /// The session, once there is one.
+    /// The session; `None` before there is one.
     pub session: Option<SessionId>,
-    /// The way it came.
+    /// The transport that it came over.
     pub transport: TransportKind,
-    /// The stream it held.
+    /// The stream that it used.
     pub stream: StreamId,
-    /// Its place there.
+    /// Its sequence number on that stream.
     pub sequence: SequenceNumber,
-    /// Bytes of files that it moved.
+    /// The number of file bytes that it moved.
     pub bytes: u32,
-    /// When it was answered.
+    /// The time of its reply.
     pub ended: SystemTime,
-    /// From its arrival to that.
+    /// The time from its arrival to its reply.
     pub taken: Duration,
 }
 
-/// Which requests are followed. All conditions count.
+/// Selects the requests to follow. A request must meet all conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// With these bytes in the analyzer field, where the mask has ones.
+    /// A value and a mask: the bits under the mask must be equal in the analyzer field.
     pub analyzer: Option<(u64, u64)>,
-    /// Of this session.
+    /// The session that it must belong to.
     pub session: Option<SessionId>,
-    /// That took at least so long.
+    /// The shortest time that it must have taken.
     pub slower_than: Duration,
-    /// That failed.
+    /// True if only failed requests are followed.
     pub failed_only: bool,
-    /// Of those without an analyzer field, one in so many; 0 and 1 for all.
+    /// Of the requests with an empty analyzer field, one in this many; 0 and 1 mean all.
     pub one_in: u32,
 }
 
@@ -66,7 +66,7 @@ impl Selection {
     }
 }
 
-/// Where the records of requests that are followed can be had. Dropping it ends that.
+/// The receiving end of followed requests. Dropping it ends the following.
 #[derive(Debug)]
 pub struct Followed {
     records: Receiver<RequestRecord>,
@@ -74,10 +74,10 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// The next record; `None` if there is none now.
+    /// Takes the next record; `None` if there is none now.
     ///
     /// # Errors
-    /// [`ServerEnded`] once the server has ended and all its records are taken.
+    /// [`ServerEnded`] when the server has ended and all its records are taken.
     pub fn take(&self) -> Result<Option<RequestRecord>, ServerEnded> {
         match self.records.try_recv() {
             Ok(record) => Ok(Some(record)),
@@ -86,19 +86,19 @@ impl Followed {
         }
     }
 
-    /// Records for which there was no room, since the start.
+    /// The number of records that were dropped for lack of room.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// No more records will come.
+/// The error that no more records will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has ended")]
 pub struct ServerEnded;
 
-/// Somebody who follows, as the reactor has them.
+/// The reactor's end of a follower.
 #[derive(Debug)]
 pub(crate) struct Follower {
     selection: Selection,
@@ -107,7 +107,7 @@ pub(crate) struct Follower {
     seen: u64,
 }
 
-/// Both ends of a way for records, with room for so many.
+/// Creates both ends, with room for `room` records.
 pub(crate) fn follow(selection: Selection, room: usize) -> (Follower, Followed) {
     let (sender, records) = sync_channel(room);
     let dropped = Arc::new(AtomicU64::new(0));
@@ -116,7 +116,7 @@ pub(crate) fn follow(selection: Selection, room: usize) -> (Follower, Followed) 
 }
 
 impl Follower {
-    /// False once nobody takes records any more.
+    /// Returns false if the follower has been dropped.
     fn tell(&mut self, record: &RequestRecord) -> bool {
         let number = self.seen;
         self.seen += 1;
@@ -134,7 +134,7 @@ impl Follower {
     }
 }
 
-/// Tells everybody who follows of a request that took so many nanoseconds.
+/// Reports a request that took `taken` nanoseconds to all followers.
 pub(crate) fn tell(
     followers: &mut Vec<Follower>,
     sessions: &Sessions,
@@ -159,7 +159,7 @@ pub(crate) fn tell(
     followers.retain_mut(|follower| follower.tell(&record));
 }
 
-/// A line in the log, for whom that is enough.
+/// Writes a record to the log.
 fn log(record: &RequestRecord) {
     tracing::debug!(
         target: REQUEST_LOG,
@@ -176,12 +176,12 @@ fn log(record: &RequestRecord) {
     );
 }
 
-/// Whether the log wants every request.
+/// Returns true if the log's level includes single requests.
 pub(crate) fn is_logged() -> bool {
     tracing::enabled!(target: REQUEST_LOG, tracing::Level::DEBUG)
 }
 
-/// What the log has requests under.
+/// The log target of single requests.
 const REQUEST_LOG: &str = "dafs::request";
 
 #[cfg(test)]

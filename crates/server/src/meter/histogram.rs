@@ -1,44 +1,43 @@
-//! How long requests take, as a histogram.
+//! A histogram of the times that requests take.
 //!
-//! Invariant: what was counted stands in exactly one bucket, and the buckets' bounds are the same
-//! in every server and at every time.
+//! Invariant: every time is counted in exactly one bucket, and the bounds of the buckets are the
+//! same in every server at all times.
 
 use std::time::Duration;
 
-/// Times by powers of two. Times that stand for several requests count as often.
+/// Times in buckets by powers of two. A time that stands for several requests counts that often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
-    /// Of all, in nanoseconds.
+    /// The sum of all times, in nanoseconds.
     sum_ns: u64,
 }
 
 impl Histogram {
-    /// The upper bounds of all buckets but the last, which has none.
+    /// The upper bounds of all buckets except the last, which has none.
     pub fn bounds() -> impl Iterator<Item = Duration> {
         (0..BUCKETS - 1).map(|index| Duration::from_nanos(FIRST_BOUND_NS << index))
     }
 
-    /// How often each bucket was counted in: first those of [`Histogram::bounds`], then what took
-    /// longer than the last of them.
+    /// The count of each bucket: first those of [`Histogram::bounds`], then that of longer times.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.buckets
     }
 
-    /// All times together.
+    /// The sum of all times.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// How often anything was counted.
+    /// The number of times counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Counts a time for so many requests.
+    /// Counts a time for this many requests.
     pub(crate) fn add(&mut self, nanoseconds: u64, requests: u64) {
         self.buckets[bucket_of(nanoseconds)] += requests;
         self.sum_ns = self.sum_ns.saturating_add(nanoseconds.saturating_mul(requests));
@@ -51,15 +50,15 @@ impl Default for Histogram {
     }
 }
 
-/// The first bucket whose bound is not below a time.
+/// The index of the first bucket whose bound is not less than a time.
 fn bucket_of(nanoseconds: u64) -> usize {
     let steps = nanoseconds.div_ceil(FIRST_BOUND_NS).max(1).next_power_of_two().trailing_zeros();
     (steps as usize).min(BUCKETS - 1)
 }
 
-/// A hit over shared memory takes about this.
+/// The first bound. A cache hit over shared memory takes about this long.
 const FIRST_BOUND_NS: u64 = 256;
-/// The last bound is 34 seconds; whatever takes longer waits for a lock.
+/// The number of buckets. The last bound is 34 seconds; requests that take longer wait for locks.
 const BUCKETS: usize = 29;
 
 #[cfg(test)]

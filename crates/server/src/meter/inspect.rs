@@ -1,7 +1,7 @@
-//! A look into a running server, for people and their tools.
+//! Inspection of a running server from other threads.
 //!
-//! Invariant: looking costs the data path nothing: the reactor makes a copy when it has a
-//! tenth of a second behind it, and somebody waits for one.
+//! Invariant: inspection does not slow the data path. The reactor makes a copy of its state at most
+//! once every tenth of a second, and only if a thread waits for one.
 
 pub(crate) mod copy;
 
@@ -20,128 +20,128 @@ use crate::meter::follow::{self, Followed, Follower, Selection};
 use crate::meter::stats::ServerStats;
 use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 
-/// What a server is about.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// Its numbers.
+    /// Its statistics.
     pub stats: ServerStats,
-    /// Numbers about locks.
+    /// Counters of locks.
     pub lock_counters: LockCounters,
-    /// Clients are taking back what they held before a restart.
+    /// True during the grace period, while clients reclaim what they held before a restart.
     pub is_in_grace: bool,
-    /// Every session.
+    /// All sessions.
     pub sessions: Vec<SessionInspection>,
-    /// Every lock.
+    /// All locks.
     pub locks: Vec<LockView>,
-    /// Every request that waits for one.
+    /// All requests that wait for locks.
     pub waiters: Vec<WaiterView>,
-    /// Every fence.
+    /// All fences.
     pub fences: Vec<FenceView>,
-    /// Numbers about fences.
+    /// Counters of fences.
     pub fence_counters: FenceCounters,
-    /// Requests' credits that may be given out in all, and that are.
+    /// The number of request credits that may be granted in total, and the number granted.
     pub credits: (u32, u32),
-    /// What every procedure that was asked for has come to.
+    /// Statistics of each procedure that was called.
     pub procedures: Vec<ProcedureNumbers>,
-    /// What came over each transport.
+    /// Statistics of each transport.
     pub transports: Vec<TransportNumbers>,
-    /// Bytes of the data cache's arena.
+    /// The size of the data cache's arena in bytes.
     pub cache_bytes: u64,
     /// How long the server has run.
     pub uptime: Duration,
 }
 
-/// A session.
+/// The state of one session.
 #[derive(Clone, Debug)]
 pub struct SessionInspection {
-    /// As the protocol sees it.
+    /// The session as the protocol sees it.
     pub view: SessionView,
-    /// Nanoseconds since it was heard of.
+    /// Nanoseconds since its last request.
     pub silent_ns: u64,
     /// The number of the reactor that its connection belongs to.
     pub reactor: usize,
-    /// The way it came.
+    /// The transport of its connection.
     pub transport: TransportKind,
-    /// Its address on a network, if it came by one.
+    /// The client's network address, if the transport has addresses.
     pub address: Option<IpAddr>,
-    /// What has come over it.
+    /// Counters of its traffic.
     pub traffic: Traffic,
 }
 
-/// A fence.
+/// The state of one fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceView {
-    /// The file it stands around; `None` for a whole file system.
+    /// The fenced file; `None` if a whole file system is fenced.
     pub file: Option<FileView>,
-    /// Handle of what it stands around: of a file, or of a file system.
+    /// The handle of the fenced file or file system.
     pub handle: Box<[u8]>,
-    /// Who may enter; empty if everybody may.
+    /// The identities that have access; empty if all have.
     pub fence_ids: Vec<String>,
-    /// Operations that a change of the list waits for, if there is one.
+    /// The number of operations that a change of the list waits for; `None` without a change.
     pub waits_for: Option<usize>,
 }
 
-/// A file, as well as it can be named.
+/// A file, named as well as possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileView {
-    /// Its handle, unless nobody has it open.
+    /// Its handle; `None` if no client has it open.
     pub handle: Option<FileHandle>,
-    /// Where it lies, if the file system can tell.
+    /// Its path, if the file system knows it.
     pub place: Option<String>,
 }
 
-/// A lock.
+/// The state of one lock.
 #[derive(Clone, Debug)]
 pub struct LockView {
-    /// The file.
+    /// The locked file.
     pub file: FileView,
-    /// Client of its owner, or of who had it.
+    /// The client that holds or held the lock.
     pub client: ClientId,
     /// The client's name.
     pub client_name: Box<[u8]>,
-    /// Its owner, or who had it.
+    /// The lock owner within that client.
     pub owner: Box<[u8]>,
-    /// First byte.
+    /// The first locked byte.
     pub offset: u64,
-    /// Bytes; all ones to the end.
+    /// The number of locked bytes; all ones means up to the end of the file.
     pub length: u64,
-    /// Its kind.
+    /// The kind of the lock.
     pub mode: LockMode,
-    /// PERSIST.
+    /// True for a lock with PERSIST.
     pub persist: bool,
-    /// AUTORECOVERY.
+    /// True for a lock with AUTORECOVERY.
     pub auto_recovery: bool,
-    /// Where it stands.
+    /// The condition of the lock.
     pub condition: LockCondition,
 }
 
 /// A request that waits for a lock.
 #[derive(Clone, Debug)]
 pub struct WaiterView {
-    /// The file.
+    /// The file to be locked.
     pub file: FileView,
-    /// Client of its owner.
+    /// The client of the request.
     pub client: ClientId,
-    /// Its owner.
+    /// The lock owner within that client.
     pub owner: Box<[u8]>,
-    /// First byte.
+    /// The first byte to be locked.
     pub offset: u64,
-    /// Bytes; all ones to the end.
+    /// The number of bytes; all ones means up to the end of the file.
     pub length: u64,
-    /// Its kind.
+    /// The kind of the lock.
     pub mode: LockMode,
-    /// Clients it waits for.
+    /// The clients that it waits for.
     pub waits_for: Vec<ClientId>,
 }
 
-/// Looks into a server from another thread.
+/// Inspects a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Inspector {
     window: Arc<Window>,
     waker: Waker,
 }
 
-/// Where a copy is asked for and left.
+/// The meeting point of the reactor and the threads that inspect it.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     state: Mutex<Look>,
@@ -153,7 +153,7 @@ struct Look {
     asked: u64,
     answered: u64,
     copy: Option<Arc<Inspection>>,
-    /// Who wants to follow requests, and is not known yet.
+    /// New followers that the reactor has not taken yet.
     followers: Vec<Follower>,
 }
 
@@ -162,8 +162,8 @@ impl Inspector {
         Self { window, waker }
     }
 
-    /// A copy made after this call began; `None` if the server makes none within `patience`,
-    /// because it has ended or is stuck.
+    /// Returns a copy of the state made after this call began. `None` if the server makes none
+    /// within `patience`, because it has ended or is stuck.
     #[must_use]
     pub fn look(&self, patience: Duration) -> Option<Arc<Inspection>> {
         let mut state = self.window.lock();
@@ -176,8 +176,8 @@ impl Inspector {
         if timeout.timed_out() { None } else { state.copy.clone() }
     }
 
-    /// Has requests followed from a tenth of a second after this on; before [`Server::run`]
-    /// from the first. There is room for so many records that nobody has taken.
+    /// Starts to follow requests. Begins within a tenth of a second; before [`Server::run`], with
+    /// the first request. `room` is the number of records that may wait to be taken.
     ///
     /// [`Server::run`]: crate::Server::run
     #[must_use]
@@ -190,14 +190,13 @@ impl Inspector {
 }
 
 impl Window {
-    /// Who wants to follow requests since this was last asked, and whether somebody waits for a
-    /// copy.
+    /// Takes the new followers. Also returns true if a thread waits for a copy.
     pub fn take_followers(&self) -> (Vec<Follower>, bool) {
         let mut state = self.lock();
         (std::mem::take(&mut state.followers), state.asked != state.answered)
     }
 
-    /// Shows a copy to everybody who has asked before it was begun.
+    /// Publishes a copy for every thread that asked before the copy was started.
     pub fn show(&self, copy: impl FnOnce() -> Inspection) {
         let asked = self.lock().asked;
         let copy = Arc::new(copy());

@@ -1,14 +1,14 @@
-//! What requests come to: how many, how many bytes, how long, by procedure, session and
-//! transport.
+//! Statistics of requests: their number, bytes and times, by procedure, session and transport.
 //!
-//! Invariant: a request is counted once, when its answer takes its grant; what is counted is the
-//! reactor's own, and leaves it as a copy ([`crate::meter::inspect`]).
+//! Invariants:
+//! - A request is counted once, when its reply takes its credits.
+//! - The counters belong to the reactor, and leave it as copies ([`crate::meter::inspect`]).
 //!
-//! What is usual costs an addition or two: a clock is not looked at for every request. Of a
-//! procedure that is asked for often one in so many is timed, and stands for those since the last
-//! one that was; the distance is drawn anew each time, so that no client keeps step with it. What
-//! must wait is timed always, from when it begins to. While somebody follows requests
-//! ([`crate::meter::follow`]) all are.
+//! In the usual case counting costs one or two additions, because the clock is not read for every
+//! request. Of a frequent procedure, one request in N is timed and stands for those since the last
+//! timed one. The distance is random each time, so that no client can keep in step with it. A
+//! request that must wait is always timed, from the start of its wait. While there are followers
+//! ([`crate::meter::follow`]), all requests are timed.
 
 pub(crate) mod follow;
 mod histogram;
@@ -36,25 +36,25 @@ use crate::channel::Channel;
 use crate::meter::inspect::Window;
 use crate::reply_to::ReplyTo;
 
-/// Everything counted.
+/// The counters of a server.
 #[derive(Debug)]
 pub(crate) struct Meter {
     is_on: bool,
-    /// Every request is timed.
+    /// True if every request is timed.
     times_all: bool,
-    /// Who is told of requests.
+    /// The receivers of single requests.
     followers: Vec<Follower>,
     rows: Box<[Row; ROWS]>,
     failures: BTreeMap<(usize, u32), (Status, u64)>,
-    /// What came over connections that have ended.
+    /// The traffic of connections that have ended.
     departed: [Traffic; TransportKind::ALL.len()],
     epoch: Instant,
     random: u64,
-    /// Requests since the start.
+    /// The number of requests since the start.
     requests: u64,
-    /// Where others look in.
+    /// Where other threads inspect the server.
     window: Arc<Window>,
-    /// Peers turned away for want of descriptors that the log knows of.
+    /// The number of peers refused for lack of descriptors that is in the log already.
     turned_away: u64,
 }
 
@@ -77,29 +77,29 @@ impl Reading {
         self.0 >> BEGUN_SHIFT
     }
 
-    /// What is not timed.
+    /// The reading of a request that is not timed.
     pub fn of(procedure: Procedure) -> Self {
         Self(row_of(procedure.number()) as u64)
     }
 
-    /// The procedure, unless the number was nobody's.
+    /// The procedure; `None` if its number is unknown.
     pub fn procedure(self) -> Option<Procedure> {
         Procedure::from_number(FIRST + self.row() as u32)
     }
 }
 
-/// A row of the procedure table.
+/// The counters of one procedure.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// Requests that come before the next that is timed.
+    /// The number of requests until the next timed one.
     until_timed: u32,
-    /// Requests answered since the last one that was timed.
+    /// The number of requests answered since the last timed one.
     untimed: u32,
     bytes: u64,
     times: Histogram,
-    /// Requests answered at the last tick.
+    /// The number of requests that were answered by the last tick.
     answered: u64,
-    /// Mean distance of those that are timed.
+    /// The mean distance between timed requests.
     distance: u32,
 }
 
@@ -125,7 +125,7 @@ impl Meter {
         meter
     }
 
-    /// A request has come.
+    /// Counts an arriving request.
     #[inline]
     pub fn arrive(&mut self, number: u32) -> Reading {
         self.requests += 1;
@@ -138,7 +138,7 @@ impl Meter {
         Reading(index as u64)
     }
 
-    /// One that is timed begins.
+    /// Starts the time of a request.
     #[inline(never)]
     fn begin(&mut self, index: usize) -> Reading {
         if !self.is_on {
@@ -153,7 +153,7 @@ impl Meter {
         Reading(self.present() << BEGUN_SHIFT | index as u64)
     }
 
-    /// A request is answered. The nanoseconds it took, if somebody wants to be told of it.
+    /// Counts an answered request. Returns the nanoseconds it took, if a follower wants to know.
     #[inline]
     pub fn complete(
         &mut self,
@@ -182,14 +182,14 @@ impl Meter {
         let row = &mut self.rows[reading.row()];
         match taken {
             None => row.untimed += 1,
-            // It speaks for itself alone.
+            // A request that has waited stands only for itself.
             Some(taken) if reading.has_waited() => row.times.add(taken, 1),
             Some(taken) => row.times.add(taken, u64::from(std::mem::take(&mut row.untimed)) + 1),
         }
         taken.filter(|_| self.times_all)
     }
 
-    /// Bytes of files have been moved for a request.
+    /// Counts the bytes of files that a request has moved.
     #[inline]
     pub fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
         let (all, length) = match moved {
@@ -203,7 +203,7 @@ impl Meter {
         }
     }
 
-    /// Tells everybody who follows of a request that took so many nanoseconds.
+    /// Reports a request that took `taken` nanoseconds to all followers.
     pub fn tell(
         &mut self,
         sessions: &Sessions,
@@ -214,7 +214,7 @@ impl Meter {
         follow::tell(&mut self.followers, sessions, channel, to, of);
     }
 
-    /// A request begins to wait: from now on it is timed, if it was not.
+    /// Notes that a request begins to wait. From now on it is timed.
     pub fn wait(&self, reading: &mut Reading) {
         if !self.is_on {
             return;
@@ -225,12 +225,12 @@ impl Meter {
         reading.0 |= WAITED;
     }
 
-    /// Nanoseconds that a request took, if that is known.
+    /// The nanoseconds that a request took, if it was timed.
     fn taken(&self, reading: Reading) -> Option<u64> {
         reading.is_timed().then(|| self.present().saturating_sub(reading.begun()))
     }
 
-    /// What came over a connection that has ended.
+    /// Adds the traffic of a connection that has ended.
     pub fn depart(&mut self, transport: TransportKind, traffic: Traffic) {
         let all = &mut self.departed[transport as usize];
         all.requests += traffic.requests;
@@ -238,13 +238,13 @@ impl Meter {
         all.written_bytes += traffic.written_bytes;
     }
 
-    /// Somebody follows requests from now on.
+    /// Adds a follower.
     fn be_followed(&mut self, follower: Follower) {
         self.followers.push(follower);
         self.time_all();
     }
 
-    /// While somebody follows, or the log does, every request is timed.
+    /// Times every request as long as there are followers or the log wants requests.
     fn time_all(&mut self) {
         let all = self.is_on && (!self.followers.is_empty() || follow::is_logged());
         if all && !self.times_all {
@@ -253,7 +253,7 @@ impl Meter {
         self.times_all = all;
     }
 
-    /// Every tenth of a second: how far apart those are that are timed.
+    /// Adjusts the distances between timed requests. Called every tenth of a second.
     pub fn on_tick(&mut self) {
         if !self.is_on {
             return;
@@ -269,7 +269,7 @@ impl Meter {
         }
     }
 
-    /// Every procedure that was asked for.
+    /// The statistics of every procedure that was called.
     pub fn procedures(&self) -> Vec<ProcedureNumbers> {
         let known = Procedure::ALL.iter().map(|procedure| Some(*procedure));
         let all = known.chain([None]).map(|procedure| {
@@ -287,7 +287,7 @@ impl Meter {
         all.filter(|numbers| numbers.requests > 0).collect()
     }
 
-    /// What came over each transport, with what `live` connections have by now.
+    /// The statistics of each transport, including the traffic of `live` connections.
     pub fn transports(
         &self,
         live: impl Iterator<Item = (TransportKind, Traffic)>,
@@ -307,12 +307,13 @@ impl Meter {
         all.to_vec()
     }
 
-    /// Requests since the start.
+    /// The number of requests since the start.
     pub fn request_count(&self) -> u64 {
         self.requests
     }
 
-    /// So many peers have been turned away for want of descriptors, since the start.
+    /// Logs peers that were refused for lack of descriptors. `turned_away` is their number since
+    /// the start.
     pub fn note_turned_away(&mut self, turned_away: u64) {
         if turned_away > self.turned_away {
             let count = turned_away - self.turned_away;
@@ -324,24 +325,24 @@ impl Meter {
         }
     }
 
-    /// Where others look in.
+    /// Where other threads inspect the server.
     pub fn window(&self) -> Arc<Window> {
         self.window.clone()
     }
 
-    /// Takes in who wants to follow requests. Whether somebody waits for a copy of the server.
+    /// Takes new followers. Returns true if a thread waits for a copy of the server's state.
     pub fn is_looked_at(&mut self) -> bool {
         let (followers, is_asked) = self.window.take_followers();
         followers.into_iter().for_each(|follower| self.be_followed(follower));
         is_asked
     }
 
-    /// Nanoseconds since the start, never 0; good for four years.
+    /// Nanoseconds since the start, never 0. Does not overflow for four years.
     fn present(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// A number nobody can foretell who does not see them all.
+    /// A pseudo-random number. A client that sees only some of them cannot predict it.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -356,7 +357,7 @@ impl Row {
     }
 }
 
-/// The place of a procedure's numbers.
+/// The row of a procedure.
 #[inline]
 fn row_of(number: u32) -> usize {
     (number.wrapping_sub(FIRST) as usize).min(UNKNOWN)
@@ -364,17 +365,17 @@ fn row_of(number: u32) -> usize {
 
 /// The lowest number of a procedure.
 const FIRST: u32 = Procedure::ALL[0].number();
-/// Where numbers are counted that no procedure has.
+/// The row of all unknown numbers.
 const UNKNOWN: usize = ROWS - 1;
 const ROWS: usize = 64;
-/// In a [`Reading`]: the request has waited since it began.
+/// The bit in a [`Reading`] that says that the request has waited since its start.
 const WAITED: u64 = ROWS as u64;
-/// In a [`Reading`]: where the time begins.
+/// The position of the start time in a [`Reading`].
 const BEGUN_SHIFT: u32 = 7;
-/// Requests of a procedure that are timed in a tenth of a second, about.
+/// The approximate number of timed requests of a procedure in a tenth of a second.
 const TIMED_EACH_TICK: u64 = 64;
-/// To time a request costs some 100 ns, two looks at the clock and what the processor did not
-/// foresee: a fifth of a nanosecond for each.
+/// The largest mean distance. Timing a request costs about 100 ns, for two clock reads and
+/// mispredicted branches. At this distance that is a fifth of a nanosecond per request.
 const DISTANCE_MAX: u32 = 512;
 
 const _: () = {

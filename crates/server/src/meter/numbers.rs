@@ -1,4 +1,4 @@
-//! What is shown of requests: numbers, by what they are about.
+//! Statistics of requests, as shown to others.
 
 use dafs_types::Status;
 use dafs_wire::{Procedure, Response};
@@ -6,34 +6,34 @@ use dafs_wire::{Procedure, Response};
 use super::histogram::Histogram;
 use crate::access::authorize::TransportKind;
 
-/// What came over something.
+/// Counters of the traffic over a session or transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Requests answered.
+    /// The number of answered requests.
     pub requests: u64,
-    /// Bytes of files that clients have read.
+    /// The number of file bytes that clients have read.
     pub read_bytes: u64,
-    /// Bytes of files that clients have written.
+    /// The number of file bytes that clients have written.
     pub written_bytes: u64,
 }
 
-/// What requests of one procedure have come to.
+/// The statistics of one procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureNumbers {
-    /// Which; `None` for numbers that no procedure has.
+    /// The procedure; `None` for all unknown numbers.
     pub procedure: Option<Procedure>,
-    /// Requests answered, however.
+    /// The number of answered requests, failed ones included.
     pub requests: u64,
-    /// Those of them that failed, by what they were told.
+    /// The number of failed requests for each status.
     pub failures: Vec<(Status, u64)>,
-    /// Bytes of files that they moved.
+    /// The number of file bytes that they moved.
     pub bytes: u64,
-    /// How long they took, from arrival to answer. Sums to `requests` but for those that the next
-    /// one timed will stand for.
+    /// The times from arrival to reply. The counts add up to `requests`, except for the most recent
+    /// requests, which the next timed one will stand for.
     pub times: Histogram,
 }
 
-/// Bytes of a file that a request has moved.
+/// The file bytes that a request has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     Nothing,
@@ -42,7 +42,7 @@ pub(crate) enum Moved {
 }
 
 impl Moved {
-    /// What results say. Those of APPEND do not.
+    /// The number that the results contain. Those of APPEND contain none.
     #[inline]
     pub fn by(response: &Response<'_>) -> Self {
         match response {
@@ -66,13 +66,13 @@ impl Moved {
     }
 }
 
-/// A transport's connections and what came over them.
+/// The statistics of one transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportNumbers {
-    /// Which.
+    /// The transport that is counted.
     pub transport: TransportKind,
-    /// Connections now.
+    /// The number of current connections.
     pub connections: usize,
-    /// Since the start, over all there were.
+    /// The traffic of all its connections since the start.
     pub traffic: Traffic,
 }

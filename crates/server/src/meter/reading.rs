@@ -1,5 +1,5 @@
-//! What a request bears of what is counted and timed of it.
+//! The part of the statistics that each request carries with it.
 
-/// What a request bears of this: its row, and, if it is timed, when it began, in one word.
+/// A request's row in the statistics and, if it is timed, its start time, packed in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading(pub(super) u64);

@@ -1,48 +1,48 @@
-//! What a server counts.
+//! The statistics of a server.
 
 use dafs_filer::{Counters, DelegationCounters};
 use dafs_sessions::SessionCounters;
 use dafs_store::cache::CacheStats;
 
-/// Present amounts and counters.
+/// Current amounts and counters of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerStats {
-    /// Connections now.
+    /// The number of open connections.
     pub channels: usize,
-    /// Requests parked now.
+    /// The number of parked requests.
     pub parked_requests: usize,
-    /// Chains of which a member is under way or to come.
+    /// The number of chains with a member in progress or still to come.
     pub chains: usize,
-    /// Requests on their way through the journal now.
+    /// The number of requests between intent and reply.
     pub journaled_requests: usize,
-    /// Records that the journal was given since it was begun; 0 without one.
+    /// The number of records since the journal was created; 0 without a journal.
     pub journal_records: u64,
-    /// Files of which undo is kept now, or that get back what they held.
+    /// The number of files with undo data or a rollback in progress.
     pub undone_files: usize,
-    /// Bytes of undo data that were saved by sharing blocks with files, since the start.
+    /// The bytes of undo data saved by sharing blocks with files, since the start.
     pub cloned_bytes: u64,
-    /// Threads that serve connections.
+    /// The number of threads that serve connections.
     pub reactors: usize,
-    /// Requests and notices that one of them has handed to another since the start.
+    /// The number of requests and messages handed from one reactor to another since the start.
     pub reactor_messages: u64,
-    /// Requests since the start.
+    /// The number of requests since the start.
     pub requests: u64,
-    /// Memory registered with the transport now, the cache's arena included.
+    /// The number of regions registered with the transport, including the cache's arena.
     pub regions: usize,
-    /// Requests of batches that were not reported.
+    /// The number of requests of batches that are not reported yet.
     pub batched_requests: usize,
-    /// Ranges of memory lent to the transport now.
+    /// The number of ranges of memory lent to the transport.
     pub loans: usize,
-    /// Open files now, as the store sees them.
+    /// The number of files that the store has open.
     pub open_files: usize,
-    /// Clients and opens.
+    /// Counters of clients and opens.
     pub filer: Counters,
-    /// Sessions and their credits.
+    /// Counters of sessions and their credits.
     pub sessions: SessionCounters,
-    /// Delegations, and what waited for them.
+    /// Counters of delegations and of requests that waited for them.
     pub delegations: DelegationCounters,
-    /// Requests that wait for delegations now.
+    /// The number of requests that wait for delegations.
     pub held_requests: usize,
-    /// The cache's own.
+    /// The statistics of the cache.
     pub cache: CacheStats,
 }

@@ -1,7 +1,6 @@
-//! From results to replies: what DAFS says of what an operation has come to.
+//! Converts the results of operations to DAFS replies.
 //!
-//! Invariant: whatever ends by itself, after its request was parked, is told here and nowhere
-//! else.
+//! Invariant: this is the only place where the outcome of a parked request becomes a reply.
 
 use dafs_files::outcome::Ended;
 use dafs_ops::{
@@ -36,7 +35,7 @@ pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
     }
 }
 
-/// What a direct read answers.
+/// The reply to a direct read.
 #[inline]
 pub(crate) fn read_response(
     length: u32,
@@ -46,19 +45,19 @@ pub(crate) fn read_response(
     Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
 }
 
-/// What a write answers: inline and direct writes have the same results.
+/// The reply to a write. Inline and direct writes have the same results.
 #[inline]
 pub(crate) fn written_response(written: &Written) -> Response<'static> {
     let Written { length, committed, verifier } = *written;
     Response::WriteInline(WriteResult { length, committed, verifier })
 }
 
-/// What HAND_OVER answers.
+/// The reply to HAND_OVER.
 pub(crate) fn handed_over_response(name: u64) -> Response<'static> {
     Response::HandOver(HandOverResult { token: name })
 }
 
-/// What an OPEN answers.
+/// The reply to OPEN.
 pub(crate) fn opened_response(opened: &Opened) -> Response<'static> {
     Response::Open(OpenResult {
         file: opened.file,
@@ -73,8 +72,8 @@ pub(crate) fn opened_response(opened: &Opened) -> Response<'static> {
     })
 }
 
-/// A delegation as the answer to OPEN has it. Its entry denies everybody: whoever else
-/// would open under it asks the server, which alone knows who may.
+/// A delegation in the form of the reply to OPEN. Its access entry denies everyone: other users of
+/// the client must ask the server, because only the server can decide about their opens.
 fn delegation_of(delegation: &Delegation) -> WireDelegation<'static> {
     let Delegation { state, recall, delegated } = *delegation;
     let entry = AccessEntry { entry_type: 1, flags: 0, mask: EVERYTHING, who: "EVERYONE@" };
@@ -84,7 +83,7 @@ fn delegation_of(delegation: &Delegation) -> WireDelegation<'static> {
     }
 }
 
-/// The results of a request that failed, where the protocol has them.
+/// The results of a failed request, if the protocol has any.
 pub(crate) fn refusal_response<'r>(procedure: Procedure, refusal: &'r Refusal<'_>) -> Response<'r> {
     match (procedure, &refusal.partial) {
         (Procedure::Lookup, Partial::Walked { reached }) => {
@@ -111,7 +110,7 @@ pub(crate) fn refusal_response<'r>(procedure: Procedure, refusal: &'r Refusal<'_
     }
 }
 
-/// A lock that stands in the way.
+/// A lock that conflicts.
 fn shown<'c>(conflict: &'c Conflict<'_>) -> LockResult<'c> {
     let conflict = WireConflict {
         client: conflict.client,
@@ -126,5 +125,5 @@ fn shown<'c>(conflict: &'c Conflict<'_>) -> LockResult<'c> {
     LockResult { conflict: Some(conflict) }
 }
 
-/// Rights to read, write and append, and to execute.
+/// The rights to read, write, append and execute.
 const EVERYTHING: u32 = 0x27;

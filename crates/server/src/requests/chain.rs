@@ -1,35 +1,37 @@
-//! Chains: requests that are carried out one behind the other, each with what the one before
-//! has found (draft 4.3).
+//! Chains: requests that are executed one after the other, each with the results of the one before
+//! (draft 4.3).
 //!
-//! Whether a request is well placed says the filer (`filer/src/chain.rs`); what is here has
-//! passed that. A member begins when the one before it has its answer: when that is parked,
-//! waits for a disk, or for its outcome to be in the journal, the members behind it wait here,
-//! each under its own credit and stream. Answers go out as members end. After one that failed,
-//! the rest is answered with CHAIN_BROKEN.
+//! The filer checks whether a request is at a valid position of a chain (`filer/src/chain.rs`). The
+//! requests here have passed that check. A member starts when the one before it has its reply.
+//! While that one is parked, waits for a disk, or waits for its outcome to be journaled, later
+//! members wait here, each under its own credit and stream. Replies go out as members end. After a
+//! failed member the rest gets CHAIN_BROKEN.
 //!
-//! What a member leaves for the next one, if it was successful (draft 4.1.3.1, 4.3.2):
+//! What a successful member leaves for the next one (draft 4.1.3.1, 4.3.2):
 //!
 //! | member | file handle | state id |
 //! |---|---|---|
-//! | LOOKUP, LOOKUPP, OPENATTR, GET_ROOT_HANDLE | the one found | as before |
-//! | CREATE | the new object | as before |
+//! | LOOKUP, LOOKUPP, OPENATTR, GET_ROOT_HANDLE | the one found | unchanged |
+//! | CREATE | the new object | unchanged |
 //! | OPEN | the file | the open's |
-//! | LINK, RENAME | the target directory | as before |
+//! | LINK, RENAME | the target directory | unchanged |
 //! | READ, WRITE, APPEND, SETATTR, LOCK, LOCKU, OPEN_DOWNGRADE, CLOSE | its own | its own |
-//! | DELEGRETURN | as before | its own |
-//! | BATCH_SUBMIT, HURRY_UP, CHECK_RESPONSE, FETCH_RESPONSE | as before | as before |
-//! | DELEGPURGE, NULL | as before | as before |
-//! | everything else | its own | as before |
+//! | DELEGRETURN | unchanged | its own |
+//! | BATCH_SUBMIT, HURRY_UP, CHECK_RESPONSE, FETCH_RESPONSE | unchanged | unchanged |
+//! | DELEGPURGE, NULL | unchanged | unchanged |
+//! | everything else | its own | unchanged |
 //!
-//! The special state id 0 is nobody's: a member that uses it leaves the one before it. With
-//! FILE_HANDLE the handle goes where the member's own stands (for LINK and RENAME: the target
-//! directory); without one to take, the member fails with NOFILEHANDLE, without a state id with
-//! BAD_STATEID. What is taken is put into the message before it is decoded, so that nobody
-//! behind (the journal among them) needs to know that there was a chain.
+//! The special state id 0 belongs to no open: a member that uses it leaves the state id of the
+//! member before. With FILE_HANDLE the inherited handle replaces the member's own (for LINK and
+//! RENAME that of the target directory). If there is no handle to inherit, the member fails with
+//! NOFILEHANDLE; without a state id, with BAD_STATEID. Inherited values are put into the message
+//! before it is decoded, so that no later code (including the journal) needs to know of the chain.
 //!
-//! Invariants: at most one member of a chain is under way; a chain that is not busy has nobody
-//! waiting, or is in `ready`; a chain goes with its last member, or with its connection, which
-//! leaves members that wait undone and unkept.
+//! Invariants:
+//! - At most one member of a chain is in progress.
+//! - A chain without a member in progress has no waiting members, or is in `ready`.
+//! - A chain ends with its last member or with its connection. In the latter case its waiting
+//!   members are not executed and nothing is stored for them.
 
 use std::collections::VecDeque;
 
@@ -40,19 +42,19 @@ use dafs_wire::{ChainFlags, HEADER_BYTES, Procedure, RequestHeader, Response};
 
 use crate::reply_to::{ChainId, ReplyTo};
 
-/// A chain of which members are under way or still to come.
+/// A chain with members in progress or still to come.
 #[derive(Debug)]
 struct Chain {
     endpoint: EndpointId,
-    /// The member that is being carried out.
+    /// The member that is being executed.
     running: Option<Running>,
-    /// No member is behind the one that began last, but those that wait.
+    /// True if the last member has arrived.
     is_whole: bool,
-    /// A member has failed.
+    /// True if a member has failed.
     is_broken: bool,
-    /// Members that wait for it, in order.
+    /// The waiting members, in order.
     waiting: VecDeque<Waiting>,
-    /// What members so far have left for the next one.
+    /// The handle and state id left for the next member.
     file: Option<FileHandle>,
     state: Option<StateId>,
 }
@@ -61,13 +63,13 @@ struct Chain {
 struct Running {
     stream: StreamId,
     sequence: SequenceNumber,
-    /// Its results have a handle for the next member.
+    /// True if its results contain a handle for the next member.
     finds: bool,
 }
 
-/// Which of a session's requests it is. The two are compared as one number that is made of them:
-/// the compiler would load both at once, and wait for 100 nanoseconds, as
-/// [`dafs_dat::EndpointId`] says.
+/// Combines stream and sequence number into one number to compare. Comparing them separately would
+/// let the compiler load both with one load, which stalls for 100 nanoseconds (see
+/// [`dafs_dat::EndpointId`]).
 #[inline]
 fn number(stream: StreamId, sequence: SequenceNumber) -> u32 {
     u32::from(stream.0) << 16 | u32::from(sequence.0)
@@ -80,12 +82,12 @@ pub(crate) struct Waiting {
     pub message: Box<[u8]>,
 }
 
-/// All chains. There are no more than credits and channels.
+/// All chains. Their number is limited by credits and channels.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     slots: Vec<Option<Chain>>,
     free: Vec<u32>,
-    /// Chains whose next member may begin.
+    /// The chains whose next member may start.
     ready: VecDeque<ChainId>,
 }
 
@@ -113,8 +115,8 @@ impl Chains {
         self.slots.get_mut(chain.0 as usize)?.as_mut()
     }
 
-    /// The chain of a member that is under way. A slot may be another chain's by the time a
-    /// member ends whose connection is gone.
+    /// The chain of a member in progress. If the connection of a member is gone when it ends, its
+    /// slot may already belong to another chain.
     #[inline]
     fn of_running(&mut self, answer: ReplyTo) -> Option<&mut Chain> {
         let chain = self.get_mut(answer.chain)?;
@@ -136,7 +138,7 @@ impl Chains {
         }
     }
 
-    /// Puts a member behind those that wait. False if there are too many.
+    /// Adds a waiting member. Returns false if there are too many.
     pub fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
         let Some(chain) = self.get_mut(answer.chain) else { return false };
         if chain.waiting.len() >= MEMBERS_WAITING_MAX {
@@ -151,7 +153,7 @@ impl Chains {
         chain.waiting.pop_front()
     }
 
-    /// A member begins. What it takes from those before is put into its message.
+    /// Starts a member. Puts what it inherits into its message.
     pub fn begin(
         &mut self,
         answer: ReplyTo,
@@ -169,7 +171,7 @@ impl Chains {
         }
         match procedure {
             Some(procedure) => chain.pass_on(procedure, header.chain_flags, message),
-            // Its decoder refuses it.
+            // The decoder refuses such a message.
             None => Ok(()),
         }
     }
@@ -190,7 +192,7 @@ impl Chains {
         }
     }
 
-    /// The chain of this member goes no further.
+    /// Marks the chain of this member as broken.
     pub fn break_off(&mut self, answer: ReplyTo) {
         let chain = self.get_mut(answer.chain);
         if let Some(chain) = chain.filter(|chain| chain.endpoint == answer.endpoint) {
@@ -234,31 +236,32 @@ impl Chains {
         Some(self.slots.get(id.0 as usize)?.as_ref()?.endpoint)
     }
 
-    /// The next member of a chain may begin.
+    /// Notes that the next member of a chain may start.
     pub fn note_ready(&mut self, id: ChainId) {
         self.ready.push_back(id);
     }
 
-    /// A chain whose next member may begin.
+    /// Takes a chain whose next member may start.
     #[inline]
     pub fn next_ready(&mut self) -> Option<ChainId> {
         self.ready.pop_front()
     }
 
-    /// Whether no member may begin.
+    /// Returns true if no member may start.
     #[inline]
     pub fn is_none_ready(&self) -> bool {
         self.ready.is_empty()
     }
 
-    /// Chains there are.
+    /// The number of chains.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 }
 
 impl Chain {
-    /// Puts what a member takes into its message, and remembers what it uses.
+    /// Puts what a member inherits into its message, and remembers the handle and state id that it
+    /// uses.
     fn pass_on(
         &mut self,
         procedure: Procedure,
@@ -284,11 +287,12 @@ impl Chain {
     }
 }
 
-/// So many bytes of a message's arguments; `None` if it is too short, which decoding tells.
+/// The `N` bytes at an offset of a message's arguments; `None` if the message is too short, which
+/// decoding will report.
 fn place_of<const N: usize>(at: Option<usize>, message: &mut [u8]) -> Option<&mut [u8; N]> {
     let at = HEADER_BYTES + at?;
     message.get_mut(at..at + N)?.try_into().ok()
 }
 
-/// Members of one chain that wait. Each holds a credit, so that no more can come.
+/// The most waiting members of one chain. Each holds a credit, so no more can arrive.
 const MEMBERS_WAITING_MAX: usize = limits::CREDITS_MAX as usize;

@@ -1,5 +1,4 @@
-//! Names, paths and attributes as DAFS messages bring them, in the form in which operations take
-//! them.
+//! Converts the names, paths and attributes of DAFS messages to the form that operations take.
 
 use std::borrow::Cow;
 
@@ -13,11 +12,11 @@ pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
     from_wire(text).map_err(|_| Status::Inval)
 }
 
-/// Names as the file system has them, for as long as an operation needs them.
+/// Decoded names, kept as long as an operation needs them.
 pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;
 
-/// Puts the components of a path, within the limits, behind the names that are there: a moved list
-/// is a copied one.
+/// Appends the components of a path to `names`, within the limits. It appends in place, because
+/// moving a list means copying it.
 pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result<(), Status> {
     let mut bytes = 0;
     for text in path.iter() {
@@ -31,7 +30,7 @@ pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result
     Ok(())
 }
 
-/// Attributes that are to be set.
+/// The attributes that a request sets.
 pub(crate) fn settings_of(attributes: &FileAttributeBlock<'_>) -> Result<SetAttributes, Status> {
     attributes.set().map_err(|error| error.status())
 }

@@ -1,4 +1,4 @@
-//! What goes along with an answer: its status, the credits that it grants, and that it is counted.
+//! The status, credits and counters of a reply.
 
 use dafs_journal::RecordNumber;
 use dafs_sessions::Sessions;
@@ -9,37 +9,37 @@ use crate::channel::Channel;
 use crate::meter::{Meter, Moved};
 use crate::reply_to::{ReplyTo, blank};
 
-/// The status that a reply has, and what it waits for.
+/// The status of a reply, and the record that the reply waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyStatus {
     pub status: Status,
-    /// Not before this record is durable; 0 waits for none.
+    /// The reply waits until this record is durable; 0 means no wait.
     pub after: RecordNumber,
 }
 
 impl ReplyStatus {
-    /// This status, at once.
+    /// A status that is sent at once.
     #[inline]
     pub fn now(status: Status) -> Self {
         Self { status, after: RecordNumber(0) }
     }
 
-    /// Success, once a record is durable.
+    /// Success, sent when a record is durable.
     #[inline]
     pub fn ok_after(after: RecordNumber) -> Self {
         Self { status: Status::Ok, after }
     }
 
-    /// Whether the reply may be held back by the journal, so that others are sent before
-    /// it: it takes its grant when it is sent. Grants are for the client what the order of
-    /// replies makes of them (draft 3.2.6), and the filer must see the same order.
+    /// Returns true if the reply may wait for the journal while others are sent. It then takes its
+    /// credits when it is sent. The client interprets credits in the order of the replies (draft
+    /// 3.2.6), and the filer must see the same order.
     #[inline]
     pub fn may_wait(self, answer: ReplyTo) -> bool {
         answer.logged || self.after.0 != 0
     }
 }
 
-/// Takes the grant that goes along with an answer; its receives are posted once that is out.
+/// Takes the credits that a reply grants. Their receives are posted after the reply is sent.
 #[inline]
 pub(crate) fn grant(
     (sessions, meter): (&mut Sessions, &mut Meter),
@@ -65,7 +65,7 @@ fn grant_credits(
     blank(answer, status, grant.target_nreq)
 }
 
-/// Counts a request that is answered.
+/// Counts an answered request.
 #[inline]
 pub(crate) fn count(
     (sessions, meter): (&mut Sessions, &mut Meter),
@@ -81,8 +81,8 @@ pub(crate) fn count(
     }
 }
 
-/// Takes the grant of an answer that was made before, with the credits it would likely bring. It
-/// is to be counted once it is out.
+/// Takes the credits of a reply that was encoded before with the credits it was expected to grant.
+/// The caller counts the request after the reply is sent.
 #[inline]
 pub(crate) fn take_grant(
     sessions: &mut Sessions,

@@ -1,15 +1,14 @@
-//! The handles that a request names, in the form that the store gives them now.
+//! Converts the handles of a request to the form that the store uses now.
 //!
-//! Invariant: whatever compares handles, or keeps something by them, sees the present form
-//! alone, whenever the client or the journal got theirs. So requests are decoded here and
-//! nowhere else.
+//! Invariant: all code that compares handles, or uses them as keys, sees only the present form,
+//! whenever the client or the journal got them. So requests are decoded only here.
 
 use dafs_store::Store;
 use dafs_types::FileHandle;
 use dafs_wire::messages::OpenTarget;
 use dafs_wire::{ByteOrder, DecodeError, Request, RequestHeader, decode_arguments};
 
-/// Decodes a request.
+/// Decodes a request and converts its handles.
 #[inline(always)]
 pub(crate) fn decode<'m>(
     store: &dyn Store,
@@ -22,8 +21,8 @@ pub(crate) fn decode<'m>(
     decoded
 }
 
-/// Brings the handles of what was decoded into their present form. They are changed where they
-/// are: a request is a few cache lines, and a copy of it shows in a read.
+/// Converts the handles of a decoded request in place. A request is several cache lines long, and a
+/// copy of it would slow down a read measurably.
 #[inline(always)]
 pub(crate) fn renew_in(store: &dyn Store, decoded: &mut Result<Request<'_>, DecodeError>) {
     match decoded {
@@ -35,7 +34,7 @@ pub(crate) fn renew_in(store: &dyn Store, decoded: &mut Result<Request<'_>, Deco
     }
 }
 
-/// Brings one handle into its present form.
+/// Converts one handle to its present form.
 #[inline]
 pub(crate) fn renew(store: &dyn Store, handle: &mut FileHandle) {
     if is_unusual(handle)
@@ -50,14 +49,14 @@ fn renew_all(store: &dyn Store, request: &mut Request<'_>) {
     named_mut(request).into_iter().flatten().for_each(|handle| renew(store, handle));
 }
 
-/// Whether the store must be asked. A server that stands alone gives out handles of node 0.
+/// Returns true if the store must be asked. A server without partners issues handles of node 0.
 #[inline(always)]
 fn is_unusual(handle: &FileHandle) -> bool {
     handle.birth_node() != 0
 }
 
-/// The one table of the handles among a request's arguments, but those of a batch's transfers;
-/// `$to` is what leads to each of them.
+/// The only table of the handles in a request's arguments, except those of a batch's transfers.
+/// `$to` selects how each of them is accessed.
 macro_rules! named_in {
     ($request:expr, $($to:tt)+) => {{
         let file = match $request {

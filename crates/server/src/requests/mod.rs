@@ -1,6 +1,6 @@
-//! Requests of DAFS: how they come in, what they ask for, and how they are answered.
+//! DAFS requests: decoding, dispatch and replies.
 //!
-//! Invariant: every request that was let in is answered once, or its connection is gone.
+//! Invariant: every admitted request gets one reply, or its connection ends.
 
 pub(crate) mod answers;
 pub(crate) mod asks;

@@ -1,7 +1,7 @@
-//! Sending answers.
+//! Sends replies.
 //!
-//! Invariant: the receives a grant asks for are posted before the response that
-//! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
+//! Invariant: the receives for the credits of a reply are posted before the reply (draft
+//! 3.2.6.4.2). A stream is free when its reply is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_files::outcome::{Ended, Outcome};
@@ -24,7 +24,7 @@ use crate::requests::granting::grant;
 /// A reply that could not be encoded.
 struct Unsent {
     error: EncodeError,
-    /// The header that took its grant; `None` if there is nobody to send it to.
+    /// The header that took the credits; `None` if the connection is gone.
     header: Option<ResponseHeader>,
 }
 
@@ -45,13 +45,13 @@ impl Reactor<'_> {
         self.respond(answer, ReplyStatus::now(status), &Response::Failed);
     }
 
-    /// Replies with a status and, where the protocol has them, results.
+    /// Replies with a status, and with results if the protocol has any for it.
     pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
         let mut message = [0; RESPONSE_HEAD_BYTES];
         match self.encode(answer, told, response, &mut message) {
             Err(Unsent { error: EncodeError::Space, header: Some(header) }) => {
-                // Only directory listings and link texts are longer than the stack
-                // buffer; they are bounded by the response size.
+                // Only directory listings and link texts are longer than the buffer on the stack.
+                // The negotiated size of replies limits them.
                 let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
                 let encoded = self.encode_again(answer, header, response, &mut long);
                 self.send_encoded(answer, told, encoded, &long);
@@ -68,7 +68,7 @@ impl Reactor<'_> {
         self.send_encoded(answer, told, encoded, &message);
     }
 
-    /// Sends the reply at the front of `message`, or that it could not be encoded.
+    /// Sends the encoded reply at the front of `message`, or a failure if it could not be encoded.
     #[inline]
     fn send_encoded(
         &mut self,
@@ -85,8 +85,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends results whose data follows in `segments` of the cache's arena; the cookie
-    /// tells when they have been read.
+    /// Sends results whose data follows in `segments` of the cache's arena. The completion of
+    /// `cookie` says that the data has been read.
     pub(crate) fn reply_with_data(
         &mut self,
         answer: ReplyTo,
@@ -100,7 +100,7 @@ impl Reactor<'_> {
             Ok(length) => length,
             Err(Unsent { header, .. }) => {
                 self.send_failure(answer, ReplyStatus::now(Status::ServerFault), header);
-                // The connection is gone, and what was lent with it.
+                // The connection is gone, so the loan ends here.
                 return self.on_loan_done(cookie);
             }
         };
@@ -120,7 +120,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A refused connect: the header shows the version the server has.
+    /// Refuses a connect. The header contains the version that the server supports.
     pub(crate) fn refuse_version(&mut self, answer: ReplyTo, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         let Some(channel) = self.shared.channels.get_mut(answer.endpoint) else { return };
@@ -170,7 +170,7 @@ impl Reactor<'_> {
         Ok(length)
     }
 
-    /// Sends an answer that may have waited.
+    /// Sends a reply that may have waited.
     pub(crate) fn send_waited(&mut self, answer: ReplyTo, message: &[u8]) {
         let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
         let has_checksums = self.has_checksums(answer.endpoint);
@@ -189,7 +189,8 @@ impl Reactor<'_> {
         self.send(answer.endpoint, &message);
     }
 
-    /// Encodes into a longer buffer under the header of the first try, which took the grant.
+    /// Encodes a reply into a longer buffer. Uses the header of the first try, which took the
+    /// credits.
     fn encode_again(
         &mut self,
         answer: ReplyTo,
@@ -206,7 +207,7 @@ impl Reactor<'_> {
         Ok(length)
     }
 
-    /// Sends a failure under the header whose results could not be encoded.
+    /// Sends a failure with the header of a reply whose results could not be encoded.
     fn send_failure(&mut self, answer: ReplyTo, told: ReplyStatus, header: Option<ResponseHeader>) {
         let Some(mut header) = header else { return };
         let Some(order) = self.order_of(answer.endpoint) else { return };
@@ -223,7 +224,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends an answer; keeps it first if it is to be kept.
+    /// Sends a reply. Stores it first if its result must be stored.
     #[inline]
     fn deliver(&mut self, answer: ReplyTo, told: ReplyStatus, message: &[u8]) {
         if answer.kept().is_some() {
@@ -236,7 +237,7 @@ impl Reactor<'_> {
         self.send(answer.endpoint, message);
     }
 
-    /// Bytes were moved for a request whose answer does not say how many.
+    /// Counts the bytes moved for a request whose reply does not contain their number.
     pub(crate) fn note_moved(&mut self, endpoint: EndpointId, reading: Reading, moved: Moved) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             self.shared.meter.add(reading, moved, &mut channel.traffic);
@@ -255,7 +256,7 @@ impl Reactor<'_> {
         self.end_send(endpoint, is_posted);
     }
 
-    /// What follows upon the post of an answer.
+    /// Does what must follow the post of a reply.
     #[inline]
     pub(crate) fn end_send(&mut self, endpoint: EndpointId, is_posted: bool) {
         if !is_posted {
@@ -266,7 +267,7 @@ impl Reactor<'_> {
         self.owe_receives(endpoint);
     }
 
-    /// A reply is out that has brought the client credits.
+    /// Defers a receive for the credits that a reply has granted.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
         if !self.own.has(endpoint) {
@@ -275,8 +276,8 @@ impl Reactor<'_> {
         self.shared.channels.owe_receives(endpoint, &mut self.own.interface);
     }
 
-    /// Sends data with a checksum. It is copied: where it lies, a write may change it
-    /// before the transport has fetched it.
+    /// Sends data with a checksum. The data is copied, because in the cache a write could change it
+    /// before the transport has read it.
     fn send_sealed(
         &mut self,
         endpoint: EndpointId,
@@ -292,9 +293,9 @@ impl Reactor<'_> {
         self.send(endpoint, &message);
     }
 
-    // ---- what operations have come to -------------------------------------------------
+    // ---- outcomes of operations -------------------------------------------------------
 
-    /// Replies with what came of an operation.
+    /// Replies with the outcome of an operation.
     pub(crate) fn report(&mut self, to: ReplyTo, outcome: Outcome) {
         let Outcome { result, after } = outcome;
         match &result {
@@ -304,7 +305,7 @@ impl Reactor<'_> {
             Ok(ended) => self.respond(to, ReplyStatus::ok_after(after), &done_response(ended)),
             Err(refusal) => {
                 let status = refusal.fault.into();
-                // What fails late was a SETATTR or a LOCK, if there is more to say of it.
+                // A late failure with partial results is that of a SETATTR or a LOCK.
                 let response = match &refusal.partial {
                     Partial::Set { .. } => refusal_response(Procedure::SetAttrInline, refusal),
                     _ => refusal_response(Procedure::Lock, refusal),
@@ -314,19 +315,19 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies that a request was not carried out, for no fault of its own: its connection is at
-    /// its end, and whoever comes back asks for it anew.
+    /// Ends a request that was not executed because its connection is closing. A client that
+    /// reconnects sends it again.
     pub(crate) fn report_broken(&mut self, to: ReplyTo) {
         let to = self.abandon(to);
         self.fail(to, Status::Io);
     }
 }
 
-/// Of an answer that went out nothing more is to be heard.
+/// Requests a completion only if the send fails.
 pub(crate) const QUIET: SendOptions = SendOptions { signal: Signal::OnError, invalidate: None };
-/// In a header whose grant has not been taken yet; no grant is for nothing.
+/// Marks a header whose credits have not been taken. No real grant is zero.
 const NO_TARGET: u16 = 0;
-/// Room for any response that is not a listing.
+/// The size of a buffer for any reply except listings, in bytes.
 const RESPONSE_HEAD_BYTES: usize = 512;
-/// Header and the pieces of one inline read.
+/// The header and the pieces of one inline read.
 const GATHER_MAX: usize = dafs_store::cache::PIECE_COUNT_MAX + 1;

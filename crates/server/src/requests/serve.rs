@@ -1,7 +1,7 @@
-//! Requests: from a message to whoever serves its procedure.
+//! Dispatches requests from messages to the code of their procedures.
 //!
-//! Invariant: nothing of a request is believed before it was admitted, and of a damaged one
-//! nothing but where its answer goes.
+//! Invariant: no field of a request is used before the request is admitted. Of a damaged request
+//! only the destination of its reply is used.
 
 use dafs_dat::{EndpointId, InboxSlot};
 use dafs_files::delegations::Told;
@@ -26,7 +26,7 @@ use crate::requests::translate;
 use crate::waiting::fencing::touched;
 
 impl Reactor<'_> {
-    /// A message is in a slot of its channel's inbox, and is read where it lies.
+    /// Serves the message in a slot of its channel's inbox. The message is not copied.
     #[inline]
     pub(crate) fn on_message(&mut self, endpoint: EndpointId, mut slot: InboxSlot, length: u32) {
         self.fetch_ahead();
@@ -64,7 +64,7 @@ impl Reactor<'_> {
         answer.analyzer = header.analyzer;
         answer.reading = self.shared.meter.arrive(header.procedure);
         answer.is_acting = header.credentials != CredHandle::default();
-        // Of a damaged request nothing is believed but where its answer goes.
+        // Of a damaged request only the destination of its reply is used.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
         let admitted = match self.shared.sessions.admit(
@@ -89,9 +89,9 @@ impl Reactor<'_> {
             }
         };
         self.fetch_ahead();
-        // One branch for all that is not usual: the way of a plain request is counted in them.
-        // Reads of a session that keeps results are plain: theirs are not kept. Those of writes
-        // that are served at once are kept when the answer is out.
+        // One branch covers everything unusual, because branches show in the latency of plain
+        // requests. Results of reads are never stored, so reads of a session that stores results
+        // are plain. The result of a write that is served at once is stored after the reply.
         let is_write = header.procedure == Procedure::WriteDirect.number();
         let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
         if is_kept | admitted.begins_life | (admitted.place != ChainPlace::Alone) {
@@ -134,8 +134,8 @@ impl Reactor<'_> {
         self.fail(answer, Status::Chksum);
     }
 
-    /// Has a request carried out that was let in. Its result is kept in `kept`, if it is of
-    /// those that are.
+    /// Executes an admitted request. Its result is stored in `kept`, if it is of a kind that is
+    /// stored.
     #[inline(always)]
     pub(crate) fn carry(
         &mut self,
@@ -155,7 +155,7 @@ impl Reactor<'_> {
                 }
                 if kept.is_some() && is_kept(header) {
                     answer.keep_in(kept);
-                    // Appends go through the journal once they have their place.
+                    // An append goes through the journal later, when its offset is known.
                     let is_append =
                         matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
                     answer.logged = is_append && self.shared.ledger.is_some();
@@ -182,8 +182,8 @@ impl Reactor<'_> {
                 let endpoint = answer.endpoint;
                 tracing::debug!(?endpoint, %error, "request refused");
                 match *error {
-                    // No lower version is served, so 0 is told (draft 6.1.3). A member of a
-                    // chain is answered as any, for the sake of those behind it.
+                    // No lower version exists, so the reply says 0 (draft 6.1.3). A member of a
+                    // chain gets the usual reply, because of the members after it.
                     DecodeError::Version(asked)
                         if asked < PROTOCOL_VERSION && !answer.chain.is_some() =>
                     {
@@ -195,8 +195,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Serves one request. `Err` is answered by the caller; `Ok` means that the
-    /// answer is sent or that the request is parked.
+    /// Serves one request. The caller replies with an `Err`. `Ok` means that the reply is sent or
+    /// that the request is parked.
     pub(crate) fn dispatch(
         &mut self,
         answer: ReplyTo,
@@ -213,7 +213,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same for a request that has waited for what the holder of a delegation says.
+    /// The same for a request that has waited for the attributes from a delegation's holder.
     #[cold]
     pub(crate) fn dispatch_told(
         &mut self,
@@ -231,7 +231,7 @@ impl Reactor<'_> {
 
     // ---- members of chains ------------------------------------------------------------
 
-    /// A member of a chain has come.
+    /// Handles the arrival of a member of a chain.
     pub(crate) fn take_member(
         &mut self,
         mut answer: ReplyTo,
@@ -242,13 +242,13 @@ impl Reactor<'_> {
     ) {
         let kept = admitted.kept;
         let Some(chain) = self.chain_for(answer.endpoint, admitted.place) else {
-            // The filer keeps the same account.
+            // The filer keeps the same limits, so this is not expected.
             return self.fail(answer, Status::ChainBroken);
         };
-        // In place: it was written just now, and a copy would wait for that.
+        // The field is set in place: a copy would stall on the store just made to it.
         answer.chain = chain;
         if self.shared.waiting.chains().is_busy(chain) {
-            // The one before may be a transfer that waits for others to be moved with.
+            // The member before may be a transfer that is queued to be moved with others.
             self.settle();
         }
         if !self.shared.waiting.chains().is_busy(chain) {
@@ -259,7 +259,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The chain a member belongs to.
+    /// The chain that a member belongs to.
     fn chain_for(&mut self, endpoint: EndpointId, place: ChainPlace) -> Option<ChainId> {
         let channel = self.shared.channels.get_mut(endpoint)?;
         match place {
@@ -277,8 +277,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// A request was refused before its place was of any matter: if its channel has a chain to
-    /// which members could come, none will.
+    /// Ends the chain that a channel has open, because a request was refused before its position
+    /// in the chain was looked at. No further members will come.
     #[cold]
     pub(crate) fn end_open_chain(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
@@ -303,8 +303,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// A member's answer is made. It ends with it, unless the journal must have
-    /// something first.
+    /// Notes the reply of a member. The member ends with it, unless the journal must have a record
+    /// first.
     #[inline(never)]
     pub(crate) fn note_member(
         &mut self,
@@ -318,13 +318,13 @@ impl Reactor<'_> {
         }
     }
 
-    /// A member's answer could not be made, and a failure is sent instead.
+    /// Breaks a chain because a member's reply could not be encoded and a failure is sent instead.
     #[cold]
     pub(crate) fn break_chain(&mut self, answer: ReplyTo) {
         self.shared.waiting.chains().break_off(answer);
     }
 
-    /// A member is over: the next one may begin.
+    /// Ends a member, so that the next one may start.
     #[inline]
     pub(crate) fn end_member(&mut self, answer: ReplyTo) {
         if answer.chain.is_some() {
@@ -332,8 +332,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Begins every member that waits for nothing any more. Called between events: a member
-    /// that ends within another's end would pile them up on the stack.
+    /// Starts every member that can start. Called between events, because members that end within
+    /// each other's end would nest on the stack.
     #[inline]
     pub(crate) fn push_chains(&mut self) {
         while let Some(chain) = self.shared.waiting.chains().next_ready() {
@@ -345,7 +345,7 @@ impl Reactor<'_> {
             self.begin_next(chain);
             self.follow_up();
             if self.shared.waiting.chains().is_none_ready() {
-                // What was begun may be a transfer that waits for others to be moved with.
+                // The started member may be a transfer that is queued to be moved with others.
                 self.settle();
             }
         }
@@ -359,19 +359,19 @@ impl Reactor<'_> {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         match RequestHeader::decode(order, &message) {
             Ok(header) => self.carry_out_member(answer, kept, order, &header, &mut message),
-            // It was decoded when it came.
+            // It was decoded without an error when it arrived.
             Err(error) => self.fail(answer, error.status()),
         }
     }
 }
 
-/// Whether a request needs the object that it names. A CLOSE ends an open, which has its file.
+/// Returns true if a request needs the object that it names. A CLOSE only needs the open's file.
 #[inline]
 fn needs_its_object(request: &Request<'_>) -> bool {
     !matches!(request, Request::Close(_))
 }
 
-/// Whether the result of a request is kept in a session that has a response cache.
+/// Returns true if the result of a request is stored in a session with a response cache.
 #[inline]
 fn is_kept(header: &RequestHeader) -> bool {
     match Procedure::from_number(header.procedure).map(Procedure::replay_class) {

@@ -1,7 +1,7 @@
-//! DAFS's requests as operations, and outcomes as DAFS's responses.
+//! Converts DAFS requests to operations, and outcomes to DAFS replies.
 //!
-//! Invariant: results that have become an outcome are the same bytes again when they are wanted.
-//! What an outcome has no words for stays what it is.
+//! Invariant: results that are converted to an outcome and back are the same bytes. Results that no
+//! outcome can express are stored unchanged.
 
 use dafs_files::outcome::NotDone;
 use dafs_ops::{
@@ -24,7 +24,7 @@ use crate::reply_to::blank_header;
 use crate::requests::answers::{opened_response, refusal_response};
 use crate::requests::decode::{Scratch, components, name_of, settings_of};
 
-/// Whether a request is one of those that [`operation`] knows.
+/// Returns true if [`operation`] can convert the request.
 #[inline]
 pub(crate) fn is_operation(request: &Request<'_>) -> bool {
     matches!(
@@ -39,11 +39,12 @@ pub(crate) fn is_operation(request: &Request<'_>) -> bool {
     )
 }
 
-/// The operation that a request asks for, if it may change names or attributes, opens a file, or
-/// takes a lock.
+/// Converts a request to an operation, if it may change names or attributes, opens a file, or takes
+/// a lock.
 ///
 /// # Errors
-/// INVAL for a name that is none, NAMETOOLONG for a path, and what is said of attributes that
+/// INVAL for an invalid name, or for a lock that is claimed in two ways; NAMETOOLONG for a path;
+/// the errors of attributes that cannot be set.
 /// cannot be set; INVAL for a lock that is claimed in two ways.
 pub(crate) fn operation<'r, 'm: 'r>(
     request: &Request<'m>,
@@ -83,10 +84,10 @@ pub(crate) fn operation<'r, 'm: 'r>(
     }))
 }
 
-/// What an OPEN asks for.
+/// Converts an OPEN.
 ///
 /// # Errors
-/// As [`operation`]. Attributes that nobody can set stop it where it begins.
+/// See [`operation`]. Invalid attributes make it fail before it has any effect.
 pub(crate) fn open<'r, 'm: 'r>(
     request: &wire::Open<'m>,
     scratch: &'r mut Scratch<'m>,
@@ -169,8 +170,8 @@ fn node_of<'m>(object: &NewObject<'m>) -> NewNode<'m> {
     }
 }
 
-/// The status and the results, as bytes behind a header, that say what an outcome says. `None` if
-/// the procedure has no such results.
+/// Converts an outcome to a status and the bytes of the results after the header. `None` if the
+/// procedure has no such results.
 pub(crate) fn results_of(
     order: ByteOrder,
     procedure: u32,
@@ -187,8 +188,8 @@ pub(crate) fn results_of(
     Some((status, message[HEADER_BYTES..length].to_vec()))
 }
 
-/// The outcome that results behind a header tell of. `None` if they are not of a request whose
-/// outcome is kept as one, or say something that an outcome has no words for.
+/// Converts the results after a header to an outcome. `None` if the request's results are not
+/// stored as an outcome, or if no outcome can express them.
 pub(crate) fn outcome_of(
     order: ByteOrder,
     procedure: u32,
@@ -298,7 +299,7 @@ fn response_of(done: &Done<'_>) -> Option<Response<'static>> {
     })
 }
 
-/// The procedure that another is a form of, if both have the same results.
+/// The basic form of a procedure, if both forms have the same results.
 fn base(procedure: Procedure) -> Procedure {
     match procedure {
         Procedure::SetAttrDirect => Procedure::SetAttrInline,
@@ -306,7 +307,7 @@ fn base(procedure: Procedure) -> Procedure {
     }
 }
 
-/// Room for the longest results of a request whose outcome is kept as one: those of an OPEN with
+/// The largest results of a request that are stored as an outcome, in bytes: those of an OPEN with
 /// a write delegation.
 const RESULTS_BYTES_MAX: usize = 512;
 
@@ -339,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Everything that a request in the journal may be answered.
+    /// All replies that a request in the journal may get.
     fn answers() -> Vec<(Procedure, Status, Response<'static>)> {
         let entry = AccessEntry { entry_type: 1, flags: 0, mask: 0x27, who: "EVERYONE@" };
         let (state, recall) = (StateId(5), true);
@@ -404,7 +405,7 @@ mod tests {
         }
     }
 
-    /// They are kept as they are.
+    /// Such results are stored unchanged.
     #[test]
     fn what_an_outcome_has_no_words_for_is_none() {
         let order = ByteOrder::Big;

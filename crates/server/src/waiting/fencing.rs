@@ -1,33 +1,33 @@
-//! Fencing: who may still reach a file or a file system (draft 4.4.4, 6.4), and how what
-//! runs comes to its end when somebody is shut out.
+//! Fencing: which clients may still access a file or a file system (draft 4.4.4, 6.4), and how
+//! their operations in progress end when they are fenced out.
 //!
-//! Every request names the handles it touches in [`touched`], and passes the fence with
-//! them when it is dispatched; objects it finds by name pass when they are found. A request
-//! that waited passes again before it goes on. So of all that whom a new list leaves out
-//! has under way only this can still have an effect:
+//! Every request names the handles it accesses in [`touched`], and is checked against the fences of
+//! these when it is dispatched. An object that it finds by name is checked when it is found. A
+//! request that waited is checked again before it continues. So when a new list fences a client
+//! out, only these of its operations can still have an effect:
 //!
-//! | what                                    | how it ends                                   |
+//! | operation                               | how it ends                                   |
 //! |-----------------------------------------|-----------------------------------------------|
 //! | reads, writes, truncations that wait for a file or for room | refused at once     |
 //! | transfers into the file                 | finished, or aborted with their connection    |
 //! | transfers out of the file               | finished, or aborted with their connection    |
 //! | the file itself in a client's hands     | returned, or its connection is broken         |
-//! | an append of which a part is there      | finished: it is all or nothing                |
-//! | data taken, on its way to the disk (stable writes, COMMIT, CLOSE) | finished      |
-//! | a request between intent and outcome    | carried out if it had begun, refused if not   |
+//! | an append of which a part has arrived   | finished: it is all or nothing                |
+//! | accepted data on its way to the disk (stable writes, COMMIT, CLOSE) | finished    |
+//! | a request between intent and outcome    | finished if it was started, else refused      |
 //!
-//! Strands of batches are among them, each by itself; what of a batch has not begun passes when
-//! it does. These are shown to the filer, and a change is answered when they are over, and durable
-//! where there is a journal. What waits for something else passes again and is not waited
-//! for: writes whose bytes are looked at before the file has them, SETATTR_DIRECT, requests
-//! held for names that are busy. A client that lets its transfers stand keeps nobody waiting
-//! for longer than [`crate::ServerConfig::fence_patience`]: then its connection is broken.
+//! Each strand of a batch counts as an operation of its own; what has not started is checked when
+//! it does. These operations are reported to the filer. The reply to a change waits until they have
+//! ended, and until their ends are durable if there is a journal. Everything else that waits is
+//! checked again later, and the change does not wait for it: writes whose bytes are verified before
+//! they reach the file, SETATTR_DIRECT, and requests that wait for busy names. A client that stalls
+//! its transfers delays a change for at most [`crate::ServerConfig::fence_patience`]; then its
+//! connection is broken.
 //!
-//! Data that was answered for before stays, also where only the cache has it.
+//! Data of requests that were answered before the change stays, even if only the cache has it.
 //!
-//! Invariant: once a change is answered, no byte and no name changes by a request of a
-//! session that the list leaves out. What is left of a connection that is gone counts as of
-//! a session without an identity.
+//! Invariant: after the reply to a change, no request of a fenced session changes any byte or name.
+//! What remains of a connection that has ended counts as a session without an identity.
 
 pub(crate) mod draining;
 
@@ -46,7 +46,7 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::handles;
 use crate::task::{Work, WriteSource};
 
-/// Changes of fencing lists under way, as many as the filer lets be.
+/// The changes of fencing lists in progress. The filer limits their number.
 #[derive(Debug)]
 pub(crate) struct Fencing {
     changes: BTreeMap<FenceRequest, Change>,
@@ -58,10 +58,9 @@ pub(crate) struct Fencing {
 
 #[derive(Debug)]
 struct Change {
-    /// Under which whoever asked for it is told; `None` if that was done already, which is a
-    /// defect.
+    /// The destination of the reply; `None` if an injected defect has replied already.
     ticket: Option<ReplyTo>,
-    /// Whoever keeps it waiting then loses the connection.
+    /// After this time, connections that delay the change are broken.
     patient_until: Moment,
 }
 
@@ -77,14 +76,14 @@ impl Fencing {
     }
 }
 
-/// Whether a request passes the fence again before it has any effect.
+/// Returns true if a request is checked again before it has any effect.
 fn passes_again(work: &Work) -> bool {
     match work {
         Work::Write(write) => {
             matches!(write.source, WriteSource::Sealed { .. } | WriteSource::Fetched { .. })
         }
         Work::Fetch(_) | Work::SealedBatch(_) => true,
-        // Those that wait for a file or for room pass again at once.
+        // Tasks that wait for a file or for room are checked at once.
         Work::Read(_)
         | Work::Commit(_)
         | Work::Flush(_)
@@ -95,29 +94,29 @@ fn passes_again(work: &Work) -> bool {
     }
 }
 
-/// The handles a request names and touches. What it leads to by name is not among them; each
-/// transfer of a batch passes by itself.
+/// The handles that a request names and accesses. Objects that it finds by name are not included.
+/// Each transfer of a batch is checked separately.
 pub(crate) fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
     match request {
-        // Whoever is fenced out must be able to be let in again (`gaps.md`).
+        // A fenced client must be able to lift its fence (`gaps.md`).
         Request::GetFencingList(_) | Request::SetFencingList(_) => [None; 2],
         request => handles::named(request),
     }
 }
 
-/// A parked request, as an operation.
+/// The operation id of a parked request.
 #[inline]
 pub(crate) fn operation_of_task(id: TaskId) -> OperationId {
     OperationId(TASK | u64::from(id.0))
 }
 
-/// A transfer out of the cache, as an operation.
+/// The operation id of a transfer out of the cache.
 #[inline]
 pub(crate) fn operation_of_loan(id: LoanId) -> OperationId {
     OperationId(LOAN | id.to_bits())
 }
 
-/// A request between intent and outcome, as an operation.
+/// The operation id of a request between intent and outcome.
 #[inline]
 pub(crate) fn operation_of_intent(number: RecordNumber) -> OperationId {
     OperationId(INTENT | number.0)

@@ -1,4 +1,4 @@
-//! Requests that cannot be carried out at once, and those whose turn has come.
+//! Sets requests aside that cannot be executed at once, and executes them later.
 
 use dafs_dat::EndpointId;
 use dafs_filer::{DelegationAction, FenceKey, RecallAnswer, WaiterId};
@@ -23,16 +23,16 @@ use crate::requests::translate;
 use crate::session::back::BackRequest;
 
 impl Reactor<'_> {
-    // ---- carrying out -----------------------------------------------------------------
+    // ---- execution --------------------------------------------------------------------
 
-    /// Has a request carried out that is an operation to be set aside as one. False if it is
-    /// another; then nothing was done.
+    /// Executes a request as an operation, if it can be converted to one. Returns false, without
+    /// any effect, if it cannot.
     #[inline(never)]
     pub(crate) fn carry_as_operation(&mut self, to: ReplyTo, request: &Request<'_>) -> bool {
         let mut scratch = Scratch::new();
         let translated = translate::operation(request, &mut scratch);
-        // Who carries it out says what is wrong with one that cannot be asked for. It is looked at
-        // where it is: it is large.
+        // A malformed one is reported by the code that executes it. The value is borrowed in
+        // place, because it is large.
         let Ok(Some(operation)) = &translated else {
             return false;
         };
@@ -47,7 +47,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Carries an operation out, if no fence stands in its way.
+    /// Executes an operation, if no fence forbids it.
     pub(crate) fn carry_out(
         &mut self,
         to: ReplyTo,
@@ -59,11 +59,11 @@ impl Reactor<'_> {
         self.operate(to, operation)
     }
 
-    /// Carries a request out that was set aside, from its start: it may have to wait for something
-    /// else. It was whole when it was set aside.
+    /// Executes a request that was set aside, from its start. It may have to wait for something
+    /// else. Its message was valid when it was set aside.
     ///
     /// # Errors
-    /// As [`Reactor::dispatch`]: the caller replies, or sets it aside again.
+    /// See [`Reactor::dispatch`]: the caller replies, or sets the request aside again.
     pub(crate) fn carry_again(
         &mut self,
         to: ReplyTo,
@@ -90,14 +90,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// The turn of a request has come that was set aside: it is carried out, or set aside again.
-    /// If its connection is gone, so is in whose name that would be done.
+    /// Executes a request that was set aside, or sets it aside again. It is dropped if its
+    /// connection is gone, because its caller is unknown then.
     pub(crate) fn take_up(&mut self, to: ReplyTo, kept: SetAside, told: Option<Told>) {
         self.take_up_in(to, kept, told, true);
     }
 
-    /// The same. `may_search` says whether it has not waited for a search before. What it asks for
-    /// is done by the reactor that has its connection.
+    /// The same. `may_search` is true if the request has not waited for a search before. The
+    /// reactor of its connection executes it.
     pub(crate) fn take_up_in(
         &mut self,
         to: ReplyTo,
@@ -118,7 +118,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A request that was set aside, and that could not be carried out when it was tried again.
+    /// Handles the failure of a request that was set aside and tried again.
     fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside, may_search: bool) {
         match kept {
             SetAside::Operation(bytes) => match Operation::decode(bytes) {
@@ -133,15 +133,15 @@ impl Reactor<'_> {
         }
     }
 
-    // ---- in the way -------------------------------------------------------------------
+    // ---- obstacles --------------------------------------------------------------------
 
-    /// A request could not be carried out: it is answered, or waits.
+    /// Handles a request that could not be executed: it is answered, or waits.
     #[cold]
     pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>) {
         self.refuse_in(to, why, asked, true);
     }
 
-    /// The same. `may_search` says whether it has not waited for a search before.
+    /// The same. `may_search` is true if the request has not waited for a search before.
     fn refuse_in(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>, may_search: bool) {
         let to = self.keep_begun(to);
         if may_search && is_put_off(&why, asked) && self.awaits_search_after_all(to, asked) {
@@ -173,8 +173,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The status for a request that has no message to be set aside: the recall goes on without
-    /// it.
+    /// The status for a request that cannot be set aside. A recall continues without it.
     #[cold]
     pub(crate) fn without_waiting(&mut self, why: NotDone) -> Status {
         match why {
@@ -184,14 +183,14 @@ impl Reactor<'_> {
                 self.shared.filer.abandon_waiter(waiter);
                 Status::Delay
             }
-            // Nobody has been asked yet.
+            // The holder has not been asked yet.
             NotDone::Asks(_) => Status::Delay,
         }
     }
 
     // ---- delegations ------------------------------------------------------------------
 
-    /// Calls back what is to be called back, and lets those go on who waited.
+    /// Sends pending recalls, and continues requests that waited for delegations.
     #[inline]
     pub(crate) fn pump_delegations(&mut self) {
         while let Some(action) = self.shared.filer.take_delegation_action() {
@@ -216,7 +215,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Asks one of a client's sessions. False if none listens.
+    /// Sends a request over one of a client's sessions. Returns false if none listens.
     fn tell_client(&mut self, client: ClientId, request: &BackRequest) -> bool {
         let sessions: Vec<_> = self.shared.sessions.of_client(client).collect();
         sessions.into_iter().any(|session| {
@@ -233,12 +232,12 @@ impl Reactor<'_> {
         }
     }
 
-    /// A holder has answered BC_RECALL, or never will.
+    /// Handles a holder's reply to BC_RECALL, or its absence.
     pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallAnswer) {
         self.shared.filer.recall_answered(client, state, answer, self.shared.life.now());
     }
 
-    /// A holder has answered BC_GETATTR, or never will (`None`).
+    /// Handles a holder's reply to BC_GETATTR, or its absence (`None`).
     pub(crate) fn on_told(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
         let told = match told {
             Some(told) => Told::Facts { size: told.size, change: told.change },
@@ -247,7 +246,7 @@ impl Reactor<'_> {
         self.go_on_with(waiter, Some(told));
     }
 
-    /// Gives up questions that nobody answers, and files that nobody holds.
+    /// Ends requests to holders that are overdue, and files of delegations that have lapsed.
     pub(crate) fn tick_delegations(&mut self) {
         for waiter in self.shared.waiting.held.overdue(self.shared.life.now()) {
             self.on_told(waiter, None);
@@ -257,7 +256,7 @@ impl Reactor<'_> {
         self.pump_delegations();
     }
 
-    /// A connection is gone, and what waited on it.
+    /// Drops everything that waits on a connection that has ended.
     pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, fence: Option<FenceKey>) {
         self.shared.holdings.lock_waits().forget_all(fence);
         for to in self.shared.waiting.forget(&mut self.shared.filer, endpoint) {
@@ -267,7 +266,7 @@ impl Reactor<'_> {
 
     // ---- searches ---------------------------------------------------------------------
 
-    /// Whether a request waits until an object that it names has been looked for. It must not
+    /// Returns true if a request now waits for the search for an object that it names. It must not
     /// have had any effect yet.
     #[inline]
     pub(crate) fn awaits_search(
@@ -281,7 +280,7 @@ impl Reactor<'_> {
             && searching.awaits((&self.shared.whole_store, &mut self.shared.pool), to, asked, named)
     }
 
-    /// The same of a batch. False of what is none.
+    /// The same for a batch. Returns false for other requests.
     pub(crate) fn batch_awaits_search(
         &mut self,
         to: ReplyTo,
@@ -299,7 +298,7 @@ impl Reactor<'_> {
             )
     }
 
-    /// The same of a request that has failed with DELAY.
+    /// The same for a request that has failed with DELAY.
     #[cold]
     fn awaits_search_after_all(&mut self, to: ReplyTo, asked: Asked<'_>) -> bool {
         if !self.shared.waiting.searching.is_possible() {
@@ -320,14 +319,15 @@ impl Reactor<'_> {
         }
     }
 
-    /// Has an object looked for, though no request waits for it: whoever asked was told DELAY.
+    /// Starts the search for an object that no request waits for, because its request was answered
+    /// with DELAY.
     #[cold]
     pub(crate) fn search_later(&mut self, handle: &FileHandle) {
         self.shared.waiting.searching.want(&self.shared.whole_store, &mut self.shared.pool, handle);
     }
 
-    /// A search is over, or has failed: those that waited for it are carried out, and fail with
-    /// DELAY where they would have to wait once more.
+    /// Handles the end of a search. The requests that waited for it are executed; those that would
+    /// have to wait again fail with DELAY.
     pub(crate) fn on_searched(&mut self) {
         for (to, kept) in self.shared.waiting.searching.end() {
             self.settle();
@@ -337,7 +337,7 @@ impl Reactor<'_> {
         self.shared.waiting.searching.start(&self.shared.whole_store, &mut self.shared.pool);
     }
 
-    // ---- questions --------------------------------------------------------------------
+    // ---- queries of results -----------------------------------------------------------
 
     /// CHECK_RESPONSE and FETCH_RESPONSE.
     pub(crate) fn ask_about(&mut self, query: Query) -> Result<(), Status> {
@@ -367,7 +367,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Something has come to rest: the questions that waited are asked again.
+    /// Repeats the queries that waited for a session to become idle.
     pub(crate) fn ask_again(&mut self) {
         for query in self.shared.waiting.questions.take() {
             if let Err(status) = self.ask_about(query) {
@@ -376,7 +376,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Keeps the result of a request for a client that may not get it.
+    /// Stores the result of a request for a client that may not receive it.
     #[inline]
     pub(crate) fn keep(&mut self, to: ReplyTo, status: Status, bytes: &[u8]) {
         if self.shared.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
@@ -385,11 +385,11 @@ impl Reactor<'_> {
     }
 }
 
-/// Whether a request was put off that has had no effect yet.
+/// Returns true if a request was put off before it had any effect.
 fn is_put_off(why: &NotDone, asked: Asked<'_>) -> bool {
     match why {
         NotDone::Failed(fault) => Status::from(*fault) == Status::Delay,
-        // Others were searched for before they began.
+        // For other requests the search was done before they started.
         NotDone::Partly(refusal) => {
             let is_late = matches!(asked, Asked::Operation(it) if !has_effect_early(it));
             is_late && Status::from(refusal.fault) == Status::Delay
@@ -398,8 +398,8 @@ fn is_put_off(why: &NotDone, asked: Asked<'_>) -> bool {
     }
 }
 
-/// Whether an operation may have had an effect by the time it finds out that an object must be
-/// searched for. An OPEN that makes nothing has not: it waits then.
+/// Returns true if an operation may have had an effect before it finds that an object must be
+/// searched for. An OPEN that creates nothing has had none, so it may wait.
 #[inline]
 fn has_effect_early(operation: &Operation<'_>) -> bool {
     !matches!(operation, Operation::Open(open) if !open.creation.is_any())

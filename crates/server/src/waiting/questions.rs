@@ -1,8 +1,9 @@
-//! Recovery of a session that broke: CHECK_RESPONSE, FETCH_RESPONSE, DISCARD_RESPONSES
-//! (draft 5.2, 6.3).
+//! Recovery of a broken session: CHECK_RESPONSE, FETCH_RESPONSE, DISCARD_RESPONSES (draft 5.2,
+//! 6.3).
 //!
-//! Invariant: a result that is kept is kept before it is sent; a question about a session
-//! is answered when nothing of that session runs any more.
+//! Invariants:
+//! - A result is stored before it is sent.
+//! - A query about a session is answered when no request of that session is in progress any more.
 
 use dafs_sessions::{ReplyQuery, RequestName, Sessions};
 use dafs_types::Status;
@@ -14,22 +15,22 @@ use dafs_wire::{
 use crate::channel::Channels;
 use crate::reply_to::{ReplyTo, blank};
 
-/// A question about a result that may be kept.
+/// A query for the stored result of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
     pub to: ReplyTo,
     pub about: CachedResponse,
-    /// FETCH_RESPONSE, not CHECK_RESPONSE.
+    /// True for FETCH_RESPONSE, false for CHECK_RESPONSE.
     pub wants_result: bool,
 }
 
-/// Questions that wait for a session to come to rest.
+/// Queries that wait for a session to become idle.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     waiting: Vec<Query>,
 }
 
-/// A result that is kept, as it was encoded.
+/// A stored result, as it was encoded.
 pub(super) struct Found {
     pub status: Status,
     procedure: u32,
@@ -38,10 +39,10 @@ pub(super) struct Found {
 }
 
 impl Questions {
-    /// Asks the filer; a question waits if the session is not at rest.
+    /// Looks the result up. The query waits if the session is not idle.
     ///
     /// # Errors
-    /// What the filer says of the question.
+    /// The filer's error for the query.
     pub fn ask(
         &mut self,
         sessions: &mut Sessions,
@@ -57,7 +58,7 @@ impl Questions {
                 Ok(Some(Found { status, procedure, bytes, order }))
             }
             ReplyQuery::Busy(old) => {
-                // The client has given that connection up, or it would not ask.
+                // The client has abandoned that connection, or it would not query its results.
                 if let Some(old) = old.and_then(|old| channels.endpoint_of(old)) {
                     channels.give_up(old);
                 }
@@ -67,18 +68,18 @@ impl Questions {
         }
     }
 
-    /// The questions that have waited.
+    /// Takes the queries that have waited.
     pub fn take(&mut self) -> Vec<Query> {
         std::mem::take(&mut self.waiting)
     }
 }
 
 impl Found {
-    /// The results, in the byte order of the client as it has come back: `show` is given them.
-    /// Nothing, if there are none but a status.
+    /// Passes the results to `show`, in the byte order of the client's new connection. Passes
+    /// nothing if there is only a status.
     ///
     /// # Errors
-    /// They cannot be said in that order.
+    /// The results cannot be converted to that byte order.
     pub fn in_order(
         &self,
         order: Option<ByteOrder>,

@@ -1,10 +1,10 @@
-//! Requests that name an object which the store must look for in its directories.
+//! Requests that name an object for which the store must search its directories.
 //!
-//! Invariant: the reactor never looks itself. One search is under way at a time, on the pool, and
-//! looks for all that was asked for when it began, so that nobody waits for longer than two of
-//! them take, whatever others ask for. A batch waits as a whole, before any of it is accepted, and
-//! batches of its session that come meanwhile wait behind it: they are accepted in the order in
-//! which they came.
+//! Invariants:
+//! - The reactor itself never searches. One search at a time runs on the pool. It looks for
+//!   everything that was wanted when it started, so no request waits for more than two searches.
+//! - A batch waits as a whole before any part of it is accepted. Later batches of its session wait
+//!   too, so batches are accepted in order of arrival.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::reply_to::ReplyTo;
 use crate::requests::handles;
 use crate::requests::set_aside::{Asked, SetAside};
 
-/// What waits for searches.
+/// The requests that wait for searches.
 #[derive(Default)]
 pub(super) struct Searching {
-    /// Whether the store ever has to search.
+    /// True if the store may have to search.
     is_possible: bool,
-    /// For the next search.
+    /// Requests for the next search.
     waiting: Vec<Waiting>,
-    /// What else the next one looks for.
+    /// Other objects to look for in the next search.
     wanted: Vec<FileHandle>,
-    /// For the one under way.
+    /// Requests of the current search.
     current: Vec<Waiting>,
     is_under_way: bool,
 }
 
-/// A request that waits.
+/// A waiting request.
 struct Waiting {
     to: ReplyTo,
     kept: SetAside,
@@ -39,10 +39,10 @@ struct Waiting {
     is_batch: bool,
 }
 
-/// Mostly none, which takes no memory; of a batch as many as a message has room for.
+/// Usually empty, which takes no memory. A batch may have as many as fit in a message.
 type Handles = Vec<FileHandle>;
 
-/// A search.
+/// A search for objects, run on the pool.
 pub struct SearchJob {
     store: Arc<dyn Store>,
     handles: Vec<FileHandle>,
@@ -53,13 +53,13 @@ impl Searching {
         Self { is_possible, ..Self::default() }
     }
 
-    /// Whether the store ever has to search.
+    /// Returns true if the store may have to search.
     #[inline]
     pub fn is_possible(&self) -> bool {
         self.is_possible
     }
 
-    /// Whether a request waits until an object that it names has been looked for. It must not
+    /// Returns true if a request now waits for the search for an object that it names. It must not
     /// have had any effect yet.
     pub fn awaits(
         &mut self,
@@ -73,7 +73,7 @@ impl Searching {
         !handles.is_empty() && self.wait((store, pool), to, asked, handles, false)
     }
 
-    /// The same of a batch, whose transfers under an open need no search.
+    /// The same for a batch. Transfers under an open need no search.
     pub fn batch_awaits(
         &mut self,
         (store, pool): (&Arc<dyn Store>, &mut Pool),
@@ -112,7 +112,8 @@ impl Searching {
         true
     }
 
-    /// Has an object looked for, though no request waits for it: whoever asked was told DELAY.
+    /// Starts the search for an object that no request waits for, because its request was answered
+    /// with DELAY.
     #[cold]
     pub fn want(&mut self, store: &Arc<dyn Store>, pool: &mut Pool, handle: &FileHandle) {
         let has_room = self.is_possible && self.wanted.len() < WAITING_COUNT_MAX;
@@ -122,7 +123,7 @@ impl Searching {
         }
     }
 
-    /// Begins the next search, if there is anything to look for and none is under way.
+    /// Starts the next search, if there is something to look for and none is running.
     pub fn start(&mut self, store: &Arc<dyn Store>, pool: &mut Pool) {
         let is_idle = self.waiting.is_empty() && self.wanted.is_empty();
         if self.is_under_way || is_idle {
@@ -137,7 +138,7 @@ impl Searching {
         pool.submit(Job::Search(SearchJob { store: store.clone(), handles }));
     }
 
-    /// A search is over, or has failed: those that have waited for it.
+    /// Ends a search, successful or not. Returns the requests that have waited for it.
     pub fn end(&mut self) -> Vec<(ReplyTo, SetAside)> {
         self.is_under_way = false;
         let ended = std::mem::take(&mut self.current);
@@ -146,13 +147,13 @@ impl Searching {
 }
 
 impl SearchJob {
-    /// Does it. Blocks.
+    /// Runs the search. This blocks.
     pub fn run(self) {
         self.store.search(&self.handles);
     }
 }
 
-/// Most requests that wait for one search.
+/// The most requests that wait for one search.
 const WAITING_COUNT_MAX: usize = 4096;
-/// Most of one connection among them.
+/// The most of these requests for one connection.
 const WAITING_PER_CHANNEL_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! The copy of a server that others look at.
+//! Copies the state of a server for inspection.
 
 use dafs_filer::{FenceInformation, FencedObject, Filer};
 use dafs_files::ledger::{Ledger, locked_file_of};
@@ -12,7 +12,7 @@ use crate::channel::{Channel, Channels};
 use crate::meter::Meter;
 use crate::meter::stats::ServerStats;
 
-/// The parts of the server that are shown.
+/// The parts of the server that are copied.
 pub(crate) struct Shown<'r> {
     pub filer: &'r Filer,
     pub sessions: &'r Sessions,
@@ -26,7 +26,7 @@ pub(crate) struct Shown<'r> {
 }
 
 impl Shown<'_> {
-    /// The copy of them.
+    /// Makes the copy.
     pub fn copy(&self) -> Inspection {
         let locks = self.filer.locks().map(|lock| LockView {
             file: self.file_view(lock.file),

@@ -1,11 +1,11 @@
-//! Attributes in the form in which DAFS has them.
+//! Attributes in the form of DAFS.
 
 use dafs_store::ExtrasWanted;
 use dafs_types::{FileAttributes, Status};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock};
 
-/// Room for attributes: most fit on the stack, lists do not.
+/// A buffer for attributes. Most fit on the stack, but lists do not.
 pub(super) struct Room {
     small: [u8; PLAIN_ATTRIBUTE_BYTES_MAX],
     large: Vec<u8>,
@@ -34,7 +34,7 @@ impl Room {
     }
 }
 
-/// Which of the attributes that cost the store calls of their own are wanted.
+/// The wanted attributes that need separate calls of the store.
 pub(super) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
     use dafs_wire::attributes::file::bits;
     ExtrasWanted {
@@ -47,7 +47,7 @@ pub(super) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
 /// Attributes that may be long.
 const LONG: AttributeBitmap =
     dafs_wire::attributes::file::bits::ACL.with(dafs_wire::attributes::file::bits::MIME_TYPE);
-/// Attributes a local file system can tell.
+/// Attributes that a local file system supports.
 pub(super) const SUPPORTED: AttributeBitmap = {
     use dafs_wire::attributes::file::bits as b;
     b::NAMED_ATTR

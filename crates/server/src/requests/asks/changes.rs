@@ -1,6 +1,6 @@
-//! Operations that may change names or attributes, opens and locks: what is replied to them.
+//! Serves operations that may change names or attributes, opens and locks.
 //!
-//! Invariant: they are carried out as operations, whether they come in a message or have waited.
+//! Invariant: they are executed in the same way whether they come in a message or have waited.
 
 use dafs_filer::{FenceChange, FenceId, FencedObject, IoKind, Principal};
 use dafs_files::caller::Caller;
@@ -23,8 +23,7 @@ use crate::requests::translate;
 use crate::task::{Buffers, Task, Work, WriteSource, WriteTask};
 
 impl Reactor<'_> {
-    /// Carries out what a request asks for. It is one of those that
-    /// [`translate::is_operation`] tells.
+    /// Executes a request that [`translate::is_operation`] accepts.
     pub(super) fn ask_to_change(
         &mut self,
         to: ReplyTo,
@@ -35,7 +34,7 @@ impl Reactor<'_> {
         self.operate(to, &operation.ok_or(Status::NotSupp)?)
     }
 
-    /// Carries an operation out that has passed the fences, and replies.
+    /// Executes an operation that has passed the fences, and replies.
     pub(crate) fn operate(
         &mut self,
         to: ReplyTo,
@@ -69,7 +68,7 @@ impl Reactor<'_> {
                 self.follow(to, now)
             }
             Operation::Abort(asked) => self.ask_to_abort(to, asked),
-            // Others come in messages alone.
+            // Other operations come only in messages.
             _ => Err(Status::NotSupp.into()),
         }
     }
@@ -119,8 +118,9 @@ impl Reactor<'_> {
             Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => false,
         };
         let now = self.files().open(&by, can_recall, asked)?;
-        // Before the answer goes out: to count one owner less waits until what was stored before
-        // has reached the processor's cache, and the answer is in a ring that its reader looks at.
+        // The reference is dropped before the reply is posted. The decrement waits until earlier
+        // stores have reached the processor's cache, and so does the store of the reply in the
+        // ring that the client polls.
         drop(by);
         match now {
             Now::Done((opened, after)) => {
@@ -180,7 +180,7 @@ impl Reactor<'_> {
 
     // ---- fencing lists ----------------------------------------------------------------
 
-    /// Begins a change of a list; whoever asked is told under `ticket` when it holds.
+    /// Starts a change of a list. The reply goes to `ticket` when the change holds.
     pub(crate) fn set_fencing_list(
         &mut self,
         ticket: ReplyTo,
@@ -195,7 +195,7 @@ impl Reactor<'_> {
         let fence_ids = fence_ids.collect::<Result<Vec<_>, _>>()?;
         let (access, update) = (ask.access, ask.update);
         let change = FenceChange { object, access, update, fence_ids: &fence_ids };
-        // What came before this request is where it will be looked for.
+        // Finishes queued transfers, so that the change sees all earlier requests.
         self.settle();
         let name = self.shared.waiting.fencing().next_name();
         let running = self.under_way().requests();
@@ -209,18 +209,19 @@ impl Reactor<'_> {
             &object,
             self.shared.life.now(),
         );
-        // Whoever hears that the list holds finds them called back.
+        // When the reply says that the list holds, the delegations have been recalled.
         self.pump_delegations();
         self.wake_barred();
         self.pump_fences();
         Ok(())
     }
 
-    /// Whether a client is trusted as far as fences go: by the rules, or as the superuser, by
-    /// the kernel's word or by proof. Whoever is taken for the superuser without any is not.
+    /// Returns true if a client may change the fences of a file system. It must be trusted by the
+    /// rules, or be the superuser according to the kernel or by proof. A client that is only mapped
+    /// to the superuser is not enough.
     ///
-    /// What it asks for somebody else, it asks with that one's authority: a gateway that passes
-    /// its users' requests on shall not lend them its own.
+    /// A request for another user has only that user's authority: a gateway that passes on its
+    /// users' requests must not lend them its own.
     pub(crate) fn may_fence_file_system(&self, answer: ReplyTo) -> bool {
         let Some(channel) = self.shared.channels.get(answer.endpoint) else { return false };
         let is_proven = match self.shared.sessions.principal(channel.id) {
@@ -232,13 +233,13 @@ impl Reactor<'_> {
     }
 }
 
-/// The procedure whose results tell how far an operation has come that was refused.
+/// The procedure whose results show the progress of a refused operation.
 pub(crate) fn procedure_of(operation: &Operation<'_>) -> Procedure {
     match operation {
         Operation::Open(_) => Procedure::Open,
         Operation::SetAttributes(_) => Procedure::SetAttrInline,
         Operation::Lock(_) => Procedure::Lock,
-        // They have no such results.
+        // Other operations have no such results.
         _ => Procedure::Null,
     }
 }

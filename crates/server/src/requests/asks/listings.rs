@@ -1,4 +1,4 @@
-//! Pages of directories, as DAFS has them.
+//! Pages of directory listings in the form of DAFS.
 
 use dafs_files::Files;
 use dafs_files::caller::Caller;
@@ -9,17 +9,17 @@ use dafs_wire::{AttributeBitmap, ByteOrder, ReaddirWriter};
 
 use super::attributes::extras_in;
 
-/// One page of a directory, encoded.
+/// One encoded page of a directory.
 pub(super) struct Page {
     pub bytes: Vec<u8>,
     pub verifier: CookieVerifier,
     pub is_end: bool,
 }
 
-/// Where a listing goes on.
+/// The position at which a listing continues.
 type Place<'p> = (&'p FileHandle, ReaddirCookie, CookieVerifier);
 
-/// As many entries as fit.
+/// Encodes as many entries as fit.
 pub(super) fn page(
     files: &mut Files<'_>,
     by: &Caller,
@@ -28,7 +28,7 @@ pub(super) fn page(
     wanted: AttributeBitmap,
     room: usize,
 ) -> Result<Page, Status> {
-    // Objects cost system calls: no more are asked for than are likely to fit.
+    // Attributes of objects cost system calls, so only as many are fetched as are likely to fit.
     let attribute_bytes = wanted.0.count_ones() as usize * ATTRIBUTE_BYTES_USUAL;
     let entry_bytes = ENTRY_BYTES_MIN + attribute_bytes;
     let request = ListRequest {
@@ -73,12 +73,13 @@ fn encode_page(
     Ok(Page { bytes, verifier: listed.verifier, is_end })
 }
 
-/// Header and fixed section of READDIR_INLINE's results, with the array's offset.
+/// The length of the header and the fixed section of READDIR_INLINE's results, with the array's
+/// offset, in bytes.
 pub(super) const LISTING_HEAD: usize = 64;
-/// Most bytes of one listing.
+/// The most bytes of one page.
 pub(super) const LISTING_BYTES_MAX: usize = 1 << 20;
-/// Bytes an entry takes at least.
+/// The smallest size of an entry, in bytes.
 const ENTRY_BYTES_MIN: usize = 40;
-/// Bytes of one attribute in the mean.
+/// The mean size of one attribute, in bytes.
 const ATTRIBUTE_BYTES_USUAL: usize = 14;
 const ENTRIES_PER_PAGE_MAX: usize = 4096;

@@ -1,6 +1,7 @@
-//! Attributes, listings and link texts: inline, in the client's memory, and to be compared.
+//! Serves requests about attributes, listings and link texts: inline, with buffers in the client's
+//! memory, and comparisons.
 //!
-//! Invariant: staging memory is registered for one transfer and let go at its completion.
+//! Invariant: staging memory is registered for one transfer and deregistered at its completion.
 
 use dafs_files::delegations::Told;
 use dafs_files::outcome::NotDone;
@@ -62,7 +63,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetAttrDirect(DirectResult { checksum }))
     }
 
-    /// What is wanted of an object's attributes, as its session has them.
+    /// The wanted attributes of an object, in the encoding of its session.
     fn encoded_attributes<'r>(
         &mut self,
         to: ReplyTo,
@@ -100,7 +101,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetFsAttr(FsAttributesResult { attributes }))
     }
 
-    /// Attributes that are to be set lie in the client's memory: they are fetched first.
+    /// Fetches the attributes to set, which are in the client's memory.
     pub(super) fn fetch_attributes(
         &mut self,
         to: ReplyTo,
@@ -148,7 +149,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Attributes that are to be set are here: from here on it is as if they had come inline.
+    /// Sets the fetched attributes, as if they had come inline.
     pub(crate) fn set_fetched_attributes(
         &mut self,
         to: ReplyTo,
@@ -199,7 +200,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// What was fetched is here.
+    /// Continues a task whose bytes are fetched.
     pub(crate) fn step_fetch(&mut self, answer: ReplyTo, task: &mut FetchTask) -> Step {
         self.own.interface.deregister(task.staging.region.key);
         let bytes = task.staging.memory.to_vec(0, task.length as usize);

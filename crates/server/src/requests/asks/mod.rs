@@ -1,8 +1,7 @@
-//! From requests to operations: what a DAFS request asks for, in the words of whoever does it, and
-//! the results of that in the form in which DAFS wants them.
+//! Converts DAFS requests to calls of operations, and their results to replies.
 //!
-//! Invariant: operations never reply by themselves. A request that is served here is replied to,
-//! parked, or refused with an error that the caller of [`Reactor::ask`] replies with.
+//! Invariant: operations never reply. A request served here is answered, parked, or refused with an
+//! error that the caller of [`Reactor::ask`] replies with.
 
 mod attributes;
 pub(crate) mod changes;
@@ -40,8 +39,8 @@ use crate::task::{FlushOf, FlushTask, Task, Work};
 use crate::waiting::Query;
 
 impl Reactor<'_> {
-    /// Serves a request that has passed the fences. `told` is what it has waited to hear about a
-    /// delegated file.
+    /// Serves a request that has passed the fences. `told` contains the attributes of a delegated
+    /// file from its holder, if the request has waited for them.
     #[inline(never)]
     pub(crate) fn ask(
         &mut self,
@@ -60,7 +59,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Who serves what: a table of all procedures.
+    /// The table of all procedures.
     fn ask_for(
         &mut self,
         to: ReplyTo,
@@ -113,7 +112,7 @@ impl Reactor<'_> {
             Request::Close(r) => self.ask_to_close(to, &Close { file: r.file, state: r.state }),
             Request::LockT(r) => self.ask_for_conflict(to, r),
             Request::LockU(r) => self.ask_to_unlock(to, r),
-            // Who may do what, and who may not.
+            // Access control.
             Request::GetFencingList(r) => self.ask_for_fence(to, r),
             Request::SetFencingList(r) => self.ask_to_fence(to, r),
             Request::DelegReturn(r) => {
@@ -156,7 +155,7 @@ impl Reactor<'_> {
             Request::DiscardResponses(r) => Ok(self.discard_responses(to, r)?),
             Request::BatchSubmit(r) => Ok(self.batch_submit(to, r)?),
             Request::HurryUp(r) => Ok(self.hurry_up(to, r)?),
-            // Asked by servers alone.
+            // Requests that only servers send.
             Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)
@@ -165,14 +164,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies with what was asked for.
+    /// Replies with the results.
     #[inline]
     pub(crate) fn answer(&mut self, to: ReplyTo, response: &Response<'_>) -> Result<(), NotDone> {
         self.reply(to, response);
         Ok(())
     }
 
-    /// Replies with what an operation has come to, now or when it has.
+    /// Replies with the outcome of an operation, now or when the operation ends.
     fn follow(&mut self, to: ReplyTo, now: Now<Outcome>) -> Result<(), NotDone> {
         match now {
             Now::Done(outcome) => self.report(to, outcome),
@@ -246,7 +245,7 @@ impl Reactor<'_> {
         let by = self.party_of(to)?;
         self.follow_up();
         let now = match self.files().closes_alone(by, ask)? {
-            // What else happens, happens once the answer is out.
+            // The rest of the close happens after the reply.
             Some(key) => {
                 self.shared.afterwards.close(Closing { client: by.client, state: ask.state, key });
                 return self.answer(to, &Response::Close(Empty));
@@ -300,7 +299,7 @@ impl Reactor<'_> {
         self.answer(to, &handed_over_response(name))
     }
 
-    /// What the cache had of a file is in it, or could not be written: it is handed over now.
+    /// Hands a file over after its dirty data was written, or could not be written.
     pub(crate) fn finish_hand_over(
         &mut self,
         to: ReplyTo,
@@ -320,7 +319,7 @@ impl Reactor<'_> {
         }
     }
 
-    // ---- whom requests act for --------------------------------------------------------
+    // ---- credentials of requests ------------------------------------------------------
 
     fn register_credentials(
         &mut self,
@@ -343,7 +342,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// A name has been looked up.
+    /// Handles the result of a name's lookup.
     pub(crate) fn on_looked_up(&mut self, done: LookupDone) {
         let LookupDone { answer, lookup, found } = done;
         match self.shared.sessions.credentials_looked_up(lookup, found) {

@@ -1,4 +1,4 @@
-//! What runs when somebody is shut out, and how it comes to its end.
+//! Operations in progress at a change of a fencing list, and their ends.
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
@@ -19,7 +19,7 @@ use crate::moving::transfer::{LoanId, Loans};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Move, Tasks, Work};
 
-/// Where something may be under way that has an effect without passing a fence again.
+/// The places where an operation may be in progress that is not checked again.
 pub(crate) struct UnderWay<'r> {
     pub channels: &'r Channels,
     pub cache: &'r Cache,
@@ -30,7 +30,7 @@ pub(crate) struct UnderWay<'r> {
 }
 
 impl UnderWay<'_> {
-    /// Everything of it.
+    /// All operations in progress.
     pub fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
         let fence_of =
@@ -47,7 +47,7 @@ impl UnderWay<'_> {
             running.push(RunningRequest { operation, fence: fence_of(endpoint), file });
         }
         for (id, lent) in self.loans.iter() {
-            // What was gathered before shows nothing that comes after.
+            // A read that has started shows no data that is written later.
             let pin = lent.loan.first_pin();
             if let Some(file) = pin.and_then(|pin| self.cache.pinned_file(pin)) {
                 let (operation, fence) = (operation_of_loan(id), fence_of(lent.endpoint));
@@ -87,12 +87,13 @@ impl UnderWay<'_> {
 }
 
 impl Fencing {
-    /// The name of the next change.
+    /// The id of the next change.
     pub fn next_name(&self) -> FenceRequest {
         FenceRequest(self.next)
     }
 
-    /// The next change has begun. Who is told that it holds already, which is a defect.
+    /// Notes that the next change has started. An injected defect makes it return the destination
+    /// of a reply that is sent too early.
     pub fn begin(&mut self, ticket: ReplyTo, now: Moment) -> Option<ReplyTo> {
         let name = self.next_name();
         self.next += 1;
@@ -103,8 +104,8 @@ impl Fencing {
         told
     }
 
-    /// Does what the filer wants done about a change. Who is to be told what, if the change has
-    /// come to its end.
+    /// Carries out one of the filer's requests about a change. If the change has finished, returns
+    /// the reply to send and where to send it.
     pub fn act(
         &mut self,
         filer: &mut Filer,
@@ -146,7 +147,7 @@ impl Fencing {
         filer.fence_stored(id, true);
     }
 
-    /// The connections of those who keep a change waiting for too long.
+    /// The connections that have delayed a change too long.
     pub fn overdue(&self, filer: &Filer, under_way: &UnderWay<'_>, now: Moment) -> Vec<EndpointId> {
         let is_overdue = |change: &Change| change.patient_until <= now;
         let overdue = self.changes.iter().filter(|(_, change)| is_overdue(change));
