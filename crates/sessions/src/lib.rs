@@ -20,7 +20,7 @@
 //!                      ▲                  ▲                    │     │
 //!                      └─connect_failed───┴──refused───────────┘     │finish_auth
 //!                                                                    ▼
-//!                    Authenticated ◄──first request of the life── Proven
+//!                    Authenticated ◄──────first request────────── Proven
 //!
 //!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
 //!                               ▲

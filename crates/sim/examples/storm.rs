@@ -1,4 +1,4 @@
-//! Many seeds of the crash world, or one of them told step by step.
+//! Runs many seeds of the crash world, or one of them with a step-by-step log.
 //!
 //! ```text
 //! cargo run --release -p dafs-sim --example storm -- --seeds 0..100000 --jobs 2
@@ -53,7 +53,7 @@ fn work(wanted: &Wanted, next: &AtomicU64, failures: &AtomicU64, sum: &Mutex<Sto
         let plan = StormPlan::new(seed);
         let run = || storm(&plan, None, wanted.prints);
         match std::panic::catch_unwind(run) {
-            // What panicked has said how to see it again.
+            // The panic message has already printed the command that replays the run.
             Err(_) => drop(failures.fetch_add(1, Ordering::Relaxed)),
             Ok(Ok(report)) => {
                 assert!(report.steps >= plan.steps, "seed {seed} has {} steps", report.steps);

@@ -1,7 +1,7 @@
-//! One simulated client: a real one, its session, and what it has under way.
+//! One simulated client: a real client, its session, and its operations in flight.
 //!
-//! Invariant: every operation that was sent comes back from [`Actor::step`] or
-//! [`Actor::leave`] exactly once.
+//! Invariant: every operation that was sent is returned from [`Actor::step`] or [`Actor::leave`]
+//! exactly once.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::operation::{FileNumber, Operation, OperationNumber};
 use crate::plan::Plan;
 use crate::request::{Arrivals, Flight, Line, Raw, finish, ready, understand};
 
-/// See the [module](self).
+/// A simulated client.
 pub(crate) struct Actor {
     pub node: u32,
     client: Client,
@@ -27,7 +27,7 @@ pub(crate) struct Actor {
     flights: Vec<InFlight>,
     /// Open files, by the number of this open.
     opens: BTreeMap<u64, Opened>,
-    /// The file that everybody appends to.
+    /// The file that all clients append to.
     records: Option<File>,
     opens_made: u64,
     sessions_made: u64,
@@ -40,13 +40,13 @@ enum Life {
     Away,
     Connecting(Connecting),
     Here(Session),
-    /// DISCONNECT is under way.
+    /// DISCONNECT is in flight.
     Leaving(Session, Flight),
 }
 
 struct InFlight {
     number: OperationNumber,
-    /// The open it uses.
+    /// The open that the operation uses.
     open: Option<u64>,
     flight: Flight,
 }
@@ -54,17 +54,17 @@ struct InFlight {
 struct Opened {
     file: File,
     number: FileNumber,
-    /// Operations under way that use it.
+    /// The number of operations in flight that use it.
     uses: usize,
 }
 
-/// What a step brought.
+/// The result of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Stepped {
     pub ended: Vec<(OperationNumber, Raw)>,
-    /// The session is gone, or a connect failed.
+    /// True if the session is gone or a connect failed.
     pub is_cut: bool,
-    /// A connect failed for a reason that is no lost connection.
+    /// The error of a connect that failed for another reason than a lost connection.
     pub trouble: Option<String>,
 }
 
@@ -103,12 +103,12 @@ impl Actor {
         self.flights.len()
     }
 
-    /// The opens, each with its file and whether nothing uses it.
+    /// Returns the opens, each with its file and true if no operation uses it.
     pub(crate) fn opens(&self) -> impl Iterator<Item = (u64, FileNumber, bool)> + '_ {
         self.opens.iter().map(|(open, opened)| (*open, opened.number, opened.uses == 0))
     }
 
-    // ---- coming and going -------------------------------------------------------------
+    // ---- sessions ----------------------------------------------------------------------
 
     pub(crate) fn connect(
         &mut self,
@@ -120,7 +120,7 @@ impl Actor {
         let generation = if keeps_name { 0 } else { self.sessions_made };
         let options = SessionOptions {
             checksums: self.checksums,
-            // Whether a lost request was carried out is for the model to judge.
+            // The model decides whether a lost request was executed.
             recovery: Recovery::Off,
             credits: 16,
             client_name: format!("client-{:03}-{generation:05}", self.node),
@@ -153,7 +153,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Leaves in order; what is open is closed by that.
+    /// Disconnects in good order, which closes all open files.
     pub(crate) fn disconnect(&mut self) {
         let life = std::mem::replace(&mut self.life, Life::Away);
         let Life::Here(session) = life else {
@@ -162,12 +162,12 @@ impl Actor {
         };
         match session.start(&Request::Disconnect(Empty)) {
             Ok(call) => self.life = Life::Leaving(session, finish(call, understand)),
-            // It has ended already.
+            // The session has ended already.
             Err(_) => drop(self.leave()),
         }
     }
 
-    /// Leaves without a word. What was under way comes back as lost.
+    /// Drops the session without DISCONNECT. Returns the operations in flight, which are lost.
     pub(crate) fn leave(&mut self) -> Vec<OperationNumber> {
         let lost = self.flights.drain(..).map(|flight| flight.number).collect();
         self.opens.clear();
@@ -179,8 +179,8 @@ impl Actor {
 
     // ---- operations ---------------------------------------------------------------------
 
-    /// Sends an operation; without a session it is lost at once. `file` is the handle of a
-    /// name's operation that takes one, `open` the open of one on content.
+    /// Sends an operation; without a session it is lost at once. `file` is the handle for a name
+    /// operation that needs one, `open` the open for an operation on content.
     pub(crate) fn send(
         &mut self,
         number: OperationNumber,
@@ -228,12 +228,12 @@ impl Actor {
         self.flights.push(InFlight { number, open: None, flight });
     }
 
-    /// Drops an open; the client closes it without a word.
+    /// Drops an open; the client closes it and ignores errors.
     pub(crate) fn forget(&mut self, open: u64) {
         self.opens.remove(&open);
     }
 
-    /// An open was granted.
+    /// Stores an open that was granted.
     pub(crate) fn keep(
         &mut self,
         handle: FileHandle,
@@ -247,7 +247,7 @@ impl Actor {
         }
     }
 
-    /// Takes in what has arrived and lets everything go on.
+    /// Processes what has arrived and advances all operations.
     pub(crate) fn step(&mut self) -> Stepped {
         self.client.poll(self.group);
         while let Some(completion) = self.client.next(self.group) {

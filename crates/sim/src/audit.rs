@@ -1,8 +1,7 @@
-//! The end of a run: everything is read back and compared, then everybody leaves and the
-//! server must have forgotten them.
+//! The end of a run: everything is read back and compared, then all clients disconnect, and the
+//! server must have released all their state.
 //!
-//! Invariant: from `calm` on nothing goes wrong any more, so that every answer of the audit
-//! is known.
+//! Invariant: after `calm` no more faults happen, so that every reply of the audit is known.
 
 use crate::actor::Actor;
 use crate::operation::{DataOperation, Name, NameOperation, Operation, Way};
@@ -10,7 +9,7 @@ use crate::simulation::Simulation;
 use crate::workload::DIRECTORIES;
 
 impl Simulation {
-    /// From now on nothing goes wrong.
+    /// Stops all faults.
     pub(crate) fn calm(&mut self) {
         self.is_calm = true;
         self.network.set_faults(dafs_dat::sim::FaultPlan::default());
@@ -19,14 +18,14 @@ impl Simulation {
         }
     }
 
-    /// Steps until nothing is under way.
+    /// Steps until no operation is in flight.
     pub(crate) fn finish_all(&mut self) -> Result<(), String> {
         self.step_until("operations under way", |simulation| {
             simulation.asked.is_empty() && simulation.limbo.is_empty()
         })
     }
 
-    /// Steps until something is so; time passes faster the longer it takes.
+    /// Steps until a condition holds; the clock advances faster the longer it takes.
     pub(crate) fn step_until(
         &mut self,
         what: &str,
@@ -53,8 +52,8 @@ impl Simulation {
 
     /// Reads back every name, every byte and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
-        // A session from before may have ended without its client's knowledge, which asked
-        // nothing since, and what struck it before the calm may be still to come.
+        // A session may have ended without its client noticing, because the client has sent nothing
+        // since. And a fault from before `calm` may still take effect.
         drop(self.actors[0].leave());
         self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
         for directory in 0..DIRECTORIES as u8 {
@@ -90,7 +89,7 @@ impl Simulation {
         self.actors[0].opens().last().map(|(open, file, _)| (open, file))
     }
 
-    /// One operation of the first client, to its end.
+    /// Runs one operation of the first client to its end.
     fn ask(&mut self, operation: Operation, open: Option<u64>) -> Result<(), String> {
         let lost = self.lost();
         let number = self.begin(0, operation, open);
@@ -101,11 +100,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// Everybody leaves; the server forgets all of it.
+    /// Disconnects all clients and checks that the server has released all their state.
     pub(crate) fn depart(&mut self) -> Result<(), String> {
         self.is_over = true;
         for index in 0..self.actors.len() {
-            // In order, or without a word.
+            // Disconnect in good order, or drop the connection.
             match index % 2 {
                 0 => self.actors[index].disconnect(),
                 _ => drop(self.actors[index].leave()),
@@ -131,9 +130,9 @@ impl Simulation {
     }
 }
 
-/// Regions that each reactor of a server always has.
+/// The regions that each reactor of a server always has.
 const ARENA: usize = 1;
-/// Steps in which everything under way must end.
+/// The number of steps within which all operations in flight must end.
 const PATIENCE_STEPS: u64 = 100_000;
 
 #[cfg(test)]
@@ -146,9 +145,9 @@ mod tests {
     use super::*;
     use crate::Plan;
 
-    /// A calm run whose first client has a session.
+    /// Makes a run without faults whose first client has a session.
     fn connected(seed: u64) -> Simulation {
-        // No fault is drawn, yet one may be made: the plan is not that of a faultless run.
+        // No fault is drawn, but a test can make one: the plan is not that of a run without faults.
         let faults = FaultPlan { count_max: 0, ..FaultPlan::default() };
         let plan = Plan { faults, trouble_permille: 0, ..Plan::new(seed) };
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
@@ -175,7 +174,7 @@ mod tests {
             break_first(&simulation);
             simulation.audit().unwrap();
 
-            // The client took the end in, and does not know it.
+            // The end of the connection has arrived, but the client has not noticed it.
             break_first(&simulation);
             for _ in 0..100 {
                 simulation.step().unwrap();

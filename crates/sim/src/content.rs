@@ -1,34 +1,34 @@
-//! The judge of one file's bytes: what each may be, given everything that was asked
-//! and answered so far.
+//! The judge of one file's bytes: which values each byte may have, given all requests and replies
+//! so far.
 //!
-//! Invariant: a byte may be what any layer over it says, but for layers that ended
-//! before one that is certain began. What a read has seen is a certain layer too.
+//! Invariant: a byte may have the value of any layer over it, except layers that ended before a
+//! certain layer began. A read also creates a certain layer, with the bytes it saw.
 
 use crate::operation::OperationNumber;
 
-/// See the [module](self). Moments are the judge's own: each beginning and each end of
-/// an operation is one.
+/// The judge of one file's content. It has its own time: each beginning and each end of an
+/// operation is one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    /// What was certain when nothing was under way the last time.
+    /// The bytes that were certain when no operation was in flight the last time.
     base: Vec<u8>,
     layers: Vec<Layer>,
-    /// A change of size that is not decided.
+    /// A change of size whose effect is unknown.
     change: Option<SizeChange>,
     under_way: usize,
 }
 
-/// A write, or what a read saw.
+/// A write, or the bytes that a read saw.
 #[derive(Debug)]
 struct Layer {
     number: OperationNumber,
     offset: usize,
     data: Vec<u8>,
     begin: u64,
-    /// `u64::MAX` while it may still happen.
+    /// The moment of its end; `u64::MAX` while it may still take effect.
     end: u64,
     is_certain: bool,
-    /// What arrived may have been damaged on its way: any byte is possible.
+    /// True if the data may have been damaged on the way, so that any byte is possible.
     is_wild: bool,
 }
 
@@ -37,13 +37,14 @@ struct SizeChange {
     number: OperationNumber,
     before: usize,
     after: usize,
-    /// A write may stop half-way; other changes happen or do not.
+    /// True for a write, which may be partly executed; other changes happen completely or not at
+    /// all.
     may_stop: bool,
-    /// It may still happen.
+    /// True if it may still take effect.
     is_open: bool,
 }
 
-/// What a read was asked for, and got.
+/// The range of a read and the bytes it returned.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub number: OperationNumber,
@@ -56,17 +57,17 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Content {
-    /// Bytes, if that is decided.
+    /// Returns the size in bytes, if it is known.
     pub(crate) fn size(&self) -> Option<usize> {
         self.change.is_none().then_some(self.base.len())
     }
 
-    /// Nothing that concerns it is under way.
+    /// Returns true if no operation on the file is in flight.
     pub(crate) fn is_quiet(&self) -> bool {
         self.under_way == 0 && self.change.as_ref().is_none_or(|change| !change.is_open)
     }
 
-    /// An operation that leaves the size alone begins or ends.
+    /// Notes that an operation which does not change the size begins or ends.
     pub(crate) fn begin_other(&mut self) {
         self.under_way += 1;
     }
@@ -78,7 +79,7 @@ impl Content {
 
     // ---- writes ---------------------------------------------------------------------
 
-    /// A write begins. If it may lengthen the file, nothing else is under way.
+    /// Begins a write. If it may extend the file, no other operation may be in flight.
     pub(crate) fn begin_write(
         &mut self,
         at: u64,
@@ -99,7 +100,8 @@ impl Content {
         self.layers.push(Layer { number, offset, data, begin: at, end, is_certain, is_wild });
     }
 
-    /// An append begins: a write at the end, whole or not at all, that nothing overlaps.
+    /// Begins an append: a write at the end that is executed completely or not at all, and that no
+    /// other write overlaps.
     pub(crate) fn begin_append(&mut self, at: u64, number: OperationNumber, data: &[u8]) {
         self.begin_write(at, number, self.base.len() as u64, data);
         if let Some(change) = &mut self.change {
@@ -107,13 +109,13 @@ impl Content {
         }
     }
 
-    /// Where the append that is under way must be.
+    /// Returns the position of the append in flight.
     pub(crate) fn end_before(&self, number: OperationNumber) -> Option<u64> {
         let change = self.change.as_ref().filter(|change| change.number == number)?;
         Some(change.before as u64)
     }
 
-    /// The first `length` bytes of a write are in the file for certain.
+    /// Notes that the first `length` bytes of a write are in the file.
     pub(crate) fn end_write(&mut self, at: u64, number: OperationNumber, length: usize) {
         self.under_way -= 1;
         let mut reached = 0;
@@ -129,8 +131,8 @@ impl Content {
         self.flatten();
     }
 
-    /// A write can no longer happen; whether it did is open. `may_be_damaged` if what it
-    /// left need not be what was sent.
+    /// Notes that a write can no longer take effect, and that it is unknown whether it did.
+    /// `may_be_damaged` if the bytes it left may differ from those sent.
     pub(crate) fn lose_write(&mut self, at: u64, number: OperationNumber, may_be_damaged: bool) {
         self.under_way -= 1;
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.number == number) {
@@ -143,7 +145,7 @@ impl Content {
 
     // ---- the size -------------------------------------------------------------------
 
-    /// A change of the size begins; nothing else is under way.
+    /// Begins a change of the size; no other operation may be in flight.
     pub(crate) fn begin_size(&mut self, number: OperationNumber, after: u64) {
         self.under_way += 1;
         let (before, after) = (self.base.len(), index(after));
@@ -152,7 +154,7 @@ impl Content {
         self.base.resize(before.max(after), 0);
     }
 
-    /// The size is changed for certain.
+    /// Notes that the size was changed.
     pub(crate) fn end_size(&mut self, number: OperationNumber) {
         self.under_way -= 1;
         if let Some(change) = self.change.take_if(|change| change.number == number) {
@@ -161,13 +163,13 @@ impl Content {
         self.flatten();
     }
 
-    /// The size can no longer change; whether it did is open.
+    /// Notes that the size can no longer change, and that it is unknown whether it did.
     pub(crate) fn lose_size(&mut self, number: OperationNumber) {
         self.under_way -= 1;
         self.close_change(number);
     }
 
-    /// The size was asked for while nothing else was under way.
+    /// Checks a size that was read while no other operation was in flight.
     pub(crate) fn see_size(&mut self, size: u64) -> Result<(), String> {
         let size = index(size);
         let Some(change) = self.change.take() else {
@@ -200,7 +202,7 @@ impl Content {
 
     // ---- reads ----------------------------------------------------------------------
 
-    /// A read ended.
+    /// Checks the bytes that a read returned.
     pub(crate) fn see(&mut self, seen: &Seen<'_>) -> Result<(), String> {
         let (offset, size) = (index(seen.offset), self.base.len());
         let reached = offset + seen.bytes.len();
@@ -254,7 +256,7 @@ impl Content {
         Ok(())
     }
 
-    /// Pieces of a range over which the same layers lie.
+    /// Splits a range into pieces that are covered by the same layers.
     fn pieces(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let mut cuts = vec![start, end];
         for layer in &self.layers {
@@ -272,7 +274,7 @@ impl Content {
             .filter(move |layer| layer.offset <= start && end <= layer.offset + layer.data.len())
     }
 
-    /// Layers that ended before this moment are hidden by one that began at it.
+    /// Returns the latest beginning of a certain layer: layers that ended before it are hidden.
     fn bound(&self, start: usize, end: usize, at: u64) -> u64 {
         let latest = self.over(start, end).filter(|layer| layer.is_certain && layer.end < at);
         latest.map(|layer| layer.begin).max().unwrap_or(0)
@@ -283,7 +285,7 @@ impl Content {
         self.over(start, end).any(|layer| layer.is_wild && layer.end >= bound)
     }
 
-    /// What a piece may be for somebody who looked at it from `at` on.
+    /// Returns the values that a piece may have for a read that began at `at`.
     fn candidates(&self, start: usize, end: usize, at: u64) -> Vec<&[u8]> {
         let bound = self.bound(start, end, at);
         let mut candidates = Vec::new();
@@ -295,7 +297,7 @@ impl Content {
         candidates
     }
 
-    /// With nothing under way, what is certain becomes the base.
+    /// Makes the certain bytes the base if no operation is in flight.
     fn flatten(&mut self) {
         if self.under_way > 0 || self.layers.is_empty() {
             return;
@@ -313,7 +315,7 @@ impl Content {
         self.layers.clear();
     }
 
-    /// The bytes, if all are certain.
+    /// Returns the bytes if all are certain.
     pub(crate) fn certain(&self) -> Option<&[u8]> {
         let is_certain = self.layers.is_empty() && self.change.is_none();
         is_certain.then_some(&self.base)
@@ -328,7 +330,7 @@ impl Layer {
     }
 }
 
-/// Files here are small.
+/// Files in the simulation are small.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }

@@ -1,13 +1,13 @@
-//! What is said when a run fails.
+//! The report of a failed run.
 //!
-//! Invariant: every failure, a panic included, prints the command that replays it.
+//! Invariant: every failure, including a panic, prints the command that replays it.
 
 use std::fmt;
 
 use crate::reactors::{REACTORS_VARIABLE, reactors_of};
 
-/// A run that failed. Its text ends with the latest of what led to it; the alternate
-/// form (`{:#}`) has all of it.
+/// A run that failed. Its text ends with the last events before the failure; the alternate form
+/// (`{:#}`) has all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     command: String,
@@ -20,7 +20,7 @@ impl Failure {
         Self { command: command(seed), what, history }
     }
 
-    /// What was wrong.
+    /// Returns the error that was found.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what
@@ -44,26 +44,26 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What shows the run of a seed again.
+/// Returns the command that replays the run of a seed.
 #[must_use]
 pub fn command(seed: u64) -> String {
     let test = "cargo test -p dafs-sim --test simulation replay";
     format!("{REACTORS_VARIABLE}={} {SEED_VARIABLE}={seed} {test}", reactors_of(seed))
 }
 
-/// What shows the run of a seed of the crash world again.
+/// Returns the command that replays the run of a seed of the crash world.
 #[must_use]
 pub fn storm_command(seed: u64) -> String {
     let example = "cargo run --release -p dafs-sim --example storm --";
     format!("{REACTORS_VARIABLE}={} {example} --seed {seed}", reactors_of(seed))
 }
 
-/// The variable that the replaying test looks at.
+/// The environment variable from which the replaying test takes the seed.
 pub const SEED_VARIABLE: &str = "DAFS_SIM_SEED";
 
 const LINES_SHOWN: usize = 60;
 
-/// Says which run it was if a panic ends it.
+/// Prints the command that replays the run if a panic ends it.
 pub(crate) struct SeedGuard(String);
 
 impl SeedGuard {

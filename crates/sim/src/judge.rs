@@ -1,8 +1,8 @@
-//! The judge: a small model of the file system that every answer must agree with.
+//! The judge: a small model of the file system with which every reply must agree.
 //!
-//! Invariant: an operation is begun once and ended once, by its answer, by its refusal
-//! or, after its connection broke, by being settled: from then on it cannot take place
-//! any more, and the next look decides whether it did.
+//! Invariant: an operation begins once and ends once: by its reply, by its refusal or, after its
+//! connection broke, by being settled. From then on it cannot be executed any more, and the next
+//! read decides whether it was.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use crate::operation::{
 };
 use crate::records::Records;
 
-/// See the [module](self).
+/// The model of the file system.
 #[derive(Debug)]
 pub(crate) struct Judge {
     names: Names,
@@ -24,11 +24,11 @@ pub(crate) struct Judge {
     handles: Vec<FileHandle>,
     numbers: HashMap<FileHandle, FileNumber>,
     begun: BTreeMap<OperationNumber, Begun>,
-    /// Operations whose connection broke and that may still take place.
+    /// The number of operations whose connection broke and that may still be executed.
     limbo: usize,
     last_number: u64,
     now: u64,
-    /// Bytes may be damaged on their way without the transport's notice.
+    /// True if bytes may be damaged on their way without the transport noticing.
     bytes_flip: bool,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Judge {
 struct Begun {
     operation: Operation,
     at: u64,
-    /// Bytes of records that were acknowledged then.
+    /// The number of record bytes that were acknowledged when it began.
     reached: u64,
 }
 
 impl Judge {
-    /// A judge of empty directories. `bytes_flip` if a write without an answer may have
-    /// left bytes that nobody sent.
+    /// Makes a judge of empty directories. `bytes_flip` if a write without a reply may have left
+    /// bytes that differ from those sent.
     pub(crate) fn new(bytes_flip: bool) -> Self {
         Self {
             names: Names::new(),
@@ -60,7 +60,7 @@ impl Judge {
 
     // ---- files ----------------------------------------------------------------------
 
-    /// The number of the file with this handle; a new one for one never seen.
+    /// Returns the number of the file with this handle; a new number for a new handle.
     pub(crate) fn number_of(&mut self, handle: FileHandle) -> FileNumber {
         if let Some(number) = self.numbers.get(&handle) {
             return *number;
@@ -72,54 +72,54 @@ impl Judge {
         number
     }
 
-    /// The handle of a file.
+    /// Returns the handle of a file.
     pub(crate) fn handle_of(&self, file: FileNumber) -> FileHandle {
         self.handles[file.0 as usize]
     }
 
-    /// Bytes of a file; `None` while that is not decided.
+    /// Returns the bytes of a file; `None` while they are unknown.
     pub(crate) fn size_of(&self, file: FileNumber) -> Option<usize> {
         self.contents.get(&file)?.size()
     }
 
-    /// Whether nothing that concerns the content of a file is under way.
+    /// Returns true if no operation on the content of a file is in flight.
     pub(crate) fn is_quiet(&self, file: FileNumber) -> bool {
         self.contents.get(&file).is_none_or(Content::is_quiet)
     }
 
-    /// Whether every byte of a file is known.
+    /// Returns true if every byte of a file is known.
     pub(crate) fn is_certain(&self, file: FileNumber) -> bool {
         self.contents.get(&file).is_some_and(|content| content.certain().is_some())
     }
 
-    /// The names, if there is only one way they can be.
+    /// Returns the names, if only one state of them is possible.
     pub(crate) fn names(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
         self.names.certain()
     }
 
-    /// Bytes that acknowledged records reach.
+    /// Returns the end of the acknowledged records, in bytes.
     pub(crate) fn records_reached(&self) -> u64 {
         self.records.reached()
     }
 
-    /// Operations under way that may change names.
+    /// Returns the number of operations in flight that may change names.
     pub(crate) fn name_changes_under_way(&self) -> usize {
         self.names.changes_under_way()
     }
 
-    /// Operations whose connection broke and that may still take place.
+    /// Returns the number of operations whose connection broke and that may still be executed.
     pub(crate) fn limbo(&self) -> usize {
         self.limbo
     }
 
     // ---- operations -----------------------------------------------------------------
 
-    /// The number the next operation gets.
+    /// Returns the number of the next operation.
     pub(crate) fn next_number(&self) -> OperationNumber {
         OperationNumber(self.last_number + 1)
     }
 
-    /// An operation begins.
+    /// Begins an operation.
     pub(crate) fn begin(&mut self, operation: Operation) -> OperationNumber {
         let number = self.next_number();
         self.last_number = number.0;
@@ -148,7 +148,7 @@ impl Judge {
         number
     }
 
-    /// An operation has ended for its client.
+    /// Ends an operation and checks its outcome.
     pub(crate) fn end(&mut self, number: OperationNumber, outcome: &Outcome) -> Result<(), String> {
         match outcome {
             Outcome::Known(answer) => {
@@ -166,7 +166,7 @@ impl Judge {
         }
     }
 
-    /// An operation whose connection broke can no longer take place.
+    /// Notes that an operation whose connection broke can no longer be executed.
     pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
         self.limbo -= 1;
         self.settle_one(number)
@@ -275,7 +275,7 @@ impl Judge {
     }
 }
 
-/// An operation and its answer without the bytes of either.
+/// Describes an operation and its reply without their data.
 pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     let operation = match operation {
         Operation::Data(file, DataOperation::Write { offset, data, stability }) => {
@@ -295,7 +295,7 @@ pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     }
 }
 
-/// A name's operation, for the judge.
+/// Converts an operation on names, for the judge.
 impl From<NameOperation> for Operation {
     fn from(operation: NameOperation) -> Self {
         Operation::Name(operation)

@@ -1,20 +1,20 @@
-//! The whole system in one thread, on a virtual clock, from one seed.
+//! Simulates the whole system in one thread, on a virtual clock, from one seed.
 //!
-//! A real server over a real store and real clients meet on `dat`'s simulated network.
-//! A scheduler steps one of them at a time, or the clock; clients keep many operations
-//! under way; connections break, bytes flip, messages are late. A small model of a file
-//! system judges: an answer must be possible in it, and what a broken connection left
-//! open is decided by the next look. At the end everything is read back, everybody
-//! leaves, and the server must have forgotten them.
+//! A real server with a real store and real clients communicate over `dat`'s simulated network. A
+//! scheduler steps one of them at a time, or the clock. Clients keep many operations in flight;
+//! connections break, bytes flip, messages are late. A small model of a file system judges the
+//! replies: each must be possible in the model, and the next read decides whether an operation on a
+//! broken connection was executed. At the end everything is read back, all clients disconnect, and
+//! the server must have released all their state.
 //!
-//! By file: `plan` says what a run is like, `simulation` schedules it, `actor` is a
-//! client and `workload` what it does next, `request` turns that into messages, `judge`
-//! (with `names`, `content` and `records`) watches, `audit` reads back.
-//! The server has one to four reactors: `reactors` says how many and which has the next turn.
-//! `disk` is a store that can lose power, and `life` the servers that one disk has seen.
-//! `crash` is a world of its own, in which servers end and clients recover.
+//! By file: `plan` has the parameters of a run, `simulation` schedules it, `actor` is a client and
+//! `workload` chooses its operations, `request` sends them, `judge` (with `names`, `content` and
+//! `records`) checks the replies, `audit` reads back. The server has one to four reactors:
+//! `reactors` chooses how many and which one runs next. `disk` is a store that can lose power, and
+//! `life` manages the servers that use one disk. `crash` is a separate world, in which servers end
+//! and clients recover.
 //!
-//! Invariant: a seed is a run. Nothing that ships depends on this crate.
+//! Invariants: a run depends only on its seed. No shipped crate depends on this one.
 #![forbid(unsafe_code)]
 
 mod actor;

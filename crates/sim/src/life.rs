@@ -1,8 +1,8 @@
-//! The server from one crash to the next, and the disk that outlives it.
+//! The server between two crashes, and the disk that outlives it.
 //!
-//! Invariant: a crash falls between two steps of the server, and nothing that the dead
-//! server still has can reach the disk. Crashes draw from dice of their own: a plan without
-//! them is the same run as ever.
+//! Invariant: a crash happens between two steps of the server, and nothing that the dead server
+//! still holds can reach the disk. Crashes use their own random numbers, so that a plan without
+//! crashes is the same run as before.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ impl Home {
     }
 }
 
-/// See the [module](self).
+/// A server and its disk.
 pub(crate) struct ServerLife {
     network: Network,
     home: Home,
     config: ServerConfig,
-    /// `None` between a crash and the restart.
+    /// The server; `None` between a crash and the restart.
     server: Option<SteppedServer>,
     random: Random,
-    /// Says which reactor has the next turn.
+    /// Chooses the reactor that runs next.
     turns: Turns,
     crash_permille: u32,
     crashes: u64,
@@ -51,7 +51,7 @@ pub(crate) struct ServerLife {
 type Dice = Box<dyn Entropy + Send>;
 
 impl ServerLife {
-    /// A first server.
+    /// Starts the first server.
     pub fn new(
         plan: &Plan,
         network: &Network,
@@ -82,7 +82,7 @@ impl ServerLife {
         Ok(())
     }
 
-    /// A step of the server, if it is up, and of the kernel beneath it.
+    /// Runs one step of the server, if it is up, and of the kernel beneath it.
     pub fn step(&mut self) {
         let now = Moment(self.network.now_ns());
         if let Home::Disk(disk) = &self.home {
@@ -96,7 +96,7 @@ impl ServerLife {
         }
     }
 
-    /// Whether the plan wants a crash now.
+    /// Returns true if the plan has a crash now.
     pub fn is_due(&mut self) -> bool {
         self.crash_permille > 0
             && self.server.is_some()
@@ -104,7 +104,7 @@ impl ServerLife {
             && (self.random.below(1_000) as u32) < self.crash_permille
     }
 
-    /// The server dies, or the machine with it; its connections break. What happened.
+    /// Kills the server or the machine; its connections break. Returns a description.
     pub fn crash(&mut self) -> String {
         let Home::Disk(disk) = &self.home else { return "nothing crashes".into() };
         self.crashes += 1;
@@ -115,40 +115,41 @@ impl ServerLife {
         } else {
             format!("the power fails: {:?}", disk.power_loss(&mut self.random))
         };
-        // Only now: the files it has open are dead, whatever it does with them at its end.
+        // Drop the server only now: its open files are dead, so nothing it does in its destructors
+        // has an effect.
         self.server = None;
         what
     }
 
-    /// Another server, which knows what the disk tells it.
+    /// Starts another server from the contents of the disk.
     pub fn restart(&mut self) -> Result<(), String> {
         self.network.restart_node(SERVER_NODE);
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
         self.start(entropy, order)
     }
 
-    /// Crashes so far.
+    /// Returns the number of crashes so far.
     pub fn crashes(&self) -> u64 {
         self.crashes
     }
 
-    /// What the server has, if it is up.
+    /// Returns the statistics of the server, if it is up.
     pub fn stats(&self) -> Option<ServerStats> {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
-    /// Whether a reactor ever slept in spite of what had been left to it.
+    /// Returns true if a reactor ever slept although it had work.
     pub fn has_overslept(&self) -> bool {
         self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }
 
-    /// Jobs of the server that wait for further steps.
+    /// Returns the number of jobs of the server that wait for further steps.
     pub fn jobs_under_way(&self) -> usize {
         self.server.as_ref().map_or(0, SteppedServer::jobs_under_way)
     }
 }
 
-/// Makes the dice of crashes others than those of everything else.
+/// Makes the random numbers of crashes differ from all others of the seed.
 const CRASH_SALT: u64 = 0xc4a5_4e5d_0f5e_7e45;
-/// Steps of the server in which the kernel writes something back about once.
+/// The average number of server steps between two write-backs of the kernel.
 const STEPS_PER_SETTLE: usize = 50;

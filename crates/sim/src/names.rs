@@ -1,10 +1,10 @@
-//! The judge of names: a set of worlds, each a name space that agrees with every answer
-//! so far.
+//! The judge of names: a set of possible worlds, each a name space that agrees with every reply so
+//! far.
 //!
-//! Invariant: a world says of each change under way whether it has taken place, and if
-//! so, what its answer must be; and of each look under way, what it may have seen so far.
-//! The set is empty only if no order of the operations, each at one moment between its
-//! beginning and its end, explains the answers.
+//! Invariant: a world records for each change in flight whether it has been executed and, if so,
+//! what its reply must be. For each read in flight it records the possible results so far. The set
+//! is empty only if no order of the operations, each at one moment between its beginning and its
+//! end, explains the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use dafs_types::Status;
 
 use crate::operation::{Answer, FileNumber, Name, NameOperation, OperationNumber};
 
-/// A file in a world: the operation that made it.
+/// The identity of a file in a world: the operation that made it.
 type Origin = OperationNumber;
 
-/// One way in which things may be.
+/// One possible state of the name space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
     names: BTreeMap<Name, Origin>,
     /// The files whose handles have been seen.
     files: BTreeMap<Origin, FileNumber>,
-    /// Changes under way that have taken place.
+    /// Changes in flight that have been executed.
     done: BTreeMap<OperationNumber, Expected>,
-    /// What looks under way would have been answered before the changes since.
+    /// The possible results of reads in flight before later changes.
     seen: BTreeMap<OperationNumber, BTreeSet<Expected>>,
 }
 
-/// The answer an operation must get in a world.
+/// The reply that an operation must get in a world.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Expected {
     Status(u32),
@@ -43,7 +43,7 @@ impl Expected {
     }
 }
 
-/// See the [module](self).
+/// All possible worlds.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     worlds: BTreeSet<World>,
@@ -59,7 +59,7 @@ impl Names {
         self.pending.insert(number, operation);
     }
 
-    /// An answer came.
+    /// Checks a reply.
     pub(crate) fn end(&mut self, number: OperationNumber, answer: &Answer) -> Result<(), String> {
         let operation = self.pending.get(&number).cloned();
         let before = self.worlds.len();
@@ -76,7 +76,7 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// It can no longer take place; whether it did, nobody was told.
+    /// Settles an operation: it can no longer be executed, and it is unknown whether it was.
     pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
         let mut worlds = self.after(number, |world, _| Some(world));
         let not_done = self.worlds.iter().filter(|world| !world.done.contains_key(&number));
@@ -88,7 +88,7 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// It has not taken place, and can no longer do so.
+    /// Notes that an operation was not executed and can no longer be.
     pub(crate) fn cancel(&mut self, number: OperationNumber) -> Result<(), String> {
         let operation = self.pending.remove(&number);
         let before = self.worlds.len();
@@ -110,10 +110,10 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// A change has failed, or a look was answered, which is no reason to believe that any
-    /// other operation has taken place.
+    /// Ends an operation whose reply gives no reason to believe that any other operation was
+    /// executed: a failed change, or a read.
     pub(crate) fn end_without_trace(&mut self, number: OperationNumber) -> Result<(), String> {
-        // Where it was done it has done nothing, or it would not have failed.
+        // In a world in which it was executed, it has changed nothing, or it would not have failed.
         let worlds = self.worlds.iter().cloned().map(|mut world| {
             world.seen.remove(&number);
             (world.done.remove(&number), world)
@@ -124,13 +124,13 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// Operations under way that may change something.
+    /// Returns the number of operations in flight that may change something.
     pub(crate) fn changes_under_way(&self) -> usize {
         self.pending.values().filter(|operation| operation.changes()).count()
     }
 
-    /// The names, if there is only one way they can be. Worlds that differ only in which
-    /// operation made a file are one way.
+    /// Returns the names, if only one state of them is possible. Worlds that differ only in which
+    /// operation made a file count as one state.
     pub(crate) fn certain(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
         let mut ways = self.worlds.iter().map(|world| {
             let file = |origin| world.files.get(origin).copied();
@@ -148,9 +148,8 @@ impl Names {
         Ok(())
     }
 
-    /// The worlds in which an operation has taken place by now, without its record, as
-    /// far as `accept` lets them through. Changes that are under way may have taken place
-    /// before it.
+    /// Returns the worlds in which an operation has been executed by now, without its record, as
+    /// far as `accept` permits them. Changes in flight may have been executed before it.
     fn after(
         &self,
         number: OperationNumber,
@@ -169,8 +168,8 @@ impl Names {
             }
             if let Some(look) = self.pending.get(&number).filter(|o| !o.changes()) {
                 let looked = world.look(number, look, &accept);
-                // A world with more changes follows from this one at any later time; but not
-                // if the answer has named a file here that would be another one there.
+                // A world with more changes follows from this one at any later time, unless the
+                // reply has identified a file here that would be a different one there.
                 let follows = looked.iter().any(|after| after.files == world.files);
                 found.extend(looked);
                 if follows {
@@ -186,7 +185,7 @@ impl Names {
         found
     }
 
-    /// The worlds after a change, in which looks under way may have come before it.
+    /// Returns the worlds after a change. Reads in flight may have come before it.
     fn change(
         &self,
         world: &World,
@@ -210,7 +209,7 @@ impl Names {
 }
 
 impl World {
-    /// The worlds in which a look was answered now or before, as `accept` lets through.
+    /// Returns the worlds that `accept` permits, in which a read was executed now or before.
     fn look(
         &self,
         number: OperationNumber,
@@ -223,7 +222,7 @@ impl World {
         answers.iter().filter_map(|expected| accept(after.clone(), expected)).collect()
     }
 
-    /// What an operation would do and be answered now.
+    /// Returns the possible effects and replies of an operation executed now.
     fn outcomes(
         &self,
         number: OperationNumber,
@@ -258,7 +257,7 @@ impl World {
 
     fn rename(&mut self, from: Name, to: Name) -> Expected {
         let Some(origin) = self.names.get(&from).copied() else { return NOT_THERE };
-        // Two names of one file: POSIX does nothing.
+        // Both names belong to one file: POSIX requires that nothing happens.
         if self.names.get(&to) != Some(&origin) {
             self.names.remove(&from);
             self.names.insert(to, origin);
@@ -266,7 +265,7 @@ impl World {
         Expected::Done
     }
 
-    /// A file without a name may be held by somebody who has it open, or be gone.
+    /// A file without a name may be kept by an open, or be gone.
     fn link(&self, file: FileNumber, name: Name) -> Vec<(World, Expected)> {
         let mut outcomes = Vec::new();
         let origin = self.origin(file);
@@ -301,7 +300,7 @@ impl World {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The world in which the answer is what was expected, if it can be.
+    /// Returns the world in which the reply is the expected one, if possible.
     fn agree(mut self, expected: &Expected, answer: &Answer) -> Option<World> {
         let is_so = match (expected, answer) {
             (Expected::Status(expected), Answer::Status(status)) => *expected == status.number(),
@@ -319,7 +318,7 @@ impl World {
         is_so.then_some(self)
     }
 
-    /// Learns which file an operation has made. False if it is another one.
+    /// Learns which file an operation has made. Returns false if it is a different one.
     fn bind(&mut self, origin: Origin, file: FileNumber) -> bool {
         match self.files.get(&origin) {
             Some(known) => *known == file,
@@ -335,7 +334,7 @@ impl World {
 const NOT_THERE: Expected = Expected::Status(Status::NoEnt.number());
 const EXISTS: Expected = Expected::Status(Status::Exist.number());
 const STALE: Expected = Expected::Status(Status::Stale.number());
-/// More would mean that far too much is left undecided.
+/// More worlds would mean that far too much is undecided.
 const WORLDS_MAX: usize = 10_000;
 
 #[cfg(test)]

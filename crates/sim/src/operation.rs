@@ -1,35 +1,35 @@
-//! What a client asks, and what came of it, in the words of the judge.
+//! Operations of clients and their outcomes, in the judge's terms.
 //!
-//! Invariant: an operation says everything that decides its outcome; nothing here names
-//! an address, a state id or anything else that differs between two runs of one seed.
+//! Invariant: an operation contains everything that decides its outcome, and no address, state id
+//! or other value that differs between two runs of one seed.
 
 use dafs_types::names::{from_wire, to_wire};
 use dafs_types::{Stability, Status};
 
-/// A name in one of the directories every run begins with.
+/// A name in one of the directories that exist in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name {
     pub directory: u8,
     pub index: u8,
 }
 
-/// What those names begin with that are no UTF-8: a byte that is none, and a code point that
-/// stands for one on the wire.
+/// The prefix of the names that are not UTF-8: an invalid byte, and a code point that stands for
+/// such a byte on the wire.
 const ODD: &[u8] = b"f\xff\xee\xbe\x80-";
 
 impl Name {
-    /// As the files have it. Every other one is no UTF-8.
+    /// Returns the name as files have it. Every other name is not UTF-8.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let begin = if self.index.is_multiple_of(2) { "file-".as_bytes() } else { ODD };
         [begin, self.index.to_string().as_bytes()].concat()
     }
 
-    /// As messages have it.
+    /// Returns the name as messages have it.
     pub(crate) fn text(self) -> String {
         to_wire(&self.bytes()).into_owned()
     }
 
-    /// The name that a message has as this text.
+    /// Returns the name that this text of a message stands for.
     pub(crate) fn parse(directory: u8, text: &str) -> Option<Self> {
         let bytes = from_wire(text).ok()?;
         let rest = bytes.strip_prefix(b"file-").or_else(|| bytes.strip_prefix(ODD))?;
@@ -39,45 +39,45 @@ impl Name {
     }
 }
 
-/// A file, numbered in the order in which handles were first seen.
+/// The number of a file, in the order in which handles were first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileNumber(pub u32);
 
-/// Names an operation of a run, in the order of their beginnings.
+/// The number of an operation of a run, in the order in which they began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OperationNumber(pub u64);
 
 /// An operation on names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NameOperation {
-    /// OPEN that makes the file; guarded, it must not be there.
+    /// OPEN that makes the file; if guarded, the file must not exist.
     Create {
         name: Name,
-        /// Whether an existing file is an error.
+        /// True if an existing file is an error.
         guarded: bool,
     },
-    /// OPEN of what must be there.
+    /// OPEN of an existing file.
     Open { name: Name },
-    /// LOOKUP.
+    /// LOOKUP of a name.
     Lookup { name: Name },
-    /// REMOVE.
+    /// REMOVE of a name.
     Remove { name: Name },
-    /// RENAME, replacing what is there.
+    /// RENAME, replacing an existing file.
     Rename { from: Name, to: Name },
-    /// LINK.
+    /// LINK to a file.
     Link {
         file: FileNumber,
-        /// Its further name.
+        /// The additional name.
         name: Name,
     },
     /// READDIR of a whole directory in one page.
     List { directory: u8 },
-    /// GETATTR of the count of names.
+    /// GETATTR of the number of links.
     Links { file: FileNumber },
 }
 
 impl NameOperation {
-    /// Whether it may change anything.
+    /// Returns true if it may change anything.
     pub(crate) fn changes(&self) -> bool {
         match self {
             Self::Create { .. } | Self::Remove { .. } | Self::Rename { .. } | Self::Link { .. } => {
@@ -90,7 +90,7 @@ impl NameOperation {
     }
 }
 
-/// How the bytes of a read or write travel.
+/// How the data of a read or write is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// In the message.
@@ -102,24 +102,24 @@ pub(crate) enum Way {
 /// An operation on the content of an open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataOperation {
-    /// READ.
+    /// READ of a range.
     Read {
-        /// Bytes from the file's beginning.
+        /// The offset in the file.
         offset: u64,
         length: u32,
         way: Way,
     },
-    /// WRITE; short ones travel inline by the client's own choice.
+    /// WRITE of data; the client sends short writes inline.
     Write {
-        /// Bytes from the file's beginning.
+        /// The offset in the file.
         offset: u64,
         data: Vec<u8>,
-        /// How stable the data must be when the answer comes.
+        /// How stable the data must be before the reply.
         stability: Stability,
     },
-    /// APPEND.
+    /// APPEND of data.
     Append { data: Vec<u8>, way: Way },
-    /// COMMIT.
+    /// COMMIT of the file.
     Commit,
     /// SETATTR of the size.
     SetSize { size: u64 },
@@ -127,54 +127,54 @@ pub(crate) enum DataOperation {
     Size,
 }
 
-/// Any operation.
+/// An operation of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// On names.
+    /// An operation on names.
     Name(NameOperation),
-    /// On the content of one of the files with names.
+    /// An operation on the content of one of the files with names.
     Data(FileNumber, DataOperation),
-    /// APPEND of a record to the file that everybody appends to.
+    /// APPEND of a record to the file that all clients append to.
     Record {
-        /// Bytes of the record, its head included.
+        /// The bytes of the record, including its head.
         length: u32,
         way: Way,
     },
-    /// READ of that file, from its beginning.
+    /// READ of that file from its beginning.
     Records { length: u32 },
     /// CLOSE of an open file.
     Close(FileNumber),
 }
 
-/// An answer whose meaning is certain.
+/// A reply whose meaning is certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The procedure failed.
     Status(Status),
-    /// It was done; there is nothing more to say.
+    /// The procedure succeeded and returned no value.
     Done,
-    /// This file has the name.
+    /// The file that has the name.
     File(FileNumber),
-    /// These are all names of the directory.
+    /// All names of the directory.
     Names(Vec<(Name, FileNumber)>),
-    /// So many names.
+    /// The number of links.
     Links(u32),
-    /// Bytes read, and whether the file ends behind them.
+    /// The bytes read, and whether the file ends after them.
     Bytes(Vec<u8>, bool),
-    /// Bytes written.
+    /// The number of bytes written.
     Written(u32),
-    /// Bytes from the file's beginning to what was appended.
+    /// The offset at which the data was appended.
     Offset(u64),
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     Size(u64),
 }
 
 /// How an operation ended, as far as its client can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The server has answered.
+    /// The server has replied.
     Known(Answer),
-    /// The server, or the client, has seen that bytes were damaged on their way.
+    /// The server or the client has detected that bytes were damaged on their way.
     Damaged,
     /// The connection broke.
     Lost,

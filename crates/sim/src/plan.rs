@@ -1,4 +1,4 @@
-//! What one run is like: everything that its seed decides beforehand.
+//! The parameters of one run, all determined by its seed.
 //!
 //! Invariant: two plans of one seed are equal.
 
@@ -13,37 +13,37 @@ use dafs_types::Random;
 
 use crate::reactors::{address, reactors_of};
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed that all follows from.
+    /// The seed that determines everything else.
     pub seed: u64,
-    /// Reactors of the server.
+    /// The number of reactors of the server.
     pub reactors: usize,
-    /// Clients, each with one session at a time.
+    /// The number of clients, each with one session at a time.
     pub clients: usize,
-    /// Operations in all, those of the final audit aside.
+    /// The number of operations, without those of the final audit.
     pub operations: u64,
-    /// Most operations that one client has under way.
+    /// The most operations that one client has in flight.
     pub depth: usize,
-    /// Whether sessions have checksums.
+    /// True if sessions use checksums.
     pub checksums: bool,
-    /// Whether a client keeps its name when it comes back.
+    /// True if a client keeps its name when it reconnects.
     pub keeps_name: bool,
-    /// Bytes that files stay below, about.
+    /// The approximate limit on the size of files, in bytes.
     pub file_bytes: usize,
-    /// Steps out of a thousand that break something on purpose.
+    /// Steps out of a thousand in which a fault is made on purpose.
     pub trouble_permille: u32,
     /// Steps out of a thousand in which the server crashes, on a disk that outlives it.
     pub crash_permille: u32,
-    /// What the network does by itself.
+    /// The random faults of the network.
     pub faults: FaultPlan,
     /// A defect that is planted in the server.
     pub defect: Option<Defect>,
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Makes the plan of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// The same run on a network that does nothing wrong.
+    /// Returns the same run on a network without faults.
     #[must_use]
     pub fn without_faults(mut self) -> Self {
         self.faults = FaultPlan::default();
@@ -86,14 +86,14 @@ impl Plan {
         self
     }
 
-    /// The same run with a defect in the server.
+    /// Returns the same run with a defect in the server.
     #[must_use]
     pub fn with_defect(mut self, defect: Defect) -> Self {
         self.defect = Some(defect);
         self
     }
 
-    /// The same run with a server that crashes somewhere on the way.
+    /// Returns the same run with a server that crashes at random times.
     #[must_use]
     pub fn with_crashes(mut self) -> Self {
         self.crash_permille = 1;
@@ -106,14 +106,15 @@ impl Plan {
     }
 
     pub(crate) fn network(&self) -> NetworkConfig {
-        // A few steps of the clock: a server that is late with its own lets a connect die.
+        // The timeout is a few steps of the clock: a connect fails if the server runs no step in
+        // that time.
         let (hold_ns_max, connect_ns_max) = (5_000_000, 50_000_000);
         let config = NetworkConfig { at_once_ppm: 500_000, ..NetworkConfig::new(self.seed) };
         NetworkConfig { hold_ns_max, connect_ns_max, ..config }
     }
 
-    /// Faults that may strike now. Bytes flip unnoticed only where checksums are agreed
-    /// on, which they are not while somebody connects.
+    /// Returns the faults that may happen now. Bytes flip without detection only where checksums
+    /// are agreed on, which is not the case while a client connects.
     pub(crate) fn faults_now(&self, somebody_connects: bool) -> FaultPlan {
         let mut faults = self.faults.clone();
         if somebody_connects {
@@ -137,10 +138,10 @@ impl Plan {
     }
 }
 
-/// Everybody here is the superuser: permissions are not what a run is about.
+/// The superuser: every client in a run is root, because permissions are not tested here.
 pub(crate) fn root() -> Credentials {
     Credentials::superuser()
 }
 
-/// The node the server listens on; clients have the ones after it.
+/// The node the server listens on; clients have the nodes after it.
 pub(crate) const SERVER_NODE: u32 = 0;

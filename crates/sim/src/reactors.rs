@@ -1,7 +1,6 @@
-//! A server of one reactor or several: how many, where each of them listens, and which has the
-//! next turn.
+//! The reactors of a server: how many there are, where each listens, and which runs next.
 //!
-//! Invariant: with one reactor no dice are thrown here.
+//! Invariant: with one reactor no random numbers are drawn here.
 
 use std::time::Duration;
 
@@ -12,18 +11,20 @@ use dafs_types::{Moment, Random};
 
 use crate::plan::SERVER_NODE;
 
-/// The variable that gives the servers of all runs so many reactors, whatever their seeds say.
+/// The environment variable that sets the number of reactors of all servers, regardless of their
+/// seeds.
 pub const REACTORS_VARIABLE: &str = "DAFS_SIM_REACTORS";
 
-/// Reactors of a seed's server: one to four, if [`REACTORS_VARIABLE`] does not say how many.
+/// Returns the number of reactors of a seed's server: one to four, unless [`REACTORS_VARIABLE`]
+/// sets it.
 #[must_use]
 pub fn reactors_of(seed: u64) -> usize {
     let set = std::env::var(REACTORS_VARIABLE).ok().and_then(|text| text.parse().ok());
     set.unwrap_or_else(|| 1 + Random::new(seed ^ SALT).below(REACTORS_MAX)).clamp(1, REACTORS_MAX)
 }
 
-/// An interface for each, which share what comes to any of them. The server has the first listen;
-/// each of the others listens at the port of its number.
+/// Makes an interface for each reactor. They share the connections that come to any of them. The
+/// first one listens when the server starts; each of the others listens at the port of its number.
 pub(crate) fn interfaces(
     network: &Network,
     count: usize,
@@ -51,22 +52,22 @@ fn interface(config: InterfaceConfig) -> Result<ServingInterface, String> {
     Ok(interface)
 }
 
-/// Where a reactor listens.
+/// Returns the address at which a reactor listens.
 pub(crate) fn address(reactor: usize) -> Address {
     Address::Sim { node: SERVER_NODE, port: u16::try_from(reactor).unwrap_or(u16::MAX) }
 }
 
-/// Which of them a connection goes to.
+/// Draws the reactor that a connection goes to.
 pub(crate) fn draw(count: usize, random: &mut Random) -> usize {
     if count > 1 { random.below(count) } else { 0 }
 }
 
-/// Says whose turn it is.
+/// Chooses the reactor that runs next.
 pub(crate) struct Turns {
     random: Random,
-    /// Whether reactors are kept from going on at times, as threads are whose processor is taken.
+    /// True if reactors are stalled now and then, like threads that lose their processor.
     stalls: bool,
-    /// Who is kept from it, and until when.
+    /// The stalled reactor and the time at which it continues.
     stalled: Option<(usize, Moment)>,
 }
 
@@ -75,7 +76,7 @@ impl Turns {
         Self { random: Random::new(seed ^ TURN_SALT), stalls, stalled: None }
     }
 
-    /// A turn of one of those that are awake, or half of one.
+    /// Runs a turn, or half a turn, of one of the reactors that are awake.
     pub fn step(&mut self, server: &mut SteppedServer, now: Moment) {
         let count = server.reactors();
         let stalled = self.stalled.filter(|(_, until)| now < *until).map(|(reactor, _)| reactor);
@@ -90,7 +91,7 @@ impl Turns {
         }
     }
 
-    /// Whoever was just busy is stalled at times, mostly in the middle of its turn.
+    /// Stalls a reactor that was just busy now and then, mostly in the middle of its turn.
     fn stall(&mut self, reactor: usize, is_moving: bool, now: Moment) {
         let chance = if is_moving { 50 } else { 1 };
         if self.random.percent(chance) {
@@ -100,10 +101,10 @@ impl Turns {
     }
 }
 
-/// Less than others wait for anything.
+/// Shorter than any timeout of other components.
 const STALL_NS_MAX: usize = 1_000_000;
 const REACTORS_MAX: usize = 4;
-/// Makes the dice of this others than those of everything else.
+/// Makes the random numbers of this module differ from all others of the seed.
 const SALT: u64 = 0x4eac_7045_0f5e_7e45;
-/// The same of their turns.
+/// The same, for the choice of turns.
 const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;

@@ -1,7 +1,8 @@
-//! The judge of the file that everybody appends to at once.
+//! The judge of the file that all clients append to concurrently.
 //!
-//! Invariant: every record that was acknowledged lies where its answer said, once; one
-//! whose connection broke lies somewhere once, or nowhere; nothing else is there.
+//! Invariant: every acknowledged record is at the position that its reply named, exactly once. A
+//! record whose connection broke is somewhere exactly once, or nowhere. The file contains nothing
+//! else.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use dafs_types::Entropy;
 use crate::operation::OperationNumber;
 use dafs_types::Random;
 
-/// See the [module](self).
+/// The records and their positions.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     appends: BTreeMap<OperationNumber, Record>,
-    /// Bytes that acknowledged records reach.
+    /// The end of the acknowledged records, in bytes.
     reached: u64,
 }
 
@@ -22,11 +23,11 @@ pub(crate) struct Records {
 struct Record {
     length: u32,
     offset: Option<u64>,
-    /// It cannot come to be there any more.
+    /// True if it cannot be appended any more.
     is_over: bool,
 }
 
-/// Bytes of a record: its operation, its length, then what follows from both.
+/// Returns the bytes of a record: its operation, its length, then bytes derived from both.
 pub(crate) fn record(number: OperationNumber, length: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length as usize);
     bytes.extend_from_slice(&number.0.to_le_bytes());
@@ -41,7 +42,7 @@ impl Records {
         self.appends.insert(number, Record { length, offset: None, is_over: false });
     }
 
-    /// An append was acknowledged.
+    /// Notes that an append was acknowledged.
     pub(crate) fn end(&mut self, number: OperationNumber, offset: u64) {
         if let Some(record) = self.appends.get_mut(&number) {
             record.offset = Some(offset);
@@ -50,19 +51,19 @@ impl Records {
         }
     }
 
-    /// An append can no longer take place.
+    /// Notes that an append can no longer be executed.
     pub(crate) fn settle(&mut self, number: OperationNumber) {
         if let Some(record) = self.appends.get_mut(&number) {
             record.is_over = true;
         }
     }
 
-    /// Bytes that acknowledged records reach.
+    /// Returns the end of the acknowledged records, in bytes.
     pub(crate) fn reached(&self) -> u64 {
         self.reached
     }
 
-    /// The file's beginning was read; `reached` bytes had been acknowledged before.
+    /// Checks a read of the file's beginning; `reached` bytes were acknowledged before the read.
     pub(crate) fn see(&self, bytes: &[u8], wanted: u32, reached: u64) -> Result<(), String> {
         let least = reached.min(u64::from(wanted));
         if (bytes.len() as u64) < least {
@@ -103,7 +104,7 @@ impl Records {
     }
 }
 
-/// Bytes of a record's head, which is the shortest record.
+/// The bytes of a record's head, which is the shortest record.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 #[cfg(test)]

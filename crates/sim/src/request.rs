@@ -1,7 +1,7 @@
-//! From an operation to requests of a session, and from answers back to an outcome.
+//! Converts an operation to requests of a session, and replies to an outcome.
 //!
-//! Invariant: an outcome is `Known` only if the server has answered it; whatever ends a
-//! connection makes it `Lost`. Nothing here waits.
+//! Invariant: an outcome is `Known` only if the server has replied; if the connection ends first,
+//! it is `Lost`. Nothing here waits.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use dafs_wire::{ByteOrder, Checksum, FileAttributeBlock, Path, Request, Response
 
 use crate::operation::{DataOperation, Name, NameOperation, OperationNumber, Way};
 
-/// What an answer was before the judge's names for things are put in.
+/// A reply in the protocol's terms, before it is converted to the judge's.
 #[derive(Clone, Debug)]
 pub(crate) enum Raw {
     Status(Status),
@@ -42,19 +42,19 @@ pub(crate) enum Raw {
     Size(u64),
     Damaged,
     Lost,
-    /// The server said something that makes no sense.
+    /// The server sent an impossible reply.
     Nonsense(String),
 }
 
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Raw>>>;
 
-/// An operation under way, or how it ended before it was.
+/// An operation in flight, or its outcome if it could not be sent.
 pub(crate) type Sent = Result<Flight, Raw>;
 
-/// Completions of submitted transfers, by the context given.
+/// Completions of submitted transfers, by the context of each.
 pub(crate) type Arrivals = Rc<RefCell<BTreeMap<u64, Result<Transferred, ClientError>>>>;
 
-/// Where requests of one client go.
+/// The client that sends requests, and its session.
 pub(crate) struct Line<'a> {
     pub client: &'a Client,
     pub session: &'a Session,
@@ -170,7 +170,7 @@ impl Line<'_> {
         }
     }
 
-    /// Reads the beginning of the file that everybody appends to.
+    /// Reads the beginning of the file that all clients append to.
     pub(crate) fn records(&self, number: OperationNumber, file: &File, length: u32) -> Sent {
         self.read(number, file, 0, length)
     }
@@ -253,7 +253,7 @@ impl Line<'_> {
         Ok((buffer, slice))
     }
 
-    /// A request whose answer explains itself.
+    /// Sends a request whose reply can be decoded without context.
     fn call(&self, request: &Request<'_>) -> Sent {
         self.finish(self.session.start(request), understand)
     }
@@ -281,7 +281,7 @@ impl Line<'_> {
     }
 }
 
-/// Waits for a call's end.
+/// Waits for the end of a call.
 pub(crate) fn finish(call: Call, read: impl FnOnce(&Reply) -> Raw + 'static) -> Flight {
     Box::pin(async move {
         match call.await {
@@ -291,7 +291,7 @@ pub(crate) fn finish(call: Call, read: impl FnOnce(&Reply) -> Raw + 'static) -> 
     })
 }
 
-/// The end of a submitted transfer.
+/// The completion of a submitted transfer.
 struct Arrival {
     arrivals: Arrivals,
     context: u64,
@@ -301,13 +301,13 @@ impl Future for Arrival {
     type Output = Result<Transferred, ClientError>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        // The actor polls all its flights in every step of its own.
+        // The actor polls all its operations in flight in each of its steps.
         let arrived = self.arrivals.borrow_mut().remove(&self.context);
         arrived.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
-/// What has ended before it was under way.
+/// An outcome that is known before the operation is sent.
 pub(crate) fn ready(raw: Raw) -> Flight {
     Box::pin(std::future::ready(raw))
 }
@@ -324,7 +324,7 @@ fn broken(error: &ClientError) -> Raw {
     Raw::Nonsense(error.to_string())
 }
 
-/// What an error means for the operation.
+/// Returns what an error means for the operation.
 fn outcome_of(error: ClientError) -> Raw {
     match error {
         ClientError::Status { status: Status::Chksum, .. } => Raw::Damaged,

@@ -1,7 +1,7 @@
 //! One run: a server, its clients, the network between them, and the scheduler.
 //!
-//! Invariant: everything happens in this thread, in an order that the seed decides, and
-//! nothing looks at a clock: two runs of one seed are the same run.
+//! Invariant: everything happens in this thread, in an order determined by the seed, and nothing
+//! reads a real clock: two runs of one seed are identical.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,26 +25,26 @@ use crate::stage::{Stage, set};
 use crate::workload::{Chosen, choose};
 use dafs_types::Random;
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Operations begun, the final audit's among them.
+    /// Operations that began, including those of the final audit.
     pub operations: u64,
     /// Operations whose outcome their clients never learned.
     pub lost: u64,
-    /// Steps of the scheduler.
+    /// The number of steps of the scheduler.
     pub steps: u64,
     /// Sessions that were made.
     pub sessions: u64,
     /// Crashes of the server.
     pub crashes: u64,
-    /// A hash over everything that happened; equal for equal plans.
+    /// A hash over all events; equal for equal plans.
     pub trace: u64,
     /// What the network did.
     pub network: Statistics,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Simulation {
     pub plan: Plan,
     pub network: Network,
@@ -54,7 +54,7 @@ pub(crate) struct Simulation {
     pub directories: Vec<FileHandle>,
     root: FileHandle,
     random: Random,
-    /// What is under way: what was asked, for the trace and the failure's message.
+    /// Operations in flight, for the trace and for the message of a failure.
     pub asked: std::collections::BTreeMap<OperationNumber, (usize, Operation)>,
     /// Operations whose connection broke, with the connections that may still carry them.
     pub limbo: Vec<Limbo>,
@@ -64,9 +64,9 @@ pub(crate) struct Simulation {
     ended: u64,
     lost: u64,
     sessions: u64,
-    /// Nothing goes wrong any more.
+    /// True if no more faults happen.
     pub is_calm: bool,
-    /// Nobody comes back any more.
+    /// True if no client reconnects any more.
     pub is_over: bool,
 }
 
@@ -80,17 +80,17 @@ pub(crate) struct Limbo {
 /// Runs a plan on a store, which must be empty. Its server does not crash.
 ///
 /// # Errors
-/// [`Failure`] with what went wrong, what led to it, and how to see it again.
+/// [`Failure`] with the error, the events before it, and the command that replays the run.
 pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
     run_at(plan, Home::Lasting(store))
 }
 
-/// Runs a plan on a disk, which must be empty and outlives servers. A run ends with the
-/// first crash, after which a new server must serve everybody anew: clients do not recover
-/// yet, and what a crash may leave of their files is judged by nobody.
+/// Runs a plan on a disk, which must be empty and outlives servers. A run ends with the first
+/// crash, after which a new server must serve all clients anew. The clients of this world do not
+/// recover, and nothing checks what a crash leaves of their files.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn run_on_disk(plan: &Plan, disk: &CrashStore) -> Result<Report, Failure> {
     run_at(plan, Home::Disk(disk.clone()))
 }
@@ -171,7 +171,7 @@ impl Simulation {
 
     // ---- steps ----------------------------------------------------------------------
 
-    /// One step of the server, a client or the clock.
+    /// Runs one step of the server, a client or the clock.
     pub(crate) fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
@@ -189,7 +189,7 @@ impl Simulation {
             }
             75..99 => self.step_clock(),
             _ => {
-                // What only time brings: ticks, write-back, leases.
+                // Timers need the clock to advance: ticks, write-back, leases.
                 let span_ns = 1 + self.random.below(SPAN_NS_MAX as usize) as u64;
                 self.network.advance_to(self.network.now_ns() + span_ns);
             }
@@ -203,8 +203,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// To the next thing that happens, but never far: where nothing but deadlines is to
-    /// come, the clock does not leap over the time that everybody has to keep them.
+    /// Advances the clock to the next event, but never far. If only deadlines are left, the clock
+    /// must not skip the time that others have to meet them.
     fn step_clock(&mut self) {
         let far_ns = self.network.now_ns() + SPAN_NS_MAX;
         match self.network.next_ns() {
@@ -248,7 +248,7 @@ impl Simulation {
         self.actors[index].connect(&address, root, keeps_name).map_err(|error| error.to_string())
     }
 
-    /// Breaks something.
+    /// Makes a fault.
     fn make_trouble(&mut self) -> Result<(), String> {
         let index = self.random.below(self.actors.len());
         let node = self.actors[index].node;
@@ -277,7 +277,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// The server dies. Its clients lose what they had under way.
+    /// Kills the server. Its clients lose their operations in flight.
     fn crash(&mut self) -> Result<(), String> {
         let what = self.life.crash();
         self.note(format!("crash: {what}"));
@@ -289,8 +289,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// After a crash another server serves everybody anew. Here a judge of crashes will
-    /// look at what is left, once clients recover and there is one.
+    /// Checks that another server serves all clients anew after a crash.
     fn outlive(&mut self) -> Result<(), String> {
         self.limbo.clear();
         self.life.restart()?;
@@ -345,7 +344,7 @@ impl Simulation {
         number
     }
 
-    /// Operations lost so far.
+    /// Returns the number of operations lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -384,7 +383,7 @@ impl Simulation {
         self.judge.end(number, &outcome)
     }
 
-    /// Puts the judge's names for things into an answer.
+    /// Converts a reply to the judge's terms.
     fn understand(&mut self, index: usize, raw: Raw) -> Result<Outcome, String> {
         Ok(Outcome::Known(match raw {
             Raw::Opened(handle, state) => {
@@ -410,8 +409,8 @@ impl Simulation {
         }))
     }
 
-    /// Ends the limbo of operations that the server cannot carry out any more: their
-    /// connections are gone, and no request is parked.
+    /// Settles the operations that the server cannot execute any more: their connections are gone,
+    /// and no request is parked.
     fn settle(&mut self) -> Result<(), String> {
         if self.limbo.is_empty() || self.life.stats().is_some_and(|stats| stats.parked_requests > 0)
         {
@@ -445,11 +444,11 @@ fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId
     connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max()
 }
 
-/// Longest step of the clock.
+/// The longest step of the clock.
 const SPAN_NS_MAX: u64 = 20_000_000;
-/// Steps of a run, by far.
+/// A limit on the steps of a run, far more than it needs.
 const STEPS_MAX: u64 = 5_000_000;
-/// Lines that a failure may tell.
+/// The most lines that a failure prints.
 const HISTORY_MAX: usize = 5_000;
 
 #[cfg(test)]
@@ -465,7 +464,7 @@ mod tests {
         let mut simulation =
             Simulation::new(Plan::new(1).without_faults(), Home::Lasting(store)).unwrap();
         simulation.connect(0).unwrap();
-        // It arrives; then nothing is to come but the moment at which it is given up.
+        // The request arrives; then the only event left is its timeout.
         simulation.step_clock();
         simulation.step_clock();
         assert_eq!(simulation.network.statistics().severed, 0);

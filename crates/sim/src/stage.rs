@@ -1,6 +1,6 @@
-//! What every run finds in its store: some directories and the file of records.
+//! The initial contents of the store of every run: some directories and the file of records.
 //!
-//! Invariant: nothing else is there, and a crash takes none of it.
+//! Invariant: nothing else is there, and a crash removes none of it.
 
 use dafs_store::{AttributeChanges, NewNode, Store};
 use dafs_types::{CreateMode, FileHandle, ShareAccess};
@@ -8,13 +8,13 @@ use dafs_types::{CreateMode, FileHandle, ShareAccess};
 use crate::plan::root as who;
 use crate::workload::DIRECTORIES;
 
-/// Handles of what is there.
+/// The handles of the initial objects.
 pub(crate) struct Stage {
     pub root: FileHandle,
     pub directories: Vec<FileHandle>,
 }
 
-/// Makes it.
+/// Makes the initial objects.
 pub(crate) fn set(store: &dyn Store) -> Result<Stage, String> {
     let failed = |error| format!("preparing the store: {error:?}");
     let root = store.root(&who()).map_err(failed)?.handle;

@@ -1,8 +1,8 @@
-//! What a client does next.
+//! Chooses the next operation of a client.
 //!
-//! Invariant: an operation is only begun where the judge can tell what it must bring:
-//! what changes a file's size has that file for itself, and few changes of names are
-//! undecided at one time.
+//! Invariant: an operation begins only if the judge can tell its possible results: an operation
+//! that changes a file's size has the file for itself, and few changes of names are undecided at
+//! one time.
 
 use dafs_client::Stability;
 
@@ -20,7 +20,7 @@ pub(crate) struct Chosen {
     pub open: Option<u64>,
 }
 
-/// The next operation of a client that is connected, if it may have one more.
+/// Returns the next operation of a connected client, if it may have one more.
 pub(crate) fn choose(
     random: &mut Random,
     plan: &Plan,
@@ -136,13 +136,13 @@ fn any_name(random: &mut Random) -> Name {
     Name { directory, index: random.below(NAMES_PER_DIRECTORY) as u8 }
 }
 
-/// Directories every run begins with.
+/// The directories that exist in every run.
 pub(crate) const DIRECTORIES: usize = 2;
 const NAMES_PER_DIRECTORY: usize = 6;
-/// Opens of one client.
+/// The most opens of one client.
 const OPENS_MAX: usize = 8;
-/// Operations that may still take place though their connection broke, beyond which
-/// nobody begins another.
+/// The most operations that may still be executed although their connection broke; beyond this no
+/// new operation begins.
 const LIMBO_MAX: usize = 12;
-/// Changes of names under way at one time, whose orders the judge tries.
+/// The most changes of names in flight at one time, because the judge tries all their orders.
 const NAME_CHANGES_MAX: usize = 4;

@@ -1,6 +1,7 @@
-//! What a member of the crash world asks, as requests of the protocol, and what answers say.
+//! The requests of the members of the crash world, encoded for the protocol, and the decoding of
+//! replies.
 //!
-//! Invariant: a reply says nothing that the server has not said.
+//! Invariant: a decoded reply contains nothing that the server has not sent.
 
 use dafs_types::{
     CacheHint, CookieVerifier, DeleteDisposition, FileHandle, ReaddirCookie, RemoveMode,
@@ -26,25 +27,25 @@ use super::cells::{Run, WriteId};
 use super::log::{PAGE_RECORDS, RECORD_BYTES, RecordId, stamped};
 use crate::operation::{Name, NameOperation};
 
-/// A member of the world, by its place.
+/// The index of a member of the world.
 pub(super) type MemberIndex = usize;
 
-/// The files that every run begins with.
+/// The files that exist in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum File {
-    /// Of cells; fenced now and then.
+    /// A file of cells that is fenced now and then.
     Data,
-    /// Of cells; locked now and then.
+    /// A file of cells that is locked now and then.
     Locked,
-    /// Of records; fenced now and then.
+    /// A file of records that is fenced now and then.
     Log,
-    /// Without content; opened with reservations.
+    /// A file without content that is opened with reservations.
     Shared,
 }
 
 impl File {
     pub const ALL: [Self; 4] = [Self::Data, Self::Locked, Self::Log, Self::Shared];
-    /// Those that everybody has open all along.
+    /// The files that every member keeps open all the time.
     pub const OPEN: [Self; 3] = [Self::Data, Self::Locked, Self::Log];
 
     pub fn name(self) -> &'static str {
@@ -57,7 +58,7 @@ impl File {
     }
 }
 
-/// A reservation.
+/// A share reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub access: ShareAccess,
@@ -65,20 +66,20 @@ pub(super) struct Share {
     pub key: Option<u64>,
 }
 
-/// A lock.
+/// A byte-range lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockRange {
     pub run: Run,
     pub writes: bool,
     pub persists: bool,
-    /// What is changed under it is taken back if its holder fails.
+    /// True if changes under the lock are rolled back when its holder fails.
     pub recovers: bool,
 }
 
-/// What is asked.
+/// A request of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ask {
-    /// An operation on names; a creation makes a file, or else a symbolic link.
+    /// An operation on names; a creation makes a file if `is_file`, else a symbolic link.
     Names {
         operation: NameOperation,
         is_file: bool,
@@ -109,12 +110,12 @@ pub(super) enum Ask {
         lock: LockRange,
         repairs: bool,
     },
-    /// Of a holding, whose range this is.
+    /// Unlocks a holding, which has this range.
     Unlock {
         holding: u64,
         run: Run,
     },
-    /// What was changed under a lock is taken back.
+    /// Rolls back the changes under a lock.
     Abort {
         holding: u64,
         run: Run,
@@ -125,16 +126,16 @@ pub(super) enum Ask {
     CloseShare {
         holding: u64,
     },
-    /// Members that are let in.
+    /// The members that the fence admits.
     Fence {
         file: File,
         members: Vec<MemberIndex>,
     },
-    /// One of the files that everybody has open.
+    /// Opens one of the files that every member keeps open.
     OpenBase {
         file: File,
     },
-    /// A holding is taken back after a restart.
+    /// Reclaims a holding after a restart of the server.
     Reclaim {
         holding: u64,
     },
@@ -149,7 +150,7 @@ pub(super) enum Ask {
     Leave,
 }
 
-/// A request of an earlier session.
+/// Identifies a request of an earlier session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct About {
     pub stream: u16,
@@ -158,7 +159,7 @@ pub(super) struct About {
 }
 
 impl Ask {
-    /// Whether it changes something, so that its fate must be learned.
+    /// Returns true if the request changes something, so that its outcome must be determined.
     pub fn changes(&self) -> bool {
         match self {
             Self::Names { operation, .. } => operation.changes(),
@@ -184,9 +185,9 @@ impl Ask {
         }
     }
 
-    /// Whether this answer shows that the server knows for good that its asker has taken back
-    /// what it wants: it was asked for something new, and there is time left for others, or it
-    /// has written down that the asker has that.
+    /// Returns true if this reply shows that the server durably knows that the member has finished
+    /// reclaiming. Either the member asked for something new while other members still had time to
+    /// reclaim, or the server has recorded the member's state anew.
     pub fn settles(&self, reply: &Reply) -> bool {
         use crate::operation::NameOperation::{Create, Open, Remove, Rename};
         let is_refused = *reply == Reply::Status(Status::Grace);
@@ -202,25 +203,25 @@ impl Ask {
     }
 }
 
-/// What a request needs besides what is asked.
+/// What a request needs in addition to an [`Ask`].
 pub(super) struct Context<'a> {
     pub root: FileHandle,
     pub directories: &'a [FileHandle],
-    /// Handles of [`File::ALL`].
+    /// The handles of [`File::ALL`].
     pub files: &'a [FileHandle],
-    /// The asker's state for the file, or for the holding.
+    /// The member's state id for the file or the holding.
     pub state: StateId,
-    /// The file of a link, or of a holding that is taken back.
+    /// The file of a link, or of a holding that is reclaimed.
     pub file: FileHandle,
-    /// Names the open.
+    /// The lock owner that names the open.
     pub owner: u64,
-    /// What is taken back.
+    /// The holding that is reclaimed.
     pub reclaims: Option<Reclaimed>,
-    /// Where a direct write's bytes lie.
+    /// The buffer with the data of a direct write.
     pub buffer: Option<DirectBuffer>,
 }
 
-/// A holding that is taken back.
+/// A holding that is reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reclaimed {
     Open(Share),
@@ -511,17 +512,17 @@ fn open<'a>(context: &'a Context<'_>, target: OpenTarget<'a>, share: Share) -> O
     }
 }
 
-/// An owner's name.
+/// Returns the name of a lock owner.
 fn owner_bytes(owner: u64) -> &'static [u8] {
     &OWNERS[owner as usize % OWNERS.len()]
 }
 
-/// Who a member is to fences.
+/// Returns the fence identity of a member.
 pub(super) fn fence_id(member: MemberIndex) -> String {
     format!("member-{member}")
 }
 
-/// What an answer said.
+/// The contents of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Status(Status),
@@ -534,7 +535,7 @@ pub(super) enum Reply {
     Size(u64),
 }
 
-/// Understands an answer to a procedure.
+/// Decodes the reply to a procedure.
 pub(super) fn understand(
     procedure: Procedure,
     directory: u8,
@@ -545,7 +546,7 @@ pub(super) fn understand(
         return Ok((header, Reply::Status(header.status)));
     }
     if message.len() == HEADER_BYTES && procedure != Procedure::Null {
-        // Results without bytes: nothing more is said.
+        // An empty result has nothing to decode.
         return Ok((header, Reply::Done));
     }
     let (_, response) = decode_response(ByteOrder::NATIVE, procedure, message)
@@ -583,16 +584,16 @@ pub(super) fn understand(
     Ok((header, reply))
 }
 
-/// What everybody opens files with that are open all along.
+/// The share with which members open the files they keep open.
 pub(super) const BASE: Share =
     Share { access: ShareAccess::Both, deny: ShareDeny::None, key: None };
-/// Bytes of a cell; it lies in one sector.
+/// The bytes of a cell, which lies within one sector.
 pub(super) const CELL_BYTES: usize = 256;
-/// Cells of a file.
+/// The number of cells in a file.
 pub(super) const CELLS: u8 = 32;
-/// Bytes of the files of cells at first; every size that is set is above.
+/// The initial size of the files of cells; every size that is set later is larger.
 pub(super) const SIZE_BASE: u64 = CELLS as u64 * CELL_BYTES as u64;
-/// Longest message either way.
+/// The longest message in either direction.
 pub(super) const MESSAGE_BYTES: usize = 2048;
 const NO_OPTIONS: LockOptions = match LockOptions::from_bits(0) {
     Some(options) => options,

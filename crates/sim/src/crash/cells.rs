@@ -1,10 +1,9 @@
-//! The judge of files that are written in cells: who reads gets, cell by cell, what one
-//! write has put there and nothing that a later one must have replaced.
+//! The judge of files that are written in cells. A read must see, cell by cell, the data of one
+//! write, and no data that a later write must have replaced.
 //!
-//! Invariant: a write may take effect from its beginning to the end of its window: its
-//! answer, the answer to the fence that shut its writer out, or the moment from which it
-//! cannot run any more. A crash may bring back what was there before writes that nobody has
-//! committed.
+//! Invariant: a write may take effect at any moment of its window. The window ends with the reply,
+//! with the reply to the fence that shut its writer out, or at the moment from which it cannot run
+//! any more. A crash may undo writes that were not committed.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +11,13 @@ use dafs_types::Verifier;
 
 use super::ask::{File, MemberIndex};
 
-/// A moment in the judge's order of things.
+/// A moment in the judge's order of events.
 pub(super) type Tick = u64;
 
-/// Names a write; 0 is what was there at first.
+/// The id of a write; 0 is the initial content.
 pub(super) type WriteId = u64;
 
-/// Cells side by side.
+/// A range of adjacent cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub file: File,
@@ -46,23 +45,23 @@ struct Write {
     /// The end of its window.
     end: Option<Tick>,
     is_acknowledged: bool,
-    /// It says that it was never let in.
+    /// True if the reply says that the write was not admitted.
     is_refused: bool,
     verifier: Option<Verifier>,
-    /// No crash takes it: the server that took it in has said so.
+    /// True if the server has confirmed that the write survives a crash.
     is_durable: bool,
-    /// The lock under which it was made, if that takes it back when its holder fails.
+    /// The lock under which it was made, if that lock rolls it back when its holder fails.
     transaction: Option<u64>,
-    /// Since when nobody sees it any more: it was taken back, or will be before anybody is
-    /// let in.
+    /// The moment from which no read sees it: it was rolled back, or will be before other members
+    /// are admitted.
     undone: Option<Tick>,
-    /// Whether it was taken back nobody will say.
+    /// True if it is unknown whether it was rolled back.
     is_unsure: bool,
-    /// Its window ended because its member was shut out.
+    /// True if its window ended because its member was shut out.
     is_shut_out: bool,
 }
 
-/// A look at a cell since the last crash.
+/// A value of a cell that a read saw since the last crash.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     begin: Tick,
@@ -70,7 +69,7 @@ struct Seen {
     id: WriteId,
 }
 
-/// See the [module](self).
+/// The state of all cells.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
     writes: BTreeMap<WriteId, Write>,
@@ -97,7 +96,7 @@ impl Cells {
         self.writes.insert(id, write);
     }
 
-    /// A write was answered. `is_stable`: no crash takes it from now on.
+    /// Notes the reply to a write. `is_stable` if it survives every crash from now on.
     pub fn end(&mut self, id: WriteId, verifier: Option<Verifier>, is_stable: bool, now: Tick) {
         let Some(write) = self.writes.get_mut(&id) else { return };
         write.end.get_or_insert(now);
@@ -106,7 +105,7 @@ impl Cells {
         write.is_durable = is_stable;
     }
 
-    /// A write is made under a lock that takes it back if its holder fails.
+    /// Notes that a write was made under a lock that rolls it back if its holder fails.
     pub fn set_transaction(&mut self, id: WriteId, transaction: u64) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.transaction = Some(transaction);
@@ -118,12 +117,12 @@ impl Cells {
         writes.filter(move |write| write.transaction == Some(transaction) && write.undone.is_none())
     }
 
-    /// What was written under a lock is final, as it was answered.
+    /// Notes that the writes under a lock are final, as the reply said.
     pub fn make_final(&mut self, transaction: u64, now: Tick) {
         let of = |write: &Write| write.transaction == Some(transaction);
         let written: Vec<WriteId> = self.writes.iter().filter(|w| of(w.1)).map(|w| *w.0).collect();
         for id in written {
-            // What a crash has taken before is not made to last.
+            // A write that an earlier crash has undone does not become durable.
             let lasts = self.writes.get(&id).is_some_and(|write| self.survives(write, now));
             if let Some(write) = self.writes.get_mut(&id) {
                 write.is_durable |= write.is_acknowledged && lasts;
@@ -133,7 +132,7 @@ impl Cells {
         }
     }
 
-    /// What was written under a lock is taken back before anybody is let in again.
+    /// Notes that the writes under a lock are rolled back before other members are admitted again.
     pub fn undo(&mut self, transaction: u64, now: Tick) {
         for write in self.of_transaction(transaction) {
             write.end.get_or_insert(now);
@@ -141,21 +140,21 @@ impl Cells {
         }
     }
 
-    /// What was written under a lock is final or taken back, or is being taken back.
+    /// Notes that it is unknown whether the writes under a lock are final or rolled back.
     pub fn leave_open(&mut self, transaction: u64) {
         for write in self.of_transaction(transaction) {
             write.is_unsure = true;
         }
     }
 
-    /// A write cannot take effect any more; whether it has, nobody knows.
+    /// Notes that a write cannot take effect any more, and that it is unknown whether it has.
     pub fn close(&mut self, id: WriteId, now: Tick) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.end.get_or_insert(now);
         }
     }
 
-    /// A write was refused before it began.
+    /// Notes that a write was refused before it began.
     pub fn refuse(&mut self, id: WriteId, now: Tick) {
         self.close(id, now);
         if let Some(write) = self.writes.get_mut(&id) {
@@ -163,7 +162,7 @@ impl Cells {
         }
     }
 
-    /// Nothing of these members' can change the file any more.
+    /// Notes that these members can no longer change the file.
     pub fn shut_out(&mut self, file: File, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_out(write.member)) {
@@ -173,8 +172,8 @@ impl Cells {
         }
     }
 
-    /// These members may be let in again: what of theirs was on its way to the server meanwhile
-    /// may come to it yet.
+    /// Notes that these members may be admitted again: requests of theirs that were on their way
+    /// meanwhile may still be executed.
     pub fn let_in(&mut self, file: File, is_in: impl Fn(MemberIndex) -> bool) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_in(write.member)) {
@@ -184,7 +183,7 @@ impl Cells {
         }
     }
 
-    /// A COMMIT that began at `begin` was answered.
+    /// Notes the reply to a COMMIT that began at `begin`.
     pub fn commit(&mut self, file: File, verifier: Verifier, begin: Tick) {
         for write in self.writes.values_mut().filter(|write| write.run.file == file) {
             let was_answered = write.is_acknowledged && write.end.is_some_and(|end| end < begin);
@@ -197,22 +196,23 @@ impl Cells {
     pub fn crash(&mut self, now: Tick) {
         self.crashes.push(now);
         self.seen.clear();
-        // Of what was under way in the dead server nothing goes on, whomever the next one lets
-        // in, and however late an answer of the dead one comes.
+        // No operation in flight in the dead server continues, whichever members the next server
+        // admits, and however late a reply of the dead one arrives.
         for write in self.writes.values_mut() {
             write.end.get_or_insert(now);
             write.is_shut_out = false;
         }
     }
 
-    /// Whether a write outlived everything up to a moment.
+    /// Returns true if a write has survived all crashes up to a moment.
     fn survives(&self, write: &Write, until: Tick) -> bool {
         let Some(end) = write.end else { return false };
-        // An answer may come when its server is dead; its window ends with the server.
+        // A reply may arrive after its server has died; the window of the write ends with the
+        // server.
         write.is_durable || !self.crashes.iter().any(|crash| (end..until).contains(crash))
     }
 
-    /// A read from `begin` to now has found this write in a cell.
+    /// Checks that a read from `begin` to now may have found this write in a cell.
     pub fn see(
         &mut self,
         file: File,
@@ -259,7 +259,7 @@ impl Cells {
         Ok(())
     }
 
-    /// The end of a write's window, if it can be in a cell at all.
+    /// Returns the end of a write's window; fails if the write cannot be in the cell at all.
     fn possible(
         &self,
         file: File,
@@ -353,7 +353,7 @@ mod tests {
             cells.shut_out(File::Data, |member| member == 1, 12);
             cells.crash(14);
             cells.let_in(File::Data, |member| member == 1);
-            // The answer of the dead server was on its way.
+            // The reply of the dead server was still on its way.
             cells.end(5, Some(Verifier([1; 8])), is_stable, 16);
             if commits {
                 cells.commit(File::Data, Verifier([1; 8]), 13);

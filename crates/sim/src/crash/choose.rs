@@ -1,7 +1,7 @@
-//! What members do next.
+//! Chooses the next requests of members.
 //!
-//! Invariant: nothing is asked that its asker would not ask: locks under its own open, no
-//! range twice, a fence that leaves itself in.
+//! Invariant: members send only requests that a correct client would send: locks under an own open,
+//! no range twice, and fences that admit the member itself.
 
 use dafs_types::{ShareAccess, ShareDeny, Stability};
 
@@ -13,7 +13,7 @@ use super::world::World;
 use crate::operation::{Name, NameOperation};
 
 impl World {
-    /// Has somebody ask something, perhaps.
+    /// Lets a member send a request, with some probability.
     pub(super) fn begin_some(&mut self) -> Result<(), String> {
         let index = self.random.below(self.members.len());
         if self.members[index].phase != Phase::Here || !self.random.percent(45) {
@@ -32,7 +32,7 @@ impl World {
         Ok(())
     }
 
-    /// What is asked again, and whether it still makes sense.
+    /// Updates a request that is repeated, and returns true if it still makes sense.
     fn freshen(&self, index: MemberIndex, ask: Ask) -> (Ask, bool) {
         let is_wanted = match &ask {
             Ask::Unlock { holding, .. }
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// A lock, an end of one, or a write where locks are, which is not made to last.
+    /// Chooses a lock, an unlock, or an unstable write to the locked file.
     fn choose_under_locks(&mut self, index: MemberIndex) -> Option<Ask> {
         match self.random.below(10) {
             0..6 => {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// A fence, a look behind it, or a write that it may be about.
+    /// Chooses a fence, a read after one, or a write that a fence may affect.
     fn choose_beside_fences(&mut self, index: MemberIndex) -> Option<Ask> {
         let first = self.random.below(2) as u8;
         let run = Run { file: File::Data, first, count: 1 + self.random.below(2) as u8 };
@@ -126,7 +126,8 @@ impl World {
 
     fn any_run(&mut self) -> Run {
         let (file, count) = (self.any_file(), 1 + self.random.below(3) as u8);
-        // A few places only, so that members meet; one of them over the edge of a block.
+        // Use only a few positions, so that members conflict; one range crosses the boundary of a
+        // block.
         let first = [0, 2, 4, 14, 15, 20][self.random.below(6)];
         Run { file, first: first.min(CELLS - count), count }
     }
@@ -168,7 +169,9 @@ impl World {
 
     fn choose_lock(&mut self, index: MemberIndex) -> Option<Ask> {
         let run = Run { file: File::Locked, ..self.any_run() };
-        // While a lock takes changes back, no write is moved beside others' turns.
+        // Runs with frequent fences take no locks: while an auto-recovery lock exists, the server
+        // executes no write concurrently with the turns of other reactors, and these runs test
+        // such writes.
         if self.plan.shuts_out || !self.may_lock(index, &run) {
             return None;
         }
@@ -178,8 +181,8 @@ impl World {
         Some(Ask::Lock { lock: LockRange { run, writes, persists, recovers }, repairs: false })
     }
 
-    /// Whether it is clear under which lock a member would write: one that takes changes
-    /// back covers all of it or nothing.
+    /// Returns true if it is clear which lock covers a member's write: a lock that rolls changes
+    /// back must cover all of it or nothing.
     fn may_write(&self, index: MemberIndex, run: &Run) -> bool {
         let mut held = self.holdings.of(index);
         let covers = |lock: &LockRange| {
@@ -200,7 +203,7 @@ impl World {
         is_covered && !member.flights.values().any(|flight| is_changing(&flight.ask))
     }
 
-    /// Whether a member has no write under way there.
+    /// Returns true if a member has no write in flight in this range.
     fn is_quiet(&self, index: MemberIndex, run: &Run) -> bool {
         let member = &self.members[index];
         !member.flights.values().any(|flight| match &flight.ask {
@@ -209,7 +212,7 @@ impl World {
         })
     }
 
-    /// Whether a member has and wants no lock there.
+    /// Returns true if a member has no lock in this range and asks for none.
     fn may_lock(&self, index: MemberIndex, run: &Run) -> bool {
         let mut held = self.holdings.of(index);
         let has = held.any(|holding| match holding.held {
@@ -225,7 +228,7 @@ impl World {
         !has && !wants && self.holdings.base(index, File::Locked).is_some()
     }
 
-    /// Gives something up.
+    /// Chooses a holding to give up.
     fn choose_end(&mut self, index: MemberIndex) -> Option<Ask> {
         let epoch = self.epoch;
         let held = self.holdings.of(index).filter(|holding| {
@@ -257,5 +260,5 @@ impl World {
     }
 }
 
-/// Changes of names under way at one time, whose orders the judge tries.
+/// The most changes of names in flight at one time, because the judge tries all their orders.
 const NAME_CHANGES_MAX: usize = 4;

@@ -1,7 +1,7 @@
-//! The end of a run: everybody comes back, everything is read back, everybody leaves, and
-//! nothing is left of them. Then the disk is looked at.
+//! The end of a run: all members reconnect, everything is read back, all members disconnect, and
+//! the server must have released all their state. Then the contents of the disk are checked.
 //!
-//! Invariant: from `calm` on nothing goes wrong any more.
+//! Invariant: after `calm` no more faults happen.
 
 use dafs_memory::Memory;
 use dafs_store::Store;
@@ -17,7 +17,7 @@ use crate::operation::{Name, NameOperation};
 use crate::plan::root as superuser;
 
 impl World {
-    /// See the [module](self).
+    /// Ends a run with all checks.
     pub(super) fn finish(&mut self) -> Result<(), String> {
         self.gather()?;
         self.lift_fences()?;
@@ -31,7 +31,7 @@ impl World {
         self.look_at_disk()
     }
 
-    /// The first member comes back.
+    /// Lets the first member reconnect.
     fn gather(&mut self) -> Result<(), String> {
         self.until("the first member", |world| {
             world.life.is_up() && world.members[0].phase == Phase::Here
@@ -39,7 +39,7 @@ impl World {
     }
 
     fn lift_fences(&mut self) -> Result<(), String> {
-        // What it was about to ask again is of no use any more, but for its last fences.
+        // Its pending repeats are not needed any more, except its last fences.
         self.members[0].again.clear();
         self.until("fences on their way", |world| world.members[0].flights.is_empty())?;
         for file in [File::Data, File::Log] {
@@ -48,7 +48,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks something, and waits for its answer, however often it must be asked.
+    /// Sends a request, repeats it as often as needed, and waits for its reply.
     fn ask_to_end(&mut self, index: usize, ask: Ask) -> Result<(), String> {
         for _ in 0..TRIES {
             self.until("a member", |world| world.members[index].phase == Phase::Here)?;
@@ -95,7 +95,7 @@ impl World {
         self.ask_to_end(0, Ask::Size)
     }
 
-    /// Everybody gives up what it holds.
+    /// Makes all members give up their holdings.
     fn give_up(&mut self) -> Result<(), String> {
         loop {
             let mut held = self.holdings.all.iter();
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Everybody leaves; the server must have nothing left of them.
+    /// Disconnects all members and checks that the server has released their state.
     fn depart(&mut self) -> Result<(), String> {
         self.is_over = true;
         for index in 0..self.members.len() {
@@ -142,7 +142,8 @@ impl World {
         })
     }
 
-    /// What the disk has when the power fails now is what was answered for.
+    /// Checks that the disk contains everything that was acknowledged, even after a power failure
+    /// now.
     fn look_at_disk(&mut self) -> Result<(), String> {
         self.life.crash(true);
         self.judge.crash(true);
@@ -197,7 +198,7 @@ fn read(store: &dyn Store, handle: &FileHandle) -> Result<Vec<u8>, String> {
     Ok(memory.to_vec(0, length))
 }
 
-/// Regions that each reactor of a server always has.
+/// The regions that each reactor of a server always has.
 const ARENA: usize = 1;
-/// How often something is asked.
+/// How often a request is repeated.
 const TRIES: usize = 100;

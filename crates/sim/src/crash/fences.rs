@@ -1,7 +1,7 @@
-//! The judge of fences: whom a list has left out all along is refused, whom it has let in
-//! all along is not.
+//! The judge of fences: a member that a list has excluded all along must be refused, and one that
+//! it has admitted all along must not be.
 //!
-//! Invariant: between the beginning of a change and its answer anything may hold.
+//! Invariant: between the beginning of a change and its reply both results are allowed.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::cells::Tick;
 
 #[derive(Debug, Default)]
 struct Fence {
-    /// Who is let in; empty for everybody.
+    /// The members that are admitted; empty for all members.
     members: Vec<MemberIndex>,
-    /// Since when that holds.
+    /// Since when this list has been in force.
     since: Tick,
     /// When a change was last begun.
     begun: Tick,
     is_changing: bool,
 }
 
-/// See the [module](self).
+/// The fencing lists of all files.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     fences: BTreeMap<File, Fence>,
@@ -37,19 +37,20 @@ impl Fences {
         self.fences.insert(file, Fence { members, since: now, begun, is_changing });
     }
 
-    /// Whether the list of a file is on its way to another.
+    /// Returns true if a change of the file's list is in flight.
     pub fn is_changing(&self, file: File) -> bool {
         self.fences.get(&file).is_some_and(|fence| fence.is_changing)
     }
 
-    /// Whether a member was let in from a moment up to now; `None` if both may be.
+    /// Returns true if a member was admitted from `begin` up to now, false if it was excluded, and
+    /// `None` if either is possible.
     pub fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
         let Some(fence) = self.fences.get(&file) else { return Some(true) };
         let is_certain = !fence.is_changing && fence.since < begin && fence.begun < begin;
         is_certain.then(|| fence.members.is_empty() || fence.members.contains(&member))
     }
 
-    /// A member was let in, or refused.
+    /// Checks that a member was rightly admitted or refused.
     pub fn judge(
         &self,
         file: File,

@@ -1,29 +1,29 @@
-//! What members hold: opens with their reservations, and locks.
+//! The holdings of members: opens with their reservations, and locks.
 //!
-//! A holding is certain from its grant until its holder asks to give it up, as long as its
-//! holder lives and is heard of, and over restarts as long as its holder can take it back.
-//! Two certain holdings never stand against each other.
+//! A holding is certain from its grant until its holder asks to give it up, while the holder lives
+//! and its lease has not expired. It stays certain across restarts of the server while the holder
+//! can reclaim it. Two certain holdings must never conflict.
 //!
-//! Invariant: what may have ended, in whatever order messages come, is not certain.
+//! Invariant: a holding that may have ended, in any order of messages, is not certain.
 
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
 
 use super::ask::{File, LockRange, MemberIndex, Share};
 use super::cells::{Run, Tick};
 
-/// What is held.
+/// The kind of a holding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Held {
-    /// An open of one of the files that everybody has open.
+    /// An open of one of the files that every member keeps open.
     Base(File),
     /// An open of the file of reservations.
     Share(Share),
-    /// What came with a creation; nobody takes it back.
+    /// An open that a creation made; no member reclaims it.
     Made,
     Lock(LockRange),
 }
 
-/// See the [module](self).
+/// One holding of a member.
 #[derive(Clone, Debug)]
 pub(super) struct Holding {
     pub number: u64,
@@ -31,41 +31,42 @@ pub(super) struct Holding {
     pub held: Held,
     pub state: StateId,
     pub file: FileHandle,
-    /// Names the open.
+    /// The lock owner that names the open.
     pub owner: u64,
     /// When its grant was answered.
     pub since: Tick,
     /// The server that granted it last, counted by restarts.
     pub epoch: u64,
-    /// It was certain when the last server ended.
+    /// True if it was certain when the last server ended.
     pub has_right: bool,
-    /// Its holder is giving it up, or has what it changed under it taken back.
+    /// True if its holder is giving it up, or is rolling back the changes under it.
     pub is_ending: bool,
-    /// It is the latter.
+    /// True if its holder is rolling back the changes under it.
     pub aborts: bool,
 }
 
-/// What is left of a lock whose holder has died.
+/// What remains of a lock whose holder has died.
 #[derive(Clone, Copy, Debug)]
 struct Remnant {
     lock: LockRange,
     since: Tick,
 }
 
-/// What is known of a member now.
+/// What is known about a member now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Life {
-    /// It was heard of so recently that its lease cannot have ended.
+    /// True if it was heard of so recently that its lease cannot have expired.
     pub is_fresh: bool,
-    /// The present server knows that it has taken back what it wants, and the next one will.
+    /// True if the present server knows that it has finished reclaiming, and will tell the next
+    /// one.
     pub is_settled: bool,
 }
 
-/// What is known of the server now.
+/// What is known about the server now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Era {
     pub epoch: u64,
-    /// What was held before the restart can still be taken back.
+    /// True if holdings from before the restart can still be reclaimed.
     pub may_reclaim: bool,
 }
 
@@ -76,17 +77,17 @@ pub(super) struct Holdings {
 }
 
 impl Holding {
-    /// Whether what is changed under it is taken back if its holder fails.
+    /// Returns true if changes under it are rolled back when its holder fails.
     pub fn recovers(&self) -> bool {
         matches!(self.held, Held::Lock(lock) if lock.recovers)
     }
 
-    /// See the [module](self).
+    /// Returns true if the holding is certain.
     pub fn is_certain(&self, life: Life, era: Era) -> bool {
         !self.is_ending && self.is_left(life, era)
     }
 
-    /// Whether its holder has it still, if it has not given it up.
+    /// Returns true if its holder still has it, unless it has given it up.
     pub fn is_left(&self, life: Life, era: Era) -> bool {
         if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
@@ -109,16 +110,16 @@ impl Holdings {
         self.all.iter().filter(move |holding| holding.member == member)
     }
 
-    /// The open by which a member uses a file.
+    /// Returns the open by which a member uses a file.
     pub fn base(&self, member: MemberIndex, file: File) -> Option<&Holding> {
         self.of(member).find(|holding| holding.held == Held::Base(file))
     }
 
-    /// The server has ended. `life_of` says what was known of members then.
+    /// Notes that the server has ended. `life_of` returns what was known about members then.
     ///
-    /// The time for taking back may have ended before a member had taken all back. The server
-    /// cannot tell such a member from one that has all and has said nothing since, and its
-    /// successor expects neither.
+    /// The grace period may have ended before a member had reclaimed everything. The server cannot
+    /// tell such a member from one that has reclaimed everything and has been silent since, and the
+    /// next server expects neither.
     pub fn crash(&mut self, era: Era, life_of: impl Fn(MemberIndex) -> Life) {
         for holding in &mut self.all {
             let life = life_of(holding.member);
@@ -128,7 +129,7 @@ impl Holdings {
         self.all.retain(|holding| holding.held != Held::Made);
     }
 
-    /// A member has died. What it held for certain beyond its death stays in the way.
+    /// Notes that a member has died. Its holdings that are certain beyond its death stay in effect.
     pub fn die(&mut self, member: MemberIndex, life: Life, era: Era, now: Tick) {
         for holding in self.all.iter().filter(|holding| holding.member == member) {
             if let Held::Lock(lock) = holding.held
@@ -141,12 +142,12 @@ impl Holdings {
         self.all.retain(|holding| holding.member != member);
     }
 
-    /// Somebody is about to repair what is left in a range.
+    /// Notes that a member is about to repair the remains of locks in a range.
     pub fn repair(&mut self, run: &Run) {
         self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
     }
 
-    /// A member was granted something, by the present server.
+    /// Checks a grant of the present server to a member.
     pub fn judge_grant(
         &self,
         member: MemberIndex,
@@ -169,7 +170,7 @@ impl Holdings {
         }
     }
 
-    /// A read or write that began at `begin` was carried out.
+    /// Checks a read or write that began at `begin` and was executed.
     pub fn judge_transfer(
         &self,
         member: MemberIndex,

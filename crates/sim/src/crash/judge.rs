@@ -1,7 +1,7 @@
-//! The judge of histories: what each answer may say, whatever has failed in between.
+//! The judge of histories: what each reply may say, whatever failures came in between.
 //!
-//! Invariant: an operation is begun once and ends once: by its answer, by word that it was
-//! not carried out, or by being settled, which is when nobody will ever say.
+//! Invariant: an operation begins once and ends once: by its reply, by the report that it was not
+//! executed, or by being settled, if its outcome will never be known.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use super::log::{Log, PAGE_RECORDS, RECORD_BYTES, stamp_of};
 use super::space::Space;
 use crate::operation::{Answer, FileNumber, NameOperation, OperationNumber};
 
-/// See the [module](self).
+/// The judge of a run of the crash world.
 pub(super) struct Judge {
     space: Space,
     pub cells: Cells,
@@ -23,7 +23,7 @@ pub(super) struct Judge {
     begun: BTreeMap<u64, Begun>,
     handles: Vec<FileHandle>,
     numbers: HashMap<FileHandle, FileNumber>,
-    /// Files whose creation was answered for.
+    /// Files whose creation was acknowledged.
     pub made: Vec<FileNumber>,
     tick: Tick,
     /// When the server last ended.
@@ -57,7 +57,7 @@ impl Judge {
         self.tick
     }
 
-    /// When an operation under way was begun.
+    /// Returns when an operation in flight began.
     pub fn begun_at(&self, number: u64) -> Tick {
         self.begun.get(&number).map_or(self.tick, |begun| begun.at)
     }
@@ -75,12 +75,12 @@ impl Judge {
         number
     }
 
-    /// Changes of names that are not decided.
+    /// Returns the number of undecided changes of names.
     pub fn name_changes(&self) -> usize {
         self.space.changes_under_way()
     }
 
-    /// The server has ended.
+    /// Notes that the server has ended.
     pub fn crash(&mut self, loses_power: bool) {
         self.tick += 1;
         self.crashed = self.tick;
@@ -111,14 +111,14 @@ impl Judge {
         self.begun.insert(number, Begun { member, ask: ask.clone(), at: self.tick });
     }
 
-    /// An operation was not carried out.
+    /// Notes that an operation was not executed.
     pub fn cancel(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
         let judged = match &begun.ask {
             Ask::Names { operation, .. } => self.space.cancel(OperationNumber(number), operation),
             Ask::Append { id } => self.log.cancel(*id, self.tick),
-            // Of a write whose connection broke a part may be there.
+            // A write whose connection broke may have been executed in part.
             Ask::Write { id, .. } | Ask::SetSize { id } => {
                 self.cells.close(*id, self.tick);
                 Ok(())
@@ -128,7 +128,8 @@ impl Judge {
         judged.map_err(|what| format!("{:?} was not carried out: {what}", begun.ask))
     }
 
-    /// Whether an operation was carried out nobody will say, and it cannot be any more.
+    /// Settles an operation: it cannot be executed any more, and it will never be known whether it
+    /// was.
     pub fn settle(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
@@ -142,7 +143,7 @@ impl Judge {
         }
     }
 
-    /// An answer has come.
+    /// Checks a reply.
     pub fn end(&mut self, number: u64, reply: &Reply) -> Result<(), String> {
         if *reply == Reply::Status(Status::Grace) {
             return self.refuse(number);
@@ -164,7 +165,7 @@ impl Judge {
         judged.map_err(|what| format!("{:?} of member {}: {what}", begun.ask, begun.member))
     }
 
-    /// It was refused before it began.
+    /// Notes that an operation was refused before it began.
     fn refuse(&mut self, number: u64) -> Result<(), String> {
         let write = self.begun.get(&number).and_then(|begun| match begun.ask {
             Ask::Write { id, .. } | Ask::SetSize { id } => Some(id),
@@ -195,7 +196,7 @@ impl Judge {
             other => return Err(format!("no answer to that: {other:?}")),
         };
         let number = OperationNumber(number);
-        // What is no success says what the last server saw, which may be gone with it.
+        // A failure reports what the last server saw, which may be lost with it.
         let is_success = operation.changes() && !matches!(answer, Answer::Status(_));
         if begun < self.crashed && !is_success {
             return self.space.end_blindly(number, operation);
@@ -218,7 +219,7 @@ impl Judge {
         if let Reply::Status(status) = reply {
             return self.refuse_content(begun, file, *status);
         }
-        // A successful answer of the last server binds as well as one of this.
+        // A successful reply of the last server counts as much as one of the present server.
         self.fences.judge(file, member, at, true)?;
         match (&begun.ask, reply) {
             (Ask::Append { id }, Reply::Offset(offset)) => self.log.end(*id, *offset, now),
@@ -284,7 +285,7 @@ impl Judge {
     ) -> Result<(), String> {
         match reply {
             Reply::Done => {}
-            // The one before is not over.
+            // The previous change of the list is still in flight.
             Reply::Status(Status::Delay) => return Ok(()),
             other => return Err(format!("answered {other:?}")),
         }
@@ -298,7 +299,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Cells were read from `begin` to now.
+    /// Checks cells that were read between `begin` and now.
     pub fn see_cells(&mut self, run: &Run, bytes: &[u8], begin: Tick) -> Result<(), String> {
         if begin < self.crashed {
             return Ok(());
@@ -314,7 +315,7 @@ impl Judge {
         Ok(())
     }
 
-    /// The size was seen, from `begin` to now.
+    /// Checks a size that was read between `begin` and now.
     pub fn see_size(&mut self, size: u64, begin: Tick) -> Result<(), String> {
         if begin < self.crashed {
             return Ok(());
@@ -324,5 +325,5 @@ impl Judge {
     }
 }
 
-/// The size of the file of cells, as one more of them.
+/// The size of the file of cells, treated as an additional cell.
 const SIZE: Run = Run { file: File::Data, first: super::ask::CELLS, count: 1 };

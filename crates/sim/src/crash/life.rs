@@ -1,7 +1,7 @@
-//! The servers that one disk has seen, with the journal beside it.
+//! The servers that use one disk and its journal, one after the other.
 //!
-//! Invariant: a crash falls between two steps of the server, or into its start; nothing
-//! that the dead server still has can reach the disk or the journal.
+//! Invariant: a crash happens between two steps of the server, or during its start. Nothing that
+//! the dead server still holds can reach the disk or the journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::disk::CrashStore;
 use crate::plan::{SERVER_NODE, root};
 use crate::reactors::{Turns, address, interfaces};
 
-/// See the [module](self).
+/// The present server, its disk and its journal.
 pub(super) struct Life {
     network: Network,
     pub disk: CrashStore,
@@ -28,15 +28,15 @@ pub(super) struct Life {
     server: Option<SteppedServer>,
     /// Bytes that servers before this one have cloned.
     cloned_bytes: u64,
-    /// When it started.
+    /// When the server started.
     started_ns: u64,
     random: Random,
-    /// Says which reactor has the next turn.
+    /// Chooses the reactor that runs next.
     turns: Turns,
 }
 
 impl Life {
-    /// A disk on which nothing serves yet.
+    /// Makes a disk without a running server.
     pub fn new(plan: &StormPlan, network: &Network, defect: Option<Defect>) -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
         let shelf = CrashShelf::new();
@@ -82,8 +82,8 @@ impl Life {
         }
     }
 
-    /// Starts a server, which knows what disk and journal tell it. False if the power has
-    /// failed while it started, as it does at times.
+    /// Starts a server from the contents of the disk and the journal. Returns false if the power
+    /// failed during the start, which happens now and then if `may_fail`.
     pub fn start(&mut self, may_fail: bool) -> Result<bool, String> {
         self.network.restart_node(SERVER_NODE);
         let will_fail = may_fail && self.random.percent(15);
@@ -110,12 +110,12 @@ impl Life {
         self.server.is_some()
     }
 
-    /// When the server started.
+    /// Returns when the server started.
     pub fn started_ns(&self) -> u64 {
         self.started_ns
     }
 
-    /// A step of the server, if it is up, and of the kernel beneath it.
+    /// Runs one step of the server, if it is up, and of the kernel beneath it.
     pub fn step(&mut self) {
         let now_ns = self.network.now_ns();
         self.disk.set_time(Moment(now_ns));
@@ -127,7 +127,7 @@ impl Life {
         }
     }
 
-    /// The server is killed, or the machine loses its power.
+    /// Kills the server, or the whole machine by a power failure.
     pub fn crash(&mut self, loses_power: bool) {
         self.network.kill_node(SERVER_NODE);
         if loses_power {
@@ -138,7 +138,8 @@ impl Life {
             self.shelf.kill();
         }
         self.cloned_bytes = self.cloned_bytes();
-        // Only now: what it has open is dead, whatever it does with it at its end.
+        // Drop the server only now: its open files are dead, so nothing it does in its destructors
+        // has an effect.
         self.server = None;
     }
 
@@ -146,12 +147,12 @@ impl Life {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
-    /// Bytes of undo data that were cloned so far.
+    /// Returns the bytes of undo data that were cloned so far.
     pub fn cloned_bytes(&self) -> u64 {
         self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
     }
 
-    /// Whether a reactor ever slept in spite of what had been left to it.
+    /// Returns true if a reactor ever slept although it had work.
     pub fn has_overslept(&self) -> bool {
         self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }
@@ -168,7 +169,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// A small journal, which comes to its checkpoints soon.
+/// A small journal, which soon reaches its checkpoints.
 fn log_config() -> LogConfig {
     LogConfig {
         segment_bytes: 96 << 10,
@@ -193,11 +194,11 @@ fn undo_config() -> UndoConfig {
     }
 }
 
-/// Connections of each reactor.
+/// The connections of each reactor.
 const ENDPOINTS_MAX: usize = 128;
-/// Most credits of a session.
+/// The most credits of a session.
 pub(super) const CREDITS_MAX: u16 = 12;
-/// Steps of the server in which the kernel writes something back about once.
+/// The average number of server steps between two write-backs of the kernel.
 const STEPS_PER_SETTLE: usize = 50;
-/// Makes the dice of a server's life others than those of everything else.
+/// Makes the random numbers of a server differ from all others of the seed.
 const LIFE_SALT: u64 = 0x11fe_0f5e_7e45_a17e;

@@ -1,6 +1,6 @@
-//! A member's connection: messages out, messages in.
+//! A member's connection, which sends and receives messages.
 //!
-//! Invariant: a new connection is begun when nothing of the last one is left.
+//! Invariant: a new connection begins only after nothing of the last one is left.
 
 use dafs_dat::{
     CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
@@ -13,7 +13,7 @@ use dafs_wire::{ByteOrder, ChannelType, ConnectData, DirectBuffer};
 use super::ask::{CELL_BYTES, MESSAGE_BYTES};
 use crate::reactors::address;
 
-/// See the [module](self).
+/// The connection of a member.
 pub(super) struct Line {
     interface: Interface,
     inbox: Memory,
@@ -21,11 +21,11 @@ pub(super) struct Line {
     outbox: Memory,
     outbox_region: Region,
     endpoint: Option<EndpointId>,
-    /// It was given up; its end has not come yet.
+    /// True if it was given up but has not ended yet.
     is_ending: bool,
 }
 
-/// What a line tells of.
+/// An event on a connection.
 #[derive(Debug)]
 pub(super) enum Word {
     Up,
@@ -57,12 +57,12 @@ impl Line {
         })
     }
 
-    /// Whether there is nothing of a connection.
+    /// Returns true if nothing of a connection is left.
     pub fn is_free(&self) -> bool {
         self.endpoint.is_none()
     }
 
-    /// Begins a connection to a reactor.
+    /// Connects to a reactor.
     pub fn connect(&mut self, session: u32, reactor: usize) -> Result<(), String> {
         let config = EndpointConfig {
             message_bytes_max: MESSAGE_BYTES as u32,
@@ -93,7 +93,7 @@ impl Line {
         }
     }
 
-    /// Sends a message; whatever is wrong with the connection shows by its end.
+    /// Sends a message. Errors show as the end of the connection.
     pub fn send(&mut self, message: &[u8]) {
         let Some(endpoint) = self.endpoint else { return };
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
@@ -102,7 +102,7 @@ impl Line {
         self.interface.flush();
     }
 
-    /// Bytes for the server to fetch, in a place of their own.
+    /// Exposes bytes for the server to read, in a buffer of their own.
     pub fn expose(&mut self, buffer: usize, bytes: &[u8]) -> DirectBuffer {
         let offset = buffer % BUFFERS * BUFFER_BYTES;
         self.outbox.write(offset, bytes);
@@ -117,11 +117,11 @@ impl Line {
     fn post(&mut self, endpoint: EndpointId, slot: u64) {
         let at = slot * MESSAGE_BYTES as u64;
         let segment = self.inbox_region.local(at, MESSAGE_BYTES as u32);
-        // Where it fails the connection is at its end.
+        // If this fails, the connection has ended.
         let _ = self.interface.post_receive(endpoint, slot, &[segment]);
     }
 
-    /// What has arrived.
+    /// Returns the events since the last call.
     pub fn take(&mut self) -> Vec<Word> {
         self.interface.poll();
         let mut words = Vec::new();
@@ -156,8 +156,8 @@ impl Line {
     }
 }
 
-/// Receives of a connection, which are more than its credits ever are.
+/// The receives of a connection, which are more than its credits.
 const SLOTS: usize = 40;
-/// Writes of one member that may be under way at once.
+/// The most writes in flight of one member.
 pub(super) const BUFFERS: usize = 64;
 const BUFFER_BYTES: usize = 3 * CELL_BYTES;

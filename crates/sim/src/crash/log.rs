@@ -1,32 +1,35 @@
-//! The judge of the log that everybody appends to.
+//! The judge of the log that all members append to.
 //!
-//! Invariant: a record that was answered for lies where its answer said, once, for ever; one
-//! that is said not to have been appended lies nowhere until it is asked for again; of one
-//! whose writer was fenced out, what was seen after the fence stays and nothing more comes.
+//! Invariants:
+//! - A record whose append was acknowledged is at the position that the reply named, exactly once
+//!   and forever.
+//! - A record that was reported as not appended is not in the log until it is appended again.
+//! - If its writer was fenced out, records seen after the fence stay, and no more of its records
+//!   appear.
 
 use std::collections::BTreeMap;
 
 use super::ask::MemberIndex;
 use super::cells::Tick;
 
-/// Names a record; 0 is what an undone append may have left.
+/// The id of a record; 0 is what an append that was rolled back may have left.
 pub(super) type RecordId = u64;
 
 #[derive(Debug)]
 struct Record {
     member: MemberIndex,
-    /// Where it was answered to be, in records.
+    /// The position that the reply named, in records.
     place: Option<u64>,
     answered: Option<Tick>,
-    /// It was not appended, as was said then.
+    /// When it was reported as not appended.
     absent: Option<Tick>,
-    /// Its writer was shut out then.
+    /// When its writer was shut out.
     shut_out: Option<Tick>,
-    /// It was seen since, so that it is there for good.
+    /// The position at which a read saw it after that, so that it stays there.
     stays: Option<u64>,
 }
 
-/// The file's end as a read has found it.
+/// The end of the file as a read has found it.
 #[derive(Debug)]
 struct End {
     begin: Tick,
@@ -34,7 +37,7 @@ struct End {
     place: u64,
 }
 
-/// See the [module](self).
+/// The state of the log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     records: BTreeMap<RecordId, Record>,
@@ -43,7 +46,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// A record is to be appended, for the first time or again.
+    /// Begins to append a record, for the first time or again.
     pub fn begin(&mut self, id: RecordId, member: MemberIndex) {
         let (place, answered, absent, shut_out, stays) = (None, None, None, None, None);
         let record = Record { member, place, answered, absent, shut_out, stays };
@@ -70,7 +73,7 @@ impl Log {
         }
     }
 
-    /// It was not appended.
+    /// Notes that a record was not appended.
     pub fn cancel(&mut self, id: RecordId, now: Tick) -> Result<(), String> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         record.absent = Some(now);
@@ -86,7 +89,7 @@ impl Log {
         self.crashes += 1;
     }
 
-    /// These members were shut out.
+    /// Notes that these members were shut out.
     pub fn shut_out(&mut self, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_out(record.member) && record.absent.is_none()) {
@@ -94,7 +97,8 @@ impl Log {
         }
     }
 
-    /// These members may be let in again: what was on its way meanwhile may come yet.
+    /// Notes that these members may be admitted again: records that were on their way meanwhile may
+    /// still be appended.
     pub fn let_in(&mut self, is_in: impl Fn(MemberIndex) -> bool) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_in(record.member)) {
@@ -102,7 +106,7 @@ impl Log {
         }
     }
 
-    /// A page from a place on was read.
+    /// Checks a page that was read from a position on.
     pub fn see(
         &mut self,
         from: u64,
@@ -172,27 +176,27 @@ impl Log {
         Ok(())
     }
 
-    /// Pages there may be.
+    /// Returns the number of pages the log may have.
     pub fn pages(&self) -> u64 {
         self.records.len() as u64 * 2 / PAGE_RECORDS + 1
     }
 }
 
-/// The number that a cell or a record consists of, if it is one number.
+/// Returns the number that the bytes of a cell or record repeat, if they repeat one number.
 pub(super) fn stamp_of(bytes: &[u8]) -> Option<u64> {
     let mut words = bytes.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
     let first = words.next()?.ok()?;
     words.all(|word| word.is_ok_and(|word| word == first)).then_some(first)
 }
 
-/// Bytes that consist of a number.
+/// Returns bytes that repeat a number.
 pub(super) fn stamped(number: u64, length: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(length / 8)
 }
 
-/// Bytes of a record.
+/// The bytes of a record.
 pub(super) const RECORD_BYTES: usize = 64;
-/// Records that are read at once.
+/// The number of records read at once.
 pub(super) const PAGE_RECORDS: u64 = 24;
 
 #[cfg(test)]

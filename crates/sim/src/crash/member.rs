@@ -1,7 +1,7 @@
-//! A member of the crash world: a client that recovers from whatever befalls it.
+//! A member of the crash world: a client that recovers from all failures.
 //!
-//! Invariant: whatever it has asked that changes something is under way, in limbo until the
-//! server has said what became of it, or over.
+//! Invariant: each of its requests that changes something is either in flight, in limbo until the
+//! server has reported its outcome, or over.
 
 use std::collections::BTreeMap;
 
@@ -13,62 +13,63 @@ use super::ask::{Ask, MESSAGE_BYTES, MemberIndex, fence_id};
 use super::line::Line;
 use crate::plan::SERVER_NODE;
 
-/// See the [module](self).
+/// A member and its connection to the server.
 pub(super) struct Member {
     pub index: MemberIndex,
     pub line: Line,
     pub phase: Phase,
-    /// Counts its deaths.
+    /// The number of its deaths.
     pub life: u32,
-    /// What the server calls it.
+    /// The client id that the server gave it.
     pub client: Option<ClientId>,
     pub session: SessionId,
     /// The server of its session, counted by restarts.
     pub epoch: u64,
-    /// The server that knows that it has taken back what it wants, counted by restarts.
+    /// The server that knows that it has finished reclaiming, counted by restarts.
     pub settled: Option<u64>,
     pub credits: u16,
     pub flights: BTreeMap<u16, Flight>,
     sequences: BTreeMap<u16, u16>,
-    /// Whose fate is to be learned, with what is to be forgotten then.
+    /// Requests whose outcome must be determined. The sessions in `discards` are forgotten
+    /// afterwards.
     pub limbo: Vec<Flight>,
     pub discards: Vec<SessionId>,
-    /// What is to be asked again.
+    /// Requests to be repeated.
     pub again: Vec<Ask>,
-    /// When the server was last heard of.
+    /// When the last message of the server arrived.
     pub heard_ns: u64,
-    /// Recovery waits until then.
+    /// Recovery pauses until then.
     pub patient_ns: u64,
     sessions_made: u32,
 }
 
-/// How far a member has come.
+/// The phase of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Away,
     Connecting,
     LoggingIn,
-    /// It learns what became of its requests, and takes back what it held.
+    /// It determines the outcome of its requests and reclaims its holdings.
     Recovering,
     Here,
-    /// It has said good-bye.
+    /// It has sent DISCONNECT.
     Leaving,
     Gone,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub number: u64,
     pub ask: Ask,
     pub session: SessionId,
     pub epoch: u64,
-    /// What the server called its asker.
+    /// The client id that the member had when it sent the request.
     pub client: Option<ClientId>,
     pub stream: u16,
     pub sequence: u16,
     pub procedure: Procedure,
-    /// The request that this one asks about.
+    /// The request whose outcome this one asks for.
     pub about: Option<Box<Flight>>,
 }
 
@@ -95,17 +96,17 @@ impl Member {
         }
     }
 
-    /// Its node on the network.
+    /// Returns its node on the network.
     pub fn node(&self) -> u32 {
         SERVER_NODE + 1 + self.index as u32
     }
 
-    /// Whether the server has answered its login.
+    /// Returns true if the server has accepted its login.
     pub fn is_in(&self) -> bool {
         matches!(self.phase, Phase::Recovering | Phase::Here | Phase::Leaving)
     }
 
-    /// A stream for another request; the `draw`th of those that are free.
+    /// Returns a free stream for another request: the `draw`th of them.
     pub fn free_stream(&self, draw: usize) -> Option<u16> {
         if self.flights.len() >= usize::from(self.credits) {
             return None;
@@ -127,10 +128,10 @@ impl Member {
         self.line.connect(self.sessions_made, reactor)
     }
 
-    /// The connection stands.
+    /// Logs in after the connection is established.
     pub fn log_in(&mut self, wish: u16, epoch: u64) -> Result<(), String> {
         self.phase = Phase::LoggingIn;
-        // Whoever answers this is the server of now, even if it is dead by then.
+        // The server that replies is the present one, even if it is dead by then.
         self.epoch = epoch;
         let (name, fence_id) = (format!("member-{}", self.index), fence_id(self.index));
         let mut verifier = [7; 8];
@@ -156,7 +157,7 @@ impl Member {
         Ok(())
     }
 
-    /// It dies, and lives again without any memory. What it had under way.
+    /// Restarts the member without any memory. Returns its requests in flight.
     pub fn die(&mut self) -> Vec<Flight> {
         self.life += 1;
         self.line.hang_up();

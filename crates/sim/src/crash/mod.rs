@@ -1,19 +1,19 @@
-//! The crash world: members that recover, a server that is killed and loses power, and a
-//! judge of what each was promised (`docs/semantics.md`).
+//! The crash world: members that recover, a server that is killed and loses power, and a judge of
+//! what each member was promised (`docs/semantics.md`).
 //!
-//! Members speak the protocol message by message over the simulated network: they make,
-//! link, rename and remove names, append records, write cells, commit, lock, open with
-//! reservations, and one of them fences others out. Connections are cut, members are parted
-//! from the network, die and live again; the server is killed or loses power, with torn
-//! writes, also while it recovers. Whoever comes back asks what became of its requests,
-//! takes back what it held and asks anew for what was not done.
+//! Members speak the protocol message by message over the simulated network. They make, link,
+//! rename and remove names, append records, write cells, commit, lock, and open with reservations;
+//! one of them fences the others. Connections are cut; members are partitioned from the network,
+//! die and restart; the server is killed or loses power, with torn writes, also while it recovers.
+//! A member that reconnects determines the outcome of its requests, reclaims its holdings, and
+//! repeats requests that were not executed.
 //!
-//! By file: `world` schedules, `member` with `recover` is a member, `choose` says what it
-//! does next, `ask` turns that into messages, `line` carries them; `life` is the server and
-//! its disks; `judge` watches, with `space` (names), `cells` and `log` (content), `holdings`
-//! (locks and reservations) and `fences`; `end` reads everything back.
+//! By file: `world` schedules; `member` and `recover` implement a member, `choose` selects its
+//! requests, `ask` encodes them as messages, `line` carries them; `life` is the server and its
+//! disks; `judge` checks, with `space` (names), `cells` and `log` (content), `holdings` (locks and
+//! reservations) and `fences`; `end` reads everything back.
 //!
-//! Invariant: a seed is a run.
+//! Invariant: a run depends only on its seed.
 
 mod ask;
 mod cells;
@@ -38,15 +38,15 @@ use crate::Failure;
 use crate::reactors::reactors_of;
 use world::World;
 
-/// What a run of the crash world is like.
+/// The parameters of a run of the crash world.
 #[derive(Clone, Debug)]
 pub struct StormPlan {
-    /// The seed that all follows from.
+    /// The seed that determines everything else.
     pub seed: u64,
-    /// Steps before everybody calms down: each is something that arrives somewhere, or an
-    /// operation that is asked for.
+    /// The number of steps with faults. Each step is a message that arrives or an operation that
+    /// begins.
     pub steps: u64,
-    /// Reactors of the server.
+    /// The number of reactors of the server.
     pub reactors: usize,
     members: usize,
     trouble_of_10000: u32,
@@ -55,15 +55,15 @@ pub struct StormPlan {
     credits_initial: u16,
     credits_budget: u32,
     has_reflinks: bool,
-    /// Much is written under locks, and taken back.
+    /// True if members often write under locks and roll back.
     takes_back: bool,
-    /// Members are often shut out of what they write, and what is there is looked at.
+    /// True if members are often fenced out of what they write, and the content is checked.
     shuts_out: bool,
     faults: FaultPlan,
 }
 
 impl StormPlan {
-    /// The plan of a seed.
+    /// Makes the plan of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -103,35 +103,35 @@ impl StormPlan {
     }
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormReport {
-    /// Steps, those of the end aside.
+    /// The number of steps, without those of the end.
     pub steps: u64,
-    /// Times the server was killed or lost power.
+    /// How often the server was killed or lost power.
     pub crashes: u64,
     /// Connections cut on purpose.
     pub cuts: u64,
-    /// Members that died.
+    /// Deaths of members.
     pub deaths: u64,
     /// Sessions that were made.
     pub sessions: u64,
-    /// Requests whose fate was learned from the response cache.
+    /// Requests whose outcome came from the response cache.
     pub recovered: u64,
-    /// Opens and locks that were taken back after a restart.
+    /// Opens and locks that were reclaimed after a restart.
     pub reclaimed: u64,
-    /// Locks found broken.
+    /// Locks that were found broken.
     pub broken_locks: u64,
-    /// Auto-recovery locks whose changes were taken back.
+    /// Auto-recovery locks whose changes were rolled back.
     pub taken_back: u64,
     /// Bytes of undo data that were cloned.
     pub cloned_bytes: u64,
-    /// A hash over everything that happened; equal for equal plans.
+    /// A hash over all events; equal for equal plans.
     pub trace: u64,
 }
 
 impl StormReport {
-    /// Both together.
+    /// Returns the sums of two reports.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -150,10 +150,10 @@ impl StormReport {
     }
 }
 
-/// Runs a plan. `defect` is planted in the server; `prints` shows what happens as it does.
+/// Runs a plan. `defect` is planted in the server; `prints` logs the events as they happen.
 ///
 /// # Errors
-/// [`Failure`] with what went wrong, what led to it, and how to see it again.
+/// [`Failure`] with the error, the events before it, and the command that replays the run.
 pub fn storm(
     plan: &StormPlan,
     defect: Option<Defect>,
@@ -166,5 +166,5 @@ pub fn storm(
     world.play().map_err(|what| failed(what, world.history()))
 }
 
-/// Steps of a run.
+/// The steps of a run.
 const STEPS: u64 = 1_000;

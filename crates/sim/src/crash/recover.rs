@@ -1,7 +1,7 @@
-//! What a member does with answers, and with the end of a connection.
+//! How a member reacts to replies and to the end of a connection.
 //!
-//! Invariant: an operation whose answer was lost ends when the server has said what became
-//! of it; nothing new is asked before everything held was taken back.
+//! Invariant: an operation whose reply was lost ends when the server has reported its outcome. A
+//! member sends no new requests before it has reclaimed all its holdings.
 
 use dafs_types::{StateId, Status};
 use dafs_wire::messages::ClientConnectAuthResult;
@@ -16,7 +16,7 @@ use super::world::{MADE_OWNER, World, share_owner};
 use crate::operation::NameOperation;
 
 impl World {
-    /// The connection is gone.
+    /// Handles the end of a connection.
     pub(super) fn on_down(&mut self, index: usize) -> Result<(), String> {
         let is_over = self.is_over;
         let member = &mut self.members[index];
@@ -85,7 +85,7 @@ impl World {
                 .map_err(|error| error.to_string())?;
         let result = match (header.status, response) {
             (Status::Ok, Response::ClientConnectAuth(result)) => result,
-            // Its own other session was faster, or slower.
+            // Another session of the same member was faster or slower.
             (Status::StaleClientId, _) => {
                 self.members[index].line.hang_up();
                 self.members[index].phase = Phase::Away;
@@ -110,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// The server does not know what a member held: it has restarted, or a lease has ended.
+    /// Forgets a member's holdings: the server has restarted or the lease has expired.
     fn forget_state(&mut self, index: usize, was_fresh: bool) -> Result<(), String> {
         let epoch = self.epoch;
         let lost = self.holdings.of(index).find(|holding| holding.epoch == epoch);
@@ -129,7 +129,7 @@ impl World {
 
     // ---- recovery -------------------------------------------------------------------
 
-    /// The next thing to do before anything new is asked.
+    /// Does the next step of recovery.
     pub(super) fn recover(&mut self, index: usize) -> Result<(), String> {
         if let Some(flight) = self.members[index].limbo.pop() {
             let about = About {
@@ -153,7 +153,7 @@ impl World {
             if let Some(number) = holding.map(|holding| holding.number) {
                 let is_ending = self.holdings.find(number).is_some_and(|h| h.is_ending);
                 if is_ending {
-                    // What it had given up it does not take back.
+                    // A member does not reclaim what it had given up.
                     self.judge_loss(number);
                     self.holdings.remove(number);
                     return Ok(());
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// The server has said what became of a request of an earlier session.
+    /// Handles the server's report of the outcome of a request of an earlier session.
     fn on_fate(&mut self, index: usize, flight: Flight, reply: Reply) -> Result<(), String> {
         self.report.recovered += 1;
         let was_lost = match reply {
@@ -191,7 +191,7 @@ impl World {
             Ask::Names { .. } | Ask::Append { .. } | Ask::Write { .. } | Ask::SetSize { .. } => {
                 self.random.percent(70)
             }
-            // What it held is settled by what it takes back.
+            // Reclaiming decides the state of its holdings.
             Ask::Unlock { holding, .. }
             | Ask::CloseShare { holding }
             | Ask::Abort { holding, .. } => {
@@ -210,14 +210,14 @@ impl World {
         Ok(())
     }
 
-    /// A request has its answer, now or as it was kept.
+    /// Handles the reply to a request, sent now or fetched from the response cache.
     fn on_reply(&mut self, index: usize, flight: Flight, reply: Reply) -> Result<(), String> {
         let begin = self.judge.begun_at(flight.number);
         if matches!(flight.ask, Ask::Read { .. }) {
             self.judge_absence();
         }
         self.judge.end(flight.number, &reply)?;
-        // A lease that has ended since has taken what was granted.
+        // The grant is void if the lease has expired since.
         let is_known = flight.client == self.members[index].client;
         let is_present = flight.epoch == self.epoch && is_known;
         let is_refused = matches!(reply, Reply::Status(_));
@@ -274,7 +274,7 @@ impl World {
         Ok(())
     }
 
-    /// A holding was given up, or the last server was too late for that.
+    /// Handles that a holding was given up, or that the last server came too late for that.
     fn on_given_up(&mut self, number: u64, is_refused: bool) {
         if is_refused {
             self.judge_loss(number);
@@ -321,9 +321,9 @@ impl World {
                 }
                 Ok(())
             }
-            // It has a lock there after all, that it was never told of.
+            // It has a lock there whose grant it never learned of.
             Reply::Status(Status::LockRange) => Ok(()),
-            // Somebody else has repaired it.
+            // Another member has repaired it.
             Reply::Status(Status::Inval) if repairs => Ok(()),
             other => Err(format!("a lock of member {index} got {other:?}")),
         }
@@ -349,7 +349,7 @@ impl World {
                 self.members[index].patient_ns = self.network.now_ns() + PATIENCE_NS;
                 Ok(())
             }
-            // Fenced out: it is let in some day.
+            // The member is fenced out; it tries until it is admitted again.
             Reply::Status(Status::Access) => {
                 self.judge.fences.judge(file, index, begin, false)?;
                 self.members[index].patient_ns = self.network.now_ns() + PATIENCE_NS;
@@ -372,7 +372,7 @@ impl World {
         let (era, lives) = (self.era(), self.lives());
         let Some(holding) = self.holdings.find(number).cloned() else { return Ok(()) };
         if let Reply::Status(status) = reply {
-            // Fenced out, or beside a lock of its own that it was never told of.
+            // The member is fenced out, or has a lock whose grant it never learned of.
             let is_excused = matches!(status, Status::Access | Status::LockRange);
             if holding.has_right && era.may_reclaim && !is_excused {
                 return Err(format!("member {index} cannot take back {holding:?}: {status:?}"));
@@ -393,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// What was changed under a lock was taken back; it is held as before.
+    /// Handles that the changes under a lock were rolled back; the lock is held as before.
     fn on_aborted(
         &mut self,
         index: usize,
@@ -406,7 +406,7 @@ impl World {
                 self.report.taken_back += 1;
                 self.judge.cells.undo(number, self.tick());
             }
-            // One that was asked for before is under way.
+            // An earlier rollback is still running.
             Reply::Status(Status::Locked | Status::Delay) => {}
             other if is_present => {
                 return Err(format!("member {index} cannot take back under {number}: {other:?}"));
@@ -419,7 +419,7 @@ impl World {
         Ok(())
     }
 
-    /// Something was granted.
+    /// Records a holding that was granted.
     fn hold(
         &mut self,
         member: usize,
@@ -456,7 +456,7 @@ impl World {
     }
 }
 
-/// A reply without its bytes.
+/// Describes a reply without its bytes.
 fn brief(reply: &Reply) -> String {
     match reply {
         Reply::Bytes(bytes) => {
@@ -467,5 +467,5 @@ fn brief(reply: &Reply) -> String {
     }
 }
 
-/// How long a member waits before it asks again for what it was refused.
+/// How long a member waits before it repeats a request that was refused.
 const PATIENCE_NS: u64 = 3_000_000;

@@ -1,15 +1,15 @@
-//! The judge of names where servers crash.
+//! The judge of names in a world where servers crash.
 //!
-//! Two judges look on. One believes every answer: what a look has shown is there. The other
-//! believes only what a crash must leave, which is what successful changes were answered
-//! for: a change that was looked at before its own answer may be lost with the power.
+//! It consists of two judges. One believes every reply: a name that a read has shown exists. The
+//! other believes only what must survive a crash, which is what replies to successful changes
+//! confirmed: a change that was read before its own reply may be lost in a power failure.
 //!
-//! Invariant: after a power loss the first judge knows what the second knew.
+//! Invariant: after a power failure the first judge knows exactly what the second one knew.
 
 use crate::names::Names;
 use crate::operation::{Answer, NameOperation, OperationNumber};
 
-/// See the [module](self).
+/// The two judges of names.
 pub(super) struct Space {
     seen: Names,
     durable: Names,
@@ -43,8 +43,8 @@ impl Space {
         }
     }
 
-    /// An answer that says nothing of how things are now: a look from before a crash, or a
-    /// failure of a change.
+    /// Ends an operation whose reply says nothing about the present state: a read from before a
+    /// crash, or a failed change.
     pub fn end_blindly(
         &mut self,
         number: OperationNumber,
@@ -54,7 +54,7 @@ impl Space {
         if operation.changes() { self.durable.end_without_trace(number) } else { Ok(()) }
     }
 
-    /// It has not taken place.
+    /// Notes that an operation was not executed.
     pub fn cancel(
         &mut self,
         number: OperationNumber,
@@ -64,7 +64,7 @@ impl Space {
         if operation.changes() { self.durable.cancel(number) } else { Ok(()) }
     }
 
-    /// It can no longer take place; whether it did, nobody will be told.
+    /// Notes that an operation can no longer be executed, and that it is unknown whether it was.
     pub fn settle(
         &mut self,
         number: OperationNumber,
@@ -74,12 +74,12 @@ impl Space {
         if operation.changes() { self.durable.settle(number) } else { Ok(()) }
     }
 
-    /// The power has failed: of changes under way anything may be left.
+    /// Handles a power failure: each change in flight may survive or not.
     pub fn lose_power(&mut self) {
         self.seen = self.durable.clone();
     }
 
-    /// Changes under way.
+    /// Returns the number of changes in flight.
     pub fn changes_under_way(&self) -> usize {
         self.durable.changes_under_way()
     }

@@ -1,8 +1,8 @@
-//! The crash world: a server with its disk and its journal, members, the network between
-//! them, and the scheduler.
+//! The crash world: a server with its disk and its journal, members, the network between them, and
+//! the scheduler.
 //!
-//! Invariant: everything happens in this thread, in an order that the seed decides, and
-//! nothing looks at a clock: two runs of one seed are the same run.
+//! Invariant: everything happens in this thread, in an order determined by the seed, and nothing
+//! reads a real clock: two runs of one seed are identical.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ use crate::plan::root as superuser;
 use crate::reactors::draw;
 use crate::stage::{Stage, set};
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct World {
     pub plan: StormPlan,
     pub network: Network,
@@ -37,9 +37,9 @@ pub(super) struct World {
     pub directories: Vec<FileHandle>,
     pub files: Vec<FileHandle>,
     pub random: Random,
-    /// Servers there were before this one.
+    /// The number of servers before this one.
     pub epoch: u64,
-    /// What the dead had under way, and the connections that may still carry it.
+    /// Requests in flight of members that have died, and the connections that may still carry them.
     orphans: Vec<(Flight, u32, Option<ConnectionId>)>,
     history: VecDeque<String>,
     pub number: u64,
@@ -47,11 +47,11 @@ pub(super) struct World {
     pub asked: u64,
     turns: u64,
     pub report: StormReport,
-    /// A lock that persists, with what it would take back, may be left in the end.
+    /// True if a persistent lock with undo data may remain at the end.
     pub may_keep_undo: bool,
-    /// Nothing goes wrong any more.
+    /// True if no more faults happen.
     pub is_calm: bool,
-    /// Nobody comes back any more.
+    /// True if no member reconnects any more.
     pub is_over: bool,
     prints: bool,
 }
@@ -92,7 +92,7 @@ impl World {
         })
     }
 
-    /// The whole run.
+    /// Runs everything.
     pub fn play(&mut self) -> Result<StormReport, String> {
         while self.steps() < self.plan.steps {
             self.turn()?;
@@ -106,7 +106,7 @@ impl World {
         Ok(self.report)
     }
 
-    /// What has happened: everything that arrived somewhere, and everything that was asked.
+    /// Returns the number of events: messages that arrived and requests that were sent.
     pub fn steps(&self) -> u64 {
         self.network.statistics().arrivals + self.asked
     }
@@ -128,7 +128,7 @@ impl World {
 
     // ---- turns ----------------------------------------------------------------------
 
-    /// One turn of the server, a member or the clock.
+    /// Runs one turn of the server, a member or the clock.
     pub fn turn(&mut self) -> Result<(), String> {
         self.turns += 1;
         if self.turns > TURNS_MAX {
@@ -180,7 +180,7 @@ impl World {
     fn restart(&mut self) -> Result<(), String> {
         if self.life.start(!self.is_calm)? {
             self.note(|| "the server is up".into());
-            // What was under way has its verdict.
+            // The judge knows the outcome of all requests that were in flight.
             for (flight, ..) in std::mem::take(&mut self.orphans) {
                 self.judge.settle(flight.number)?;
             }
@@ -192,7 +192,7 @@ impl World {
         Ok(())
     }
 
-    /// What must be so at any time.
+    /// Checks the invariants of the server.
     fn check_server(&mut self) -> Result<(), String> {
         let Some(stats) = self.life.stats() else { return Ok(()) };
         let sessions = stats.sessions;
@@ -254,7 +254,7 @@ impl World {
         Ok(())
     }
 
-    // ---- trouble --------------------------------------------------------------------
+    // ---- faults ---------------------------------------------------------------------
 
     fn make_trouble(&mut self) -> Result<(), String> {
         let index = self.random.below(self.members.len());
@@ -318,7 +318,7 @@ impl World {
         self.judge.crash(loses_power);
     }
 
-    /// The lock under which a member writes, if that takes changes back.
+    /// Returns the lock that covers a member's write, if that lock rolls changes back.
     fn recovering_lock(&self, index: usize, run: &super::cells::Run) -> Option<u64> {
         let mut held = self.holdings.of(index);
         let lock = held.find(|holding| match holding.held {
@@ -328,12 +328,13 @@ impl World {
         lock.map(|lock| lock.number)
     }
 
-    /// A holding ends by no act of its holder: what was changed under it is taken back.
+    /// Handles a holding that ends without a request of its holder: changes under it are rolled
+    /// back.
     pub fn judge_loss(&mut self, number: u64) {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
         };
-        // One that persists is taken back when it breaks, which nobody may ever have it do.
+        // A persistent lock is rolled back only when it breaks, which no request may ever cause.
         let persists = matches!(holding.held, Held::Lock(lock) if lock.persists);
         if holding.is_ending || persists {
             self.judge.cells.leave_open(number);
@@ -343,8 +344,8 @@ impl World {
         }
     }
 
-    /// Whoever was not heard of for long may have lost its locks: what it has changed under
-    /// them may be taken back by now.
+    /// Members that were silent for long may have lost their locks, so the changes under these may
+    /// be rolled back by now.
     pub fn judge_absence(&mut self) {
         let (era, lives) = (self.era(), self.lives());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
@@ -353,28 +354,28 @@ impl World {
         }
     }
 
-    /// What is known of the server now.
+    /// Returns what is known about the server now.
     pub fn era(&self) -> Era {
         let since_ns = self.network.now_ns().saturating_sub(self.life.started_ns());
         let may_reclaim = !self.life.is_up() || since_ns < self.plan.lease_ns / 2;
         Era { epoch: self.epoch, may_reclaim }
     }
 
-    /// What is known of a member now.
+    /// Returns what is known about a member now.
     pub fn life_of(&self, index: usize) -> MemberLife {
         let silent_ns = self.network.now_ns().saturating_sub(self.members[index].heard_ns);
         let is_settled = self.members[index].settled == Some(self.epoch);
         MemberLife { is_fresh: silent_ns < self.plan.lease_ns / 2, is_settled }
     }
 
-    /// What is known of all members now.
+    /// Returns what is known about all members now.
     pub fn lives(&self) -> Vec<MemberLife> {
         (0..self.members.len()).map(|index| self.life_of(index)).collect()
     }
 
-    // ---- asking ---------------------------------------------------------------------
+    // ---- requests -------------------------------------------------------------------
 
-    /// Asks something, if there is a credit for it. True if it was asked.
+    /// Sends a request if there is a credit for it. Returns true if it was sent.
     pub fn ask(
         &mut self,
         index: usize,
@@ -389,7 +390,8 @@ impl World {
         let number = self.number;
         let ask = self.named(ask);
         if let Ask::Lock { lock, .. } = &ask {
-            // It may be granted unheard, and then nobody ever breaks or ends it.
+            // The lock may be granted without the member learning of it, and then no request ever
+            // breaks or ends it.
             self.may_keep_undo |= lock.persists && lock.recovers;
         }
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
@@ -414,7 +416,7 @@ impl World {
         };
         let (procedure, message) =
             encode(&header, &ask, &context).map_err(|error| error.to_string())?;
-        // The answer is understood as one to what was asked about.
+        // Decode the reply as one to the request that was asked about.
         let procedure = about.as_ref().map_or(procedure, |about| about.procedure);
         self.note(|| format!("{number} at member {index}, {stream}.{sequence}: {ask:?}"));
         self.judge.begin(number, index, &ask);
@@ -436,7 +438,7 @@ impl World {
         Ok(true)
     }
 
-    /// What a request that is sent now says of what its asker holds.
+    /// Updates the member's holdings for a request that is sent now.
     fn note_asked(&mut self, index: usize, ask: &Ask) {
         if let Ask::Unlock { holding, .. }
         | Ask::CloseShare { holding }
@@ -459,7 +461,7 @@ impl World {
         }
     }
 
-    /// Gives a write its name: that of its operation.
+    /// Gives a write its id: that of its operation.
     fn named(&self, ask: Ask) -> Ask {
         match ask {
             Ask::Write { run, stability, is_direct, .. } => {
@@ -470,7 +472,7 @@ impl World {
         }
     }
 
-    /// What a request is about: state, file, owner, and what is taken back.
+    /// Returns the subject of a request: state id, file, owner, and the holding that is reclaimed.
     fn subject(&self, index: usize, ask: &Ask) -> (StateId, FileHandle, u64, Option<Reclaimed>) {
         let state_of = |file| {
             self.holdings.base(index, file).map_or(StateId::ANONYMOUS, |holding| holding.state)
@@ -535,7 +537,7 @@ impl World {
         Ok(())
     }
 
-    /// Turns until something is so; time passes faster the longer it takes.
+    /// Runs turns until a condition holds; the clock advances faster the longer it takes.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
         for count in 0..PATIENCE_TURNS {
             if is_so(self) {
@@ -560,7 +562,7 @@ impl World {
     }
 }
 
-/// Makes the files that every run begins with.
+/// Makes the files that exist in every run.
 fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, String> {
     let failed = |error| format!("preparing the store: {error:?}");
     let mut handles = Vec::new();
@@ -579,21 +581,21 @@ fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, Stri
     Ok(handles)
 }
 
-/// Longest turn of the clock.
+/// The longest step of the clock.
 const SPAN_NS_MAX: usize = 20_000_000;
-/// Turns of a run, by far.
+/// A limit on the turns of a run, far more than it needs.
 const TURNS_MAX: u64 = 2_000_000;
-/// Turns in which everything under way must end.
+/// The number of turns within which all requests in flight must end.
 const PATIENCE_TURNS: u64 = 100_000;
-/// Lines that a failure may tell.
+/// The most lines that a failure prints.
 const HISTORY_MAX: usize = 4_000;
-/// Makes the dice of a world others than those of everything else.
+/// Makes the random numbers of a world differ from all others of the seed.
 const WORLD_SALT: u64 = 0x5707_2a11_0f5e_7e45;
-/// Owner of an open with reservations: none of them twice in a short time, and none that
-/// the opens of [`File::OPEN`] have.
+/// Returns the owner of an open with reservations. It is not reused soon, and differs from the
+/// owners of the opens of [`File::OPEN`].
 pub(super) fn share_owner(number: u64) -> u64 {
     4 + number % 250
 }
 
-/// Owner of opens that come with creations.
+/// The owner of opens that creations make.
 pub(super) const MADE_OWNER: u64 = 254;

@@ -1,4 +1,4 @@
-//! One operation of the name space while it is put together.
+//! An operation on the name space while it is being built.
 //!
 //! Invariant: an edit that is dropped has changed nothing.
 
@@ -12,7 +12,7 @@ use super::fault::{FaultEffect, FaultOn};
 use super::journal::Disk;
 use super::tree::{Change, Inode, Meta, Number};
 
-/// See the [module](self).
+/// The changes of an unfinished operation.
 #[derive(Default)]
 pub(super) struct Edit {
     made: Option<Inode>,
@@ -21,13 +21,13 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// An edit that adds an object.
+    /// Makes an edit that adds an object.
     pub fn make(inode: Inode) -> Self {
         let metas = BTreeMap::from([(inode.meta.attributes.file_id, inode.meta)]);
         Self { made: Some(inode), metas, changes: Vec::new() }
     }
 
-    /// What an object is to be.
+    /// Returns the new metadata of an object, for modification.
     pub fn meta(&mut self, disk: &Disk, number: Number) -> Result<&mut Meta> {
         match self.metas.entry(number) {
             std::collections::btree_map::Entry::Occupied(known) => Ok(known.into_mut()),
@@ -37,7 +37,7 @@ impl Edit {
         }
     }
 
-    /// Stamps a change: of attributes only, or of data too.
+    /// Updates the time stamps for a change of attributes, or also of data.
     pub fn touch(&mut self, disk: &mut Disk, number: Number, data: bool) -> Result<&mut Meta> {
         let (now, change) = disk.stamp();
         let meta = self.meta(disk, number)?;
@@ -71,7 +71,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Takes one link away from an object; whether that was the last.
+    /// Removes one link from an object; returns true if it was the last.
     pub fn unlink(&mut self, disk: &mut Disk, number: Number) -> Result<bool> {
         let found = &mut self.touch(disk, number, false)?.attributes;
         let is_directory = found.kind == ObjectType::Directory;
@@ -83,7 +83,7 @@ impl Edit {
         Ok(was_last)
     }
 
-    /// Gives a file this size, within the bounds.
+    /// Sets the size of a file, within the limits.
     pub fn resize(&mut self, disk: &mut Disk, number: Number, size: u64) -> Result<()> {
         let found = self.meta(disk, number)?.attributes;
         if found.kind != ObjectType::Regular {
@@ -99,7 +99,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Sets attributes, whoever asks.
+    /// Sets attributes, without a check of permissions.
     pub fn set(
         &mut self,
         disk: &mut Disk,
@@ -125,14 +125,14 @@ impl Edit {
 }
 
 impl Disk {
-    /// Carries an edit out, as one operation.
+    /// Executes an edit as one operation.
     pub fn finish(&mut self, edit: Edit) {
         let made = edit.made.map(Change::Make);
         let metas = edit.metas.into_iter().map(|(number, meta)| Change::Set(number, meta));
         self.commit(made.into_iter().chain(metas).chain(edit.changes).collect());
     }
 
-    /// An atomic operation, unless a fault strikes it.
+    /// Executes an atomic operation, unless a fault hits it.
     pub fn struck<T>(
         &mut self,
         on: FaultOn,

@@ -1,51 +1,50 @@
-//! What a disk does wrong by itself.
+//! I/O errors of the simulated disk.
 //!
-//! Invariant: a fault strikes once.
+//! Invariant: a fault takes effect once.
 
 use dafs_store::StoreError;
 use dafs_types::{Entropy, Random};
 
-/// Which operations a fault may strike.
+/// The operations that a fault can hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultOn {
-    /// `write_at` and `set_size` of a file.
+    /// A `write_at` or `set_size` of a file.
     Write,
-    /// `sync` of a file or of the store.
+    /// A `sync` of a file or of the store.
     Sync,
-    /// What makes, names, unnames or describes objects: the calls of the store that change
+    /// A call of the store that creates, links, renames, removes or describes objects and changes
     /// something.
     Name,
 }
 
-/// How far an operation comes that a fault strikes.
+/// How much of the operation a fault lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
     /// Nothing was done.
     Before,
-    /// All was done; the asker is told otherwise.
+    /// Everything was done, but the caller gets an error.
     After,
-    /// So many thousandths were done. A write stops in the middle. A sync of a file brings
-    /// some of its blocks to the disk and forgets that the others are dirty, as Linux does:
-    /// a later sync is content without them. For an operation that is atomic, as
-    /// [`FaultEffect::Before`].
+    /// This many thousandths were done. A write stops in the middle. A sync of a file writes some
+    /// of its blocks to the disk and forgets that the others are dirty, as Linux does: a later sync
+    /// succeeds without them. For an atomic operation this is like [`FaultEffect::Before`].
     Part(u16),
 }
 
-/// An error to come.
+/// An I/O error to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What it strikes.
+    /// The kind of operation it hits.
     pub on: FaultOn,
-    /// Operations of that sort that go well before.
+    /// How many operations of that kind succeed before.
     pub skip: u64,
-    /// What the asker is told.
+    /// The error that the caller gets.
     pub error: StoreError,
-    /// What was done.
+    /// The effect of the failed operation.
     pub effect: FaultEffect,
 }
 
 impl Fault {
-    /// Any fault, within the next so many operations of its sort.
+    /// Draws a random fault that hits one of the next `within` operations of its kind.
     #[must_use]
     pub fn draw(random: &mut Random, within: usize) -> Self {
         let on = [FaultOn::Write, FaultOn::Sync, FaultOn::Name][random.below(3)];
@@ -60,7 +59,7 @@ impl Fault {
     }
 }
 
-/// How much of an amount a [`FaultEffect::Part`] does.
+/// Returns the part of an amount that a [`FaultEffect::Part`] lets through.
 pub(super) fn part_of(amount: usize, thousandths: u16) -> usize {
     amount * usize::from(thousandths.min(1_000)) / 1_000
 }

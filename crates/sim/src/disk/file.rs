@@ -1,7 +1,6 @@
 //! An open file on the disk that can lose power.
 //!
-//! Invariant: it is dead from the moment its process died, and its object stays as long as
-//! it lives.
+//! Invariant: it becomes stale when its process dies, and its object exists as long as it is open.
 
 use std::fs::File as SystemFile;
 use std::io;
@@ -19,7 +18,7 @@ use super::lock;
 use super::platter::BLOCK_BYTES;
 use super::tree::{Change, Number};
 
-/// See the [module](self).
+/// An open file on a simulated disk.
 pub(super) struct CrashFile {
     disk: Arc<Mutex<Disk>>,
     number: Number,
@@ -27,13 +26,13 @@ pub(super) struct CrashFile {
 }
 
 impl CrashFile {
-    /// Another open of an object. `disk` is locked by the caller, as `locked`.
+    /// Makes another open of an object. The caller holds the lock of `disk`, as `locked`.
     pub fn new(disk: &Arc<Mutex<Disk>>, locked: &mut Disk, number: Number) -> Arc<Self> {
         locked.open(number);
         Arc::new(Self { disk: disk.clone(), number, epoch: locked.epoch })
     }
 
-    /// The disk, if the process that opened this file lives.
+    /// Locks the disk, if the process that opened this file is alive.
     fn live(&self) -> Result<MutexGuard<'_, Disk>> {
         let disk = lock(&self.disk);
         if disk.epoch == self.epoch { Ok(disk) } else { Err(StoreError::Stale) }
@@ -138,7 +137,7 @@ impl File for CrashFile {
     }
 }
 
-/// The file for a shelf that has its bytes copied where a real one shares blocks.
+/// The file for a shelf that copies bytes where a real file system shares blocks.
 struct Blocks(Arc<CrashFile>);
 
 impl CloneSource for Blocks {
@@ -150,7 +149,7 @@ impl CloneSource for Blocks {
         self.0.attributes().map(|found| found.size).map_err(io::Error::other)
     }
 
-    /// Smaller than a real one's, so that small files have several.
+    /// Smaller than real blocks, so that small files have several.
     fn block_bytes(&self) -> io::Result<u64> {
         Ok(128)
     }
@@ -164,8 +163,8 @@ impl CloneSource for Blocks {
 }
 
 impl Disk {
-    /// Writes a range of memory into a file. What grows the file is an operation of the
-    /// journal for each block: a crash may leave any length between.
+    /// Writes a range of memory into a file. Each block by which the file grows is one journal
+    /// operation: a crash may leave any length in between.
     fn write(
         &mut self,
         number: Number,
@@ -205,7 +204,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Whether there is room for a file to grow.
+    /// Checks that there is room for a file to grow.
     pub fn check_growth(&self, from: u64, to: u64) -> Result<()> {
         if to > FILE_OFFSET_MAX {
             return Err(StoreError::TooBig);
@@ -220,7 +219,7 @@ struct Chunk {
     index: u64,
     within: usize,
     length: usize,
-    /// Bytes of the range before it.
+    /// The bytes of the range before this part.
     done: usize,
 }
 

@@ -1,7 +1,7 @@
-//! What processes see, what the disk has, and the journal that lies between.
+//! The state that processes see, the state on disk, and the journal of operations between them.
 //!
-//! Invariant: `durable` is `volatile` as it was `log.len()` operations ago. Operations reach
-//! the disk in order, so that whatever a crash leaves, it is a state that once was.
+//! Invariant: `durable` is what `volatile` was `log.len()` operations ago. Operations reach the
+//! disk in order, so that a crash always leaves a state that existed before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,46 +15,46 @@ use super::platter::{BLOCK_BYTES, BlockId, Platter};
 use super::tree::{Change, Content, Entries, Inode, Meta, Number, ROOT, Tree};
 use super::{Loss, Pending};
 
-/// How many operations a journal has had.
+/// A position in the journal: the number of operations before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(u64);
 
-/// Changes that survive together or not at all.
+/// Changes that survive a crash together or not at all.
 struct Operation(Vec<Change>);
 
 /// The latest operations that touched an object.
 #[derive(Clone, Copy, Default)]
 struct Marks {
-    /// Any.
+    /// The latest operation of any kind.
     all: Position,
-    /// One without which its data could not be found.
+    /// The latest operation that is needed to find its data.
     data: Position,
 }
 
-/// See the [module](self).
+/// The disk: volatile and durable state.
 pub(super) struct Disk {
     pub limits: MemoryLimits,
     pub volatile: Tree,
     pub platter: Platter,
     durable: Tree,
     log: VecDeque<Operation>,
-    /// Operations in `durable`.
+    /// The number of operations in `durable`.
     base: Position,
     marks: BTreeMap<Number, Marks>,
-    /// Opens of each object that has any.
+    /// The number of opens of each open object.
     opens: BTreeMap<Number, u64>,
-    /// Changes with every death of the process: opens of before are dead.
+    /// Changes with every death of the process; opens of an earlier epoch are stale.
     pub epoch: u64,
     next: Number,
     clock_ns: u64,
     now_ns: u64,
-    /// Objects that a server which has just started must search for.
+    /// Objects that a server must search for after its start.
     pub unplaced: BTreeSet<Number>,
     pub faults: Vec<Fault>,
 }
 
 impl Disk {
-    /// An empty tree, durable.
+    /// Makes an empty tree that is durable.
     pub fn new(limits: MemoryLimits) -> Self {
         let mut disk = Self {
             limits,
@@ -83,19 +83,19 @@ impl Disk {
 
     // ---- time, numbers, handles -------------------------------------------------------
 
-    /// Time never goes back.
+    /// Sets the time, which never goes back.
     pub fn set_time(&mut self, now: Moment) {
         self.now_ns = self.now_ns.max(START_NS.saturating_add(now.0));
     }
 
-    /// A stamp later than all before.
+    /// Returns a time stamp later than all before.
     pub fn stamp(&mut self) -> (Timestamp, u64) {
         self.clock_ns = self.now_ns.max(self.clock_ns + 1);
         let (seconds, rest) = (self.clock_ns / SECOND_NS, self.clock_ns % SECOND_NS);
         (Timestamp { seconds: seconds as i64, nanoseconds: rest as u32 }, self.clock_ns)
     }
 
-    /// What a new object has, with a number of its own.
+    /// Returns the metadata of a new object, with a new number.
     pub fn new_meta(&mut self, kind: ObjectType) -> Meta {
         let (now, change) = self.stamp();
         let number = self.next;
@@ -125,7 +125,7 @@ impl Disk {
         FileHandle::new(FsHandle(*FS_NAME), id)
     }
 
-    /// The object a handle names, if it still exists.
+    /// Returns the object that a handle names, if it still exists.
     pub fn resolve(&self, handle: &FileHandle) -> Result<Number> {
         let id = handle.file_id();
         let is_ours = handle.fs().0 == *FS_NAME && id[8..] == [0; 40];
@@ -146,7 +146,7 @@ impl Disk {
         self.opens.contains_key(&number)
     }
 
-    /// An open ends; with the last one an object without a name does.
+    /// Ends an open. The last close of an object without a name removes the object.
     pub fn close(&mut self, number: Number) {
         let Some(count) = self.opens.get_mut(&number) else { return };
         *count -= 1;
@@ -169,7 +169,7 @@ impl Disk {
         Pending { operations: self.log.len(), blocks: self.platter.dirty_count() }
     }
 
-    /// Carries out an operation where processes see it, and puts it into the journal.
+    /// Executes an operation on the volatile state and appends it to the journal.
     pub fn commit(&mut self, changes: Vec<Change>) {
         let position = Position(self.end().0 + 1);
         for change in &changes {
@@ -188,12 +188,12 @@ impl Disk {
         }
         self.log.push_back(Operation(changes));
         if self.log.len() > OPERATIONS_PENDING_MAX {
-            // The journal is full: its oldest operation has to go.
+            // The journal is full, so its oldest operation is written to the disk.
             self.advance(Position(self.base.0 + 1));
         }
     }
 
-    /// Takes note of whom a change touches.
+    /// Notes which objects a change touches.
     fn mark(&mut self, change: &Change, position: Position) {
         let (number, finds_data) = match change {
             Change::Make(inode) => (inode.meta.attributes.file_id, true),
@@ -214,7 +214,7 @@ impl Disk {
         }
     }
 
-    /// Brings operations to the disk, up to a position.
+    /// Writes operations to the disk, up to a position.
     fn advance(&mut self, to: Position) {
         while self.base < to
             && let Some(operation) = self.log.pop_front()
@@ -235,13 +235,13 @@ impl Disk {
         }
     }
 
-    /// Brings every operation that touched an object to the disk, and with it all before.
+    /// Writes every operation that touched an object to the disk, with all earlier operations.
     pub fn sync_metadata(&mut self, number: Number, data_only: bool) {
         let marks = self.marks.get(&number).copied().unwrap_or_default();
         self.advance(if data_only { marks.data } else { marks.all });
     }
 
-    /// Brings dirty blocks of a file to the disk, the first so many of them.
+    /// Writes the first `count` dirty blocks of a file to the disk.
     pub fn sync_data(&mut self, number: Number, count: usize) {
         let end = self.end();
         for id in self.platter.dirty_of(number).into_iter().take(count) {
@@ -249,8 +249,8 @@ impl Disk {
         }
     }
 
-    /// The dirty blocks of a file count as written, and are not: so Linux treats pages
-    /// that it could not write.
+    /// Marks the dirty blocks of a file as clean without writing them. Linux treats pages that it
+    /// could not write this way.
     pub fn forget_data(&mut self, number: Number) {
         for id in self.platter.dirty_of(number) {
             self.platter.drop_dirty(number, id);
@@ -259,7 +259,7 @@ impl Disk {
 
     // ---- faults -----------------------------------------------------------------------
 
-    /// Whether a fault strikes this operation.
+    /// Returns the fault that hits this operation, if any.
     pub fn strike(&mut self, on: FaultOn) -> Option<(FaultEffect, StoreError)> {
         let mut struck = None;
         for (index, fault) in self.faults.iter_mut().enumerate() {
@@ -272,9 +272,9 @@ impl Disk {
         struck.map(|index| self.faults.remove(index)).map(|fault| (fault.effect, fault.error))
     }
 
-    // ---- what befalls it --------------------------------------------------------------
+    // ---- crashes ----------------------------------------------------------------------
 
-    /// The kernel writes back some of what is pending.
+    /// Lets the kernel write back some dirty data.
     pub fn settle(&mut self, random: &mut Random) {
         let count = random.below(3) * random.below(self.log.len() + 1) / 2;
         self.advance(Position(self.base.0 + count as u64));
@@ -288,7 +288,7 @@ impl Disk {
         }
     }
 
-    /// The process died: its opens are gone, and what lived by them alone.
+    /// Ends the process: its opens are gone, and so are objects that existed only because of them.
     pub fn kill(&mut self) {
         self.epoch += 1;
         for number in std::mem::take(&mut self.opens).into_keys() {
@@ -298,7 +298,7 @@ impl Disk {
         }
     }
 
-    /// The machine died: the disk is all there is.
+    /// Ends the machine: only the contents of the disk survive.
     pub fn power_loss(&mut self, random: &mut Random) -> Loss {
         self.epoch += 1;
         self.opens.clear();
@@ -312,7 +312,7 @@ impl Disk {
         let operations_lost = self.log.len() as u64;
         self.log.clear();
         self.marks.clear();
-        // Positions go on: what was written to the disk remembers those of before.
+        // Positions continue to grow, because blocks on the disk refer to earlier ones.
         self.base = end;
         let fates = self.platter.strike(random);
         self.recover();
@@ -325,8 +325,8 @@ impl Disk {
         }
     }
 
-    /// What a file system does when it is mounted: what has no name goes, and what lies
-    /// behind the end of a file is no part of it.
+    /// Recovers the file system as a mount does: removes objects without a name, and data beyond
+    /// the end of files.
     fn recover(&mut self) {
         let is_orphan = |inode: &Inode| inode.meta.attributes.link_count == 0;
         let inodes = self.durable.inodes.iter();
@@ -348,11 +348,11 @@ impl Disk {
     }
 }
 
-/// Operations that a journal holds, beyond which the oldest goes to the disk by itself.
+/// The most operations in the journal; beyond this the oldest is written to the disk.
 const OPERATIONS_PENDING_MAX: usize = 4096;
-/// Blocks that are usually written back at one time, about.
+/// The usual number of blocks written back at once.
 const SETTLED_BLOCKS_MAX: usize = 8;
-/// The time at which the owner's clock starts: the ninth of September 2001.
+/// The time at which the store's clock starts: 9 September 2001.
 const START_NS: u64 = 1_000_000_000 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 const FS_NAME: &[u8; 16] = b"dafs-crash-store";
@@ -365,7 +365,7 @@ mod tests {
 
     const FILE: Number = ROOT + 1;
 
-    /// A file of one block, and its end.
+    /// A file of one block, and its removal.
     fn make_and_free(disk: &mut Disk) -> Number {
         let meta = disk.new_meta(ObjectType::Regular);
         let number = meta.attributes.file_id;

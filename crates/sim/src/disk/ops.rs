@@ -1,6 +1,6 @@
 //! The [`Store`] calls on the disk that can lose power.
 //!
-//! Invariant: all checks come before the first change, under one lock; a call that changes
+//! Invariant: all checks come before the first change, under one lock. A call that changes
 //! something is one operation of the journal.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Disk {
         Ok(Object { handle: Self::handle(number), attributes })
     }
 
-    /// A directory in which the asker has the wanted rights.
+    /// Returns a directory in which the caller has the wanted rights.
     fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
         let number = self.resolve(handle)?;
         let found = self.volatile.attributes(number)?;
@@ -44,7 +44,7 @@ impl Disk {
         Ok(number)
     }
 
-    /// A directory whose entries the asker may change, and the entry in question.
+    /// Returns a directory whose entries the caller may change, and one entry of it.
     fn entry(
         &self,
         who: &Credentials,
@@ -68,12 +68,12 @@ impl Disk {
         self.volatile.attributes(number).map(|found| found.change)
     }
 
-    /// How a directory has moved since.
+    /// Returns how the change attribute of a directory has changed.
     fn change_since(&self, directory: Number, before: u64) -> Result<ChangeInfo> {
         Ok(ChangeInfo { before, after: self.change_of(directory)?, atomic: true })
     }
 
-    /// An object that belongs to the asker, without a name yet.
+    /// Makes an object without a name that belongs to the caller.
     fn new_object(
         &mut self,
         who: &Credentials,
@@ -116,7 +116,7 @@ impl Disk {
         Ok((edit, number))
     }
 
-    /// Whether `inner` is `outer` or lies beneath it.
+    /// Returns true if `inner` is `outer` or lies beneath it.
     fn is_beneath(&self, inner: Number, outer: Number) -> bool {
         let mut at = inner;
         loop {
@@ -130,7 +130,7 @@ impl Disk {
         }
     }
 
-    /// What OPEN with creation does with an object that is there.
+    /// Handles an OPEN with creation of an object that exists.
     fn take_existing(
         &mut self,
         who: &Credentials,
@@ -164,7 +164,7 @@ impl Disk {
         })
     }
 
-    /// Finds or makes a regular file: its number, whether it is new, and the directory's
+    /// Finds or makes a regular file. Returns its number, whether it is new, and the directory's
     /// change.
     fn find_or_make(
         &mut self,
@@ -196,7 +196,7 @@ impl Disk {
         Ok((number, true, self.change_since(parent, before)?))
     }
 
-    /// Renames; what lost its last name by that.
+    /// Renames an entry. Returns the object that lost its last name.
     fn rename_entry(
         &mut self,
         who: &Credentials,
@@ -208,7 +208,7 @@ impl Disk {
         let (to, present) = self.entry(who, target, new_name)?;
         let mut edit = Edit::default();
         if present == Some(moved) {
-            // Two names of one object: POSIX does nothing.
+            // Both names belong to one object: POSIX requires that nothing happens.
             edit.touch(self, from, true)?;
             edit.touch(self, to, true)?;
             self.finish(edit);
@@ -243,7 +243,7 @@ impl Disk {
         Ok((from, to, replaced))
     }
 
-    /// Whether a rename may take this object's place.
+    /// Checks that a rename may replace this object.
     fn check_replaced(&self, by_directory: bool, victim: Number) -> Result<()> {
         let is_directory = self.volatile.attributes(victim)?.kind == ObjectType::Directory;
         match (by_directory, is_directory) {
@@ -256,7 +256,7 @@ impl Disk {
 }
 
 impl Store for CrashStore {
-    /// Whoever starts on this disk has to search for everything but the root, once.
+    /// Makes a server that starts on this disk search once for every object except the root.
     fn defer_searches(&self) -> bool {
         let mut disk = self.disk();
         disk.unplaced = disk.volatile.inodes.keys().copied().filter(|it| *it != ROOT).collect();
@@ -388,7 +388,7 @@ impl Store for CrashStore {
     ) -> Result<(Object, Arc<dyn File>)> {
         let mut disk = self.disk();
         let parent = disk.directory(who, directory, EXECUTE | WRITE)?;
-        // Nobody could tell a file that was made from one that was not: a fault makes none.
+        // A test could not tell whether a failed call made the file, so a fault makes none.
         disk.struck(FaultOn::Name, |_| Ok(()))?;
         let (mut edit, number) = disk.new_object(who, parent, regular(), changes)?;
         edit.meta(&disk, number)?.attributes.link_count = 0;
@@ -502,7 +502,7 @@ impl Store for CrashStore {
     ) -> Result<ListPage> {
         let disk = self.disk();
         let number = disk.directory(who, directory, READ)?;
-        // Who may not search a directory gets nothing that only a search would give.
+        // A caller that may not search a directory gets nothing that needs a search.
         let may_search = disk.directory(who, directory, EXECUTE).is_ok();
         let verifier = CookieVerifier(number.to_le_bytes());
         let entries = &disk.volatile.entries(number)?.by_cookie;
@@ -533,14 +533,14 @@ impl Store for CrashStore {
     }
 }
 
-/// What a new object is made of.
+/// The parameters of a new object.
 type Made = (ObjectType, Content, DeviceNumber);
 
 fn regular() -> Made {
     (ObjectType::Regular, Content::Data(Default::default()), DeviceNumber::default())
 }
 
-/// What a new object other than a file is made of.
+/// Returns the parameters of a new object other than a file.
 fn describe(who: &Credentials, node: NewNode<'_>) -> Result<Made> {
     let none = DeviceNumber::default();
     let device = |kind, device| match who.is_superuser() {

@@ -1,8 +1,8 @@
 //! Blocks of data, each as processes see it and as it is on the disk.
 //!
-//! Invariant: the two differ in dirty blocks alone, and in those whose write-back failed.
-//! A block belongs to one file from the first write into it to its end, so that nothing
-//! ever shows another file's bytes.
+//! Invariant: the two versions differ only in dirty blocks and in blocks whose write-back failed. A
+//! block belongs to one file from its first write to its end, so that no file ever shows another
+//! file's bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dafs_types::{Entropy, Random};
 use super::journal::Position;
 use super::tree::Number;
 
-/// Names a block; never used again.
+/// The number of a block, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockId(u64);
 
@@ -21,8 +21,8 @@ type Bytes = Arc<[u8; BLOCK_BYTES]>;
 struct Block {
     current: Bytes,
     durable: Bytes,
-    /// How long the journal was when `durable` was written. Its cuts of the file up to
-    /// there are in the bytes already.
+    /// The journal's position when `durable` was written: it includes all truncations of the file
+    /// up to there.
     as_of: Position,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Platter {
     zeros: Bytes,
 }
 
-/// What became of the dirty blocks when the power failed.
+/// What happened to the dirty blocks in a power failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fates {
     pub kept: u64,
@@ -48,7 +48,7 @@ impl Platter {
         Self { blocks: BTreeMap::new(), dirty: BTreeSet::new(), next: 0, zeros }
     }
 
-    /// A block of zeros.
+    /// Allocates a block of zeros.
     pub fn allocate(&mut self) -> BlockId {
         let id = BlockId(self.next);
         self.next += 1;
@@ -57,12 +57,12 @@ impl Platter {
         id
     }
 
-    /// The bytes that processes see.
+    /// Returns the bytes that processes see.
     pub fn read(&self, id: BlockId) -> &[u8; BLOCK_BYTES] {
         self.blocks.get(&id).map_or(&self.zeros, |block| &block.current)
     }
 
-    /// Changes what processes see.
+    /// Changes the bytes that processes see.
     pub fn write(&mut self, file: Number, id: BlockId, change: impl FnOnce(&mut [u8])) {
         if let Some(block) = self.blocks.get_mut(&id) {
             change(Arc::make_mut(&mut block.current).as_mut_slice());
@@ -70,18 +70,18 @@ impl Platter {
         }
     }
 
-    /// What nobody sees any more is never written.
+    /// Marks a block as clean that no process can see any more, so that it is never written.
     pub fn drop_dirty(&mut self, file: Number, id: BlockId) {
         self.dirty.remove(&(file, id));
     }
 
-    /// A block belongs to no file on the disk any more.
+    /// Frees a block that belongs to no file on the disk any more.
     pub fn free(&mut self, id: BlockId) {
         self.blocks.remove(&id);
     }
 
-    /// The journal's cut at `position` has reached the disk: from `within` on the block
-    /// has zeros, if it was written before that cut.
+    /// Applies the truncation at `position` of the journal to the disk: from `within` on, the block
+    /// has zeros if it was written before the truncation.
     pub fn zero_durable(&mut self, id: BlockId, within: usize, position: Position) {
         if let Some(block) = self.blocks.get_mut(&id).filter(|block| block.as_of < position) {
             zero_tail(&mut block.durable, within);
@@ -97,13 +97,13 @@ impl Platter {
         self.dirty.len()
     }
 
-    /// The dirty blocks of a file.
+    /// Returns the dirty blocks of a file.
     pub fn dirty_of(&self, file: Number) -> Vec<BlockId> {
         let range = (file, BlockId(0))..=(file, BlockId(u64::MAX));
         self.dirty.range(range).map(|(_, id)| *id).collect()
     }
 
-    /// So many dirty blocks from a random place on.
+    /// Returns `count` dirty blocks, starting at a random one.
     pub fn some_dirty(&self, count: usize, random: &mut Random) -> Vec<(Number, BlockId)> {
         let (Some(first), Some(last)) = (self.dirty.first(), self.dirty.last()) else {
             return Vec::new();
@@ -123,7 +123,7 @@ impl Platter {
         }
     }
 
-    /// The power fails: each dirty block is written, not written, or in part.
+    /// Simulates a power failure: each dirty block is written, not written, or written in part.
     pub fn strike(&mut self, random: &mut Random) -> Fates {
         let mut fates = Fates::default();
         let all_alike = match random.below(4) {
@@ -148,7 +148,7 @@ impl Platter {
         fates
     }
 
-    /// What the disk has is all there is; of the blocks only those wanted.
+    /// Resets the volatile state to that of the disk, and keeps only the wanted blocks.
     pub fn restart(&mut self, wanted: &BTreeSet<BlockId>) {
         self.dirty.clear();
         self.blocks.retain(|id, _| wanted.contains(id));
@@ -157,7 +157,7 @@ impl Platter {
         }
     }
 
-    /// Nothing on the disk lies behind a file's end.
+    /// Clears the data beyond a file's end on the disk.
     pub fn trim(&mut self, id: BlockId, within: usize) {
         if let Some(block) = self.blocks.get_mut(&id) {
             zero_tail(&mut block.durable, within);
@@ -165,7 +165,7 @@ impl Platter {
     }
 }
 
-/// Each sector of the block is the old one or the new one.
+/// Makes each sector of the block either the old or the new one.
 fn tear(block: &mut Block, sectors: u64) {
     let durable = Arc::make_mut(&mut block.durable);
     for (index, new) in block.current.chunks_exact(SECTOR_BYTES).enumerate() {
@@ -181,8 +181,8 @@ fn zero_tail(bytes: &mut Bytes, within: usize) {
     }
 }
 
-/// What is written back or not, each for itself.
+/// The unit of write-back.
 pub(super) const BLOCK_BYTES: usize = 4096;
-/// What is written whole or not at all.
+/// The unit that is written completely or not at all.
 pub(super) const SECTOR_BYTES: usize = 512;
 const _: () = assert!(BLOCK_BYTES / SECTOR_BYTES <= u64::BITS as usize);

@@ -1,7 +1,7 @@
-//! Objects, names and block maps: what a file system's journal keeps.
+//! Objects, names and block maps: the metadata in a file system's journal.
 //!
-//! Invariant: a tree changes by [`Tree::apply`] alone. The same changes in the same order
-//! make the same tree, so that what a disk has of a journal is what a process saw then.
+//! Invariant: a tree changes only by [`Tree::apply`]. The same changes in the same order make the
+//! same tree, so that the disk's copy after some operations equals what processes saw then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use dafs_types::{ObjectType, Verifier};
 
 use super::platter::{BLOCK_BYTES, BlockId};
 
-/// Number of an object; never used again, not even of one that a crash undid.
+/// The number of an object; never reused, not even that of an object that a crash undid.
 pub(super) type Number = u64;
 
 /// All objects.
 #[derive(Clone, Default)]
 pub(super) struct Tree {
     pub inodes: BTreeMap<Number, Inode>,
-    /// Bytes of file data; a hole counts like data.
+    /// The bytes of file data, including holes.
     pub bytes: u64,
 }
 
@@ -30,27 +30,27 @@ pub(super) struct Inode {
     pub content: Content,
 }
 
-/// What is set as a whole.
+/// The metadata that is set as a whole.
 #[derive(Clone, Copy)]
 pub(super) struct Meta {
     pub attributes: Attributes,
-    /// The directory a directory is in; that of the root is the root.
+    /// The parent of a directory; the root is its own parent.
     pub parent: Number,
     /// The verifier of the exclusive creation that made it.
     pub verifier: Option<Verifier>,
 }
 
-/// What is in it.
+/// The content of an object.
 #[derive(Clone)]
 pub(super) enum Content {
-    /// Which block has which 4 KiB of the file; what is in none is zeros.
+    /// The block of each 4 KiB of the file; parts without a block are zeros.
     Data(BTreeMap<u64, BlockId>),
     Directory(Entries),
     Text(Arc<[u8]>),
     Nothing,
 }
 
-/// Entries in order of their cookies, which are never used again.
+/// The entries of a directory in the order of their cookies, which are never reused.
 #[derive(Clone, Default)]
 pub(super) struct Entries {
     pub by_cookie: BTreeMap<u64, (Arc<[u8]>, Number)>,
@@ -82,31 +82,31 @@ impl Entries {
     }
 }
 
-/// The smallest step of a tree.
+/// The smallest change of a tree.
 #[derive(Clone)]
 pub(super) enum Change {
-    /// A new object.
+    /// Adds an object.
     Make(Inode),
-    /// Everything about an object but its content.
+    /// Sets the metadata of an object.
     Set(Number, Meta),
-    /// A name, in place of one that is the same.
+    /// Adds a name, or replaces an existing one.
     Enter { directory: Number, name: Arc<[u8]>, number: Number },
-    /// No name any more.
+    /// Removes a name.
     Leave { directory: Number, name: Arc<[u8]> },
-    /// A block for 4 KiB that had none.
+    /// Adds a block for 4 KiB that had none.
     Map { number: Number, index: u64, block: BlockId },
-    /// A file loses what lies behind its size.
+    /// Removes the data of a file beyond its size.
     Cut(Number),
-    /// An object that nothing leads to is gone.
+    /// Removes an object that nothing refers to.
     Free(Number),
 }
 
-/// What a change means for the data.
+/// The effect of a change on the data.
 #[derive(Default)]
 pub(super) struct Aftermath {
     /// Blocks that belong to no file any more.
     pub freed: Vec<BlockId>,
-    /// A block that has nothing but zeros from this byte on.
+    /// A block that has only zeros from this byte on.
     pub tail: Option<(BlockId, usize)>,
 }
 
@@ -133,8 +133,8 @@ impl Tree {
         }
     }
 
-    /// Takes a step. The objects it names are there: whoever made it has looked, on this
-    /// tree or on one that this one follows.
+    /// Applies a change. The objects that it names exist: the caller has checked this, on this tree
+    /// or on one that this tree follows.
     pub fn apply(&mut self, change: &Change) -> Aftermath {
         match change {
             Change::Make(inode) => {
@@ -196,5 +196,5 @@ impl Tree {
     }
 }
 
-/// The root directory.
+/// The number of the root directory.
 pub(super) const ROOT: Number = 1;
