@@ -2,6 +2,7 @@
 CARGO ?= cargo
 
 .PHONY: run quick test test-posix test-postgres test-interop test-python test-python-torch bench bench-python check fuzz soak \
+  publish-check \
   install-c install-preload fio-engine deb test-packages test-newcomer
 
 # Serves a directory (DIR=..., by default the Rust toolchain's libraries), copies it whole over
@@ -66,6 +67,12 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+# Packages the crates that are published and builds each from its package, as a registry would have
+# it; uploads nothing. DIRTY=1 also takes what is not committed.
+PUBLISHED = base types memory wire iwarp dat gss client
+publish-check:
+	$(CARGO) publish --dry-run $(if $(DIRTY),--allow-dirty) $(PUBLISHED:%=--package dafs-%)
 
 # Ten minutes of coverage-guided fuzzing for each target; needs nightly and cargo-fuzz.
 FUZZ_SECONDS ?= 600
