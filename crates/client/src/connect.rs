@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::decode::{decode, unexpected};
 use crate::driving::run;
 use crate::error::{ClientError, Result, system};
+use crate::features::{without_tls, without_verbs};
 use crate::greeting::Greeting;
 use crate::ids::SessionKey;
 use crate::login::establish::log_in;
@@ -261,6 +262,9 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
         options.tls = None;
         return Ok(false);
     };
+    if let Some(reason) = without_tls() {
+        return Err(ClientError::Connect { address: server.to_string(), reason });
+    }
     if options.tls.is_none() {
         return Err(ClientError::Connect {
             address: server.to_string(),
@@ -335,6 +339,9 @@ fn places_by_verbs(
     choice: TransportChoice,
 ) -> Result<Places> {
     let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    if let Some(reason) = without_verbs() {
+        return Err(failed(reason));
+    }
     if choice != TransportChoice::Automatic {
         return Err(failed("dafs+verbs:// names the transport already".into()));
     }

@@ -55,6 +55,7 @@ mod driving;
 mod ending;
 mod ends;
 mod error;
+mod features;
 mod fencing;
 mod file;
 mod future;

@@ -20,6 +20,7 @@ pub struct Library {
 
 /// Why the host has no Kerberos authentication. Nothing else depends on it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GssUnavailable {
     /// There is no library.
     #[error(
@@ -30,7 +31,7 @@ pub enum GssUnavailable {
         /// The file looked for.
         file: &'static str,
         /// What the loader said.
-        source: libloading::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The library lacks what 1.11 of MIT krb5 (2012) brought.
     #[error("{file} has no {function}: Kerberos authentication needs MIT krb5 1.11 or later")]
@@ -40,8 +41,14 @@ pub enum GssUnavailable {
         /// What is not there.
         function: &'static str,
         /// What the loader said.
-        source: libloading::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// This build of the library never loads it.
+    #[error(
+        "this program was built without Kerberos: build it with the feature `kerberos` of \
+         dafs-client (`library` of dafs-gss)"
+    )]
+    NotBuilt,
 }
 
 impl Library {
@@ -80,7 +87,7 @@ impl std::fmt::Debug for Library {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "library"))]
 mod tests {
     use super::*;
 

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
+#[cfg(feature = "library")]
 use std::mem::ManuallyDrop;
 
 use crate::library::GssUnavailable;
@@ -120,19 +121,28 @@ macro_rules! functions {
         }
 
         impl Functions {
+            /// Refuses: this build loads no library.
+            #[cfg(not(feature = "library"))]
+            pub(crate) fn load(_file: &'static str) -> Result<Self, GssUnavailable> {
+                Err(GssUnavailable::NotBuilt)
+            }
+
             /// Loads a library and finds them all.
+            #[cfg(feature = "library")]
             pub(crate) fn load(file: &'static str) -> Result<Self, GssUnavailable> {
                 // SAFETY: what runs as the library is loaded is the system's own Kerberos
                 // library, which the administrator trusts with the system's keys.
                 let library = unsafe { libloading::Library::new(file) }
-                    .map_err(|source| GssUnavailable::Missing { file, source })?;
+                    .map_err(|source| GssUnavailable::Missing { file, source: source.into() })?;
                 // It is never closed, so that pointers into it are good for ever.
                 let library = ManuallyDrop::new(library);
                 $(
                     let function = stringify!($name);
                     // SAFETY: the signature is the library's (this module's invariant).
                     let $name = *unsafe { library.get(function) }
-                        .map_err(|source| GssUnavailable::TooOld { file, function, source })?;
+                        .map_err(|source| {
+                            GssUnavailable::TooOld { file, function, source: source.into() }
+                        })?;
                 )*
                 Ok(Self { $($name),* })
             }

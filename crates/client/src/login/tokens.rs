@@ -11,6 +11,7 @@ use dafs_types::{ClientId, SessionId, Status};
 use dafs_wire::messages::{AuthRequest, AuthResult, GssProcedure, GssService};
 
 use crate::error::ClientError;
+use crate::features::without_kerberos;
 use crate::login::identity::Tickets;
 
 /// The tickets that authenticate a client, and the service they are for.
@@ -127,7 +128,10 @@ impl Unproved {
 
 impl Tickets {
     /// Finds the tickets. Blocks: reads files, and with a keytab asks a key distribution centre.
-    fn find(&self) -> Result<Arc<Credential>, String> {
+    pub(crate) fn find(&self) -> Result<Arc<Credential>, String> {
+        if let Some(reason) = without_kerberos() {
+            return Err(reason);
+        }
         let library = Library::load().map_err(|error| error.to_string())?;
         let credential = Credential::acquire(&library, &self.source);
         credential.map(Arc::new).map_err(|error| error.to_string())

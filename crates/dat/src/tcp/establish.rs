@@ -12,10 +12,10 @@ use dafs_iwarp::transmit::TERMINATE_FPDU_BYTES_MAX;
 use dafs_iwarp::{Receiver, Transmitter, Violation, mulpdu_for_segment_size};
 use rustix::net::sockopt;
 
+use super::layer::HANDSHAKE_RECORD;
 use super::layer::{Layer, drain};
 use super::options;
 use super::plan::Habits;
-use super::records::HANDSHAKE_RECORD;
 use super::{Connection, Stream, system};
 use crate::connection::{Context, Interest};
 use crate::{

@@ -16,7 +16,7 @@ use rustix::net::RecvFlags;
 
 use super::establish::{Phase, io_reason};
 use super::receive::{Pending, TURN_BYTES_MAX};
-use super::records::{HANDSHAKE_RECORD, HELD_BYTES_MAX, PLAIN_BYTES_MAX, Records, Step, receive};
+use super::records::Records;
 use super::{Connection, outgoing::Outgoing};
 use crate::connection::{Context, Interest};
 use crate::{BreakReason, TlsFailure, TlsServer};
@@ -30,6 +30,18 @@ pub(super) enum Layer {
     /// TLS, and the records are being read.
     Lent,
 }
+
+/// What one step has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There may be more in what is there.
+    Again,
+    /// More bytes are needed.
+    Blocked,
+}
+
+/// What is done with bytes of the stream.
+pub(super) type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
 
 /// What the connections of a thread share for the length of one call.
 struct Buffers {
@@ -379,6 +391,25 @@ pub(super) fn drain(socket: &OwnedFd) {
     }
 }
 
+/// Receives what is there; `None` if nothing is, 0 at the end.
+pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>, BreakReason> {
+    loop {
+        match rustix::net::recv(socket, &mut *room, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => return Ok(Some(count)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(io_reason(error)),
+        }
+    }
+}
+
+/// The first byte of a handshake record: so a TLS connection begins, and no other of ours.
+pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
+/// Bytes of the stream sealed at once: four records.
+pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
+/// The longest handshake message that a peer may have half sent, certificates and all; a
+/// record has at most a quarter of it.
+pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the socket in one call, behind a record that is half there.
 const INTAKE_BYTES: usize = HELD_BYTES_MAX + (128 << 10);
 /// A header and a trailer fit into half of it.

@@ -24,6 +24,10 @@ mod outgoing;
 mod place;
 mod plan;
 mod receive;
+#[cfg(feature = "tls")]
+mod records;
+#[cfg(not(feature = "tls"))]
+#[path = "no_records.rs"]
 mod records;
 mod segments;
 mod transmit;

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a byte of the stream is handed on only out of a record that the library
 //! has opened, in order; records go to the socket in the order made, each byte once; what
-//! is held of the peer's is less than [`HELD_BYTES_MAX`] and has no whole record in it, unless
+//! is held of the peer's is less than [`HELD_BYTES_MAX`](super::layer::HELD_BYTES_MAX) and has no whole record in it, unless
 //! the connection is about to end. The library keeps places in what it was shown, so it is
 //! always shown just that, with what it has discarded taken off.
 
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{SendFlags, Shutdown};
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
@@ -19,6 +19,7 @@ use rustls::unbuffered::{
 };
 
 use super::establish::io_reason;
+use super::layer::{Deliver, PLAIN_BYTES_MAX, Step};
 use crate::tls::failure_of;
 use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 
@@ -46,24 +47,12 @@ enum Side {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What one step has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// There may be more in what is there.
-    Again,
-    /// More bytes are needed.
-    Blocked,
-}
-
 /// Why a step failed.
 enum Trouble {
     Library(rustls::Error),
     /// What the bytes of the stream led to.
     Stream(BreakReason),
 }
-
-/// What is done with bytes of the stream.
-type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
 
 thread_local! {
     static SEALED: RefCell<Vec<u8>> = RefCell::new(vec![0; SEALED_BYTES]);
@@ -442,29 +431,10 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, BreakReason> {
     }
 }
 
-/// Receives what is there; `None` if nothing is, 0 at the end.
-pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>, BreakReason> {
-    loop {
-        match rustix::net::recv(socket, &mut *room, RecvFlags::DONTWAIT) {
-            Ok((count, _)) => return Ok(Some(count)),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => return Ok(None),
-            Err(error) => return Err(io_reason(error)),
-        }
-    }
-}
-
-/// The first byte of a handshake record: so a TLS connection begins, and no other of ours.
-pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
 /// Change of cipher, alert, handshake, data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 0x14..=0x17;
-/// Bytes of the stream sealed at once: four records.
-pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
 /// Bytes they become at most, with a change of keys before them.
 const SEALED_BYTES: usize = PLAIN_BYTES_MAX + 2048;
-/// The longest handshake message that a peer may have half sent, certificates and all; a
-/// record has at most a quarter of it.
-pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
 /// An MPA request and the record around it.
 const FIRST_WORD_BYTES_MAX: usize = 1024;
 /// A close_notify, and answers to changed keys that wait to go with it.

@@ -6,64 +6,13 @@
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why a side cannot speak TLS as it was told to.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsConfigError {
-    /// A file could not be read.
-    #[error("cannot read {}", path.display())]
-    System {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file does not hold what it should.
-    #[error("{}: {what}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-    /// Others can read a private key.
-    #[error(
-        "{}: mode {mode:03o} lets others at the private key; chmod 600 it (640 if root owns it)",
-        path.display()
-    )]
-    KeyMode {
-        /// The file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// A private key is somebody else's.
-    #[error("{}: the private key belongs to user {uid}, neither root nor this one", path.display())]
-    KeyOwner {
-        /// The file.
-        path: PathBuf,
-        /// Whose it is.
-        uid: u32,
-    },
-    /// A certificate and a key do not go together.
-    #[error("{} and the key {} cannot be used together", certificate.display(), key.display())]
-    Pair {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-        /// Why not.
-        source: rustls::Error,
-    },
-    /// No certificate can be for such a name.
-    #[error("{0:?} is neither a host name nor an address")]
-    Name(String),
-}
+use super::TlsConfigError;
 
 /// The certificates of a file, in its order; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {

@@ -27,13 +27,13 @@ mod receive;
 mod staging;
 mod survey;
 mod transmit;
+mod unavailable;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::establish::Phase;
-pub use self::library::VerbsUnavailable;
 use self::link::{CmEvent, Link};
 pub(crate) use self::listener::Listener;
 use self::private_data::{REQUEST_BYTES_MAX, Word};
@@ -43,6 +43,7 @@ use self::receive::Inbound;
 use self::staging::Staging;
 pub use self::survey::{Device, Gid, Port, RdmaSurvey};
 use self::transmit::{Outbound, Transfer};
+pub use self::unavailable::VerbsUnavailable;
 use crate::connection::{Alarm, Context, Readiness};
 use crate::region::{DmabufError, RegionEntry, RegisterError};
 use crate::{

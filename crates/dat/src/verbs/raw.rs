@@ -385,13 +385,15 @@ macro_rules! functions {
                 // SAFETY: what runs as the library is loaded is the system's own, which looks
                 // for the system's devices.
                 let library = unsafe { libloading::Library::new(file) }
-                    .map_err(|source| VerbsUnavailable::Missing { file, package, source })?;
+                    .map_err(|source| VerbsUnavailable::Missing { file, package, source: source.into() })?;
                 let library = ManuallyDrop::new(library);
                 $(
                     let function = stringify!($name);
                     // SAFETY: the signature is the library's (this module's invariant).
                     let $name = *unsafe { library.get(function) }
-                        .map_err(|source| VerbsUnavailable::TooOld { file, function, source })?;
+                        .map_err(|source| {
+                            VerbsUnavailable::TooOld { file, function, source: source.into() }
+                        })?;
                 )*
                 Ok(Self { $($name,)* _library: library })
             }

@@ -1,0 +1,83 @@
+//! Stands in for TLS records in a build without the feature `tls`.
+//!
+//! Invariant: there are no records, since neither side of TLS can be made.
+
+use std::convert::Infallible;
+use std::os::fd::OwnedFd;
+
+use super::layer::{Deliver, Step};
+use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
+
+/// The records of one connection.
+pub(super) struct Records {
+    pub has_ended: bool,
+    pub is_ending: bool,
+    never: Infallible,
+}
+
+impl Records {
+    pub fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
+        match target.never {}
+    }
+
+    /// Refuses: no server can be made that would ask.
+    pub fn answering(_server: &TlsServer) -> Result<Self, TlsFailure> {
+        Err(TlsFailure::NotSpoken)
+    }
+
+    pub fn begin(&mut self, _socket: &OwnedFd, _first_word: &[u8]) -> Result<(), BreakReason> {
+        match self.never {}
+    }
+
+    pub fn identity(&self) -> Option<CertificateIdentity> {
+        match self.never {}
+    }
+
+    pub fn held(&self) -> usize {
+        match self.never {}
+    }
+
+    pub fn unhold(&mut self, _buffer: &mut [u8]) -> usize {
+        match self.never {}
+    }
+
+    pub fn hold(&mut self, _bytes: &[u8]) {
+        match self.never {}
+    }
+
+    pub fn step(
+        &mut self,
+        _bytes: &mut [u8],
+        _deliver: Deliver<'_>,
+    ) -> (usize, Result<Step, BreakReason>) {
+        match self.never {}
+    }
+
+    pub fn on_end(&self) -> Result<(), TlsFailure> {
+        match self.never {}
+    }
+
+    pub fn on_reset(&self) -> BreakReason {
+        match self.never {}
+    }
+
+    pub fn unsent(&self) -> usize {
+        match self.never {}
+    }
+
+    pub fn owes(&self) -> bool {
+        match self.never {}
+    }
+
+    pub fn flush(&mut self, _socket: &OwnedFd) -> Result<bool, BreakReason> {
+        match self.never {}
+    }
+
+    pub fn say(&mut self, _socket: &OwnedFd, _plain: &[u8]) -> Result<bool, BreakReason> {
+        match self.never {}
+    }
+
+    pub fn part(&mut self, _socket: &OwnedFd) {
+        match self.never {}
+    }
+}

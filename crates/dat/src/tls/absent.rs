@@ -1,0 +1,66 @@
+//! Stands in for the two sides in a build without TLS.
+//!
+//! Invariant: neither side can be made, so nothing that needs one ever runs.
+
+use std::convert::Infallible;
+
+use super::{CertificateIdentity, TlsClientFiles, TlsConfigError, TlsServerFiles};
+
+/// The side that listens; a build without the feature `tls` cannot make one.
+#[derive(Clone, Debug)]
+pub struct TlsServer {
+    pub(crate) required: bool,
+    never: Infallible,
+}
+
+/// The side that connects; a build without the feature `tls` cannot make one.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    never: Infallible,
+}
+
+/// A server to connect to by TLS; a build without the feature `tls` cannot make one.
+#[derive(Clone, Debug)]
+pub struct TlsTarget {
+    pub(crate) never: Infallible,
+}
+
+impl TlsServer {
+    /// Refuses: this build has no TLS.
+    ///
+    /// # Errors
+    /// Always [`TlsConfigError::NotBuilt`].
+    pub fn load(_files: &TlsServerFiles) -> Result<Self, TlsConfigError> {
+        Err(TlsConfigError::NotBuilt)
+    }
+
+    /// Returns the names in this side's own certificate.
+    #[must_use]
+    pub fn identity(&self) -> &CertificateIdentity {
+        match self.never {}
+    }
+}
+
+impl TlsClient {
+    /// Refuses: this build has no TLS.
+    ///
+    /// # Errors
+    /// Always [`TlsConfigError::NotBuilt`].
+    pub fn load(_files: &TlsClientFiles) -> Result<Self, TlsConfigError> {
+        Err(TlsConfigError::NotBuilt)
+    }
+
+    /// Returns the server whose certificate is for `name`: a host name or an address.
+    ///
+    /// # Errors
+    /// None: there is no client to ask.
+    pub fn target(&self, _name: &str) -> Result<TlsTarget, TlsConfigError> {
+        match self.never {}
+    }
+
+    /// Returns the names in this side's own certificate, if it has one.
+    #[must_use]
+    pub fn identity(&self) -> Option<&CertificateIdentity> {
+        match self.never {}
+    }
+}
