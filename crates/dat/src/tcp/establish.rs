@@ -1,7 +1,7 @@
-//! Connecting and accepting: MPA request and reply (RFC 5044 7, RFC 6581).
+//! Connects and accepts: the MPA request and reply (RFC 5044 7, RFC 6581).
 //!
-//! Invariant: nothing but start-up frames travels before both sides agree; the bytes
-//! behind the reply belong to the stream and are kept.
+//! Invariant: only start-up frames are sent until both sides agree. Bytes after the reply belong to
+//! the stream and are kept.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -23,28 +23,28 @@ use crate::{
     TlsFailure,
 };
 
-/// Where a connection is in its life.
+/// The state of a connection.
 pub(crate) enum Phase {
-    /// Initiator: the TCP connect is under way.
+    /// Initiator: the TCP connect is in progress.
     Connecting(Box<Initiator>),
-    /// Initiator: the request is sent.
+    /// Initiator: the request has been sent.
     Called(Box<Initiator>),
-    /// Acceptor: the request is not whole.
+    /// Acceptor: the request is incomplete.
     Answering {
         listener: ListenerId,
         responder: Box<Responder>,
-        /// It speaks without TLS, which is not enough here.
+        /// True if the peer does not use TLS although this listener requires it.
         turns_away: bool,
     },
-    /// Acceptor: the application decides.
+    /// Acceptor: the application has not decided yet.
     Pending(Box<Responder>),
-    /// Acceptor: the peer went before the application decided.
+    /// Acceptor: the peer closed the connection before the application decided.
     Vanished,
     Established,
     Closed,
 }
 
-/// The machine of an initiator.
+/// Creates the start-up machine of an initiator.
 pub(crate) fn initiator(
     config: &EndpointConfig,
     private_data: &[u8],
@@ -57,14 +57,14 @@ pub(crate) fn initiator(
 }
 
 impl Connection {
-    /// The first look at a new connection.
+    /// Starts a new connection.
     pub(super) fn begin(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let interest = match self.phase {
             Phase::Connecting(_) => Interest::ReadWrite,
             _ => Interest::Read,
         };
         self.watch(context, interest)?;
-        // On one host the connect has ended already: no need for another turn.
+        // Within one host, the connect has already finished, so no further turn is needed.
         if matches!(self.phase, Phase::Connecting(_)) && self.is_writable() {
             return self.on_connected(context);
         }
@@ -78,7 +78,7 @@ impl Connection {
         rustix::event::poll(&mut polled, Some(&now)) == Ok(1)
     }
 
-    /// The TCP connect has ended, one way or the other.
+    /// Continues after the TCP connect has succeeded or failed.
     pub(super) fn on_connected(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let Some(socket) = &self.socket else { return Ok(()) };
         if let Err(error) = rustix::net::sockopt::socket_error(socket).unwrap_or_else(Err) {
@@ -93,14 +93,14 @@ impl Connection {
             self.phase = Phase::Called(initiator);
             return self.push_start(context);
         }
-        // A fresh socket takes a few hundred bytes.
+        // The buffer of a new socket has room for these few hundred bytes.
         self.send_whole(initiator.request())?;
         self.phase = Phase::Called(initiator);
         self.watch(context, Interest::Read)
     }
 
-    /// Bytes for the start-up machine. Returns how many it used. Out of the way of all the
-    /// bytes that come later.
+    /// Passes bytes to the start-up machine and returns how many it used. Kept out of line, away
+    /// from the code for the bytes that come later.
     #[cold]
     #[inline(never)]
     pub(super) fn on_startup(
@@ -134,7 +134,7 @@ impl Connection {
                     }
                     Some(InitiatorOutcome::Rejected { private_data, .. }) => {
                         self.phase = Phase::Closed;
-                        // Records in the midst of being read part when that is over.
+                        // While TLS records are being read, the end of that turn parts.
                         if !self.layer.is_lent() {
                             self.part();
                         }
@@ -164,7 +164,7 @@ impl Connection {
                 }
                 Ok(progress.consumed)
             }
-            // An initiator must not go on before the reply: RFC 5044 7.1.
+            // An initiator must not send more before the reply (RFC 5044 7.1).
             Phase::Pending(_) => {
                 self.vanish();
                 Ok(bytes.len())
@@ -173,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// A whole request; it is the application's, unless it wants what is not to be had.
+    /// Handles a complete request. Passes it to the application unless it cannot be served.
     fn on_request(
         &mut self,
         context: &mut Context<'_>,
@@ -187,7 +187,7 @@ impl Connection {
             return Err(BreakReason::PeerViolation(what.into()));
         }
         if request.markers {
-            // The reply says so: R is set, and M, as ever, is not.
+            // The reply says so: its R bit is set and its M bit, as always, is not.
             self.refuse(b"");
             let what = "it wants markers in the stream, which are not served";
             return Err(BreakReason::PeerViolation(what.into()));
@@ -206,7 +206,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Accepts a pending connection.
+    /// Accepts a pending connection and sends the reply.
     pub(super) fn answer(
         &mut self,
         context: &mut Context<'_>,
@@ -226,7 +226,7 @@ impl Connection {
         self.push_out(context)
     }
 
-    /// The peer of a pending connection is gone; `accept` will say so.
+    /// Records that the peer of a pending connection is gone. `accept` reports it.
     pub(super) fn vanish(&mut self) {
         self.socket = None;
         self.phase = Phase::Vanished;
@@ -238,13 +238,13 @@ impl Connection {
             && let Ok(reply) =
                 responder.reject(&options::accepting(&self.config, false), private_data)
         {
-            // A peer that is gone needs no answer.
+            // If the peer is gone, it needs no reply.
             let _ = self.send_whole(&reply);
         }
     }
 
-    /// Tells a peer that begins with TLS that there is none here: no record of TLS begins as
-    /// an MPA reply does.
+    /// Tells a peer that begins with TLS that this listener has no TLS. No TLS record begins like
+    /// an MPA reply, so the peer recognizes the reply.
     fn say_no_tls(&mut self) -> BreakReason {
         let length = NO_TLS.len() as u16;
         let reply = [&NO_TLS_REPLY[..], &length.to_be_bytes(), NO_TLS].concat();
@@ -255,15 +255,15 @@ impl Connection {
         BreakReason::PeerViolation("it speaks TLS, which this listener does not".into())
     }
 
-    /// Tells a responder whose terms cannot be met so, where RFC 6581 wants that. By TLS, whose
-    /// records are being read, the end alone says it.
+    /// Tells a responder that its terms cannot be met, where RFC 6581 requires that. Over TLS,
+    /// whose records are being read at that moment, only the end of the connection tells it.
     fn say_no_terms(
         &mut self,
         last_word: Option<([u8; TERMINATE_FPDU_BYTES_MAX], usize)>,
         violation: Violation,
     ) -> BreakReason {
         if let Some((bytes, length)) = last_word {
-            // A peer that is gone needs no reason.
+            // If the peer is gone, it needs no reason.
             let _ = self.send_whole(&bytes[..length]);
         }
         BreakReason::PeerViolation(violation.to_string())
@@ -289,19 +289,19 @@ impl Connection {
         self.inbound.habits = Habits::new(mulpdu);
         self.awaits_ready = established.ready_by_send;
         self.phase = Phase::Established;
-        // An initiator says that it is ready when the turn of reading is over: who writes
-        // in its midst, and finds the peer gone, would read on within it.
+        // An initiator sends its ready-to-receive indication only after the turn of reading. A
+        // write during that turn that finds the peer gone would start another read within it.
         let endpoint = context.endpoint;
         context.events.push(Event::Established { endpoint, private_data });
         Ok(())
     }
 
-    /// The connection's effective segment size, in bytes.
+    /// Returns the effective TCP segment size of the connection, in bytes.
     fn segment_size(&self) -> u32 {
         let Some(socket) = &self.socket else { return SEGMENT_BYTES_DEFAULT };
         let mut size: libc::c_int = 0;
         let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the kernel writes one integer, whose size it is told.
+        // SAFETY: the kernel writes one integer, whose size is passed.
         let result = unsafe {
             use std::os::fd::AsRawFd;
             libc::getsockopt(
@@ -319,9 +319,9 @@ impl Connection {
     }
 }
 
-/// Has the kernel ask a silent peer whether it is there: one that lost its power says
-/// nothing, and owed nothing it would never be missed. One that owes an acknowledgement is
-/// waited for as long, and not for the quarter of an hour that the kernel would.
+/// Enables keepalive and a limit for unacknowledged data. A peer that lost power sends nothing, so
+/// an idle connection to it would never end. Without the limit, the kernel would wait a quarter
+/// of an hour for an acknowledgement.
 pub(super) fn watch_over(socket: impl AsFd) {
     let set = || {
         sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
@@ -330,7 +330,7 @@ pub(super) fn watch_over(socket: impl AsFd) {
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED.as_millis() as u32)
     };
-    // A kernel that refuses leaves a connection that works as well until its peer vanishes.
+    // If the kernel refuses an option, the connection works until its peer vanishes.
     let _: rustix::io::Result<()> = set();
 }
 
@@ -341,22 +341,23 @@ pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
     }
 }
 
-/// Silence before the first question, and between questions; so many without an answer
-/// end the connection: two minutes after the last word.
+/// The idle time before the first keepalive probe, and the interval between probes. The connection
+/// ends after the given number of probes without a reply: two minutes after the last data.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
-/// For so long what was sent may go unacknowledged.
+/// The longest time that sent data may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
-/// An Ethernet frame's worth.
+/// The payload of one Ethernet frame.
 const SEGMENT_BYTES_DEFAULT: u32 = 1460;
-/// What a reply says that turns a connection without TLS away, for a peer that can tell its
+/// The private data of a reply that rejects a connection without TLS. The peer can show it to its
 /// user.
 const TLS_ONLY: &[u8] = b"this listener takes TLS connections only";
-/// A rejection in plain form, up to the length of what it says, to whoever speaks TLS.
+/// The start of a rejection in plain form, up to the length of its private data, for a peer that
+/// begins with TLS.
 const NO_TLS_REPLY: &[u8; 18] = b"MPA ID Rep Frame\x20\x01";
 const NO_TLS: &[u8] = b"this listener does not speak TLS";
-/// What fits a request beside the enhanced data.
+/// The private data that fits a request next to the enhanced data, in bytes.
 const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_BYTES_MAX;
 
 #[cfg(test)]

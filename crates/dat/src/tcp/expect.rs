@@ -1,48 +1,48 @@
-//! What the peer is likely to write next, as the application said.
+//! The RDMA writes and messages that the peer is likely to send next, as announced by the
+//! application.
 //!
-//! Invariant: a group stays here only while its answer is certainly outstanding, for a
-//! stale group would let bytes land in memory that the application has taken back.
-//! A message ends a group only if it follows that group's writes, all of them and no
-//! others, and is as long as foretold. Any other message may have answered any group:
-//! then all of them are forgotten, and merely counted as `unknown`. Nothing is foretold
-//! before the unknown ones have been answered.
+//! Invariant: a group stays here only while its reply is certainly outstanding. A stale group
+//! would let bytes land in memory that the application has taken back. A message ends a group only
+//! if it follows all of the group's writes and no others, and has the announced length. Any other
+//! message may have been the reply to any group. Then all groups are forgotten and only counted as
+//! `unknown`. Nothing is expected until the unknown replies have arrived.
 //!
-//! So this relies on peers that send an answer right behind its writes. Others only
-//! cost speed, unless they send the failure of one request between the writes and the
-//! message of another, with a message of the same length.
+//! So this works best with peers that send a reply directly after its writes. Other peers only lose
+//! speed. The exception is a peer that sends the failure of one request between the writes
+//! and the message of another, in a message of the same length.
 //!
-//! A message may come before a group's writes. It is told from an answer by its length: it
+//! A message may come before a group's writes. It is distinguished from a reply by its length: it
 //! is longer than the message that ends any group.
 
 use std::collections::VecDeque;
 
 use crate::{Forecast, RemoteSegment, Stag};
 
-/// Groups of expected writes with the message that ends each.
+/// The groups of expected writes, each with the message that ends it.
 #[derive(Debug, Default)]
 pub(super) struct Expectations {
     groups: VecDeque<Group>,
-    /// Requests whose answers are outstanding and not described in `groups`.
+    /// The number of outstanding replies that `groups` does not describe.
     unknown: u32,
-    /// Bytes of the longest message that ends a group.
+    /// The length in bytes of the longest message that ends a group.
     answer_max: u32,
-    /// Since the last message the peer has written for the first group.
+    /// True if the peer has written for the first group since the last message.
     is_active: bool,
-    /// Since the last message the peer has written something else.
+    /// True if the peer has written something else since the last message.
     is_foreign: bool,
 }
 
-/// The writes and the message that answer one request, or one in the midst of others.
+/// The writes and the message that form the reply to one request, or to one member of a chain.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Bytes of the message that comes first; 0 if none does, or it has come.
+    /// The length in bytes of the message that comes first; 0 if there is none or it has arrived.
     pub before: u32,
     writes: [RemoteSegment; WRITES_MAX],
     count: usize,
     pub message_length: u32,
-    /// Messages that come behind it.
+    /// The number of messages that follow this group.
     behind: u32,
-    /// The write that goes on, and how much of it has come.
+    /// The index of the write that continues, and how many of its bytes have arrived.
     present: usize,
     done: u32,
 }
@@ -61,7 +61,7 @@ impl Group {
         (group.count > 0).then_some(group)
     }
 
-    /// What of the writes has not come.
+    /// Returns the parts of the writes that have not arrived.
     pub fn rest(&self) -> impl Iterator<Item = RemoteSegment> {
         let first = self.writes[self.present..self.count].first().map(|write| RemoteSegment {
             address: write.address.wrapping_add(u64::from(self.done)),
@@ -72,7 +72,7 @@ impl Group {
         first.into_iter().chain(others)
     }
 
-    /// Bytes of the writes and the message that have not come.
+    /// Returns the number of bytes of the writes and the message that have not arrived.
     pub fn bytes_left(&self) -> usize {
         let writes: usize = self.rest().map(|write| write.length as usize).sum();
         self.before as usize + writes + self.message_length as usize
@@ -82,7 +82,7 @@ impl Group {
         self.present == self.count
     }
 
-    /// Whether the bytes continue this group; if so, they are counted.
+    /// Returns true, and counts the bytes, if they continue this group.
     fn takes(&mut self, stag: Stag, address: u64, length: u32) -> bool {
         let Some(write) = self.writes[..self.count].get(self.present) else { return false };
         let fits = write.stag == stag
@@ -101,7 +101,7 @@ impl Group {
 }
 
 impl Expectations {
-    /// The application has asked for something that will be answered so.
+    /// Records that the application has sent a request with this expected reply.
     pub fn add(&mut self, forecast: &Forecast<'_>) {
         let room = self.groups.len() < GROUPS_MAX;
         match Group::new(forecast).filter(|_| room) {
@@ -113,25 +113,25 @@ impl Expectations {
         }
     }
 
-    /// The groups likely to come next, in order; nothing if that is not known.
+    /// Returns the groups likely to come next, in order. Returns none if that is unknown.
     pub fn likely(&self) -> impl Iterator<Item = &Group> {
         let known = self.unknown == 0 && !self.is_foreign;
         let count = if known { self.groups.len() } else { 0 };
         self.groups.range(..count)
     }
 
-    /// Answers outstanding.
+    /// Returns the number of outstanding replies.
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.groups.len() + self.unknown as usize
     }
 
-    /// Whether all writes of the first group have come but not its message.
+    /// True if all writes of the first group have arrived but not its message.
     pub fn awaits_message(&self) -> bool {
         self.is_active && self.groups.front().is_some_and(Group::is_done)
     }
 
-    /// A frame of an RDMA write has come.
+    /// Records an arrived frame of an RDMA write.
     #[inline]
     pub fn on_write(&mut self, stag: Stag, address: u64, length: u32) {
         if length == 0 || (self.groups.is_empty() && !self.is_active) {
@@ -148,7 +148,7 @@ impl Expectations {
         }
         match self.groups.iter_mut().position(|group| group.takes(stag, address, length)) {
             Some(index) => {
-                // Those passed over are slow: likely to be so for a while.
+                // The skipped groups are slow and are likely to stay so for a while.
                 self.groups.rotate_left(index);
                 self.is_active = true;
             }
@@ -156,7 +156,7 @@ impl Expectations {
         }
     }
 
-    /// Whether a message is the one that comes before the first group's writes.
+    /// True if a message of this length is the one that comes before the first group's writes.
     #[inline]
     fn comes_before(&self, length: u32) -> bool {
         length > self.answer_max
@@ -165,7 +165,7 @@ impl Expectations {
             && self.groups.front().is_some_and(|group| group.before == length)
     }
 
-    /// A whole message has come.
+    /// Records an arrived message.
     #[inline]
     pub fn on_message(&mut self, length: u32) {
         let front = self.groups.front();
@@ -187,9 +187,9 @@ impl Expectations {
     }
 }
 
-/// Writes described in one group; an answer with more is received without foresight.
+/// The number of writes that a group can hold. A reply with more is received without prediction.
 const WRITES_MAX: usize = 4;
-/// Groups remembered; what is asked for beyond is received without foresight.
+/// The number of groups. Replies to further requests are received without prediction.
 const GROUPS_MAX: usize = 256;
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
         let mut expectations = expecting(&[1, 2, 3]);
         expectations.on_message(56);
         assert_eq!(likely(&expectations), [0; 0]);
-        // Two are still out: what is asked for now comes after them.
+        // Two replies are still outstanding. The reply to this request comes after them.
         expectations.add(&Forecast::answer(&[write(4)], 56));
         answer(&mut expectations, 2);
         assert_eq!(likely(&expectations), [0; 0]);
@@ -267,7 +267,7 @@ mod tests {
         expectations.add(&Forecast::answer(&[], 56));
         expectations.add(&Forecast::answer(&[write(1)], 56));
         assert_eq!(likely(&expectations), [0; 0]);
-        // The failure of the second: its memory belongs to the application again.
+        // The second request failed, so its memory belongs to the application again.
         expectations.on_message(56);
         assert_eq!(likely(&expectations), [0; 0]);
         expectations.on_message(56);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_may_be_an_answer_is_none_before_the_writes() {
-        // The failure of a chain's first member, and a message as long as an answer is.
+        // The first member of a chain fails, in a message as long as a reply.
         for (before, length) in [(192, 40), (40, 40), (56, 56)] {
             let mut expectations = chain(1, before);
             expectations.on_message(length);

@@ -1,12 +1,15 @@
-//! What lies between the stream and the socket: nothing, or TLS.
+//! The layer between the stream and the socket: nothing, or TLS.
 //!
-//! A listening side that has TLS and allows both sees by the first byte which of them a
-//! peer speaks. Where both sides speak differently, each tells the other in its own words:
-//! MPA rejections that carry a mark.
+//! A listener that allows connections with and without TLS decides by the first byte of the peer.
+//! If only one of the sides uses TLS, each tells the other in the other's protocol: by an MPA
+//! rejection that carries a mark.
 //!
-//! Invariants: a connection that has begun to speak TLS sends and takes nothing else; once a
-//! turn of reading is over, no whole record lies about that epoll would not tell of; no
-//! byte of the stream goes out in the midst of such a turn.
+//! Invariants:
+//!
+//! - A connection that has begun with TLS sends and accepts nothing else.
+//! - After a turn of reading, no complete record is left in memory, where epoll would not report
+//!   it.
+//! - No byte of the stream is sent during such a turn.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -21,33 +24,33 @@ use super::{Connection, outgoing::Outgoing};
 use crate::connection::{Context, Interest};
 use crate::{BreakReason, TlsFailure, TlsServer};
 
-/// See the module.
+/// The layer of one connection.
 pub(super) enum Layer {
     Plain,
-    /// The first byte has not come.
+    /// The first byte has not arrived.
     Undecided(TlsServer),
     Tls(Box<Records>),
-    /// TLS, and the records are being read.
+    /// TLS, during a turn of reading, which has borrowed the records.
     Lent,
 }
 
-/// What one step has come to.
+/// The result of one step with the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There may be more in what is there.
+    /// The received bytes may allow another step.
     Again,
-    /// More bytes are needed.
+    /// Further steps need more bytes.
     Blocked,
 }
 
-/// What is done with bytes of the stream.
+/// The function that receives bytes of the stream.
 pub(super) type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
 
-/// What the connections of a thread share for the length of one call.
+/// Buffers that the connections of a thread share; each call uses them alone.
 struct Buffers {
-    /// Bytes of the socket, records that are not whole first.
+    /// Bytes from the socket, after an incomplete record of earlier calls.
     intake: Vec<u8>,
-    /// Bytes of the stream on their way into records.
+    /// Bytes of the stream that are about to be sealed into records.
     plain: Vec<u8>,
 }
 
@@ -66,12 +69,12 @@ impl Layer {
         matches!(self, Self::Plain)
     }
 
-    /// Whether records are being read.
+    /// True during a turn of reading.
     pub fn is_lent(&self) -> bool {
         matches!(self, Self::Lent)
     }
 
-    /// Bytes that came without completing a record.
+    /// Returns the number of received bytes that form no complete record.
     pub fn held(&self) -> usize {
         match self {
             Self::Tls(records) => records.held(),
@@ -79,7 +82,7 @@ impl Layer {
         }
     }
 
-    /// Bytes of records that the peer does not take.
+    /// Returns the number of bytes of records that the socket has not accepted.
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tls(records) => records.unsent(),
@@ -91,7 +94,7 @@ impl Layer {
 impl Connection {
     // ---- in -------------------------------------------------------------------
 
-    /// A turn of reading where there is more than the plain stream.
+    /// Performs a turn of reading for a connection that uses TLS or has not decided yet.
     #[inline(never)]
     pub(super) fn read_layer(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         if let Layer::Undecided(server) = &self.layer {
@@ -113,7 +116,7 @@ impl Connection {
         });
         self.layer = Layer::Tls(records);
         match (taken, &self.phase) {
-            // Nobody knows this endpoint before `accept`, which reports it.
+            // The application does not know this endpoint before `accept`, which reports it.
             (Err(_), Phase::Pending(_)) => self.vanish(),
             (taken, Phase::Closed | Phase::Vanished) => {
                 self.part();
@@ -124,7 +127,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// The first byte of the peer's, left where it is.
+    /// Returns the first byte from the peer without consuming it.
     fn peek(&mut self) -> Result<Option<u8>, BreakReason> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let mut first = [0];
@@ -148,7 +151,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in what the socket has, a bounded part of it. True if there was anything.
+    /// Reads a bounded part of what the socket has. Returns true if there was anything.
     fn read_records(
         &mut self,
         context: &mut Context<'_>,
@@ -177,7 +180,7 @@ impl Connection {
             if taken.is_err() {
                 break taken;
             }
-            // A rejection, or a peer that did not wait for its answer.
+            // A rejection, or a peer that did not wait for the reply.
             if matches!(self.phase, Phase::Closed | Phase::Vanished) {
                 break Ok(());
             }
@@ -194,7 +197,7 @@ impl Connection {
         records.hold(&intake[..filled]);
         records.is_ending |= ended.is_err();
         if let Some(socket) = &self.socket {
-            // Of a failure the peer is told why, if it is still there.
+            // The peer is told why TLS failed, if it is still there.
             let flushed = records.flush(socket);
             ended.and(flushed)?;
         } else {
@@ -203,7 +206,7 @@ impl Connection {
         Ok(total > 0)
     }
 
-    /// Takes in all records that are whole. How many bytes they were.
+    /// Processes all complete records. Returns their total length in bytes.
     fn take_records(
         &mut self,
         context: &mut Context<'_>,
@@ -224,8 +227,8 @@ impl Connection {
         }
     }
 
-    /// Bytes of the stream, straight to where they belong. Those of the start wait until the
-    /// step is over, when it is known who speaks.
+    /// Passes bytes of the stream directly to their destination. Start-up bytes wait until the
+    /// step has ended, because only then the peer's identity is known.
     fn on_plain(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<(), BreakReason> {
         self.inbound.flows = true;
         let count = u32::try_from(plain.len()).unwrap_or(u32::MAX);
@@ -243,9 +246,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in what is kept together with the beginning of what has come: as little of it
-    /// as completes the header or trailer, with CRC the frame, since it is copied. How much
-    /// of `plain` is done with; if it is not all, nothing is kept.
+    /// Processes the kept bytes together with the first bytes of `plain`. Copies only as many as
+    /// complete the header or trailer (with CRC, the frame). Returns how many bytes of `plain`
+    /// were used. If not all were, nothing is kept.
     fn join(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<usize, BreakReason> {
         let (mut joined, mut step) = (0, JOINED_BYTES_MIN);
         while !self.inbound.kept.is_empty() && joined < plain.len() {
@@ -267,7 +270,7 @@ impl Connection {
         Ok(joined)
     }
 
-    /// Takes in bytes of the start.
+    /// Processes bytes of the start-up.
     fn start_up(
         &mut self,
         context: &mut Context<'_>,
@@ -287,7 +290,7 @@ impl Connection {
 
     // ---- out ------------------------------------------------------------------
 
-    /// Offers the socket what is framed. True if it takes no more.
+    /// Writes framed bytes to the socket. Returns true if the socket accepts no more.
     #[inline]
     pub(super) fn write_out(&mut self) -> Result<bool, BreakReason> {
         match &self.socket {
@@ -303,12 +306,12 @@ impl Connection {
             (Layer::Tls(records), Some(socket)) => {
                 write_records(&mut self.outgoing, records, socket)
             }
-            // Not before the turn of reading is over.
+            // Nothing is sent during a turn of reading.
             _ => Ok(true),
         }
     }
 
-    /// Sends a frame of the start, or of the end, which must go whole.
+    /// Sends a frame of the start-up or of the end, which must be sent completely.
     pub(super) fn send_whole(&mut self, bytes: &[u8]) -> Result<(), BreakReason> {
         let Some(socket) = &self.socket else { return Err(BreakReason::Peer) };
         match &mut self.layer {
@@ -325,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// While the start goes on: sends what TLS has to say.
+    /// Sends pending TLS handshake data during the start-up.
     #[cold]
     pub(super) fn push_start(&mut self, context: &Context<'_>) -> Result<(), BreakReason> {
         let (Some(socket), Layer::Tls(records)) = (&self.socket, &mut self.layer) else {
@@ -339,8 +342,8 @@ impl Connection {
         self.watch(context, interest)
     }
 
-    /// Ends TLS in order, and the socket: what was said last must arrive, also if the peer
-    /// has said something that nobody reads any more.
+    /// Closes TLS in order, and then the socket. The last sent data must arrive even if the peer
+    /// has sent data that this side never reads.
     pub(super) fn part(&mut self) {
         let Some(socket) = self.socket.take() else { return };
         if let Layer::Tls(records) = &mut self.layer {
@@ -356,7 +359,7 @@ impl Drop for Connection {
     }
 }
 
-/// Makes records of what is framed, as long as the socket takes them. True if it takes no
+/// Seals framed bytes into records while the socket accepts them. Returns true if it accepts no
 /// more.
 fn write_records(
     outgoing: &mut Outgoing,
@@ -380,8 +383,8 @@ fn write_records(
     })
 }
 
-/// What the peer still has on its way must not turn the close into a reset that overtakes
-/// what was said last.
+/// Reads and discards pending input. Closing a socket with unread input would send a reset, which
+/// could overtake the last sent data.
 pub(super) fn drain(socket: &OwnedFd) {
     let mut rest = [0; 4096];
     for _ in 0..DRAINS_MAX {
@@ -391,7 +394,7 @@ pub(super) fn drain(socket: &OwnedFd) {
     }
 }
 
-/// Receives what is there; `None` if nothing is, 0 at the end.
+/// Receives what has arrived. Returns `None` if nothing has, and 0 at the end.
 pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>, BreakReason> {
     loop {
         match rustix::net::recv(socket, &mut *room, RecvFlags::DONTWAIT) {
@@ -403,16 +406,17 @@ pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>
     }
 }
 
-/// The first byte of a handshake record: so a TLS connection begins, and no other of ours.
+/// The first byte of a handshake record. Every TLS connection begins with it, and no MPA frame
+/// does.
 pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
-/// Bytes of the stream sealed at once: four records.
+/// The number of bytes of the stream sealed at once: four records.
 pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
-/// The longest handshake message that a peer may have half sent, certificates and all; a
-/// record has at most a quarter of it.
+/// The longest handshake message, including certificates, that a peer may have sent in part. A
+/// record has at most a quarter of this length.
 pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the socket in one call, behind a record that is half there.
+/// The number of bytes for one read from the socket, including an incomplete record.
 const INTAKE_BYTES: usize = HELD_BYTES_MAX + (128 << 10);
-/// A header and a trailer fit into half of it.
+/// The first number of bytes to join. Half of it holds a header and a trailer.
 const JOINED_BYTES_MIN: usize = 64;
-/// Reads of what is still coming in, before a close.
+/// The number of reads of pending input before a close.
 const DRAINS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! The socket that peers connect to.
+//! The listening TCP socket, and the socket of a connect.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use super::Connection;
 use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId, TlsServer};
 
-/// Listens on an address.
+/// Listens on a TCP address.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -42,7 +42,7 @@ impl Listener {
         Address::Tcp(self.address)
     }
 
-    /// Peers turned away for want of descriptors.
+    /// Returns the number of peers turned away for lack of descriptors.
     pub(crate) fn turned_away(&self) -> u64 {
         self.spare.turned_away()
     }
@@ -58,7 +58,7 @@ impl Listener {
     }
 }
 
-/// A socket whose connect is under way.
+/// Returns a socket whose connect is in progress.
 pub fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = socket(address)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -74,6 +74,6 @@ fn socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-/// Most that may wait to be let in; the kernel lowers it to `net.core.somaxconn`, which is as
-/// much. Beyond it a connect is asked for again a second later.
+/// The number of connections that may wait to be accepted. The kernel limits it to
+/// `net.core.somaxconn`, which has the same default. A client beyond it tries again after a second.
 const BACKLOG: i32 = 4096;

@@ -1,19 +1,19 @@
-//! Provider `tcp`: software iWARP over TCP sockets.
+//! The provider `tcp`: software iWARP over TCP sockets.
 //!
-//! The protocol is `dafs_iwarp`, which touches no payload; this provider moves the
-//! bytes and connects:
+//! The crate `dafs_iwarp` implements the protocol and touches no payload. This provider connects
+//! and moves the bytes. Its modules:
 //!
-//! - `listener`, `establish`: sockets, and the MPA frames that begin a stream; `options`: in
-//!   which form;
-//! - `transmit`: posted work becomes frames; `outgoing`: frames go out, everything
-//!   posted in one system call, payload straight from registered memory;
-//! - `receive`: bytes come in and are judged; `place`: where payload belongs;
-//! - `plan`: one receive call laid out for many frames, payload straight into place;
-//!   `expect`: which frames are likely;
-//! - `layer`, `records`: TLS between the stream and the socket, where it is asked for.
+//! - `listener`, `establish`: sockets, and the MPA frames that begin a stream; `options`: the form
+//!   of these frames.
+//! - `transmit`: turns posted work into frames; `outgoing`: sends the frames, with one system call
+//!   for everything posted, and payload directly from registered memory.
+//! - `receive`: receives and checks bytes; `place`: finds the destination of payload.
+//! - `plan`: lays out one receive call for many frames, with payload directly to its destination;
+//!   `expect`: knows which frames are likely.
+//! - `layer`, `records`: TLS between the stream and the socket, if it is in use.
 //!
-//! Invariant: posted work is framed in order and completes in order; the ledger holds
-//! one entry for each piece of it until its completion is reported.
+//! Invariant: work is framed and completes in the order posted. The ledger holds one entry for
+//! each work request until its completion is reported.
 
 mod establish;
 mod expect;
@@ -58,44 +58,45 @@ use crate::{
     RemoteSegment, SendOptions, Signal, TlsServer,
 };
 
-/// One TCP connection, either side.
+/// One TCP connection, of either role.
 pub(crate) struct Connection {
     socket: Option<OwnedFd>,
     layer: Layer,
     peer: SocketAddr,
-    /// Who the peer has proved to be by TLS.
+    /// The identity that the peer has proved by its TLS certificate.
     certificate: Option<Arc<CertificateIdentity>>,
     phase: Phase,
     deadline: Instant,
     config: EndpointConfig,
     stream: Option<Stream>,
-    /// Both sides take frames that are longer than a segment: see [`MpaOptions::long_frames`].
+    /// True if both sides accept frames longer than a TCP segment: [`MpaOptions::long_frames`].
     long_frames: bool,
-    /// The first message may be the empty one by which the initiator says that it is ready.
+    /// True if the first message may be the empty Send by which the initiator shows readiness.
     awaits_ready: bool,
     receives: VecDeque<Receive>,
-    /// Posted work that waits to be framed, and the message that is partly framed.
+    /// The posted work that waits to be framed, and the message that is partly framed.
     work: VecDeque<Work>,
     underway: Option<Underway>,
     outgoing: Outgoing,
     inbound: Inbound,
-    /// What epoll was last asked for.
+    /// The events that epoll currently reports.
     interest: Interest,
     is_watched: bool,
-    /// Bytes that must be there before epoll speaks of them.
+    /// The number of bytes that must have arrived before epoll reports the socket as readable.
     low_water: usize,
 }
 
-/// The protocol's two halves.
+/// The two halves of the protocol.
 struct Stream {
     transmitter: Transmitter,
     receiver: Receiver,
-    /// Whether this side may speak before the other has.
+    /// True if this side may send before the other has sent.
     speaks_first: bool,
 }
 
 impl Stream {
-    /// An acceptor is silent until the initiator has spoken: RFC 5044 7.1.2.
+    /// True if this side may send. An acceptor must not send before the initiator has
+    /// (RFC 5044 7.1.2).
     fn may_speak(&self) -> bool {
         self.speaks_first || self.receiver.has_heard()
     }
@@ -168,7 +169,7 @@ impl Connection {
         matches!(self.phase, Phase::Established)
     }
 
-    /// Tells epoll what to look for, if that has changed.
+    /// Sets the events that epoll reports, if they have changed.
     fn watch(&mut self, context: &Context<'_>, interest: Interest) -> Result<(), BreakReason> {
         let Some(socket) = &self.socket else { return Ok(()) };
         if !self.is_watched {
@@ -181,15 +182,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets how many bytes must be there before epoll speaks of them, if that is not so.
-    /// False if the socket will not have it.
+    /// Sets how many bytes must have arrived before epoll reports the socket (SO_RCVLOWAT), if the
+    /// value has changed. Returns false if the kernel refuses.
     fn set_low_water(&mut self, bytes: usize) -> bool {
         if self.low_water == bytes {
             return true;
         }
         let Some(socket) = &self.socket else { return false };
         let value = bytes as libc::c_int;
-        // SAFETY: the kernel reads one integer, whose size it is told.
+        // SAFETY: the kernel reads one integer, whose size is passed.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -205,7 +206,7 @@ impl Connection {
         result == 0
     }
 
-    /// Completes everything outstanding as flushed.
+    /// Completes all outstanding work as flushed.
     fn abandon(&mut self, context: &mut Context<'_>) {
         self.outgoing.abandon(context);
         self.abandon_work(context);
@@ -322,7 +323,7 @@ impl crate::connection::Connection for Connection {
     fn gather(&mut self, threshold: usize) -> bool {
         let due = self.bytes_due(threshold).saturating_sub(self.layer.held());
         let bytes = due.min(GATHERED_BYTES_MAX);
-        // Once for what has come, so that a peer who stops is waited for in peace.
+        // Gather once after each arrival: if the peer stops sending, the next sleep is normal.
         let is_worth_it = bytes >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
         is_worth_it && self.set_low_water(bytes)
     }
@@ -377,7 +378,7 @@ impl crate::connection::Connection for Connection {
         _context: &mut Context<'_>,
         _entry: &RegionEntry,
     ) -> Result<(), BreakReason> {
-        // Peers name regions in their frames; nothing is sent ahead.
+        // Peers name regions in their frames, so nothing is sent in advance.
         Ok(())
     }
 
@@ -399,9 +400,9 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// Less than this comes in one piece anyway.
+/// The smallest amount worth gathering. Smaller amounts arrive at once in any case.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
-/// More than this is not waited for: what has come is copied while the rest is on its way.
+/// The greatest amount to gather. Beyond it, copying overlaps with the arrival of the rest.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
-/// The one descriptor of a connection.
+/// The token of the only descriptor of a connection.
 const SOCKET: u8 = 0;

@@ -1,7 +1,7 @@
-//! What a user of the tcp provider may say about how MPA begins.
+//! The options of the tcp provider for the MPA start-up.
 //!
-//! Invariant: the default suits this provider as its own peer and every peer that knows
-//! RFC 6581; the rest is for peers that want it otherwise.
+//! Invariant: the default works with this provider as the peer and with every peer that implements
+//! RFC 6581. The other values are for other peers.
 
 use std::borrow::Cow;
 
@@ -10,42 +10,44 @@ use dafs_iwarp::connect::{ConnectConfig, PRIVATE_DATA_OUT_BYTES_MAX};
 
 use crate::EndpointConfig;
 
-/// How a connection over TCP begins (RFC 5044 7, RFC 6581). Nothing to other transports, nor
-/// to the side that accepts, which answers in the form that it is asked in.
+/// How a connection over TCP begins (RFC 5044 7, RFC 6581). Ignored by other transports and by
+/// the side that accepts, which replies in the form of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpaOptions {
-    /// Revision 2, which negotiates read depths and readiness. Without it revision 1, for
-    /// peers that close the connection on anything newer; the two sides' `read_depth` must
-    /// agree then, and `ready_to_receive` is nothing.
+    /// True for revision 2, which negotiates read depths and readiness. False for revision 1, for
+    /// peers that close the connection on anything newer. Then the `read_depth` of both sides must
+    /// agree, and `ready_to_receive` is ignored.
     pub enhanced: bool,
-    /// By which empty message this side, connecting, can say that it is ready. Then the side
-    /// that accepts may send first. None of them: it must wait for a message of ours.
+    /// The empty messages by which this side, connecting, can show that it is ready. If the set is
+    /// not empty, the accepting side may send first. If it is empty, the accepting side must wait
+    /// for a message of this side.
     pub ready_to_receive: ReadyToReceiveSet,
-    /// This side, connecting, says behind its private data that it takes frames that are longer
-    /// than a segment of TCP, up to 64,768 bytes. This provider, accepting, says so too, and both
-    /// send such; neither's user sees the eight bytes. Another acceptor gets them as private
-    /// data, and frames that fit a segment, as hardware wants them.
+    /// True to announce, connecting, that this side accepts frames longer than a TCP segment, up to
+    /// 64,768 bytes. The announcement is eight bytes after the private data. If this provider is
+    /// the acceptor, it announces the same, both sides send such frames, and neither user sees the
+    /// eight bytes. Another acceptor gets them as private data and gets frames that fit a segment,
+    /// as hardware requires.
     pub long_frames: bool,
 }
 
 impl Default for MpaOptions {
-    /// Revision 2, ready by a Write, and frames of a segment.
+    /// Revision 2, readiness shown by a Write, and frames that fit a segment.
     fn default() -> Self {
         let ready_to_receive = ReadyToReceiveSet { write: true, read: false, send: false };
         Self { enhanced: true, ready_to_receive, long_frames: false }
     }
 }
 
-/// What the side that connects brings to the start. Under TLS nothing is damaged unseen: then
-/// CRC is not asked for, whatever the wish.
+/// Returns the start-up terms of the side that connects. TLS detects damage, so over TLS this side
+/// does not ask for CRC whatever the configuration says.
 pub(super) fn connecting(config: &EndpointConfig) -> ConnectConfig {
     let MpaOptions { enhanced, ready_to_receive, .. } = config.mpa;
     let ready_to_receive = if enhanced { ready_to_receive } else { ReadyToReceiveSet::EMPTY };
     ConnectConfig { enhanced, ready_to_receive, ..accepting(config, config.tls.is_some()) }
 }
 
-/// What the side that accepts does: it takes every way to be ready, so that hardware of any
-/// make may choose its own.
+/// Returns the start-up terms of the side that accepts. It supports every ready-to-receive
+/// indication, so that any hardware can use its own.
 pub(super) fn accepting(config: &EndpointConfig, is_tls: bool) -> ConnectConfig {
     ConnectConfig {
         crc: config.crc && !is_tls,
@@ -57,13 +59,13 @@ pub(super) fn accepting(config: &EndpointConfig, is_tls: bool) -> ConnectConfig 
     }
 }
 
-/// Private data with the sign behind it, if that is wanted and fits.
+/// Appends the mark for long frames to private data, if it is wanted and fits.
 pub(super) fn signed(private_data: &[u8], is_wanted: bool) -> Cow<'_, [u8]> {
     let fits = private_data.len() + SIGN.len() <= PRIVATE_DATA_OUT_BYTES_MAX;
     if is_wanted && fits { [private_data, SIGN].concat().into() } else { private_data.into() }
 }
 
-/// Private data without the sign, and whether it was there.
+/// Returns private data without the mark for long frames, and true if the mark was there.
 pub(super) fn without_sign(private_data: &[u8]) -> (&[u8], bool) {
     match private_data.strip_suffix(SIGN) {
         Some(rest) => (rest, true),
@@ -71,5 +73,5 @@ pub(super) fn without_sign(private_data: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// Whoever says it takes frames of every length.
+/// The mark that announces support for frames of every length.
 const SIGN: &[u8; 8] = b"DAFSlong";

@@ -1,9 +1,11 @@
-//! What is framed and not yet with the socket, and what awaits its completion.
+//! The bytes that are framed but not yet accepted by the socket, and the work that awaits its
+//! completion.
 //!
-//! Invariants: chunks name the bytes of the stream in order and without gap, whole
-//! frames only; payload stays where it is, its memory kept by the chunk, until the
-//! socket has it; a completion is reported when all bytes of the work, and of
-//! everything before it, are with the socket.
+//! Invariants:
+//!
+//! - The chunks describe the bytes of the stream in order, without gaps, in whole frames.
+//! - Payload stays where it is, in memory that the chunk keeps alive, until the socket has it.
+//! - A completion is reported when the socket has all bytes of the work and of everything before.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -20,37 +22,38 @@ use super::transmit::Answer;
 use crate::connection::Context;
 use crate::{BreakReason, CompletionStatus, Operation, Signal};
 
-/// See the module.
+/// The outgoing queue of one connection.
 #[derive(Default)]
 pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// Headers, trailers and bytes taken over; chunks name ranges of it.
+    /// Headers, trailers and copied bytes. Chunks describe ranges of it.
     scratch: Vec<u8>,
-    /// Bytes of it that chunks name or have named; the rest comes last in the stream.
+    /// The number of bytes of `scratch` that chunks describe or described. The rest comes last in
+    /// the stream.
     named: usize,
-    /// Bytes of the first chunk that the socket has.
+    /// The number of bytes of the first chunk that the socket has.
     sent: usize,
-    /// Bytes framed and bytes sent, since the beginning.
+    /// The numbers of bytes framed and sent since the beginning.
     framed_total: u64,
     sent_total: u64,
-    /// Framed work in posting order, until it is reported.
+    /// Framed work in the order posted, until it is reported.
     ledger: VecDeque<Entry>,
-    /// Scatter lists of reads under way, oldest first.
+    /// The scatter lists of this side's reads in flight, oldest first.
     pub reads: VecDeque<SegmentList>,
-    /// Reads requested and reads answered, since the beginning.
+    /// The numbers of reads requested and completed since the beginning.
     requested_total: u64,
     answered_total: u64,
-    /// Reads of the peer that are not answered, oldest first.
+    /// The peer's reads without a response yet, oldest first.
     pub answers: VecDeque<Answer>,
 }
 
-/// A run of bytes on its way.
+/// A contiguous range of bytes to send.
 enum Chunk {
     Scratch { start: usize, length: usize },
     Memory { memory: Memory, offset: usize, length: usize },
 }
 
-/// One piece of work between framing and completion.
+/// One work request between framing and completion.
 struct Entry {
     operation: Operation,
     cookie: u64,
@@ -59,23 +62,24 @@ struct Entry {
     due: Due,
 }
 
-/// When work is complete.
+/// The condition under which work is complete.
 enum Due {
-    /// When so many bytes are with the socket.
+    /// The socket has accepted this many bytes in total.
     Sent(u64),
-    /// When so many reads are answered.
+    /// This many reads have completed in total.
     Answered(u64),
 }
 
 impl Outgoing {
-    /// The empty message by which an initiator says that it is ready.
+    /// Frames the ready-to-receive indication, the empty message by which an initiator shows
+    /// readiness.
     pub fn ready_to_receive(
         &mut self,
         transmitter: &mut Transmitter,
         receiver: &mut Receiver,
     ) -> Result<(), BreakReason> {
         if transmitter.ready_to_receive_pending() == Some(ReadyToReceive::Read) {
-            // Its answer is counted among those to the user's reads.
+            // Its response is counted among those to the user's reads.
             self.reads.push_back(SegmentList::new(&[]));
             self.requested_total += 1;
         }
@@ -85,33 +89,33 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether enough is framed: what comes next must wait.
+    /// True if enough is framed, so that further work must wait.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
     }
 
-    /// Whether the socket has everything.
+    /// True if the socket has everything.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.named == self.scratch.len()
     }
 
-    /// Work framed and not reported.
+    /// Returns the number of framed work requests that are not reported.
     #[inline]
     pub fn unreported(&self) -> usize {
         self.ledger.len()
     }
 
-    /// Bytes to be sent, copied.
+    /// Appends a copy of bytes to send.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         self.scratch.extend_from_slice(bytes);
         self.framed_total += bytes.len() as u64;
     }
 
-    /// The first `count` of few bytes: all are copied, since a copy of known length takes
-    /// a few instructions, and what is too much is given up.
+    /// Appends the first `count` of a few bytes. Copies all `N` and truncates, because a copy of
+    /// constant length takes only a few instructions.
     #[inline]
     pub fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
         let start = self.scratch.len();
@@ -120,7 +124,7 @@ impl Outgoing {
         self.framed_total += count as u64;
     }
 
-    /// Room for bytes to be sent.
+    /// Appends room for `count` bytes to send, and returns it.
     #[inline]
     pub fn room(&mut self, count: usize) -> &mut [u8] {
         let start = self.scratch.len();
@@ -129,7 +133,7 @@ impl Outgoing {
         &mut self.scratch[start..]
     }
 
-    /// What was put since comes next in the stream, as one chunk.
+    /// Makes one chunk of the bytes appended since the last chunk.
     #[inline]
     fn name_scratch(&mut self) {
         let (start, length) = (self.named, self.scratch.len() - self.named);
@@ -139,12 +143,12 @@ impl Outgoing {
         }
     }
 
-    /// The last `count` bytes put.
+    /// Returns the last `count` appended bytes.
     pub fn last(&self, count: usize) -> &[u8] {
         &self.scratch[self.scratch.len() - count..]
     }
 
-    /// Bytes to be sent from where they are.
+    /// Adds bytes of registered memory to send, without copying them.
     #[inline]
     pub fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
         self.name_scratch();
@@ -152,14 +156,14 @@ impl Outgoing {
         self.chunks.push_back(Chunk::Memory { memory: memory.clone(), offset, length });
     }
 
-    /// All frames of that work are framed.
+    /// Records work whose frames have all been made.
     #[inline]
     pub fn enter(&mut self, operation: Operation, cookie: u64, length: u32, signal: Signal) {
         let due = Due::Sent(self.framed_total);
         self.ledger.push_back(Entry { operation, cookie, length, signal, due });
     }
 
-    /// The request of a read is framed.
+    /// Records a read whose request has been framed.
     pub fn enter_read(&mut self, cookie: u64, length: u32, scatter: SegmentList) {
         self.reads.push_back(scatter);
         self.requested_total += 1;
@@ -168,20 +172,20 @@ impl Outgoing {
         self.ledger.push_back(Entry { operation, cookie, length, signal, due });
     }
 
-    /// A name for the sink of the next read, which this side alone gives a meaning.
+    /// Returns the name of the next read's sink. It has a meaning only on this side.
     pub fn next_sink(&self) -> u32 {
         (self.requested_total as u32 & SINK_MASK) + 1
     }
 
-    /// The oldest read has been answered whole.
+    /// Completes the oldest read, whose response has arrived.
     pub fn read_answered(&mut self, context: &mut Context<'_>) {
         self.reads.pop_front();
         self.answered_total += 1;
         self.report(context);
     }
 
-    /// Writes until everything is with the socket or it takes no more. True if it
-    /// takes no more.
+    /// Writes until the socket has everything or accepts no more. Returns true if it accepts no
+    /// more.
     #[inline(never)]
     pub fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         self.name_scratch();
@@ -203,9 +207,9 @@ impl Outgoing {
                 skip = 0;
                 count += 1;
             }
-            // SAFETY: a message header of zeros is valid; the first `count` entries of
-            // the vector were written above, and their ranges lie in `scratch` and in
-            // memories that the chunks keep; all are only read.
+            // SAFETY: an all-zero message header is valid. The first `count` entries of the vector
+            // were written above. Their ranges lie in `scratch` and in memories that the chunks
+            // keep alive. The kernel only reads them.
             let written = unsafe {
                 let mut message: libc::msghdr = std::mem::zeroed();
                 message.msg_iov = vector.as_mut_ptr().cast();
@@ -228,8 +232,8 @@ impl Outgoing {
         Ok(false)
     }
 
-    /// Copies what comes next into `room`, as far as it goes: it counts as being with the
-    /// socket, for whoever takes it sends it before anything else. How much it is.
+    /// Copies the next bytes of the stream into `room` and returns how many. They count as accepted
+    /// by the socket: the caller must send them before anything else.
     pub fn take(&mut self, room: &mut [u8]) -> usize {
         self.name_scratch();
         let (mut filled, mut skip) = (0, self.sent);
@@ -258,7 +262,8 @@ impl Outgoing {
         filled
     }
 
-    /// Inlined: a call of it costs a plain connection a tenth of all that a write does.
+    /// Counts bytes as sent. Inlined: a call costs a tenth of all that a write to a plain
+    /// connection does.
     #[inline(always)]
     fn advance(&mut self, written: usize) {
         self.sent_total += written as u64;
@@ -281,7 +286,7 @@ impl Outgoing {
         }
     }
 
-    /// Gives up the part of the scratch buffer that the socket has, when it is most.
+    /// Removes the part of the scratch buffer that the socket has, if that is more than half.
     fn compact(&mut self) {
         let first = self.chunks.iter().find_map(|chunk| match chunk {
             Chunk::Scratch { start, .. } => Some(*start),
@@ -300,7 +305,7 @@ impl Outgoing {
         }
     }
 
-    /// Reports work whose time has come, in order.
+    /// Reports completed work, in order.
     #[inline]
     pub fn report(&mut self, context: &mut Context<'_>) {
         while let Some(entry) = self.ledger.front() {
@@ -328,11 +333,11 @@ impl Outgoing {
     }
 }
 
-/// Entries of one sendmsg; the kernel's limit.
+/// The number of entries of one `sendmsg`, which is the kernel's limit.
 const IOVECS: usize = 1024;
-/// Framing stops at so many chunks or bytes of scratch, until the socket has taken
-/// some: what is posted beyond waits as posted.
+/// Framing stops at this many chunks or bytes of scratch until the socket has accepted some.
+/// Further posted work waits unframed.
 const CHUNKS_MAX: usize = 2 * IOVECS;
 const SCRATCH_BYTES_MAX: usize = 256 << 10;
-/// More sinks than reads can ever be open, none of them named zero.
+/// Allows more sink names than reads can ever be open. No sink has the name zero.
 const SINK_MASK: u32 = 0x00ff_ffff;

@@ -1,8 +1,7 @@
-//! Where the payload of a frame goes.
+//! The destination of a frame's payload.
 //!
-//! Invariant: a place is a name, looked up in the region table and checked at every
-//! use. A region that is withdrawn while a frame is half there is out of reach for
-//! the rest of it.
+//! Invariant: a place is a name that is looked up in the region table and checked at every use. If
+//! a region is withdrawn while a frame is incomplete, the rest of the frame cannot reach it.
 
 use std::collections::VecDeque;
 
@@ -14,14 +13,14 @@ use crate::connection::Context;
 use crate::region::{AccessError, RegionTable};
 use crate::{Domain, LocalKey, LocalSegment, Stag};
 
-/// A posted receive.
+/// A posted receive and its scatter list.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub cookie: u64,
     pub scatter: SegmentList,
 }
 
-/// What places are looked up in.
+/// The tables in which places are looked up.
 pub(super) struct Directory<'a> {
     pub regions: &'a RegionTable,
     pub domain: Domain,
@@ -29,30 +28,30 @@ pub(super) struct Directory<'a> {
     pub reads: &'a VecDeque<SegmentList>,
 }
 
-/// The place of one frame's payload.
+/// The destination of one frame's payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     target: PlaceOf,
     length: u32,
-    /// Bytes already placed.
+    /// The number of bytes already placed.
     done: u32,
-    /// Bytes of pad and CRC that follow.
+    /// The number of pad and CRC bytes after the payload.
     pub trailer_length: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum PlaceOf {
-    /// The machine keeps the payload.
+    /// The protocol machine keeps the payload.
     Machine,
-    /// A region that the peer named.
+    /// The payload goes to a region that the peer named.
     Region { stag: Stag, address: u64 },
-    /// The oldest posted receive.
+    /// The payload goes to the oldest posted receive.
     Receive { message_offset: u32 },
-    /// The sink of the oldest open read.
+    /// The payload goes to the sink of the oldest open read.
     Read { message_offset: u32 },
 }
 
-/// A stretch of contiguous memory.
+/// A range of contiguous memory.
 pub(super) struct Run<'a> {
     pub key: LocalKey,
     pub memory: &'a Memory,
@@ -61,11 +60,11 @@ pub(super) struct Run<'a> {
 }
 
 impl Place {
-    /// For a frame without payload that takes no receive.
+    /// The place of a frame without payload that consumes no receive.
     pub const NOWHERE: Self =
         Self { target: PlaceOf::Machine, length: 0, done: 0, trailer_length: 4 };
 
-    /// The checked place of a frame.
+    /// Finds and checks the place of a frame's payload.
     #[inline]
     pub fn find(
         directory: &Directory<'_>,
@@ -73,7 +72,7 @@ impl Place {
     ) -> Result<Self, PlacementError> {
         let length = placement.payload_length;
         let target = match placement.target {
-            // The STag of a frame without payload is not looked at: RFC 5041 7.1.
+            // The STag of a frame without payload must be ignored (RFC 5041 7.1).
             Target::Write { stag, offset } => {
                 let (stag, address) = (Stag(stag.0), offset.0);
                 if length > 0 {
@@ -95,24 +94,24 @@ impl Place {
         Ok(Self { target, length, done: 0, trailer_length })
     }
 
-    /// Whether bytes may go to their place without the machine's seeing them, as far
-    /// as the place is concerned.
+    /// True if payload may be read directly to this place without passing through the protocol
+    /// machine.
     #[inline]
     pub fn is_memory(&self) -> bool {
         !matches!(self.target, PlaceOf::Machine)
     }
 
-    /// Whether a message is being received.
+    /// True if the payload belongs to a message.
     pub fn is_message(&self) -> bool {
         matches!(self.target, PlaceOf::Receive { .. })
     }
 
-    /// Bytes of the frame's payload.
+    /// Returns the length of the frame's payload in bytes.
     pub fn length(&self) -> u64 {
         u64::from(self.length)
     }
 
-    /// The run that begins `ahead` bytes after those already placed.
+    /// Returns the contiguous memory that begins `ahead` bytes after those already placed.
     #[inline]
     pub fn run<'a>(
         &self,
@@ -153,16 +152,16 @@ impl Place {
         Ok(())
     }
 
-    /// Counts bytes that went to their place.
+    /// Counts placed bytes.
     #[inline]
     pub fn advance(&mut self, count: usize) {
-        // A frame's payload is counted in 16 bits on the wire.
+        // The wire counts a frame's payload in 16 bits.
         self.done += count as u32;
     }
 }
 
 impl<'a> Directory<'a> {
-    /// The run that the peer names for writing.
+    /// Returns the contiguous memory that the peer names for writing.
     #[inline]
     pub fn remote(&self, stag: Stag, address: u64, length: u32) -> Result<Run<'a>, PlacementError> {
         let found = self.regions.remote(self.domain, stag, address, length, true);
@@ -170,7 +169,7 @@ impl<'a> Directory<'a> {
         Ok(Run { key: LocalKey(stag.0), memory, offset, length: length as usize })
     }
 
-    /// The run at `offset` of a scatter list, at most `length` bytes.
+    /// Returns the contiguous memory at `offset` of a scatter list, at most `length` bytes.
     #[inline]
     pub fn local(
         &self,
@@ -184,7 +183,7 @@ impl<'a> Directory<'a> {
                 skip -= segment.length;
                 continue;
             }
-            // Deregistered while a receive or a read still used it.
+            // The region was deregistered while a receive or a read still used it.
             let found = self.regions.local(self.domain, segment);
             let (memory, at) = found.map_err(|_| PlacementError::InvalidStag)?;
             let length = (segment.length - skip).min(length) as usize;
@@ -194,7 +193,7 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// What the peer is told when it may not reach a region.
+/// Returns the error that tells the peer why it may not reach a region.
 pub(super) fn access_error(error: AccessError) -> PlacementError {
     match error {
         AccessError::InvalidStag => PlacementError::InvalidStag,
@@ -205,7 +204,7 @@ pub(super) fn access_error(error: AccessError) -> PlacementError {
     }
 }
 
-/// The directory of one call.
+/// Returns the directory for one call.
 pub(super) fn directory<'a>(
     context: &'a Context<'_>,
     receives: &'a VecDeque<Receive>,

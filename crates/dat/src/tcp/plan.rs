@@ -1,12 +1,10 @@
-//! One receive call for many frames: headers, trailers and messages into a staging
-//! buffer, payload straight to where it is likely to belong.
+//! Plans one receive call for many frames: headers, trailers and messages go to a staging buffer,
+//! payload directly to its likely destination.
 //!
-//! Invariant: a plan is a guess about the layout of the stream and nothing more. Each
-//! gap (bytes that bypass the staging buffer) lies in memory that the peer may write
-//! at the moment of the call, or that waits for its answer, and overlaps no other;
-//! whether the guess was right
-//! is judged afterwards from the headers, frame by frame, and what was misplaced is
-//! gathered in stream order and placed again.
+//! Invariant: a plan is only a guess about the layout of the stream. Each gap (a range that
+//! bypasses the staging buffer) lies in memory that the peer may write at the moment of the call,
+//! or that awaits the peer's reply. No two gaps overlap. The headers show afterwards, frame by
+//! frame, if the guess was right. Misplaced bytes are collected in stream order and placed again.
 
 use std::ops::Range;
 
@@ -24,92 +22,92 @@ use super::receive::TURN_BYTES_MAX;
 use super::segments::SegmentList;
 use crate::{LocalKey, RemoteSegment};
 
-/// Bytes that go past the staging buffer.
+/// A range of the stream that bypasses the staging buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    /// Bytes of the staging buffer that come before it in the stream.
+    /// The number of staged bytes that come before it in the stream.
     pub at: usize,
-    /// The region, the place in its memory, and the length.
+    /// The region, the offset in its memory, and the length.
     pub key: LocalKey,
     pub offset: usize,
     pub length: usize,
-    /// If the gap is the payload of a whole RDMA write: the frame's header, and the bytes
-    /// of its trailer.
+    /// The frame's header, if the gap is the payload of a whole RDMA write, and the length of its
+    /// trailer.
     pub write: Option<WriteHeader>,
     pub trailer_length: usize,
 }
 
-/// What a guess is made from.
+/// The information from which a plan is made.
 pub(super) struct Knowledge<'a> {
     pub directory: Directory<'a>,
     pub receiver: &'a Receiver,
-    /// The place of the frame that is half there.
+    /// The place of the frame that has partly arrived.
     pub place: Option<&'a Place>,
     pub expectations: &'a Expectations,
-    /// Bytes of the oldest open read that have come, this frame's included.
+    /// The number of bytes of the oldest open read that have arrived, including the present frame.
     pub read_done: u32,
     pub habits: &'a Habits,
 }
 
-/// What has been learned of the peer.
+/// The observed behaviour of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// Payload of its tagged frames that are not the last of their message.
+    /// The payload of tagged frames that are not the last of their message.
     pub payload_max: u32,
-    /// Gaps worth laying out: what has arrived at once lately, and more.
+    /// The number of gaps worth planning: twice what has lately arrived in one call.
     pub reach: usize,
-    /// Bytes of its last message, and how many before it were as long.
+    /// The length of the last message, and how many messages before it had the same length.
     message_length: u32,
     alike: u32,
 }
 
-/// A plan for one receive call. Reused, so that no call allocates.
+/// The plan for one receive call. It is reused, so no call allocates.
 #[derive(Default)]
 pub(super) struct Plan {
     pub gaps: Vec<Gap>,
-    /// The kernel's form of it.
+    /// The vector passed to the kernel.
     pub vector: Vec<libc::iovec>,
-    /// Bytes asked for.
+    /// The total number of bytes requested.
     pub wanted: usize,
-    /// Addresses that all gaps lie between.
+    /// The range of addresses that contains all gaps.
     pub span: Range<usize>,
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Layout<'b> {
     plan: &'b mut Plan,
     staging: &'b mut [u8],
-    /// Bytes of staging that the stream has filled up to here, or will have.
+    /// The number of staged bytes of the stream up to this point of the plan.
     at: usize,
-    /// Bytes of staging already held by, or named in, the vector.
+    /// The number of staged bytes that have arrived or are in the vector.
     named: usize,
-    /// Gaps that may still be added.
+    /// The number of gaps that may still be added.
     gaps_left: usize,
 }
 
-/// No room for more of the guess.
+/// The error that no more of the guess fits.
 struct Full;
 
 impl Habits {
-    /// A guess from our own limit: peers on one path mostly have the same.
+    /// Starts from this side's own limit: both peers of a path mostly have the same.
     pub fn new(mulpdu: u16) -> Self {
         let payload_max = payload_max(mulpdu, true);
         Self { payload_max, reach: REACH_MIN, message_length: 0, alike: 0 }
     }
 
-    /// A plan has held for so many gaps.
+    /// Records for how many gaps a plan was right.
     pub fn on_gaps(&mut self, count: usize) {
         self.reach = (2 * count).clamp(REACH_MIN, GAPS_MAX);
     }
 
-    /// A whole message has come.
+    /// Records the length of an arrived message.
     #[inline]
     pub fn on_message(&mut self, length: u32) {
         self.alike = if length == self.message_length { self.alike.saturating_add(1) } else { 0 };
         self.message_length = length;
     }
 
-    /// The length of the next message, where that is likely and worth a gap.
+    /// Returns the likely length of the next message, if it is worth a gap.
     fn next_message(&self) -> Option<u32> {
         let is_likely = self.alike >= ALIKE_MIN && self.message_length >= MESSAGE_GAP_MIN;
         is_likely.then_some(self.message_length)
@@ -117,7 +115,7 @@ impl Habits {
 }
 
 impl Plan {
-    /// Lays one receive out behind the `kept` bytes that `staging` begins with.
+    /// Plans one receive call after the `kept` bytes at the start of `staging`.
     pub fn lay_out(&mut self, knowledge: Option<&Knowledge<'_>>, staging: &mut [u8], kept: usize) {
         self.gaps.clear();
         self.vector.clear();
@@ -130,11 +128,12 @@ impl Plan {
                 match layout.guess(knowledge) {
                     Ok(room) => room,
                     Err(Full) if layout.plan.gaps.is_empty() => ROOM_UNTOLD,
-                    // The next bytes are the trailer and header that come before a gap.
+                    // The staged bytes end with the trailer and header before a gap, so nothing
+                    // may be added.
                     Err(Full) => 0,
                 }
             }
-            // Whole frames are gathered, and the longest must fit.
+            // With CRC, whole frames are collected, and the longest must fit.
             Some(_) => layout.staging.len(),
             None => ROOM_UNTOLD,
         };
@@ -143,8 +142,8 @@ impl Plan {
 }
 
 impl Layout<'_> {
-    /// The rest of the present frame, then the frames that are likely to follow. The room
-    /// that is worth having behind them.
+    /// Plans the rest of the present frame, then the frames that are likely to follow. Returns how
+    /// much staging room after them is useful.
     fn guess(&mut self, knowledge: &Knowledge<'_>) -> Result<usize, Full> {
         let directory = &knowledge.directory;
         let mut room = ROOM_UNTOLD;
@@ -193,8 +192,8 @@ impl Layout<'_> {
         Ok(room)
     }
 
-    /// Messages like those before, into the posted receives behind the first `skip`: they
-    /// are ours to write until they complete.
+    /// Plans messages of the same length as before into the posted receives after the first `skip`.
+    /// Posted receives may be written until they complete.
     fn messages(&mut self, knowledge: &Knowledge<'_>, skip: usize) -> Result<(), Full> {
         let Some(length) = knowledge.habits.next_message() else { return Ok(()) };
         let directory = &knowledge.directory;
@@ -208,7 +207,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// The frames of an RDMA write that the application foretold.
+    /// Plans the frames of an RDMA write that the application announced.
     fn write(&mut self, knowledge: &Knowledge<'_>, write: &RemoteSegment) -> Result<(), Full> {
         let mut done = 0;
         while done < write.length {
@@ -227,14 +226,14 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// A message in one frame; longer ones are not worth a guess.
+    /// Plans a message of one frame. A longer message is not worth a guess.
     fn message(&mut self, length: u32) -> Result<(), Full> {
         let ulpdu = u16::try_from(UNTAGGED_DDP_BYTES as u32 + length).map_err(|_| Full)?;
         self.stage(UNTAGGED_HEADER_BYTES + length as usize + trailer_length(ulpdu))
     }
 
-    /// The rest of an answer that has begun. One that has not may be a refusal, and
-    /// that must leave the sink as it is.
+    /// Plans the rest of a read response that has begun. If it has not begun, the peer may refuse
+    /// the read, and a refusal must leave the sink unchanged.
     fn response(&mut self, knowledge: &Knowledge<'_>, scatter: &SegmentList) -> Result<(), Full> {
         let directory = &knowledge.directory;
         let mut done = knowledge.read_done;
@@ -254,7 +253,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Bytes that go through the staging buffer.
+    /// Plans bytes that go through the staging buffer.
     fn stage(&mut self, count: usize) -> Result<(), Full> {
         if self.at + count > STAGED_MAX {
             return Err(Full);
@@ -263,11 +262,11 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// `length` bytes that go straight to the runs that `run` finds for what is ahead.
+    /// Plans `length` bytes that go directly to the memory that `run` finds for each offset.
     fn runs<'r>(&mut self, length: u32, run: impl Fn(u32) -> Option<Run<'r>>) -> Result<(), Full> {
         let mut ahead = 0;
         while ahead < length {
-            // What cannot be placed will be judged when its header is there.
+            // Bytes without a known destination are handled when their header has arrived.
             let found = run(ahead).ok_or(Full)?;
             self.gap(&found, None, 0)?;
             ahead += found.length as u32;
@@ -295,16 +294,16 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Gaps must not overlap: where one call puts bytes twice, the first are lost, and if
-    /// the guess was wrong they were the stream's. What is foretold may overlap, though,
-    /// and so may what comes instead of it.
+    /// Checks that a gap overlaps no other. If one call stored two parts of the stream at the same
+    /// address, the first would be lost, which is fatal if the guess was wrong. The announced
+    /// writes may overlap, and so may the writes that come instead.
     fn claim(&mut self, range: Range<usize>) -> Result<(), Full> {
         let span = &mut self.plan.span;
         if self.plan.gaps.is_empty() {
             *span = range;
             return Ok(());
         }
-        // Mostly one lies behind the other, and no search is needed.
+        // Usually the gaps are in ascending order, and no search is needed.
         let is_taken = overlap(&range, span)
             && self.plan.vector.iter().any(|piece| {
                 let start = piece.iov_base as usize;
@@ -317,7 +316,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Puts the staged bytes up to here into the vector.
+    /// Adds the staged bytes up to this point to the vector.
     fn name_staged(&mut self) {
         let piece = &mut self.staging[self.named..self.at];
         if !piece.is_empty() {
@@ -328,47 +327,47 @@ impl Layout<'_> {
         }
     }
 
-    /// Room for what comes behind; never none, so that getting less than asked for tells
-    /// that there is no more.
+    /// Adds `room` bytes at the end, but at least one: so a call that returns fewer bytes than
+    /// requested shows that the socket is empty.
     fn finish(mut self, room: usize) {
         self.at = (self.at.max(self.named) + room).min(self.staging.len());
         self.name_staged();
     }
 }
 
-/// Room for what is not foretold, where so much payload at a time is likely: much where
-/// it takes many short frames to fill it, little where payload would be copied that a look
-/// at its header spares.
+/// Returns the staging room for bytes that nothing predicts, after payload of this length. The room
+/// is large if many short frames would fill it. It is small if it would receive payload that
+/// could be placed without a copy once its header is known.
 fn room_before(payload_length: u64) -> usize {
     if payload_length < LONG_BYTES_MIN { ROOM_UNTOLD } else { ROOM_BEHIND }
 }
 
-/// Whether two ranges of addresses have something in common.
+/// True if two ranges of addresses overlap.
 pub(super) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Bytes of pad and CRC behind a tagged frame with that payload.
+/// Returns the number of pad and CRC bytes after a tagged frame with this payload.
 fn tagged_trailer(payload_length: u32) -> usize {
-    // A frame's payload is below 64 KiB by the MULPDU.
+    // The MPA limit keeps a frame's payload below 64 KiB.
     trailer_length(TAGGED_DDP_BYTES as u16 + payload_length as u16)
 }
 
-/// Bytes of the staging buffer: a whole frame kept and another behind it.
+/// The size of the staging buffer: room for one kept frame and another one after it.
 pub(super) const STAGING_BYTES: usize = 132 << 10;
-/// Of these, what a plan may use.
+/// The part of the staging buffer that a plan may use.
 const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNTOLD;
-/// Room behind the plan when nothing is foretold, and when something is.
+/// The room after the plan when nothing is expected, and when something is.
 const ROOM_UNTOLD: usize = 64 << 10;
 const ROOM_BEHIND: usize = 4 << 10;
-/// Payload that is better waited for than copied.
+/// Payload of at least this length is better waited for than copied.
 const LONG_BYTES_MIN: u64 = 16 << 10;
-/// Messages of one length after which the next is thought to be as long, and the shortest
-/// that is not better copied.
+/// The number of messages of equal length after which the next is expected to be as long, and the
+/// shortest message that is worth a gap instead of a copy.
 const ALIKE_MIN: u32 = 4;
 const MESSAGE_GAP_MIN: u32 = 2 << 10;
-/// Gaps of one plan: with the staged bytes between them they fit one call's vector.
+/// The number of gaps of one plan. With the staged bytes between them they fit one call's vector.
 const GAPS_MAX: usize = 256;
 const REACH_MIN: usize = 16;
-/// The kernel takes at most this many pieces.
+// The kernel accepts at most this many entries.
 const _: () = assert!(2 * GAPS_MAX + 2 <= 1024);

@@ -1,10 +1,12 @@
-//! Receiving: small things through a staging buffer, payload straight into place.
+//! Receives: headers and short messages through a staging buffer, payload directly to its place.
 //!
-//! Invariants: bytes are judged in stream order, and none is put over others that are
-//! not judged yet; payload is delivered only where the
-//! machine and the region table allow; what is left in the staging buffer after a turn
-//! is part of one frame's header or trailer (with CRC, of one frame) and is kept with
-//! the connection, so that all connections of a thread share one staging buffer.
+//! Invariants:
+//!
+//! - Bytes are checked in stream order, and none overwrites bytes that are not checked yet.
+//! - Payload is delivered only where the protocol machine and the region table allow it.
+//! - The bytes left in the staging buffer after a turn are part of one frame's header or trailer
+//!   (with CRC, of one frame). The connection keeps a copy, so all connections of a thread can
+//!   share one staging buffer.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,27 +24,27 @@ use super::{Connection, system};
 use crate::connection::Context;
 use crate::{BreakReason, Completion, CompletionStatus, Operation, Stag};
 
-/// What a connection keeps between two readings.
+/// The state that a connection keeps between two reads.
 pub(super) struct Inbound {
-    /// The beginning of a header or trailer; with CRC, of a frame.
+    /// The first bytes of a header or trailer (with CRC, of a frame).
     pub kept: Vec<u8>,
-    /// Where the payload of the present frame goes.
+    /// The place of the present frame's payload.
     place: Option<Place>,
     pub expectations: Expectations,
     pub habits: Habits,
-    /// Bytes of the oldest open read that have come, the present frame included.
+    /// The number of bytes of the oldest open read that have arrived, including the present frame.
     read_done: u32,
-    /// Bytes behind what has come last whose place has been asked for.
+    /// The number of bytes after the last arrival whose destination has been prefetched.
     pub warm: u32,
-    /// Something has come since a sleep last waited for much at once.
+    /// True if data has arrived since the last gathering sleep.
     pub flows: bool,
 }
 
-/// What the connections of a thread share for the length of one call.
+/// Buffers that the connections of a thread share; each call uses them alone.
 struct Buffers {
     staging: Vec<u8>,
     plan: Plan,
-    /// Bytes that were misplaced, in stream order.
+    /// The misplaced bytes, in stream order.
     aside: Vec<u8>,
 }
 
@@ -69,9 +71,8 @@ impl Default for Inbound {
 }
 
 impl Connection {
-    /// While nothing comes: has the processor fetch some of what the next answer to an RDMA
-    /// read, or the next write that is foretold, goes to. Lines that are there are written in
-    /// half the time.
+    /// Prefetches, while nothing arrives, part of the destination of the next RDMA read response or
+    /// expected write into the processor's cache. Writing to cached lines takes half the time.
     pub(super) fn warm_up(&mut self, context: &Context<'_>) {
         let warm = self.inbound.warm;
         if warm >= WARM_BYTES_MAX {
@@ -96,8 +97,7 @@ impl Connection {
         }
     }
 
-    /// Takes in what the socket has, and sends what that has set free. True if there was
-    /// anything.
+    /// Reads what the socket has, and sends what that allows. Returns true if there was anything.
     pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let has_read = self.read_turn(context)?;
         if has_read {
@@ -106,7 +106,7 @@ impl Connection {
         Ok(has_read)
     }
 
-    /// Takes in what the socket has, a bounded part of it. True if there was anything.
+    /// Reads a bounded part of what the socket has. Returns true if there was anything.
     pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         if !self.layer.is_plain() {
             return self.read_layer(context);
@@ -119,7 +119,7 @@ impl Connection {
                 }
                 let received = self.read_once(context, buffers)?;
                 total += received;
-                // Less than there was room for: there is no more.
+                // A call that returns less than requested has emptied the socket.
                 if received < buffers.plan.wanted || total >= TURN_BYTES_MAX {
                     break;
                 }
@@ -128,7 +128,7 @@ impl Connection {
         })
     }
 
-    /// One system call and what follows from it. The number of bytes it brought.
+    /// Makes one receive call and processes its bytes. Returns their number.
     fn read_once(
         &mut self,
         context: &mut Context<'_>,
@@ -149,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// Bytes that the next `threshold` messages bring, as far as they are foretold: some
-    /// less, for headers are not counted.
+    /// Returns the number of bytes that the next `threshold` messages bring, as far as announced.
+    /// The result is slightly low, because headers are not counted.
     pub(super) fn bytes_due(&self, threshold: usize) -> usize {
         let Some(stream) = &self.stream else { return 0 };
         let present = match stream.receiver.next_step() {
@@ -163,17 +163,17 @@ impl Connection {
         present + read + groups.map(Group::bytes_left).sum::<usize>()
     }
 
-    /// The peer has closed.
+    /// Handles the end of the stream: the peer has closed.
     pub(super) fn on_end(&mut self) -> Result<(), BreakReason> {
         if matches!(self.phase, Phase::Pending(_)) {
-            // Nobody knows this endpoint before `accept`, which reports it.
+            // The application does not know this endpoint before `accept`, which reports it.
             self.vanish();
             return Ok(());
         }
         Err(BreakReason::Peer)
     }
 
-    /// Receives by a plan, behind what is kept. `None` if nothing is there.
+    /// Receives according to a plan, after the kept bytes. Returns `None` if nothing has arrived.
     fn receive(
         &mut self,
         context: &Context<'_>,
@@ -192,10 +192,10 @@ impl Connection {
         let Buffers { staging, plan, .. } = buffers;
         plan.lay_out(knowledge.as_ref(), staging, kept);
         loop {
-            // SAFETY: a message header of zeros is valid; the vector was just made of
-            // disjoint ranges of `staging`, borrowed here, and of ranges inside memories
-            // that the region table keeps while `context` is borrowed. Nothing holds
-            // references to the bytes of a memory.
+            // SAFETY: an all-zero message header is valid. The vector was just made of disjoint
+            // ranges of `staging`, which is borrowed here, and of ranges inside memories that the
+            // region table keeps while `context` is borrowed. No references to the bytes of a
+            // memory exist.
             let received = unsafe {
                 let mut message: libc::msghdr = std::mem::zeroed();
                 message.msg_iov = plan.vector.as_mut_ptr();
@@ -216,8 +216,8 @@ impl Connection {
         }
     }
 
-    /// Judges what one call has brought, in stream order: the guess held as long as the
-    /// headers, read one by one, place each gap's bytes where they already are.
+    /// Checks in stream order what one call has received. The plan was right as far as the headers,
+    /// read one by one, place each gap's bytes where they already are.
     fn judge(
         &mut self,
         context: &mut Context<'_>,
@@ -243,7 +243,7 @@ impl Connection {
                 let end = filled - header.len();
                 start += self.take(context, &staging[start..end], &pending)?;
                 if start == end && self.on_foretold(context, header, gap) {
-                    // Without CRC nothing is told by the trailer, which comes next.
+                    // The trailer follows. Without CRC it contains nothing to check.
                     start = filled + gap.trailer_length;
                     left -= gap.length;
                     count += 1;
@@ -276,11 +276,12 @@ impl Connection {
         self.inbound.kept.extend_from_slice(bytes);
     }
 
-    /// A foretold RDMA write has come whole. False if it must be looked at more closely.
+    /// Records an expected RDMA write that has arrived completely. Returns false if the general
+    /// path must check it.
     #[inline]
     fn on_foretold(&mut self, context: &Context<'_>, header: &WriteHeader, gap: &Gap) -> bool {
         let Some(stream) = &mut self.stream else { return false };
-        // What a message has just invalidated was still open to the peer in the plan.
+        // A message may have invalidated the region since the plan was made.
         if context.regions.has_revoked() || !stream.receiver.on_whole_write(header) {
             return false;
         }
@@ -291,8 +292,8 @@ impl Connection {
         true
     }
 
-    /// Takes in a plain message that is whole and fits one run of memory, if one comes
-    /// next. The bytes used.
+    /// Receives the next message if it is plain, complete and fits one range of memory. Returns the
+    /// number of bytes used.
     #[inline]
     fn take_message(
         &mut self,
@@ -306,7 +307,7 @@ impl Connection {
         else {
             return Ok(None);
         };
-        // A frame is below 64 KiB.
+        // A frame is shorter than 64 KiB.
         let length = payload.len() as u32;
         let directory = directory(context, &self.receives, &self.outgoing.reads);
         let Ok(run) = directory.local(receive.scatter.as_slice(), 0, length) else {
@@ -323,7 +324,7 @@ impl Connection {
         Ok(Some(used))
     }
 
-    /// Whether the next bytes of the stream belong exactly where the gap lies.
+    /// True if the next bytes of the stream belong exactly where the gap lies.
     fn is_in_place(&self, context: &Context<'_>, gap: &Gap) -> bool {
         let (Some(stream), Some(place)) = (&self.stream, &self.inbound.place) else {
             return false;
@@ -349,8 +350,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes bytes in, as far as they go, and not so far that they would be put over
-    /// those of the stream that lie in gaps yet. Returns how many were used.
+    /// Processes bytes as far as possible, but stops before placing bytes over others of the stream
+    /// that still lie in gaps. Returns how many bytes were used.
     pub(super) fn take(
         &mut self,
         context: &mut Context<'_>,
@@ -412,8 +413,8 @@ impl Connection {
         }
     }
 
-    /// Takes one whole frame, its CRC first: nothing is placed that may be damaged, as
-    /// RFC 5044 5 asks. `None` if it is not whole.
+    /// Processes one whole frame and checks its CRC first, so that no damaged bytes are placed, as
+    /// RFC 5044 5 recommends. Returns `None` if the frame is incomplete.
     fn take_checked(
         &mut self,
         context: &mut Context<'_>,
@@ -464,7 +465,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the frame is the empty Send by which an initiator says that it is ready.
+    /// True if the frame is the empty Send by which an initiator shows readiness.
     #[cold]
     fn is_ready_message(&mut self, placement: &dafs_iwarp::Placement) -> bool {
         let is_send = matches!(placement.target, Target::Send { invalidate: None, .. });
@@ -473,7 +474,7 @@ impl Connection {
         is_it
     }
 
-    /// Payload bytes that came through the staging buffer.
+    /// Places payload bytes that came through the staging buffer.
     fn put(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<(), BreakReason> {
         if !self.inbound.place.as_ref().is_some_and(Place::is_memory) {
             let Some(stream) = &mut self.stream else { return Ok(()) };
@@ -491,7 +492,7 @@ impl Connection {
         put.map_err(|error| self.refuse_placement(error))
     }
 
-    /// The peer asked for what it may not have: it will be told.
+    /// Refuses the peer's request for a place. The peer is told by a Terminate.
     fn refuse_placement(&mut self, error: PlacementError) -> BreakReason {
         if let Some(stream) = &mut self.stream {
             let _ = stream.receiver.refuse(error);
@@ -577,7 +578,7 @@ impl Connection {
         let answer = Answer { sequence, request };
         match answer.source(context, 0, request.length) {
             Ok(_) => {
-                // Bounded: the machine refuses more than the agreed read depth.
+                // Bounded: the protocol machine refuses more than the agreed read depth.
                 self.outgoing.answers.push_back(answer);
                 Ok(())
             }
@@ -585,7 +586,7 @@ impl Connection {
         }
     }
 
-    /// The peer may not read that: it will be told.
+    /// Refuses the peer's read. The peer is told by a Terminate.
     pub(super) fn refuse_answer(&mut self, answer: &Answer, error: PlacementError) -> BreakReason {
         if let Some(stream) = &mut self.stream {
             let _ = stream.receiver.refuse_read(answer.sequence, &answer.request, error);
@@ -594,18 +595,18 @@ impl Connection {
     }
 }
 
-/// Gaps whose bytes have come and have not been judged.
+/// The gaps whose bytes have arrived but are not checked.
 pub(super) struct Pending<'p> {
     gaps: &'p [Gap],
-    /// Addresses that they lie between.
+    /// The range of addresses that contains them.
     span: Range<usize>,
 }
 
 impl Pending<'_> {
     pub(super) const NONE: Pending<'static> = Pending { gaps: &[], span: 0..0 };
 
-    /// Whether the next bytes of the present frame go where such bytes lie. So it is
-    /// when a frame is longer than was thought, and goes on where the next one was to be.
+    /// True if the next `count` bytes of the present frame would overwrite such bytes. This happens
+    /// when a frame is longer than expected and continues where the next one was planned.
     #[inline]
     fn lies_under(&self, context: &Context<'_>, connection: &Connection, count: usize) -> bool {
         let place = connection.inbound.place.as_ref().filter(|place| place.is_memory());
@@ -613,7 +614,7 @@ impl Pending<'_> {
         let directory = connection.directory(context);
         let mut ahead = 0;
         while ahead < count {
-            // What cannot be placed is put nowhere.
+            // Bytes without a valid place are not written anywhere.
             let Ok(run) = place.run(&directory, ahead as u32) else { return false };
             let length = run.length.min(count - ahead);
             let start = run.memory.pointer(run.offset, length) as usize;
@@ -639,19 +640,19 @@ impl Pending<'_> {
     }
 }
 
-/// What a call has brought beyond the point where its plan proved wrong.
+/// The bytes that a call has received after the point where its plan proved wrong.
 struct Misplaced<'p> {
-    /// The first of these holds the next bytes after `staging[start..filled]`.
+    /// The gaps from there on. The first one holds the bytes after `staging[start..filled]`.
     gaps: &'p [Gap],
     start: usize,
     filled: usize,
-    /// Bytes behind `filled` in the stream.
+    /// The number of bytes of the stream after `filled`.
     left: usize,
 }
 
 impl Misplaced<'_> {
-    /// Collects the bytes in stream order. All are copied out before any is placed,
-    /// for they may lie where others belong.
+    /// Collects the bytes in stream order. All are copied out before any is placed, because they
+    /// may lie where others belong.
     fn gather(
         &self,
         context: &Context<'_>,
@@ -689,12 +690,12 @@ pub(super) fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
     BreakReason::System(format!("iWARP stream: {refusal}"))
 }
 
-/// System calls in one turn, so that other connections are served too.
+/// The number of receive calls in one turn, so that other connections are served too.
 const READS_PER_TURN: usize = 8;
-/// A turn that has brought so much ends: the application asks for more while the peer, who
-/// would else run dry, still sends.
+/// A turn ends after this many bytes. So the application sends further requests while the peer
+/// still sends, and the peer does not run out of work.
 pub(super) const TURN_BYTES_MAX: usize = 512 << 10;
-/// Bytes fetched at once while nothing comes: some microseconds' worth.
+/// The number of bytes prefetched at once while nothing arrives; takes some microseconds.
 const WARM_BYTES: u32 = 16 << 10;
-/// More than this would push other things out of the processor's caches.
+/// The limit of prefetched bytes. More would evict other data from the processor's caches.
 const WARM_BYTES_MAX: u32 = 256 << 10;

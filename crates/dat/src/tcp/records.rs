@@ -1,11 +1,15 @@
-//! TLS records of one connection: bytes of the socket in, bytes of the stream out, and
+//! The TLS records of one connection: converts bytes of the socket to bytes of the stream, and
 //! back.
 //!
-//! Invariants: a byte of the stream is handed on only out of a record that the library
-//! has opened, in order; records go to the socket in the order made, each byte once; what
-//! is held of the peer's is less than [`HELD_BYTES_MAX`](super::layer::HELD_BYTES_MAX) and has no whole record in it, unless
-//! the connection is about to end. The library keeps places in what it was shown, so it is
-//! always shown just that, with what it has discarded taken off.
+//! Invariants:
+//!
+//! - A byte of the stream is passed on only from a record that the TLS library has opened, in
+//!   order.
+//! - Records go to the socket in the order made, each byte once.
+//! - Less than [`HELD_BYTES_MAX`](super::layer::HELD_BYTES_MAX) bytes of the peer's are held. They
+//!   contain no complete record, unless the connection is about to end.
+//! - The library keeps positions in the bytes it has seen. So it is always passed the same bytes
+//!   again, without those it has discarded.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -23,22 +27,22 @@ use super::layer::{Deliver, PLAIN_BYTES_MAX, Step};
 use crate::tls::failure_of;
 use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 
-/// See the module.
+/// The TLS state and buffers of one connection.
 pub(super) struct Records {
     side: Side,
-    /// Bytes of the peer's that make no whole record yet.
+    /// Bytes of the peer that form no complete record yet.
     held: Vec<u8>,
-    /// Bytes of records that the socket has not taken, behind the first `sent`.
+    /// Bytes of records; the socket has accepted the first `sent`.
     unsent: Vec<u8>,
     sent: usize,
-    /// What this side says as soon as it may.
+    /// The first data of this side, sent when the handshake is done.
     first_word: Vec<u8>,
     has_heard: bool,
-    /// The peer has said that this is all.
+    /// True if the peer has sent its close_notify.
     pub has_ended: bool,
-    /// What the peer says from here on is of no interest.
+    /// True if further data from the peer is to be ignored.
     pub is_ending: bool,
-    /// The library will have no more of it, or this side has said that this is all.
+    /// True if the library has failed or this side has sent its close_notify.
     is_over: bool,
 }
 
@@ -47,10 +51,10 @@ enum Side {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// Why a step failed.
+/// The reason why a step failed.
 enum Trouble {
     Library(rustls::Error),
-    /// What the bytes of the stream led to.
+    /// Processing the bytes of the stream failed.
     Stream(BreakReason),
 }
 
@@ -59,14 +63,14 @@ thread_local! {
 }
 
 impl Records {
-    /// The side that connects; `begin` it when the socket is connected.
+    /// Creates the connecting side. Call `begin` when the socket is connected.
     pub fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
         let (config, name) = (target.config.clone(), target.name.clone());
         let connection = UnbufferedClientConnection::new(config, name).map_err(failure_of)?;
         Ok(Self::new(Side::Client(Box::new(connection))))
     }
 
-    /// The side that listens.
+    /// Creates the listening side.
     pub fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
         let config = Arc::clone(&server.config);
         let connection = UnbufferedServerConnection::new(config).map_err(failure_of)?;
@@ -87,26 +91,26 @@ impl Records {
         }
     }
 
-    /// Speaks first: the handshake, and `first_word` as soon as it may be said.
+    /// Starts the handshake. `first_word` is sent as soon as the handshake is done.
     pub fn begin(&mut self, socket: &OwnedFd, first_word: &[u8]) -> Result<(), BreakReason> {
         self.first_word.extend_from_slice(first_word);
         while self.step(&mut [], &mut |_| Ok(())).1? == Step::Again {}
         self.flush(socket).map(|_| ())
     }
 
-    /// Who the peer has proved to be, once the handshake is done.
+    /// Returns the identity that the peer has proved, once the handshake is done.
     pub fn identity(&self) -> Option<CertificateIdentity> {
         CertificateIdentity::of(self.common().peer_certificates()?.first()?)
     }
 
     // ---- in -------------------------------------------------------------------
 
-    /// Bytes that are held of the peer's.
+    /// Returns the number of held bytes of the peer.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Puts what is held at the beginning of a buffer. How much it is.
+    /// Moves the held bytes to the start of a buffer. Returns their number.
     pub fn unhold(&mut self, buffer: &mut [u8]) -> usize {
         let count = self.held.len();
         buffer[..count].copy_from_slice(&self.held);
@@ -114,21 +118,21 @@ impl Records {
         count
     }
 
-    /// Keeps what makes no whole record, or what an end has left over.
+    /// Holds bytes that form no complete record, or that are left at the end.
     pub fn hold(&mut self, bytes: &[u8]) {
         self.held.clear();
         self.held.extend_from_slice(bytes);
     }
 
-    /// Goes one step on with the bytes that are there. How many of them are done with, and
-    /// what it came to.
+    /// Performs one step with the received bytes. Returns how many of them were used, and the
+    /// result.
     pub fn step(
         &mut self,
         bytes: &mut [u8],
         deliver: Deliver<'_>,
     ) -> (usize, Result<Step, BreakReason>) {
         if self.is_over || self.has_ended {
-            // What comes behind the end is nobody's.
+            // Bytes after the end are ignored.
             return (bytes.len(), Ok(Step::Blocked));
         }
         if let Some(failure) = self.on_first(bytes) {
@@ -147,7 +151,7 @@ impl Records {
         (discard, stepped)
     }
 
-    /// Before the first record the connecting side looks whether it is one at all.
+    /// Checks, on the connecting side, that the first byte belongs to a TLS record.
     fn on_first(&mut self, bytes: &[u8]) -> Option<TlsFailure> {
         let first = *bytes.first()?;
         let is_first = !std::mem::replace(&mut self.has_heard, true);
@@ -155,7 +159,7 @@ impl Records {
         (is_odd && matches!(self.side, Side::Client(_))).then_some(TlsFailure::NotSpoken)
     }
 
-    /// The stream has ended. Whether that was the peer's own word.
+    /// Handles the end of the stream. Fails unless the peer has announced the end.
     pub fn on_end(&self) -> Result<(), TlsFailure> {
         match self.side {
             _ if self.has_ended => Ok(()),
@@ -164,7 +168,7 @@ impl Records {
         }
     }
 
-    /// The stream was reset.
+    /// Returns the reason for a reset of the stream.
     pub fn on_reset(&self) -> BreakReason {
         match self.on_end() {
             Err(TlsFailure::NotSpoken) => TlsFailure::NotSpoken.into(),
@@ -185,8 +189,8 @@ impl Records {
         }
     }
 
-    /// The library has refused what came: what it tells the peer of that. It is not to look
-    /// at those bytes again, and does not while it has something to say.
+    /// Collects the alerts by which the library tells the peer why it refused the bytes. The
+    /// library must not look at these bytes again, and does not while it has alerts to send.
     fn gather_alerts(&mut self, bytes: &mut [u8]) {
         for _ in 0..ALERTS_MAX {
             if !self.common().wants_write() {
@@ -205,17 +209,17 @@ impl Records {
 
     // ---- out ------------------------------------------------------------------
 
-    /// Bytes that the socket has not taken.
+    /// Returns the number of bytes that the socket has not accepted.
     pub fn unsent(&self) -> usize {
         self.unsent.len() - self.sent
     }
 
-    /// Whether the socket still has something to take.
+    /// True if the socket has not accepted all bytes.
     pub fn owes(&self) -> bool {
         self.sent < self.unsent.len()
     }
 
-    /// Offers the socket what it has not taken. True if it takes no more.
+    /// Sends the bytes that the socket has not accepted. Returns true if it accepts no more.
     pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         while self.owes() {
             let count = send(socket, &self.unsent[self.sent..])?;
@@ -224,15 +228,15 @@ impl Records {
             }
             self.sent += count;
         }
-        // Room for a backlog is held only while there is one.
+        // The memory of a backlog is kept only while there is one.
         if self.sent > 0 {
             (self.unsent, self.sent) = (Vec::new(), 0);
         }
         Ok(false)
     }
 
-    /// Makes records of bytes of the stream, at most [`PLAIN_BYTES_MAX`], and offers them to
-    /// the socket. True if it takes no more.
+    /// Seals at most [`PLAIN_BYTES_MAX`] bytes of the stream into records and sends them. Returns
+    /// true if the socket accepts no more.
     pub fn say(&mut self, socket: &OwnedFd, plain: &[u8]) -> Result<bool, BreakReason> {
         SEALED.with_borrow_mut(|sealed| {
             let length = self.seal(plain, sealed)?;
@@ -261,8 +265,8 @@ impl Records {
         })
     }
 
-    /// Lets `write` make records once the library is ready for it. Bytes of the peer's that
-    /// are half there stay where they are.
+    /// Lets `write` make records once the library is ready for it. Incomplete records of the peer
+    /// stay held.
     fn write_traffic(
         &mut self,
         write: impl FnOnce(Writer<'_>) -> Result<usize, EncryptError>,
@@ -297,24 +301,24 @@ impl Records {
                 }
             };
             self.held.drain(..discard);
-            // It would fail again, and say so twice.
+            // After a failure, the next call would fail again and send a second alert.
             self.is_over = failed;
-            // Each step takes something off what is held, or off what the library has to say.
+            // Each step consumes held bytes or output of the library, so the loop ends.
             if !passed {
                 return Err(not_ready());
             }
         }
     }
 
-    /// Says that this is all, and whatever else is to be said, as far as the socket takes it
-    /// at once; then closes this direction.
+    /// Sends the close_notify and other pending output, as far as the socket accepts it at once.
+    /// Then closes this direction.
     pub fn part(&mut self, socket: &OwnedFd) {
         let mut goodbye = [0; GOODBYE_BYTES_MAX];
         let said = self.write_traffic(|writer| match writer {
             Writer::Client(mut writer) => writer.queue_close_notify(&mut goodbye),
             Writer::Server(mut writer) => writer.queue_close_notify(&mut goodbye),
         });
-        // Before the handshake is done, or after a failure, there is no goodbye.
+        // Before the end of the handshake, or after a failure, there is no close_notify.
         if let Ok(length) = said {
             self.unsent.extend_from_slice(&goodbye[..length]);
         }
@@ -324,13 +328,13 @@ impl Records {
     }
 }
 
-/// The library's leave to make records, of either side.
+/// The library's permission to make records, for either side.
 enum Writer<'c> {
     Client(WriteTraffic<'c, rustls::client::ClientConnectionData>),
     Server(WriteTraffic<'c, rustls::server::ServerConnectionData>),
 }
 
-/// What one step of the library may change.
+/// The state that one step of the library may change.
 struct Turn<'t, 'd> {
     unsent: &'t mut Vec<u8>,
     first_word: &'t mut Vec<u8>,
@@ -373,7 +377,7 @@ impl Turn<'_, '_> {
         (discard, stepped)
     }
 
-    /// The handshake is done.
+    /// Sends the first data, because the handshake is done.
     fn say_first<D>(&mut self, mut writer: WriteTraffic<'_, D>) -> Result<Step, Trouble> {
         if self.first_word.is_empty() {
             return Ok(Step::Blocked);
@@ -388,8 +392,8 @@ impl Turn<'_, '_> {
     }
 }
 
-/// Takes over what the library itself has to say, and passes by what the peer says if that
-/// is of no interest. False if it is neither.
+/// Takes the output of the library, and skips data of the peer if it is to be ignored. Returns
+/// false if the state is neither of the two.
 fn pass<D>(
     state: Result<ConnectionState<'_, '_, D>, rustls::Error>,
     unsent: &mut Vec<u8>,
@@ -403,7 +407,7 @@ fn pass<D>(
         Ok(ConnectionState::PeerClosed) => drops,
         Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, unsent),
         Ok(ConnectionState::TransmitTlsData(data)) => {
-            // It is in `unsent`, which goes out before all that follows.
+            // The output is in `unsent`, which is sent before everything that follows.
             data.done();
             true
         }
@@ -413,13 +417,13 @@ fn pass<D>(
 
 fn encode<D>(data: &mut EncodeTlsData<'_, D>, unsent: &mut Vec<u8>) -> bool {
     let start = unsent.len();
-    // The first try tells the length; a message is as long as our own certificates make it.
+    // The first attempt tells the length. This side's own certificates bound it.
     let Err(EncodeError::InsufficientSize(needed)) = data.encode(&mut []) else { return false };
     unsent.resize(start + needed.required_size, 0);
     data.encode(&mut unsent[start..]).is_ok()
 }
 
-/// Sends what the socket takes now; 0 if it takes nothing.
+/// Sends what the socket accepts now. Returns 0 if it accepts nothing.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, BreakReason> {
     loop {
         match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -431,13 +435,14 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, BreakReason> {
     }
 }
 
-/// Change of cipher, alert, handshake, data.
+/// The record types: change of cipher, alert, handshake, data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 0x14..=0x17;
-/// Bytes they become at most, with a change of keys before them.
+/// The greatest number of bytes that [`PLAIN_BYTES_MAX`] bytes become when sealed, including a
+/// key update before them.
 const SEALED_BYTES: usize = PLAIN_BYTES_MAX + 2048;
-/// An MPA request and the record around it.
+/// The length of an MPA request and the record around it.
 const FIRST_WORD_BYTES_MAX: usize = 1024;
-/// A close_notify, and answers to changed keys that wait to go with it.
+/// The length of a close_notify and of pending key updates that are sent with it.
 const GOODBYE_BYTES_MAX: usize = 512;
-/// Messages of the library's own that one failure may bring.
+/// The number of messages of the library that one failure may cause.
 const ALERTS_MAX: usize = 8;

@@ -1,6 +1,6 @@
-//! A scatter or gather list that needs no heap while it is short, as nearly all are.
+//! A scatter or gather list that allocates nothing while it is short, as nearly all are.
 //!
-//! Invariant: the order of the segments is the order given.
+//! Invariant: the segments keep their order.
 
 use crate::LocalSegment;
 
@@ -31,7 +31,7 @@ impl SegmentList {
         }
     }
 
-    /// Bytes of all segments together.
+    /// Returns the total length of all segments in bytes.
     pub fn length(&self) -> u64 {
         self.as_slice().iter().map(|segment| u64::from(segment.length)).sum()
     }

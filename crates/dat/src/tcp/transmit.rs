@@ -1,8 +1,10 @@
-//! Sending: everything posted goes out in as few system calls as the socket takes.
+//! Sends posted work in as few system calls as the socket allows.
 //!
-//! Invariants: work is framed in the order posted, at the post itself unless something
-//! must wait; a message is framed whole before the next begins; what waits is held by
-//! name, so that a backlog of any size costs no more than its list.
+//! Invariants:
+//!
+//! - Work is framed in the order posted, at the post itself unless something must wait.
+//! - A message is framed completely before the next one begins.
+//! - Waiting work refers to its memory by name, so a backlog of any size costs only its list.
 
 use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WITHOUT_CRC};
 use dafs_iwarp::transmit::{READ_REQUEST_FPDU_BYTES, TERMINATE_FPDU_BYTES_MAX};
@@ -34,7 +36,7 @@ pub(super) struct Work {
     payload: Stored,
 }
 
-/// What kind of work.
+/// The kind of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Send(SendOptions),
@@ -46,7 +48,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 enum Stored {
     Segments(SegmentList),
-    /// Of a send; `bytes` holds what was taken over, in order.
+    /// The payload of a send; `bytes` holds the copied bytes, in order.
     Mixed {
         pieces: Vec<StoredPiece>,
         data: Vec<u8>,
@@ -67,14 +69,14 @@ enum Pieces<'a> {
     Mixed(&'a [StoredPiece], &'a [u8]),
 }
 
-/// A read of the peer that waits for its answer.
+/// A read of the peer that waits for its response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub sequence: MessageSequence,
     pub request: ReadRequest,
 }
 
-/// A message of which some frames are made.
+/// A message of which some frames have been made.
 #[derive(Debug)]
 pub(super) struct Underway {
     segments: Segments,
@@ -104,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// As a message with payload; a read is none.
+    /// Returns the message with payload, or `None` for a read, which has no payload.
     fn outbound(&self) -> Option<Outbound> {
         match self {
             Kind::Send(options) => {
@@ -170,7 +172,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Bytes of all pieces, whose segments are checked.
+    /// Checks the segments of all pieces and returns their total length in bytes.
     #[inline(always)]
     fn measure(&self, context: &Context<'_>) -> Result<u64, PostError> {
         let mut length = 0;
@@ -188,8 +190,8 @@ impl<'a> Pieces<'a> {
 }
 
 impl Answer {
-    /// Where a part of the answer lies, if the peer may read it at this moment. Nothing
-    /// is looked at for a read of nothing.
+    /// Returns where a part of the response lies, if the peer may read it at this moment. A read of
+    /// zero bytes is not checked.
     pub fn source<'c>(
         &self,
         context: &'c Context<'_>,
@@ -251,8 +253,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Frames work at once if nothing stands against it, else lets it wait. Inlined, since
-    /// the caller knows the kind of the work and that of the pieces.
+    /// Frames work at once if possible, otherwise queues it. Inlined, because the caller knows the
+    /// kinds of the work and of the pieces.
     #[inline(always)]
     fn queue(
         &mut self,
@@ -280,7 +282,7 @@ impl Connection {
                 let frame = Frame { segment: &segment, header: &header, crc };
                 is_whole &= frame.put(&mut self.outgoing, context, pieces).is_ok();
             }
-            // The segments were checked by this very call.
+            // This call has checked the segments.
             debug_assert!(is_whole, "a checked segment is not in the region table");
             self.outgoing.enter(kind.operation(), cookie, length, kind.signal());
             return;
@@ -288,15 +290,14 @@ impl Connection {
         self.work.push_back(Work::new(cookie, kind, length, pieces));
     }
 
-    /// Frames and writes until the socket takes no more or everything waits for the
-    /// peer.
+    /// Frames and writes until the socket accepts no more or all remaining work waits for the peer.
     pub(super) fn push_out(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         if !self.is_open() {
             return self.push_start(context);
         }
         let pushed = self.try_push(context);
         if let Err(BreakReason::Peer) = pushed {
-            // Why the peer went may lie in what it sent before.
+            // What the peer sent earlier may say why it closed the connection.
             self.read_turn(context)?;
         }
         pushed
@@ -317,8 +318,8 @@ impl Connection {
         }
     }
 
-    /// Frames what waits, as far as limits and the protocol let it go now. True if
-    /// limits alone stopped it.
+    /// Frames waiting work as far as limits and the protocol allow it now. Returns true if only
+    /// the limits stopped it.
     fn frame_work(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         loop {
             if self.underway.is_none() && !self.begin_next(context)? {
@@ -349,8 +350,8 @@ impl Connection {
         }
     }
 
-    /// Begins the next message that waits, answers first: what the peer asked for must
-    /// not wait for its answers to our reads. False if none may go.
+    /// Begins the next waiting message. Responses to the peer's reads come first: they must not
+    /// wait for responses to this side's reads. Returns false if no message may be sent.
     fn begin_next(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let Some(stream) = &mut self.stream else { return Ok(false) };
         if !stream.may_speak() {
@@ -404,7 +405,7 @@ impl Connection {
         }
     }
 
-    /// Makes frames of one message until it is whole (true) or limits are reached.
+    /// Makes frames of one message. Returns true when the message is complete, false at a limit.
     fn frame_some(
         &mut self,
         context: &Context<'_>,
@@ -434,7 +435,7 @@ impl Connection {
         }
     }
 
-    /// Reports what waits as flushed.
+    /// Reports all waiting work as flushed.
     pub(super) fn abandon_work(&mut self, context: &mut Context<'_>) {
         let underway = self.underway.take().and_then(|underway| match underway.source {
             Source::Work(work) => Some(work),
@@ -445,7 +446,8 @@ impl Connection {
         }
     }
 
-    /// Tells the peer why the stream ends, if that is owed and the socket takes it.
+    /// Sends a pending Terminate, which tells the peer why the stream ends, if the socket accepts
+    /// it.
     pub(super) fn say_terminate(&mut self) {
         if self.socket.is_none() {
             return;
@@ -455,7 +457,7 @@ impl Connection {
         else {
             return;
         };
-        // Only between frames can another frame stand.
+        // A frame may only begin after a complete frame.
         let is_between = self.write_out().is_ok() && self.outgoing.is_empty();
         let mut bytes = [0; TERMINATE_FPDU_BYTES_MAX];
         if is_between
@@ -471,7 +473,7 @@ impl Connection {
     }
 }
 
-/// Frames the request of a read. False if as many are open as agreed.
+/// Frames the request of a read. Returns false if as many reads are open as agreed.
 fn request_read(
     stream: &mut Stream,
     outgoing: &mut Outgoing,
@@ -499,7 +501,7 @@ fn request_read(
     Ok(true)
 }
 
-/// The very work that breaks the connection.
+/// Completes as failed the work that breaks the connection.
 fn fail(context: &mut Context<'_>, work: &Work, reason: BreakReason) -> BreakReason {
     context.complete(work.operation(), work.cookie, CompletionStatus::Failed, 0);
     reason
@@ -513,7 +515,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Makes the frame out of its part of the pieces.
+    /// Makes the frame from its part of the pieces.
     #[inline(always)]
     fn put(
         &self,
@@ -551,7 +553,7 @@ impl Frame<'_> {
         Ok(())
     }
 
-    /// Makes the frame out of one run of memory, or of nothing.
+    /// Makes the frame from one range of memory, or without payload.
     fn put_run(&self, outgoing: &mut Outgoing, source: Option<(&Memory, usize)>) {
         outgoing.put_first(self.header, self.segment.header_length);
         if let Some((memory, offset)) = source {
@@ -560,7 +562,7 @@ impl Frame<'_> {
         self.finish(outgoing);
     }
 
-    /// With CRC payload is copied: it may change before the socket has it.
+    /// Adds payload. With CRC, payload is copied, because it may change before the socket has it.
     #[inline(always)]
     fn payload(&self, outgoing: &mut Outgoing, memory: &Memory, offset: usize, length: usize) {
         if self.crc {
@@ -589,7 +591,7 @@ impl Frame<'_> {
     }
 }
 
-/// A gather list names a region that is gone.
+/// The reason when a gather list names a region that was deregistered.
 const GONE: &str = "a region was deregistered while posted work used it";
-/// Longer messages are framed at the flush, piece by piece.
+/// Longer messages are framed by the flush, piece by piece.
 const AT_ONCE_BYTES_MAX: u32 = 64 << 10;
