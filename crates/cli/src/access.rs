@@ -191,7 +191,10 @@ fn all_rules(arguments: &Arguments) -> Result<AccessRules> {
         rule.demand_no_terms(&key)?;
         let peers = rule.peers(&key)?;
         if peers == Peers::default() {
-            bail!("{key}: it trusts everybody; say who, as in principals = [\"uid:0\"]");
+            bail!(
+                "{key}: a rule without lists trusts every client; name the trusted ones, as in \
+            principals = [\"uid:0\"]"
+            );
         }
         rules.trusted.push(peers);
     }
@@ -210,7 +213,7 @@ fn connect_rule(rule: &Rule, key: &str) -> Result<ConnectRule> {
     let allow = match rule.action.as_deref() {
         Some("allow") => true,
         Some("deny") => false,
-        Some(other) => bail!("{key}, action: {other:?} is none; write \"allow\" or \"deny\""),
+        Some(other) => bail!("{key}, action: {other:?} is no action; write \"allow\" or \"deny\""),
         None => bail!("{key}: action is missing; write action = \"allow\" or \"deny\""),
     };
     Ok(ConnectRule { allow, peers: rule.peers(key)? })
@@ -256,7 +259,7 @@ impl Rule {
 fn demand_nothing<T>(found: Option<&T>, key: &str, what: &str) -> Result<()> {
     match found {
         None => Ok(()),
-        Some(_) => bail!("{key}: {what} means nothing there; take it away"),
+        Some(_) => bail!("{key}: {what} is not allowed in these rules; remove it"),
     }
 }
 
@@ -278,13 +281,18 @@ fn squash(text: &str, key: &str) -> Result<Squash> {
         "none" => Ok(Squash::Nobody),
         "root" => Ok(Squash::Root),
         "all" => Ok(Squash::All),
-        other => bail!("{key}: {other:?} is none; write \"none\", \"root\" or \"all\""),
+        other => bail!("{key}: {other:?} is not valid; write \"none\", \"root\" or \"all\""),
     }
 }
 
 /// Parses a user and group given as `UID:GID`.
 pub fn identity(text: &str, key: &str) -> Result<Credentials> {
-    let error = || anyhow!("{key}: {text:?} is none; write UID:GID, as in 65534:65534");
+    let error = || {
+        anyhow!(
+            "{key}: {text:?} is no user and group; write UID:GID, as in \
+    65534:65534"
+        )
+    };
     let (uid, gid) = text.split_once(':').ok_or_else(error)?;
     let (uid, gid) = (uid.parse().map_err(|_| error())?, gid.parse().map_err(|_| error())?);
     Credentials::plain(uid, gid).with_context(|| format!("{key}: {text:?}"))

@@ -67,9 +67,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("{differing} files differ or failed; they are named above");
     }
     println!("\nEvery byte was read back and compared: no difference.");
-    println!("All of it took {:.0} s.", start.elapsed().as_secs_f64());
+    println!("The whole demo took {:.0} s.", start.elapsed().as_secs_f64());
     println!("Next: dafs serve DIR              serve a directory of your own");
-    println!("      dafs ls dafs://localhost/   look at it from another terminal");
+    println!("      dafs ls dafs://localhost/   list it from another terminal");
     println!("      dafs bench --output DIR     all block sizes, as JSON and plots");
     Ok(())
 }

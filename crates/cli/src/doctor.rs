@@ -78,13 +78,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Some(location) => server(&mut findings, location, &arguments.access),
         None => {
             sockets(&findings, DEFAULT_PORT);
-            findings.note("name a server to look for the way to it: dafs doctor dafs://HOST/");
+            findings.note("name a server to check the connection to it: dafs doctor dafs://HOST/");
         }
     }
     match findings.wrong {
         0 => Ok(()),
-        1 => bail!("one thing is wrong; it is marked BAD above"),
-        count => bail!("{count} things are wrong; they are marked BAD above"),
+        1 => bail!("one problem was found; it is marked BAD above"),
+        count => bail!("{count} problems were found; they are marked BAD above"),
     }
 }
 
@@ -116,14 +116,14 @@ fn limits(findings: &mut Findings) {
     }
     let locked = getrlimit(Resource::Memlock).maximum;
     let locked = locked.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
-    findings.note(&format!("locked memory: {locked}; RDMA devices alone need it"));
+    findings.note(&format!("locked memory: {locked}; only RDMA devices need it"));
 }
 
 fn cores(findings: &Findings) {
     let (cores, reactors) = (reactors::cores(), reactors::by_default());
     findings.note(&format!(
-        "cores that a server may use: {cores}; `dafs serve` without --reactors has {reactors} \
-         reactor(s), and 1 to {REACTORS_MAX} can be asked for"
+        "cores that a server may use: {cores}; `dafs serve` uses {reactors} reactor(s) by \
+        default; --reactors takes 1 to {REACTORS_MAX}"
     ));
 }
 
@@ -132,7 +132,7 @@ fn huge_pages(findings: &Findings) {
     for (file, what) in [("enabled", "huge pages"), ("shmem_enabled", "huge pages, shared")] {
         let path = Path::new("/sys/kernel/mm/transparent_hugepage").join(file);
         let Ok(text) = std::fs::read_to_string(&path) else {
-            findings.note(&format!("{what}: this kernel has none"));
+            findings.note(&format!("{what}: not supported by this kernel"));
             continue;
         };
         let choice = text.split('[').nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("?");
@@ -150,8 +150,8 @@ fn foreign_memory(findings: &Findings) {
     let scope: u32 = scope.map_or(0, |text| text.trim().parse().unwrap_or(0));
     if scope == 0 {
         findings.good(
-            "memory of other processes: a server of the same user reaches buffers that the \
-             library did not allocate directly",
+            "memory of other processes: a server of the same user can directly access buffers \
+            that the library did not allocate",
         );
     } else {
         findings.note(&format!(
@@ -175,7 +175,7 @@ fn sockets(findings: &Findings, port: u16) {
 fn socket(findings: &Findings, path: &Path) {
     let what = match server_user(path) {
         Ok(user) => format!("a server of user {user}"),
-        Err(error) => format!("nobody answers: {error}"),
+        Err(error) => format!("no server answers: {error}"),
     };
     findings.note(&format!("shared memory: {}: {what}", path.display()));
 }
@@ -197,7 +197,10 @@ fn server(findings: &mut Findings, location: &Location, access: &Access) {
         Ok(session) => {
             let way = way_of(&session);
             let by = match location.server {
-                ServerName::Host { tls: true, .. } => " by TLS 1.3, the server proved",
+                ServerName::Host { tls: true, .. } => {
+                    " by TLS 1.3, with a verified server \
+                certificate"
+                }
                 ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => "",
             };
             findings.good(&format!("connected over {}{by}: {way}", session.address()));
@@ -217,9 +220,9 @@ fn strangers(findings: &Findings, location: &Location, access: &Access) {
     let access = Access { login: LoginChoice::None, transport: Transport::Tcp, ..access.clone() };
     if connect(&location, &access).is_ok() {
         findings.risk(
-            "the server lets in over the network who proves nothing, every user of its host \
-             included: it runs with --anonymous, and they act as that user; without it only \
-             who has a password or a ticket gets in",
+            "the server runs with --anonymous: it lets in network clients without authentication, \
+            including every user of its host, and they act as that user; without it, clients need \
+            a password or a ticket",
         );
     }
 }
@@ -257,10 +260,10 @@ fn tls_files(findings: &mut Findings, location: &Location, access: &Access) {
         Ok(Some(tls)) => tls,
         Ok(None) => return,
         // The attempt to connect reports the same error and counts it.
-        Err(_) => return findings.note("tls: not to be spoken as asked"),
+        Err(_) => return findings.note("tls: not possible with these settings"),
     };
     let Some(identity) = tls.identity() else {
-        return findings.note("tls: no certificate of this client; a server may want one");
+        return findings.note("tls: this client has no certificate; a server may require one");
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now_s = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
@@ -281,7 +284,7 @@ fn tcp(findings: &Findings, host: &str, port: u16) {
     };
     for address in addresses {
         let what = match TcpStream::connect_timeout(&address, TCP_PATIENCE) {
-            Ok(_) => "somebody listens".to_owned(),
+            Ok(_) => "a program listens there".to_owned(),
             Err(error) => error.to_string(),
         };
         findings.note(&format!("tcp: {address}: {what}"));
@@ -293,12 +296,12 @@ fn way_of(session: &Session) -> &'static str {
     match buffer.ok().and_then(|buffer| session.path_of(&buffer)) {
         Some(RegionPath::Mapped) => "the server maps this client's buffers",
         Some(RegionPath::ProcessVm) => "the server copies into this process",
-        Some(RegionPath::Staged) => "bytes pass through a ring",
+        Some(RegionPath::Staged) => "data is copied through a ring in shared memory",
         Some(RegionPath::Network) if matches!(session.address(), Address::Verbs(_)) => {
-            "the devices move the bytes"
+            "the RDMA devices transfer the data"
         }
-        Some(RegionPath::Network) => "bytes pass through a socket",
-        None => "the session has ended already",
+        Some(RegionPath::Network) => "data goes through a socket",
+        None => "the session has already ended",
     }
 }
 

@@ -49,7 +49,8 @@ pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConf
     let former = journals.join(name_of(plain_directories(arguments).iter().map(PathBuf::as_path)));
     take_over(&journals, &former, &path);
     let shelf = open_shelf(&path).context(
-        "opening the journal: another server on these directories? Give it another --state DIR, \
+        "opening the journal: does another server export these directories? Give it another \
+        --state DIR, \
          or --exactly-once memory",
     )?;
     for export in &exported {
@@ -93,8 +94,8 @@ fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
         Ok(()) => tracing::info!(%directory, %state, "undo data: shares blocks with the files"),
         Err(error) => tracing::info!(
             %directory, %state, %error,
-            "undo data: copied; with --state on the file system of the files, and one that has \
-             reflinks (XFS, Btrfs), it would share their blocks"
+            "undo data: copied; with --state on the same file system as the files, and reflinks \
+            (XFS, Btrfs), it would share their blocks"
         ),
     }
 }
@@ -129,13 +130,13 @@ fn take_over(journals: &Path, former: &Path, path: &Path) {
     if count != 1 {
         tracing::warn!(
             %from, %to,
-            "a journal of a former name is left alone, for it may be that of other exports; if it \
-             is not, stop the server and rename it"
+            "a journal with an old name was not renamed, because it may belong to other exports; \
+            if it belongs to these, stop the server and rename it"
         );
         return;
     }
     match std::fs::rename(former, path) {
-        Ok(()) => tracing::info!(%from, %to, "the journal is called after all exports now"),
+        Ok(()) => tracing::info!(%from, %to, "the journal was renamed after all exports"),
         Err(error) => tracing::warn!(%from, %to, %error, "the journal cannot be renamed"),
     }
 }

@@ -75,10 +75,10 @@ fn check(map: &OsStr) -> Result<()> {
     let equals = equals.context("write PREFIX=URL, as /dafs=dafs://host/")?;
     let (prefix, url) = (&map[..equals], OsStr::from_bytes(&map[equals + 1..]));
     if !prefix.starts_with(b"/") || prefix.iter().all(|byte| *byte == b'/') {
-        bail!("{:?} is no absolute path below the root", OsStr::from_bytes(prefix));
+        bail!("{:?} is not an absolute path below the root", OsStr::from_bytes(prefix));
     }
     if map.contains(&b';') || map.contains(&b'\n') {
-        bail!("a mapping has neither semicolons nor line ends");
+        bail!("a mapping must not contain semicolons or newlines");
     }
     let location = Location::parse(url)?;
     if matches!(location.user, Some((_, Some(_)))) {
@@ -108,7 +108,7 @@ fn preloaded(library: &Path) -> OsString {
 fn library() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("DAFS_PRELOAD_LIBRARY").map(PathBuf::from) {
         if !named.is_file() {
-            bail!("DAFS_PRELOAD_LIBRARY names {}, which is no file", named.display());
+            bail!("DAFS_PRELOAD_LIBRARY names {}, which is not a file", named.display());
         }
         return std::path::absolute(named).context("DAFS_PRELOAD_LIBRARY");
     }
@@ -122,7 +122,7 @@ fn library() -> Result<PathBuf> {
     }
     bail!(
         "{NAME} is neither at {} nor at {}; `make install-preload PREFIX=...` puts \
-         it there for a dafs in PREFIX/bin; or say where it is by DAFS_PRELOAD_LIBRARY",
+         it there for a dafs in PREFIX/bin; or set DAFS_PRELOAD_LIBRARY to its path",
         places[0].display(),
         places[1].display()
     )

@@ -50,7 +50,7 @@ pub fn check(arguments: &Arguments) -> Result<()> {
     for export in &exports {
         if full(&export.path).starts_with(&state) {
             bail!(
-                "the export {:?} ({}) lies in the state directory {}; choose another --state DIR",
+                "the export {:?} ({}) is inside the state directory {}; choose another --state DIR",
                 export.name,
                 export.path.display(),
                 state.display()
@@ -63,7 +63,7 @@ pub fn check(arguments: &Arguments) -> Result<()> {
         let holder = exports.iter().find(|export| place.starts_with(full(&export.path)));
         if let Some(export) = holder.filter(|_| !place.starts_with(&state)) {
             bail!(
-                "{key} {} lies beneath the export {:?} ({}), where clients can read or replace it; \
+                "{key} {} is inside the export {:?} ({}), where clients can read or replace it; \
                  move it elsewhere, or into the state directory {}, which clients cannot enter",
                 path.display(),
                 export.name,
@@ -75,8 +75,9 @@ pub fn check(arguments: &Arguments) -> Result<()> {
     for (outer, inner) in nested(&exports) {
         if let Some(what) = stricter(arguments, outer, inner) {
             bail!(
-                "the export {:?} ({}) has {what} that the export {:?} ({}) has not, which it lies \
-                 in: clients get round it there. Give both the same, or serve them apart",
+                "the export {:?} ({}) has {what}, but the export {:?} ({}), which contains it, \
+                has not: clients could bypass them there. Give both exports the same, or serve \
+                directories that do not overlap",
                 inner.name,
                 inner.path.display(),
                 outer.name,
@@ -96,8 +97,8 @@ pub fn risks(arguments: &Arguments) -> Vec<String> {
     };
     let tell = |(outer, inner): (&Exported, &Exported)| {
         format!(
-            "the export {:?} lies in the export {:?}: who may see either sees its files, on the \
-             terms of the one that is asked",
+            "the export {:?} is inside the export {:?}: a client that may see either of them sees \
+            its files, on the terms of the export it uses",
             inner.name, outer.name
         )
     };

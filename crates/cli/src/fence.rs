@@ -106,12 +106,12 @@ impl<'t> Fence<'t> {
 
     fn list(&self) -> Result<Vec<String>> {
         let list = self.session.fencing_list(&self.path, self.object);
-        list.map_err(|error| self.explain(error, "asking who may enter"))
+        list.map_err(|error| self.explain(error, "reading the fence's list"))
     }
 
     fn change(&self, access: FenceAccess, update: FenceUpdate, ids: &[String]) -> Result<()> {
         if ids.iter().any(String::is_empty) {
-            bail!("an identity is empty: clients without one are in no list");
+            bail!("an identity is empty: clients without an identity cannot be listed");
         }
         let texts: Vec<&str> = ids.iter().map(String::as_str).collect();
         let begun = Instant::now();
@@ -122,7 +122,7 @@ impl<'t> Fence<'t> {
                 Err(error) if error.status() == Some(Status::Delay) => {
                     if begun.elapsed() >= Duration::from_secs(self.target.patience) {
                         bail!(
-                            "the list of {} is still being changed by somebody else after {} \
+                            "the list of {} is still being changed by another client after {} \
                              seconds; ask again",
                             self.what(),
                             self.target.patience
@@ -133,15 +133,18 @@ impl<'t> Fence<'t> {
                 Err(error) if error.status() == Some(Status::Inval) => {
                     return Err(self.explain_denial(error));
                 }
-                Err(error) => return Err(self.explain(error, "changing who may enter")),
+                Err(error) => return Err(self.explain(error, "changing the fence's list")),
             }
         }
-        let list = self.list().context("the change was made, but cannot be looked at")?;
+        let list = self.list().context("the change was made, but reading it back failed")?;
         let is_in = |id: &&String| list.contains(id);
         if access == FenceAccess::Deny
             && let Some(id) = ids.iter().find(is_in)
         {
-            bail!("{id} was shut out of {} and has been let in again since", self.what());
+            bail!(
+                "{id} was removed from the list of {}, but another client has added it again",
+                self.what()
+            );
         }
         self.print(&list);
         Ok(())
@@ -171,7 +174,7 @@ impl<'t> Fence<'t> {
         }
         if list.is_empty() {
             // Print to standard error, because scripts read identities from standard output.
-            eprintln!("no fence around {}: everybody may enter", message(&self.what()));
+            eprintln!("no fence around {}: all clients may enter", message(&self.what()));
         }
     }
 
@@ -186,14 +189,14 @@ impl<'t> Fence<'t> {
     fn explain_denial(&self, error: ClientError) -> anyhow::Error {
         let advice = match self.session.fencing_list(&self.path, self.object) {
             Ok(list) if list.is_empty() => {
-                "there is no fence, so everybody may enter; begin one with `dafs fence set` and \
-                 the identities of all who may stay"
+                "there is no fence, so all clients may enter; create one with `dafs fence set` \
+                and the identities of all clients that may enter"
             }
             Ok(_) => {
-                "nobody would be left, and a list without anybody lets everybody in; `dafs fence \
-                 set` it to an identity that no client has"
+                "the list would be empty, and an empty list lets all clients in; use `dafs fence \
+                set` with an identity that no client has"
             }
-            Err(_) => "the server does not take it",
+            Err(_) => "the server rejects it",
         };
         anyhow::Error::from(error).context(format!("{}: {advice}", self.what()))
     }
@@ -208,7 +211,7 @@ impl<'t> Fence<'t> {
             }
             (Some(Status::Access), _) => {
                 "; from outside of the fence only the root of its file system can be reached: \
-                 name that, or give --fence-id of somebody who is in"
+                name that, or give --fence-id with an identity that may enter"
             }
             _ => "",
         };

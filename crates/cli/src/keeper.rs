@@ -122,7 +122,7 @@ fn keeper() -> MutexGuard<'static, Option<Keeper>> {
 fn tell(order: &Order) -> Result<()> {
     let Some(Keeper { orders, .. }) = &mut *keeper() else { return Ok(()) };
     let line = serde_json::to_string(order)? + "\n";
-    orders.write_all(line.as_bytes()).context("telling the process that cleans up")
+    orders.write_all(line.as_bytes()).context("writing to the process that cleans up")
 }
 
 /// Runs in the keeper's process.

@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 pub fn unmount(arguments: &UnmountArguments) -> Result<()> {
     let directory = &arguments.directory;
     dafs_fuse::unmount(directory, arguments.lazy).with_context(|| {
-        format!("unmounting {}; --lazy does it although programs use it", directory.display())
+        format!("unmounting {}; --lazy unmounts it even if programs use it", directory.display())
     })
 }
 
@@ -81,7 +81,7 @@ fn start() -> Result<()> {
     if line.is_empty() {
         // The background process has printed the error.
         child.wait().context("waiting for the mount")?;
-        bail!("there is no mount");
+        bail!("mounting failed");
     }
     print!("{line}");
     Ok(())
@@ -177,8 +177,8 @@ fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
             match unmounter.unmount() {
                 Ok(Unmounted::Gone) => return,
                 Ok(Unmounted::Detached) => eprintln!(
-                    "dafs: {} is in use: it is served without a name until the last program \
-                     lets go; another signal ends that",
+                    "dafs: {} is in use: it is detached and served until the last program stops \
+                    using it; another signal ends it at once",
                     directory.display()
                 ),
                 Err(error) => eprintln!("dafs: unmounting {}: {error}", directory.display()),

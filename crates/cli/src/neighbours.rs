@@ -61,7 +61,7 @@ pub fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
         candidates.find(|path| path.parent().is_some_and(|at| is_usable(at, is_for_others)));
     if found.is_none() && is_for_others {
         bail!(
-            "allow-user: there is no usual place for a socket that other users can reach; \
+            "allow-user: there is no default place for a socket that other users can reach; \
              give --socket PATH"
         );
     }
@@ -112,12 +112,13 @@ pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     for address in addresses {
         let Address::Shm(path) = address else { continue };
         if let Err(error) = std::fs::set_permissions(path, PermissionsExt::from_mode(0o666)) {
-            tracing::warn!(path = %path.display(), %error, "others cannot connect");
+            tracing::warn!(path = %path.display(), %error, "other users cannot connect");
         }
         if let Some(closed) = path.parent().and_then(barrier).filter(|_| is_for_others) {
             tracing::warn!(
                 path = %path.display(),
-                "those of allow-user cannot reach the socket: {} lets nobody else through; choose \
+                "the users of allow-user cannot reach the socket: other users may not enter {}; \
+                choose \
                  another --socket, or chmod o+x",
                 closed.display()
             );

@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .with_context(|| format!("user {user}"))?;
     let password = read_password(user)?;
     if password.is_empty() {
-        bail!("an empty password keeps nobody out; nothing was changed");
+        bail!("an empty password would let anybody in; nothing was changed");
     }
     passwords.set(user, who, &password)?;
     Ok(passwords.save(&arguments.file)?)

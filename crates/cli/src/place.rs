@@ -83,14 +83,15 @@ impl Tls {
         match self.applied(location).server {
             ServerName::Host { tls: true, .. } => {}
             ServerName::Verbs { .. } if self.always => {
-                anyhow::bail!("TLS goes over TCP, not through RDMA devices; write dafs://");
+                anyhow::bail!("TLS works over TCP only, not over RDMA devices; write dafs://");
             }
             ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => {
                 return Ok(None);
             }
         }
         let authorities = self.authorities.clone().context(
-            "TLS needs the authorities that vouch for servers; give --tls-ca FILE or DAFS_TLS_CA",
+            "TLS needs the certificate authorities of the servers; give --tls-ca FILE or \
+            DAFS_TLS_CA",
         )?;
         let identity = self.certificate.clone().zip(self.key.clone());
         let files = TlsClientFiles { authorities, identity };
@@ -261,7 +262,7 @@ fn channels(text: &str) -> Result<u16> {
     let number = if text == "auto" { Some(most) } else { text.parse().ok() };
     let number = number.filter(|number| (1..=most).contains(number));
     number.with_context(|| {
-        format!("{text:?} is no number of connections: write 1 to {most}, or auto")
+        format!("{text:?} is not a number of connections: write 1 to {most}, or auto")
     })
 }
 
@@ -269,7 +270,7 @@ fn channels(text: &str) -> Result<u16> {
 fn label(text: &str) -> Result<Label> {
     let number = u64::from_str_radix(text.trim_start_matches("0x"), 16);
     let label = number.ok().and_then(Label::new);
-    label.with_context(|| format!("{text:?} is no label: write at most 10 hexadecimal digits"))
+    label.with_context(|| format!("{text:?} is not a label: write at most 10 hexadecimal digits"))
 }
 
 fn login(location: &Location, access: &Access) -> Result<Login> {
@@ -284,7 +285,7 @@ fn login(location: &Location, access: &Access) -> Result<Login> {
             Ok(Login::Password { user: user.clone(), password })
         }
         (LoginChoice::Kerberos | LoginChoice::None, Some((user, _))) => bail!(
-            "the URL names user {user}, who comes with a password; leave the user away, or \
+            "the URL names user {user}, which needs a password; remove the user, or \
              give --login password"
         ),
         (LoginChoice::Auto, None) if tickets.service.is_some() => Ok(Login::Kerberos(tickets)),

@@ -92,7 +92,7 @@ fn sizes(text: &str) -> Result<(usize, usize)> {
     let (smallest, largest) = text.split_once('-').unwrap_or((text, text));
     let sizes = (bytes(smallest)?, bytes(largest)?);
     if sizes.0 > sizes.1 {
-        bail!("{text}: the smaller size comes first");
+        bail!("{text}: write the smaller size first");
     }
     Ok(sizes)
 }
@@ -102,8 +102,8 @@ fn bytes(text: &str) -> Result<usize> {
         Some(number) => (number, 1024),
         None => (text, 1),
     };
-    let number: usize = number.parse().with_context(|| format!("{text:?} is no size"))?;
-    number.checked_mul(factor).with_context(|| format!("{text} is too much"))
+    let number: usize = number.parse().with_context(|| format!("{text:?} is not a size"))?;
+    number.checked_mul(factor).with_context(|| format!("{text} is too large"))
 }
 
 #[cfg(test)]

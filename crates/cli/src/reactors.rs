@@ -8,7 +8,7 @@ use dafs_server::REACTORS_MAX;
 /// # Errors
 /// The text says what is wrong and which values are valid.
 pub fn parse(text: &str) -> Result<usize, String> {
-    let no_number = |_| format!("this is not a number of reactors; give 1 to {REACTORS_MAX}");
+    let no_number = |_| format!("not a number of reactors; give 1 to {REACTORS_MAX}");
     let count = text.parse().map_err(no_number)?;
     in_range(count).map_err(|error| error.to_string())
 }

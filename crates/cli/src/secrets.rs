@@ -28,8 +28,8 @@ pub fn hide() {
     }
     if let Err(error) = overwrite(arguments) {
         eprintln!(
-            "dafs: other users see the password in the list of processes, for it cannot be \
-             overwritten there ({error}); give --password-from FILE"
+            "dafs: other users can see the password in the process list, because it cannot be \
+            overwritten there ({error}); give --password-from FILE"
         );
     }
 }
@@ -50,7 +50,10 @@ fn overwrite(arguments: &[OsString]) -> Result<()> {
         let bytes = argument.as_bytes();
         let behind = at + bytes.len() as u64;
         if behind > end || !is_at(&memory, at, bytes)? {
-            return Err(Error::new(ErrorKind::InvalidData, "they are not where they were"));
+            return Err(Error::new(
+                ErrorKind::InvalidData,
+                "the arguments are not where they were",
+            ));
         }
         if let Some(range) = range_in(argument) {
             memory.write_all_at(&vec![b'*'; range.len()], at + range.start as u64)?;
@@ -74,5 +77,5 @@ fn place() -> Result<(u64, u64)> {
         text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok());
     let places = field(48).zip(field(49));
-    places.ok_or_else(|| Error::new(ErrorKind::InvalidData, "the kernel does not say where"))
+    places.ok_or_else(|| Error::new(ErrorKind::InvalidData, "the kernel does not report where"))
 }

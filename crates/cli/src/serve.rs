@@ -265,8 +265,8 @@ fn tell_risks(arguments: &Arguments) -> Result<()> {
     }
     if strangers::is_closed(arguments) {
         tracing::info!(
-            "over the network nobody can log in: there is neither --password-file nor --keytab; \
-             users of this host connect over the Unix socket"
+            "no client can log in over the network: there is neither --password-file nor \
+            --keytab; users of this host can connect through the Unix socket"
         );
     }
     Ok(())
@@ -292,8 +292,8 @@ fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Resu
     if !address.ip().is_loopback() {
         tracing::warn!(
             %address,
-            "whoever can reach the page reads the names of clients and files; keep it to those \
-             who may, by a firewall or a proxy that asks who they are"
+            "anyone who can reach the page can read the names of clients and files; restrict \
+            access with a firewall or an authenticating proxy"
         );
     }
     let numbers = traces.map(Traces::numbers);
@@ -308,7 +308,7 @@ fn explain(error: ServerError) -> anyhow::Error {
         ServerError::Address(AddressError::System { source, .. })
             if source.kind() == ErrorKind::AddrInUse =>
         {
-            "is another server running? Choose another --tcp ADDR or --socket PATH"
+            "is another server running? If so, choose another --tcp ADDR or --socket PATH"
         }
         ServerError::Address(_) => {
             "choose another --tcp ADDR or --socket PATH, or give --no-tcp or --no-socket"
@@ -446,8 +446,8 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     }
     if config.listen.is_empty() {
         bail!(
-            "nothing to listen on: there is no socket, and no address at which somebody could log \
-             in; give --socket PATH, or --password-file FILE or --keytab FILE, or an address by \
+            "nothing to listen on: there is no socket, and no address at which a client could log \
+            in; give --socket PATH, or --password-file FILE or --keytab FILE, or an address by \
              --tcp or --verbs"
         );
     }
@@ -483,7 +483,7 @@ fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
             bail!("TLS needs a certificate and its key: give --tls-cert FILE and --tls-key FILE")
         }
         (None, None) => return Ok(None),
-        _ => bail!("--tls-cert and --tls-key go together"),
+        _ => bail!("--tls-cert and --tls-key must be given together"),
     };
     let clients = match (&arguments.tls_client_ca, arguments.tls_client_optional) {
         (None, false) => ClientCertificates::Unasked,
@@ -507,7 +507,7 @@ pub fn bytes(text: &str) -> Result<u64> {
         _ => (text, 1),
     };
     let number: u64 =
-        digits.parse().with_context(|| format!("{text:?} is no size; write 512M or 2G"))?;
+        digits.parse().with_context(|| format!("{text:?} is not a size; write 512M or 2G"))?;
     number.checked_mul(factor).with_context(|| format!("{text:?} is too large"))
 }
 

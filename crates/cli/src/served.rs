@@ -137,7 +137,7 @@ impl Served {
         self.stdin.take();
         let status = self.child.wait().context("waiting for the server's end")?;
         if !status.success() {
-            bail!("the server has ended with {status}");
+            bail!("the server ended with {status}");
         }
         Ok(())
     }

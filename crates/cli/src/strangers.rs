@@ -29,8 +29,8 @@ pub fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
     };
     if who.is_superuser() && arguments.squash.is_none() {
         bail!(
-            "anonymous = {text:?}: user 0 of remote clients counts as nobody, so that nothing \
-             would come of it; give --squash none if everybody who can connect shall be root"
+            "anonymous = {text:?}: user 0 of remote clients is mapped to nobody, so this has no \
+            effect; give --squash none if every client that can connect shall be root"
         );
     }
     Ok(Some(who))
@@ -57,11 +57,16 @@ pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
         return Ok(Vec::new());
     };
     let ruled = arguments.allow_from.is_empty() && arguments.connect.is_empty();
-    let comers = if ruled { "whoever can connect" } else { "whoever the rules let connect" };
+    let comers = if ruled {
+        "every client that can connect"
+    } else {
+        "every client that the rules \
+    let connect"
+    };
     Ok(vec![format!(
-        "anonymous: {comers} to {} acts as user {} and group {} without a proof, as can every user \
-         of this host; take --anonymous (anonymous =) away to let in only those with a \
-         password or a ticket",
+        "anonymous: {comers} to {} acts as user {} and group {} without authentication, and every \
+        user of this host can connect; remove --anonymous (anonymous =) to require a password or \
+        a ticket",
         open.join(" and "),
         who.uid(),
         who.gid()

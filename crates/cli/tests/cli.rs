@@ -185,7 +185,9 @@ fn trees_go_out_and_in_and_are_verified() {
         assert!(Command::new("diff").args(diff).arg(&back).status().unwrap().success());
         assert_eq!(std::fs::read_link(back.join("bytes")).unwrap(), bytes);
         let listed = run(&["ls", "-l", &there]).stdout;
-        assert!(listed.ends_with(b" bytes -> b\xffd\n"), "as it is, where no terminal shows it");
+        let line = b" bytes -> b\xffd\n";
+        let is_listed = listed.windows(line.len()).any(|part| part == line);
+        assert!(is_listed, "unchanged, because no terminal shows it");
         assert_eq!(std::fs::read_link(back.join("link")).unwrap(), PathBuf::from("deep/f3"));
     }
 }
@@ -328,11 +330,8 @@ fn mistakes_are_explained() {
     for (asked, expected) in [
         ("0", "a server has 1 to 8 reactors, not 0"),
         ("9", "a server has 1 to 8 reactors, not 9"),
-        (
-            "two",
-            "invalid value 'two' for '--reactors <N>': this is not a number of reactors; give 1 to 8",
-        ),
-        ("1.5", "this is not a number of reactors"),
+        ("two", "invalid value 'two' for '--reactors <N>': not a number of reactors; give 1 to 8"),
+        ("1.5", "not a number of reactors"),
     ] {
         for command in ["serve", "recover-test"] {
             let refused = run(&[command, "--reactors", asked]);
@@ -369,7 +368,7 @@ fn mistakes_in_rules_name_the_file_the_key_and_what_to_write() {
         ),
         ("[[trusted]]\nprincipals = [\"ann\"]\n", ["[[trusted]] number 1", "user:NAME"]),
         ("[[trusted]]\n", ["[[trusted]] number 1", "uid:0"]),
-        ("[[trusted]]\nfrom = [\"local\"]\nsquash = \"all\"\n", ["squash", "take it away"]),
+        ("[[trusted]]\nfrom = [\"local\"]\nsquash = \"all\"\n", ["squash", "remove it"]),
         (
             "[[export]]\nname = \"x\"\nsquash = \"roots\"\n",
             ["[[export]] \"x\", squash", "\"none\", \"root\" or \"all\""],

@@ -78,10 +78,10 @@ fn mistakes_are_told_before_the_program_starts() {
         errors
     };
     assert!(run("/dafs", &library()).contains("PREFIX=URL"));
-    assert!(run("dafs=dafs://localhost/", &library()).contains("no absolute path"));
+    assert!(run("dafs=dafs://localhost/", &library()).contains("not an absolute path"));
     assert!(run("/dafs=http://localhost/", &library()).contains("http"));
     let errors = run("/dafs=dafs://localhost/", Path::new("/nowhere.so"));
-    assert!(errors.contains("/nowhere.so, which is no file"), "{errors}");
+    assert!(errors.contains("/nowhere.so, which is not a file"), "{errors}");
     let output = dafs().args(["exec", "--", "echo"]).env_remove("DAFS_PRELOAD_MAP").output();
     assert!(text(&output.unwrap()).1.contains("--map"));
 }

@@ -307,7 +307,7 @@ fn a_restart_of_the_server_fails_a_sort_or_changes_nothing() {
     place.kill_server();
     place.serve();
     let done = child.wait_with_output().unwrap();
-    assert!(text(&done.stderr).contains("trying to come back"), "{done:?}");
+    assert!(text(&done.stderr).contains("reconnecting"), "{done:?}");
     if done.status.success() {
         let expected = reference(&[], &[path.to_str().unwrap()]);
         assert!(std::fs::read(place.path("export/sorted")).unwrap() == expected);

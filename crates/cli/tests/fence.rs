@@ -152,7 +152,7 @@ fn lists_are_shown_and_changed() {
     assert_eq!(run("list", &[]), "");
     assert_eq!(run("allow", &["a"]), "", "everybody may already");
     let refused = place.fence(&server, "deny", &["a"]);
-    assert!(errors(&refused).contains("begin one with `dafs fence set`"), "{}", errors(&refused));
+    assert!(errors(&refused).contains("create one with `dafs fence set`"), "{}", errors(&refused));
     assert_eq!(run("set", &["b", "a", "c"]), "a\nb\nc\n");
     assert_eq!(run("deny", &["c", "b"]), "a\n");
     for url in &server.anybody {
@@ -164,7 +164,7 @@ fn lists_are_shown_and_changed() {
         assert!(by_environment.unwrap().status.success());
     }
     let refused = place.fence(&server, "deny", &["a"]);
-    assert!(errors(&refused).contains("nobody would be left"), "{}", errors(&refused));
+    assert!(errors(&refused).contains("the list would be empty"), "{}", errors(&refused));
     let json = run("allow", &["b", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let expected = serde_json::json!({

@@ -87,7 +87,7 @@ fn sessions_are_shown_with_what_limits_them() {
         .output()
         .unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
-    assert!(text.contains("limited by") && text.contains("credits given"), "{text}");
+    assert!(text.contains("limited by") && text.contains("credits granted"), "{text}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn files_go_by_tls_and_in_no_other_way() {
     // By the flag as well as by the URL.
     let read = dafs(&["cat", "--tls", &format!("{}file", server.url("dafs"))], &all);
     assert!(read.status.success() && read.stdout == content);
-    says(&dafs(&["doctor", &url], &all), "by TLS 1.3, the server proved");
+    says(&dafs(&["doctor", &url], &all), "by TLS 1.3, with a verified server certificate");
     says(&dafs(&["doctor", &url], &all), "tls: this client is client, for");
 
     says(&dafs(&["ls", &server.url("dafs")], &all), "takes TLS connections only; write dafs+tls");
@@ -119,5 +119,8 @@ fn a_server_does_not_start_with_a_key_that_others_can_read() {
     let with_tls = [&serve[..], &["--tls-cert", certificate, "--tls-key", key]].concat();
     says(&dafs(&with_tls, &[]), "mode 644 lets others at the private key");
     says(&dafs(&[&serve[..], &["--tls-only"]].concat(), &[]), "give --tls-cert FILE");
-    says(&dafs(&[&serve[..], &["--tls-cert", certificate]].concat(), &[]), "go together");
+    says(
+        &dafs(&[&serve[..], &["--tls-cert", certificate]].concat(), &[]),
+        "must be given together",
+    );
 }

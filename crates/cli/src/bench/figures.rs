@@ -124,7 +124,7 @@ fn kept<R: DeserializeOwned>(directory: &Path, file: &str, wanted: bool) -> Resu
     }
     let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let report = serde_json::from_slice(&text)
-        .with_context(|| format!("{} has no figures of this program's", path.display()))?;
+        .with_context(|| format!("{} does not contain results of this program", path.display()))?;
     Ok(Some(report))
 }
 
@@ -138,9 +138,9 @@ fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
 fn plot_gzip(report: &gzip::Report, directory: &Path) -> Result<()> {
     let (seconds, outside) = report.bars();
     let title = format!("gzip -{} of 2 x {} MiB", report.level, report.megabytes);
-    draw(directory, "figure-8-gzip.svg", &title, "seconds; less is better", seconds)?;
+    draw(directory, "figure-8-gzip.svg", &title, "seconds, lower is better", seconds)?;
     let title = "gzip: processor time outside compression, one process";
-    draw(directory, "figure-8-gzip-cpu.svg", title, "seconds; less is better", outside)
+    draw(directory, "figure-8-gzip-cpu.svg", title, "seconds, lower is better", outside)
 }
 
 /// Returns where to put the applications' files: in memory if possible, as in the measurements at

@@ -134,7 +134,7 @@ impl Contestant<'_> {
         let told = std::fs::read_to_string(path)?;
         std::fs::write(path, "")?;
         let times: Option<Vec<_>> = told.lines().map(compressing_told).collect();
-        let times = times.with_context(|| format!("{} has said: {told}", self.who))?;
+        let times = times.with_context(|| format!("{} reported: {told}", self.who))?;
         Ok(Some(times.iter().sum()))
     }
 

@@ -117,7 +117,7 @@ impl Host {
     /// mounting is not possible.
     pub fn mount(&self) -> Result<Option<Mounted>> {
         if !Path::new("/dev/fuse").exists() {
-            println!("there is no /dev/fuse: nothing through the mount");
+            println!("there is no /dev/fuse: skipping the measurements through the mount");
             return Ok(None);
         }
         let directory = self.beside("mount")?;
@@ -131,7 +131,7 @@ impl Host {
         BufReader::new(output).read_line(&mut line)?;
         let mounted = Mounted { child, directory, program: self.program.clone() };
         if line.is_empty() {
-            println!("nothing can be mounted here: nothing through the mount");
+            println!("mounting is not possible here: skipping the measurements through the mount");
             return Ok(None);
         }
         Ok(Some(mounted))
@@ -227,7 +227,7 @@ pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     });
     let mut ends = Vec::new();
     for ended in ended {
-        let Ok((status, end)) = ended else { bail!("waiting for a process has panicked") };
+        let Ok((status, end)) = ended else { bail!("a thread that waited for a process panicked") };
         ended_well("a process", status?)?;
         ends.push(end);
     }
@@ -257,7 +257,7 @@ pub fn with_input(mut command: Command, input: &str) -> Result<()> {
 /// Returns an error that describes the exit status, unless it is success.
 pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     if !status.success() {
-        bail!("{who} has ended with {status}");
+        bail!("{who} ended with {status}");
     }
     Ok(())
 }

@@ -37,7 +37,10 @@ impl Medium {
     pub fn journaled() -> Self {
         mounted().unwrap_or_else(|error| {
             let other = memory().unwrap_or_else(std::env::temp_dir);
-            println!("no file system with a journal, {} instead: {error:#}", other.display());
+            println!(
+                "cannot make a file system with a journal, using {} instead: {error:#}",
+                other.display()
+            );
             Self::at(&other)
         })
     }
@@ -74,7 +77,8 @@ fn mounted() -> Result<Medium> {
     std::fs::File::create(&image)?.set_len(IMAGE_BYTES)?;
     let image = image.as_os_str();
     quietly(Command::new(mkfs).args(MKFS_OPTIONS).arg(image))?;
-    nix::sched::unshare(CloneFlags::CLONE_NEWNS).context("a mount of one's own takes root")?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS)
+        .context("making a mount namespace (needs root)")?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
     quietly(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&directory))?;

@@ -20,7 +20,7 @@ pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
     match work {
         "nfs-read" => read(&mut nfs, path, &mut std::io::stdout().lock()),
         "nfs-write" => write(&mut nfs, path, &mut std::io::stdin().lock()),
-        other => bail!("NFS cannot do {other:?}; it knows nfs-read and nfs-write"),
+        other => bail!("{other:?} is no NFS measurement; use nfs-read or nfs-write"),
     }
 }
 
@@ -105,7 +105,7 @@ fn write(nfs: &mut Nfs, path: &str, input: &mut dyn Read) -> Result<()> {
 fn moved(completion: Completion) -> Result<(Ticket, usize, Vec<u8>)> {
     match completion.result? {
         Answer::Moved { count, buffer } => Ok((completion.ticket, count, buffer)),
-        other => bail!("NFS has answered {other:?}"),
+        other => bail!("unexpected reply of the NFS library: {other:?}"),
     }
 }
 

@@ -183,7 +183,7 @@ fn measure(
             }
         }
         if works.iter().any(|work| *work != works[0]) {
-            bail!("not everybody has done the same work: {works:?}");
+            bail!("the contestants did not do the same work: {works:?}");
         }
         checksum = works[0].checksum.wrapping_add(checksum);
     }
@@ -197,7 +197,7 @@ fn measure(
 /// Runs the original postmark and measures whole runs, because its own clock counts in seconds.
 fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) -> Result<()> {
     if !has("postmark") {
-        println!("there is no postmark: install the package postmark to see the real one");
+        println!("there is no postmark program: install the package postmark to measure it, too");
         return Ok(());
     }
     let local = host.beside("postmark")?;

@@ -132,7 +132,7 @@ fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
     let clients = numbers(clients).or(tiny_clients);
     let clients = clients.unwrap_or_else(|| powers(cores.max(CLIENTS_LEAST)));
     if reactors.iter().min() > clients.iter().max() {
-        bail!("a server with more reactors than clients is not measured: give more --clients");
+        bail!("servers with more reactors than clients are not measured: give more --clients");
     }
     let (rounds, span) = (usize::try_from(*rounds)?, Duration::from_secs_f64(*seconds));
     Ok(if *tiny {
@@ -154,7 +154,7 @@ fn works(only: Option<&str>) -> Result<Vec<(Work, Vec<&'static str>)>> {
     let works: Vec<_> = works.filter(|(_, transports)| !transports.is_empty()).collect();
     if works.is_empty() {
         let names = Work::ALL.map(Work::name).join("; ");
-        bail!("--only fits none of these works, over {}: {names}", TRANSPORTS.join(" or "));
+        bail!("--only matches none of these works, over {}: {names}", TRANSPORTS.join(" or "));
     }
     Ok(works)
 }
@@ -335,7 +335,7 @@ impl Host {
         let socket = place.join("socket");
         let has = status::ask(Some(&socket))?["reactors"]["count"].as_u64();
         if has != Some(reactors as u64) {
-            bail!("a server that was asked for {reactors} reactors has {has:?}");
+            bail!("a server that was started with {reactors} reactors reports {has:?}");
         }
         Ok(Self { reactors, transport, address, served, socket, counted: None })
     }

@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let is_directory = into.is_directory();
     if sources.len() > 1 && !is_directory {
         bail!(
-            "{} is no directory, which several sources need; make it with dafs mkdir",
+            "{} is not a directory, as several sources require; create it with dafs mkdir",
             shown_path(target)
         );
     }
@@ -124,14 +124,14 @@ fn copy_operand(
     let shown = shown_path(text);
     let source = side(&mover.client, text, arguments)?;
     if source.is_directory() && !arguments.recursive {
-        bail!("{shown} is a directory; give -r to copy it with all that is in it");
+        bail!("{shown} is a directory; give -r to copy it recursively");
     }
     let ends_as_directory = |text: &OsStr| text.as_bytes().ends_with(b"/");
     if ends_as_directory(text) && !source.is_directory() {
-        bail!("{shown} is no directory");
+        bail!("{shown} is not a directory");
     }
     if into.ends_as_directory() && !is_directory && !source.is_directory() {
-        bail!("{} is no directory; make it with dafs mkdir", into.name(OsStr::new("")));
+        bail!("{} is not a directory; create it with dafs mkdir", into.name(OsStr::new("")));
     }
     // A trailing slash on a directory stands for its contents.
     let contents = ends_as_directory(text) && source.is_directory();

@@ -375,7 +375,7 @@ impl Lent<'_> {
                 self.buffer.read(self.start(), &mut bytes);
                 return (&*file).write_all(&bytes).map_err(|error| match error.kind() {
                     // A closed pipe is an error here, unlike for the output of a command.
-                    ErrorKind::BrokenPipe => anyhow!("whoever read it has gone"),
+                    ErrorKind::BrokenPipe => anyhow!("the reader has closed the pipe"),
                     _ => error.into(),
                 });
             }
@@ -387,7 +387,7 @@ impl Lent<'_> {
             let done = file.write_async(offset + count as u64, slice).await?;
             file.note_unstable(done.verifier)?;
             if done.length == 0 {
-                bail!("the server wrote less than it was given");
+                bail!("the server wrote fewer bytes than requested");
             }
             count += done.length as usize;
         }

@@ -128,7 +128,10 @@ impl Open {
             }
             own = again;
         }
-        bail!("it is changed all the time, so that nobody can tell whether the copy is the file")
+        bail!(
+            "it changes all the time, so it is not possible to check whether source and target \
+        are the same file"
+        )
     }
 
     /// Makes a server write back pending changes. An error is ignored: such a server has no pending

@@ -96,7 +96,7 @@ impl<'r> Run<'r> {
         let item = &self.items[index];
         let parent = self.copies.borrow()[item.parent];
         if parent == Copied::No && !item.path.is_empty() {
-            bail!("its directory could not be made");
+            bail!("its directory could not be created");
         }
         match item.kind {
             ObjectType::Directory => {
@@ -113,7 +113,7 @@ impl<'r> Run<'r> {
                 self.make_file(index, parent, extras).await
             }
             _ if !extras.recursive => {
-                bail!("it is a {}, which a server does not read from", kind_name(item.kind))
+                bail!("it is a {}, which a server cannot read", kind_name(item.kind))
             }
             ObjectType::Fifo | ObjectType::Socket => self.target.make_special(item, parent).await,
             // A device node from a server would give anyone who can write to the server access to
@@ -215,7 +215,7 @@ impl<'r> Run<'r> {
         let (item, copied) = (&self.items[index], self.copies.borrow()[index]);
         match self.target.set_attributes(item, copied).await {
             Ok(()) => Ok(()),
-            Err(error) => self.fail("keeping mode and times of", item, error),
+            Err(error) => self.fail("setting the mode and times of the copy of", item, error),
         }
     }
 

@@ -92,7 +92,7 @@ impl Side {
         };
         match name.as_bytes() {
             b"" | b"." | b".." => {
-                bail!("{} has no name of its own; name the copy", self.name(OsStr::new("")))
+                bail!("{} has no name; give a name for the copy", self.name(OsStr::new("")))
             }
             _ => Ok(name),
         }
@@ -568,7 +568,7 @@ fn open_local_to_read(path: &Path, is_top: bool) -> Result<Open> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = LocalFile::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     match Open::of_local(file?)? {
-        Open::Stream(_) => bail!("it was a file when it was listed, and is none now"),
+        Open::Stream(_) => bail!("it was a regular file when it was listed, and no longer is"),
         file => Ok(file),
     }
 }
@@ -589,7 +589,7 @@ fn open_local_there(path: &Path, is_top: bool) -> Result<Open> {
         other => other?,
     };
     match Open::of_local(file)? {
-        Open::Stream(_) => bail!("there is something that is no file"),
+        Open::Stream(_) => bail!("the target exists and is not a regular file"),
         file => Ok(file),
     }
 }

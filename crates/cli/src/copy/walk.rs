@@ -194,7 +194,7 @@ impl Walker<'_> {
             let name = entry.name.as_bytes();
             if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
                 let whole = shown_path(&whole);
-                bail!("{whole}: the server lists {:?}, which is no name", entry.name);
+                bail!("{whole}: the server lists {:?}, which is not a valid name", entry.name);
             }
             match self.item(handle, &whole, &entry).await {
                 Ok(Some(item)) => {

@@ -34,8 +34,8 @@ pub fn look(findings: &mut Findings) {
     }
     if survey.devices.iter().any(|device| device.protocol() == "RoCE") {
         findings.note(
-            "rdma: RoCE wants a network that loses nothing: priority flow control or ECN on the \
-             switches and here (dcb pfc show, mlnx_qos), and MTUs that fit",
+            "rdma: RoCE needs a lossless network: priority flow control or ECN on the switches \
+            and here (dcb pfc show, mlnx_qos), and MTUs that fit",
         );
     }
 }
@@ -48,7 +48,7 @@ fn look_at(findings: &mut Findings, device: &Device) {
         if port.is_active() {
             findings.good(&format!("{what}, MTU {mtu}"));
         } else {
-            findings.note(&format!("{what}: not to be used now"));
+            findings.note(&format!("{what}: not usable now"));
         }
         if device.is_iwarp {
             continue;
@@ -58,7 +58,10 @@ fn look_at(findings: &mut Findings, device: &Device) {
             findings.note(&format!("rdma: {name} is {address} ({kind}) {interface}"));
         }
         if protocol == "RoCE" && !port.gids.iter().any(|gid| gid.kind == "RoCE v2") {
-            findings.bad(&format!("rdma: {name} has no name for RoCE v2: give {name} an address"));
+            findings.bad(&format!(
+                "rdma: {name} has no GID for RoCE v2: give {name} an IP \
+            address"
+            ));
         }
     }
 }

@@ -61,9 +61,7 @@ impl FormatArguments {
             [] => format!("0:{size}").parse()?,
             [key] => key.parse()?,
             [_, second, ..] => {
-                bail!(
-                    "--key {second}: records have one key; put it together from bytes side by side"
-                )
+                bail!("--key {second}: records have only one key, a range of adjacent bytes")
             }
         };
         key.is_reverse ^= self.reverse;
@@ -76,7 +74,7 @@ impl FormatArguments {
             let is_binary = self.keys.iter().any(|key| key.contains(':'));
             let error = anyhow::Error::new(error);
             match is_binary {
-                true => error.context("keys of this form are of records; give --record SIZE"),
+                true => error.context("keys of this form are for records; give --record SIZE"),
                 false => error,
             }
         })?;
@@ -94,7 +92,7 @@ impl FormatArguments {
             Some([byte]) => Some(*byte),
             Some(br"\0") => Some(0),
             Some(br"\t") => Some(b'\t'),
-            Some(_) => bail!("--field-separator is one byte"),
+            Some(_) => bail!("--field-separator must be one byte"),
         };
         order.is_stable = is_stable;
         if self.zero_terminated {

@@ -162,7 +162,7 @@ type Temporary<'t> = dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> + 't;
 fn size(option: &str, text: &str) -> Result<usize> {
     let size = usize::try_from(bytes(text).context(option.to_owned())?)?;
     if size == 0 {
-        bail!("{option} is at least a byte");
+        bail!("{option} must be at least one byte");
     }
     Ok(size)
 }

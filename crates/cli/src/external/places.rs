@@ -73,9 +73,9 @@ impl<'a> Places<'a> {
         session.on_event(move |event| match event {
             SessionEvent::Lost { reason } => {
                 let reason = crate::shown::message(reason);
-                eprintln!("dafs: lost the connection to {address} ({reason}); trying to come back");
+                eprintln!("dafs: lost the connection to {address} ({reason}); reconnecting");
             }
-            SessionEvent::Recovered { .. } => eprintln!("dafs: {address} is there again"),
+            SessionEvent::Recovered { .. } => eprintln!("dafs: reconnected to {address}"),
             _ => {}
         });
         let engine: Rc<dyn Engine> = Rc::new(DafsEngine::new(session, self.watch.clone()));

@@ -72,7 +72,7 @@ pub fn spool(
         block.memory().write(0, &bytes[..count]);
         channel.submit_write(block, offset, count)?;
         offset += count as u64;
-        block = channel.wait()?.context("a write has no end")?.block;
+        block = channel.wait()?.context("a write did not complete")?.block;
     }
 }
 

@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let (session, path) = sessions.open(url)?;
         let file = session.open(&path, &OpenOptions::read())?;
         if is_output(sessions.client(), &file)? {
-            bail!("{}: the file is the output, and would never end", shown_path(url));
+            bail!("{}: the file is also the output, so the copy would never end", shown_path(url));
         }
         let mut stream = ReadStream::new(&file, BLOCKS, BLOCK_BYTES)?;
         std::io::copy(&mut stream, &mut out).with_context(|| shown_path(url).into_owned())?;

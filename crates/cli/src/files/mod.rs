@@ -39,8 +39,8 @@ fn for_each_operand(
 fn last_name(path: &OsStr) -> Result<&OsStr> {
     let (_, name) = split_last(path);
     match name.as_bytes() {
-        b"" => bail!("the root of a server stays where it is"),
-        b"." | b".." => bail!("{path:?} has no name of its own at its end"),
+        b"" => bail!("the root of a server cannot be renamed or removed"),
+        b"." | b".." => bail!("{path:?} does not end with a name"),
         _ => Ok(name),
     }
 }

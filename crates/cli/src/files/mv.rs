@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         // The new name of a directory may end with a slash.
         let is_one = sources.len() == 1;
         if !is_one || !is_directory_there(&mut sessions, &sources[0])? {
-            bail!("{} is no directory; make it with dafs mkdir", shown_path(into));
+            bail!("{} is not a directory; create it with dafs mkdir", shown_path(into));
         }
     }
     for_each_operand(sources, |source| {

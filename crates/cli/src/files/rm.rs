@@ -64,7 +64,7 @@ impl Removal<'_> {
         let url = shown_path(url);
         let mut names = path.as_bytes().split(|byte| *byte == b'/');
         if names.all(|name| matches!(name, b"" | b"." | b"..")) {
-            bail!("{url} is the root of the server, which stays; name what is in it");
+            bail!("{url} is the root of the server, which cannot be removed; name what is in it");
         }
         let Ok(name) = last_name(path) else {
             bail!("refusing to remove '.' or '..' directory: skipping {url}");
@@ -78,15 +78,15 @@ impl Removal<'_> {
         let found = block_on(self.client, self.session.metadata_async(handle, path))?;
         match (found.kind == ObjectType::Directory, arguments.recursive, arguments.dir) {
             (false, ..) if ends_as_directory => {
-                bail!("cannot remove {}: it is no directory", shown_path(path))
+                bail!("cannot remove {}: it is not a directory", shown_path(path))
             }
             (true, true, _) => self.tree(parent, name, path),
             (false, ..) | (true, false, true) => {
                 Ok(block_on(self.client, self.session.remove_in_async(parent, name, path))?)
             }
             (true, false, false) => bail!(
-                "cannot remove {}: it is a directory; give -r to remove it with all that is in \
-                 it, or -d if it is empty",
+                "cannot remove {}: it is a directory; give -r to remove it recursively, or -d if \
+                it is empty",
                 shown_path(path)
             ),
         }

@@ -29,7 +29,7 @@ pub fn page() -> String {
     keys(&mut roff, schema.as_value(), &schema);
     tables(&mut roff, &schema);
     roff.control("SH", ["EXAMPLE"]);
-    roff.text([roman("The file as the package brings it:")]);
+    roff.text([roman("The file as the package installs it:")]);
     roff.control("PP", []);
     roff.control("nf", []);
     for line in EXAMPLE.lines() {
@@ -49,8 +49,8 @@ fn introduction(roff: &mut Roff) {
         italic("FILE"),
         roman(
             " reads a TOML file. Its keys are the flags of the command without the dashes in \
-             front; what a flag says counts for more than what the file says. A key that is not \
-             listed here is refused, and the server does not start.",
+            front; flags take precedence over the file. If the file contains a key that is not \
+            listed here, the server does not start.",
         ),
     ]);
     roff.control("PP", []);
@@ -59,7 +59,7 @@ fn introduction(roff: &mut Roff) {
         italic("/etc/dafs/dafs.toml"),
         roman(". It reads it when it starts: after a change, "),
         bold("systemctl restart dafs"),
-        roman(". Clients come back by themselves, with what they held."),
+        roman(". Clients reconnect automatically and keep their opens and locks."),
     ]);
 }
 

@@ -108,7 +108,7 @@ impl<'f> WriteBehind<'f> {
             return Ok(());
         }
         if done.length == 0 {
-            bail!("{}: the server takes no more", self.file.path());
+            bail!("{}: the server accepts no more data", self.file.path());
         }
         self.submit(index)
     }

@@ -39,9 +39,9 @@ pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write, passes: bool) -
                 break;
             }
             Part::Other if input.peek()?.is_empty() => {
-                bail!("byte 0: the file is empty; a gzip file never is")
+                bail!("byte 0: the file is empty, so it is not a gzip file")
             }
-            Part::Other => bail!("byte 0: this is no gzip file"),
+            Part::Other => bail!("byte 0: this is not a gzip file"),
         }
         members += 1;
     }
@@ -66,7 +66,10 @@ fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part>
         // Tapes pad their last block with zeros. Members have no zeros between them.
         [0, ..] if !is_first => Ok(if ends_with_zeros(input)? { Part::End } else { Part::Other }),
         [0x1f, 0x8b, method, ..] if method != DEFLATE => {
-            bail!("byte {begin}: a member of method {method}, which is not supported")
+            bail!(
+                "byte {begin}: a member with the compression method {method}, which is not \
+            supported"
+            )
         }
         [0x1f, 0x8b, _, flags] if flags & RESERVED_FLAGS != 0 => {
             bail!("byte {begin}: a member with flags {flags:#x}, which are not supported")
@@ -96,7 +99,7 @@ fn ends_with_zeros<R: BufRead>(input: &mut Counted<R>) -> Result<bool> {
 
 /// The error for a member with an invalid header.
 #[derive(Debug, thiserror::Error)]
-#[error("byte {begin}: the header of a gzip file is wrong")]
+#[error("byte {begin}: the header of the gzip member is invalid")]
 struct NoMember {
     begin: u64,
 }

@@ -168,7 +168,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             failures += 1;
         }
         if run.interrupted.load(Ordering::Relaxed) {
-            bail!("interrupted; nothing half is left behind");
+            bail!("interrupted; no incomplete output is left behind");
         }
     }
     if failures > 0 {
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
             Some(what) => self.warn(&format!("{file}: {what}")),
             None if source.link_count > 1 && !force => {
                 let others = source.link_count - 1;
-                self.warn(&format!("{file}: has {others} other names; give --force to take it"));
+                self.warn(&format!("{file}: has {others} other names; give --force to process it"));
             }
             None => return Ok(false),
         }
@@ -331,7 +331,10 @@ impl<'a> Run<'a> {
             None => {
                 let is_compressed = self.task == Task::Compress;
                 if is_compressed && !arguments.force && std::io::stdout().is_terminal() {
-                    bail!("compressed data is not written to a terminal; give --force to do so");
+                    bail!(
+                        "compressed data is not written to a terminal; give --force to write it \
+                    anyway"
+                    );
                 }
                 Output::Standard
             }
@@ -403,7 +406,7 @@ impl<'a> Run<'a> {
         output.finish(source.attributes, arguments.force, syncs)?;
         if let Some(offset) = garbage {
             let file = shown_path(file);
-            self.warn(&format!("{file}: what follows byte {offset} is not compressed; left out"));
+            self.warn(&format!("{file}: data after byte {offset} is not compressed; ignored"));
         }
         Ok(encoded)
     }

@@ -192,10 +192,10 @@ impl Drop for Temporary {
 
 fn check(name: &dyn std::fmt::Display, is_file: bool, force: bool) -> Result<()> {
     if !is_file {
-        bail!("{name} is there and is no regular file; it is left as it is");
+        bail!("{name} exists and is not a regular file; it is left as it is");
     }
     if !force {
-        bail!("{name} is there already; give --force to replace it");
+        bail!("{name} exists already; give --force to replace it");
     }
     Ok(())
 }

@@ -147,10 +147,10 @@ fn hindrance(is_link: bool, is_file: bool, mode: u32) -> Option<&'static str> {
 pub struct PassedOver(pub &'static str);
 
 const IS_DIRECTORY: &str = "is a directory; left as it is";
-const IS_NO_FILE: &str = "is no regular file; left as it is";
+const IS_NO_FILE: &str = "is not a regular file; left as it is";
 /// The reasons that --force overrides.
-pub const IS_LINK: &str = "is a symbolic link; give --force to take what it leads to";
-pub const IS_STICKY: &str = "has the sticky bit; give --force to take it";
+pub const IS_LINK: &str = "is a symbolic link; give --force to process its target";
+pub const IS_STICKY: &str = "has the sticky bit; give --force to process it";
 
 /// An input whose bytes arrive when another process writes them, possibly never.
 struct Waiting<'r> {

@@ -49,7 +49,7 @@ impl Signals {
     pub fn catch() -> Result<Self> {
         let is_wanted = |signal: &Caught| !is_ignored(*signal as i32);
         let set = CAUGHT.into_iter().filter(is_wanted).collect::<SigSet>();
-        set.thread_block().context("keeping signals back")?;
+        set.thread_block().context("blocking signals")?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
         Ok(Self(signals.context("listening for signals")?))
     }
@@ -79,7 +79,7 @@ impl Signals {
                 if running.has_work.swap(false, Ordering::Relaxed) {
                     eprintln!(
                         "dafs: the command has ended and the file is being replaced; another \
-                         signal ends this at once and leaves a part of both contents"
+                        signal stops this at once and leaves parts of both contents"
                     );
                     continue;
                 }
@@ -198,10 +198,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("tying the command to its lock")?;
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
     if parent != Some(arguments.parent) {
-        bail!("whoever had the lock has gone");
+        bail!("the process that holds the lock has ended");
     }
     // Signals that arrived meanwhile are delivered to the command.
-    CAUGHT.into_iter().collect::<SigSet>().thread_unblock().context("letting signals in")?;
+    CAUGHT.into_iter().collect::<SigSet>().thread_unblock().context("unblocking signals")?;
     let error = Command::new(program).args(rest).exec();
     let is_missing = error.kind() == std::io::ErrorKind::NotFound;
     eprintln!("dafs: starting {}: {error}", program.to_string_lossy());

@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 hear(&session, &is_lost)?;
                 let partly = || {
                     let url = shown_path(&arguments.url);
-                    format!("replacing {url}, which may have a part of the new content by now")
+                    format!("replacing {url}, which may now contain part of the new content")
                 };
                 printed.replace(&file).with_context(partly)?;
             }
@@ -110,26 +110,25 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("{}: the lock was lost while the command ran", shown_path(&arguments.url));
     }
     if !is_done && arguments.autorecover {
-        file.abort_lock(arguments.offset, length(arguments))
-            .context("taking back what was written")?;
+        file.abort_lock(arguments.offset, length(arguments)).context("undoing what was written")?;
     }
     let has_failed = ended.as_ref().is_ok_and(|status| !status.success());
     if (!is_done && arguments.autorecover) || (has_failed && arguments.write) {
         eprintln!(
-            "dafs: the command has failed; {} is what it was",
+            "dafs: the command failed; {} is unchanged",
             message(&shown_path(&arguments.url))
         );
     }
     if !is_done && arguments.persistent && !arguments.autorecover {
         eprintln!(
-            "dafs: the command has failed; the lock is left to break. Look after the data, then \
-             use dafs lock --repair"
+            "dafs: the command failed; the lock is left to break. Check and repair the data, then \
+            use dafs lock --repair"
         );
         ended?;
         // Exit without a message to the server, as if this process had died.
         std::process::exit(code);
     }
-    file.unlock(arguments.offset, length(arguments)).context("giving the lock back")?;
+    file.unlock(arguments.offset, length(arguments)).context("releasing the lock")?;
     file.close()?;
     session.disconnect()?;
     ended?;
@@ -171,7 +170,8 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
     if arguments.nonblock || arguments.repair {
         return match file.try_lock(kind, offset, length, options).map_err(explain)? {
             Some(holder) => bail!(
-                "{}: somebody else has locked bytes {} and on; `dafs locks` on its host tells who",
+                "{}: another client has locked bytes from {} on; `dafs locks` on the server's \
+                host shows which one",
                 shown_path(&arguments.url),
                 holder.offset
             ),
@@ -198,13 +198,13 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
 fn explain(url: &str, error: dafs_client::ClientError) -> anyhow::Error {
     let advice = match error.status() {
         Some(Status::LockBroken) => {
-            "whoever had the lock has died: look after the data, then give --repair"
+            "the client that held the lock has died: check and repair the data, then give --repair"
         }
         Some(Status::NotSupp) => {
-            "the server serves such locks only with a journal (dafs serve --exactly-once stable), \
-             and --autorecover only for exclusive ones"
+            "the server supports such locks only with a journal (dafs serve --exactly-once \
+            stable), and --autorecover only for exclusive locks"
         }
-        Some(Status::Inval) => "nothing is broken there any more: somebody else has repaired it",
+        Some(Status::Inval) => "the lock is no longer broken: another client has repaired it",
         _ => return anyhow::Error::from(error).context(format!("locking {url}")),
     };
     anyhow::anyhow!("locking {url}: {error}; {advice}")

@@ -20,7 +20,7 @@ impl Printed {
     /// Reads the output until the command closes it. Calls `idle` regularly while it waits.
     pub fn take(from: &LocalFile, idle: impl Fn() -> Result<()>) -> Result<Self> {
         let mut spool = tempfile::spooled_tempfile(MEMORY_BYTES_MAX);
-        let keeping = || format!("keeping what the command prints in {}", place());
+        let keeping = || format!("storing the output of the command in {}", place());
         for_each_block(from, idle, |bytes| spool.write_all(bytes).with_context(keeping))?;
         Ok(Self(spool))
     }
@@ -28,7 +28,7 @@ impl Printed {
     /// Replaces the content of a file by the output, flushes it, and truncates the file to the new
     /// length.
     pub fn replace(mut self, file: &File) -> Result<()> {
-        let again = || format!("reading again what the command has printed, from {}", place());
+        let again = || format!("reading the stored output of the command from {}", place());
         self.0.rewind().with_context(again)?;
         let mut bytes = vec![0; BLOCK_BYTES];
         let mut at = 0;
@@ -62,7 +62,8 @@ fn for_each_block(
 ) -> Result<()> {
     let mut bytes = vec![0; BLOCK_BYTES];
     loop {
-        let got = read_next(from, &mut bytes, &idle).context("reading what the command prints")?;
+        let got =
+            read_next(from, &mut bytes, &idle).context("reading the output of the command")?;
         if got == 0 {
             return Ok(());
         }

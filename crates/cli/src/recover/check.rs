@@ -22,7 +22,7 @@ pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
         let size = file.metadata()?.size;
         let mut content = vec![0; usize::try_from(size).context("a file larger than memory")?];
         let got = file.read_at(&mut content, 0)?;
-        expect(got == content.len(), || format!("{path} ends at {got} of {size} bytes"))?;
+        expect(got == content.len(), || format!("{path} ends after {got} of {size} bytes"))?;
         file.close()?;
         Ok(content)
     };
@@ -54,7 +54,12 @@ fn all(
         let directory = format!("/c{}", outcome.number);
         let names: BTreeSet<String> = outcome.model.files.keys().cloned().collect();
         let found = list(&directory)?;
-        expect(found == names, || format!("{directory} has {found:?}, and must have {names:?}"))?;
+        expect(found == names, || {
+            format!(
+                "{directory} contains {found:?}, but must contain \
+        {names:?}"
+            )
+        })?;
         for (name, content) in &outcome.model.files {
             let path = format!("{directory}/{name}");
             let found = read(&path)?;
@@ -65,7 +70,7 @@ fn all(
     let counted: u64 = outcomes.iter().map(|outcome| outcome.counted).sum();
     let counter = read(COUNTER)?;
     expect(counter == counted.to_le_bytes(), || {
-        format!("{COUNTER} holds {counter:?}; it was counted up {counted} times")
+        format!("{COUNTER} contains {counter:?}; it was incremented {counted} times")
     })?;
     let undone = read(UNDONE)?;
     expect(undone == vec![0; UNDONE_BYTES], || differs(UNDONE, &undone, &[0; UNDONE_BYTES]))
@@ -81,7 +86,7 @@ fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
         };
         let expected = next.entry(client).or_default();
         expect(number == *expected, || {
-            format!("{LOG}: client {client}'s record {number} stands where {expected} must")
+            format!("{LOG}: client {client}'s record {number} is where record {expected} must be")
         })?;
         *expected += 1;
     }
@@ -89,7 +94,7 @@ fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
         let found = next.remove(&outcome.number).unwrap_or(0);
         expect(found == outcome.records, || {
             format!(
-                "{LOG}: client {} has appended {} records, and {found} are there",
+                "{LOG}: client {} appended {} records, but {found} are there",
                 outcome.number, outcome.records
             )
         })?;
@@ -99,5 +104,9 @@ fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
 
 fn differs(path: &str, found: &[u8], expected: &[u8]) -> String {
     let at = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
-    format!("{path} has {} bytes, must have {}, and differs at {at}", found.len(), expected.len())
+    format!(
+        "{path} has {} bytes, must have {}, and differs from byte {at} on",
+        found.len(),
+        expected.len()
+    )
 }

@@ -26,12 +26,12 @@ use super::model::{Model, record};
 pub const KINDS: [&str; 9] = [
     "files made exclusively",
     "appends to own files",
-    "appends to a file of all",
+    "appends to a shared file",
     "overwritten and committed",
     "renames",
     "removals",
     "sizes set",
-    "counted up under a lock",
+    "increments under a lock",
     "rolled back under an auto-recovery lock",
 ];
 
@@ -194,7 +194,7 @@ impl Worker<'_> {
         let bytes = self.random.bytes(count);
         let at = file.append(&bytes)?;
         expect(at == length as u64, || {
-            format!("{}: appended at {at}, and it had {length} bytes", file.path())
+            format!("{}: appended at {at}, but it had {length} bytes", file.path())
         })?;
         file.close()?;
         self.outcome.model.write(&name, length, &bytes);
@@ -204,7 +204,7 @@ impl Worker<'_> {
     fn append_to_log(&mut self) -> Result<()> {
         let at = self.log.append(&record(self.outcome.number, self.outcome.records))?;
         expect(at.is_multiple_of(super::model::RECORD_BYTES as u64), || {
-            format!("{LOG}: appended at {at}, amid a record")
+            format!("{LOG}: appended at {at}, within another record")
         })?;
         self.outcome.records += 1;
         Ok(())
@@ -277,7 +277,7 @@ impl Worker<'_> {
         let mut content = vec![0; UNDONE_BYTES + 1];
         let got = file.read_at(&mut content, 0)?;
         expect(got == UNDONE_BYTES && content.iter().all(|byte| *byte == 0), || {
-            format!("{UNDONE}: what was changed under a lock was not taken back")
+            format!("{UNDONE}: changes under an auto-recovery lock were not undone")
         })?;
         let (at, count) = (self.random.below(UNDONE_BYTES), 1 + self.random.below(WRITE_BYTES_MAX));
         file.write_at(&vec![1; count], at as u64)?;

@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let tested = test(arguments, seed, place.path());
     if tested.is_err() {
         let kept = place.keep();
-        eprintln!("seed {seed}; everything is left in {}", kept.display());
+        eprintln!("seed {seed}; all files are kept in {}", kept.display());
     }
     tested
 }
@@ -120,9 +120,10 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
             Err(_) => Err(anyhow!("client {number} has panicked")),
         })
         .collect::<Result<Vec<Outcome>>>()?;
-    check::through_the_server(&victim, &outcomes).context("asking the server in the end")?;
+    check::through_the_server(&victim, &outcomes)
+        .context("checking the files through the server")?;
     let export = victim.stop()?;
-    check::on_the_disk(&export, &outcomes).context("looking at the disk in the end")?;
+    check::on_the_disk(&export, &outcomes).context("checking the files on the disk")?;
     report(arguments, seed, &outcomes, victim.kills(), slowest, begun.elapsed());
     Ok(())
 }
@@ -176,8 +177,8 @@ fn report(
         println!("  {count:>8}  {kind}");
     }
     println!(
-        "of those under way when a server died, {fetched} had been done and their results were \
-         fetched, {reissued} were asked anew; {reclaimed} opens were taken back"
+        "of those in flight when a server died, {fetched} had been executed and their replies \
+        were fetched, {reissued} were sent again; {reclaimed} opens were reclaimed"
     );
     println!("slowest restart {:.2} s; seed {seed}; no violation", slowest.as_secs_f64());
 }

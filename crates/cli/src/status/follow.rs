@@ -49,7 +49,7 @@ pub struct Arguments {
 
 fn hexadecimal(text: &str) -> Result<u64> {
     u64::from_str_radix(text.trim_start_matches("0x"), 16)
-        .with_context(|| format!("{text:?} is no hexadecimal number"))
+        .with_context(|| format!("{text:?} is not a hexadecimal number"))
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -72,9 +72,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut shown = 0;
     for line in BufReader::new(stream).lines() {
         let line = line.context("the server has ended")?;
-        let found: Value = serde_json::from_str(&line).context("the server told no JSON")?;
+        let found: Value = serde_json::from_str(&line).context("the server did not send JSON")?;
         if let Some(dropped) = found["dropped"].as_u64() {
-            eprintln!("dafs: {dropped} requests so far were too fast to be followed");
+            eprintln!("dafs: {dropped} requests so far were dropped, because they came too fast");
             continue;
         }
         if found["following"] == true {
@@ -114,10 +114,13 @@ fn row(found: &Value) -> String {
 pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     let Some(selection) = serde_json::from_str(asked).ok().and_then(|value| understand(&value))
     else {
-        return (&stream).write_all(b"{\"error\":\"neither a question nor a selection\"}\n");
+        return (&stream).write_all(b"{\"error\":\"the request is not a valid selection\"}\n");
     };
     let Some(place) = Place::take() else {
-        return (&stream).write_all(b"{\"error\":\"too many follow already\"}\n");
+        return (&stream).write_all(
+            b"{\"error\":\"too many clients follow this server \
+        already\"}\n",
+        );
     };
     let followed = inspector.follow(selection, RECORDS_MAX);
     // After this call the reactor knows of the new queue.

@@ -68,7 +68,7 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
             // A panic while answering one client must not keep later ones from being answered.
             let answered = catch_unwind(AssertUnwindSafe(|| answer(stream, &inspector)));
             if answered.is_err() {
-                tracing::error!("a question about the server's state made its thread panic");
+                tracing::error!("a request for the server's state caused a panic");
             }
         }
     })?;
@@ -147,7 +147,7 @@ fn believed(path: &Path) -> Result<Option<UnixStream>, Distrust> {
 }
 
 fn asking(path: &Path) -> String {
-    format!("asking the server at {}; only its user and root may", path.display())
+    format!("asking the server at {}; only its user and root are allowed to", path.display())
 }
 
 /// Gets the state of a server.
@@ -164,7 +164,7 @@ pub fn ask(socket: Option<&Path>) -> Result<Value> {
     if bytes.is_empty() {
         bail!("the server at {} does not answer: it is ending, or stuck", path.display());
     }
-    serde_json::from_slice(&bytes).context("the server's state is no JSON")
+    serde_json::from_slice(&bytes).context("the server's state is not JSON")
 }
 
 /// Returns the socket path for a path or a URL that `dafs serve` prints.

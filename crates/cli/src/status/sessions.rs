@@ -41,13 +41,16 @@ fn print_table(found: &Value) {
     }
     let credits = &found["credits"];
     println!(
-        "{} sessions; {} of {} credits given; {} reactors",
+        "{} sessions; {} of {} credits granted; {} reactors",
         sessions.len(),
         number(credits, "given"),
         number(credits, "budget"),
         number(&found["reactors"], "count")
     );
     if found["in_grace"].as_bool() == Some(true) {
-        println!("clients are taking back what they held before a restart; nothing new is granted");
+        println!(
+            "grace period: clients reclaim their opens and locks after a restart; no new \
+        ones are granted"
+        );
     }
 }

@@ -78,7 +78,7 @@ fn secrets_beneath_an_export_keep_the_server_from_starting() {
     ] {
         let config = configuration(&person, &format!("directories = [\"{export}\"]\n{key}\n"));
         let told = refused(&config);
-        assert!(told.contains("lies beneath the export \"export\""), "{key}: {told}");
+        assert!(told.contains("is inside the export \"export\""), "{key}: {told}");
     }
     let state = person.directory("state");
     let within = state.join("served");
@@ -86,7 +86,7 @@ fn secrets_beneath_an_export_keep_the_server_from_starting() {
     let (state, within) = (state.display(), within.display());
     let config = format!("directories = [\"{within}\"]\nstate = \"{state}\"\n");
     let told = refused(&configuration(&person, &config));
-    assert!(told.contains("lies in the state directory"), "{told}");
+    assert!(told.contains("is inside the state directory"), "{told}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn an_export_with_stricter_rules_does_not_lie_in_one_without() {
     // Laxer terms are told of, and served.
     let config = nested("anonymous = \"1:1\"");
     let looked = said(&dafs().arg("doctor").arg("--config").arg(&config).output().unwrap());
-    assert!(looked.contains("risk ") && looked.contains("\"inner\" lies in"), "{looked}");
+    assert!(looked.contains("risk ") && looked.contains("\"inner\" is inside"), "{looked}");
 }
 
 /// Starts a server of a configuration and ends it. The journals there are then.

@@ -87,7 +87,7 @@ impl Drop for Client {
 /// Runs in the client process until its standard input ends.
 pub fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
-    let password = lines.next().context("a client is told a password first")??;
+    let password = lines.next().context("a client needs a password in its first line")??;
     let address = |text: &String| {
         served::address(text).with_context(|| format!("{text:?} is no address of a server"))
     };

@@ -65,7 +65,7 @@ impl Sample {
     ) -> Result<Self> {
         let operations: u64 = tallies.iter().map(|tally| tally.operations).sum();
         if tallies.iter().any(|tally| tally.operations == 0) {
-            bail!("a client has done nothing in its time: give more --seconds");
+            bail!("a client completed no operation in its time: give more --seconds");
         }
         let seconds = |is_counted: &dyn Fn(&ThreadTime) -> bool| -> f64 {
             let times = threads.iter().filter(|thread| is_counted(thread));

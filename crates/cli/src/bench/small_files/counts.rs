@@ -182,7 +182,7 @@ impl Tracing {
         let text = std::fs::read_to_string(self.counts.path())?;
         let calls: BTreeMap<_, _> = text.lines().filter_map(call_of).collect();
         if calls.is_empty() {
-            bail!("strace has counted nothing: {text}");
+            bail!("strace counted no system calls: {text}");
         }
         Ok(calls)
     }

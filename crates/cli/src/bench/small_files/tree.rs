@@ -44,7 +44,7 @@ impl Trees {
     pub fn check(&self, copy: &Path) -> Result<()> {
         let found = size_of(copy)?;
         if found != self.size {
-            bail!("{} has {found:?} instead of {:?}", copy.display(), self.size);
+            bail!("{} contains {found:?} instead of {:?}", copy.display(), self.size);
         }
         Ok(())
     }
