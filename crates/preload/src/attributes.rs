@@ -1,7 +1,7 @@
-//! Attributes as programs see them: `stat`, `statx`, `statfs`; and setting them.
+//! Converts and sets attributes: `stat`, `statx`, `statfs` and the calls that set them.
 //!
-//! Invariant: an object has the same device and inode number however it is asked for, in every
-//! process that maps the same prefixes.
+//! Invariant: an object has the same device and inode number in every call, and in every process
+//! that maps the same prefixes.
 
 use dafs_client::{FileSystemAttributes, Metadata, SetAttributes, SetTime, Timestamp};
 use dafs_posix::stat::Stat;
@@ -12,7 +12,7 @@ use crate::state::{Description, State};
 use crate::walk::attributes;
 
 impl State {
-    /// Attributes of what a descriptor stands for.
+    /// Returns the attributes of the object that a descriptor refers to.
     pub fn metadata_of(&mut self, description: &Description) -> Outcome<Metadata> {
         let identity = &description.identity;
         let (session, _) = self.connection.mount(identity.mount)?;
@@ -25,10 +25,10 @@ fn device(mount: usize) -> u64 {
 }
 
 impl State {
-    /// As `stat` tells.
+    /// Converts attributes to the C library's `stat`.
     pub fn shown(&self, metadata: &Metadata, mount: usize) -> stat {
         let from = Stat::of(metadata, &self.names);
-        // SAFETY: zeros are a value of it.
+        // SAFETY: all-zero bytes are a valid `stat`.
         let mut told: stat = unsafe { std::mem::zeroed() };
         told.st_dev = device(mount);
         told.st_ino = from.ino;
@@ -46,13 +46,13 @@ impl State {
         told
     }
 
-    /// As `statx` tells.
+    /// Converts attributes to the C library's `statx`.
     pub fn shown_more(&self, metadata: &Metadata, mount: usize) -> statx {
         let from = Stat::of(metadata, &self.names);
-        // SAFETY: zeros are a value of it.
+        // SAFETY: all-zero bytes are a valid `statx`.
         let mut told: statx = unsafe { std::mem::zeroed() };
         let stamp = |time: &Timestamp| {
-            // SAFETY: zeros are a value of it.
+            // SAFETY: all-zero bytes are a valid `statx_timestamp`.
             let mut stamp: statx_timestamp = unsafe { std::mem::zeroed() };
             (stamp.tv_sec, stamp.tv_nsec) = (time.seconds, time.nanoseconds);
             stamp
@@ -79,9 +79,9 @@ fn seconds(time: &Timestamp) -> (i64, i64) {
     (time.seconds, time.nanoseconds.into())
 }
 
-/// As `statvfs` tells.
+/// Converts file system attributes to `statvfs`.
 pub fn to_statvfs(told: &FileSystemAttributes) -> statvfs {
-    // SAFETY: zeros are a value of it.
+    // SAFETY: all-zero bytes are a valid `statvfs`.
     let mut shown: statvfs = unsafe { std::mem::zeroed() };
     (shown.f_bsize, shown.f_frsize) = (FRAGMENT, FRAGMENT);
     shown.f_blocks = told.space_total.unwrap_or(0) / FRAGMENT;
@@ -94,10 +94,10 @@ pub fn to_statvfs(told: &FileSystemAttributes) -> statvfs {
     shown
 }
 
-/// As `statfs` tells.
+/// Converts file system attributes to `statfs`.
 pub fn to_statfs(told: &FileSystemAttributes) -> statfs {
     let from = to_statvfs(told);
-    // SAFETY: zeros are a value of it.
+    // SAFETY: all-zero bytes are a valid `statfs`.
     let mut shown: statfs = unsafe { std::mem::zeroed() };
     shown.f_type = FILE_SYSTEM_TYPE;
     (shown.f_bsize, shown.f_frsize) = (FRAGMENT as i64, FRAGMENT as i64);
@@ -107,7 +107,7 @@ pub fn to_statfs(told: &FileSystemAttributes) -> statfs {
     shown
 }
 
-/// What `utimensat` asks for; nothing for times that both stay.
+/// Returns the attributes that `utimensat` sets, or `None` if both times stay unchanged.
 pub fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAttributes>> {
     let wanted = |time: timespec| match time.tv_nsec {
         libc::UTIME_NOW => Ok(Some(SetTime::Server)),
@@ -125,7 +125,7 @@ pub fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAttributes
     Ok(Some(SetAttributes { time_access, time_modify, ..SetAttributes::default() }))
 }
 
-/// What `chown` asks for; nothing where both stay.
+/// Returns the attributes that `chown` sets, or `None` if both owners stay unchanged.
 pub fn owners(user: u32, group: u32) -> Option<SetAttributes> {
     let wanted = |id: u32| (id != u32::MAX).then(|| id.to_string());
     let (owner, owner_group) = (wanted(user), wanted(group));
@@ -133,10 +133,10 @@ pub fn owners(user: u32, group: u32) -> Option<SetAttributes> {
     is_wanted.then(|| SetAttributes { owner, owner_group, ..SetAttributes::default() })
 }
 
-/// No device of Linux has this major number.
+/// The major device number of DAFS. No Linux device has it.
 const MAJOR: u32 = 0xdaf;
-/// Bytes that programs do well to move at once.
+/// The preferred transfer size in bytes.
 const BLOCK: u32 = 65536;
 const FRAGMENT: u64 = 4096;
-/// "DAFS".
+/// The bytes "DAFS".
 const FILE_SYSTEM_TYPE: i64 = 0x4441_4653;

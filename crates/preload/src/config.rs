@@ -1,7 +1,7 @@
-//! What is mapped where, as the environment says.
+//! The configuration from the environment: which prefixes are mapped to which servers.
 //!
-//! Invariant: it is read once, when the program starts, and is the same in every program that
-//! one started with it starts.
+//! Invariant: it is read once when the program starts, and all programs that this one starts
+//! inherit it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,31 +12,31 @@ use dafs_client::{Location, shown_path, without_passwords};
 
 use crate::route::names_of;
 
-/// A prefix of paths, and what is beneath it.
+/// A path prefix and the location that it is mapped to.
 #[derive(Debug)]
 pub struct Mount {
-    /// Absolute, its names joined by one slash each, without one at its end.
+    /// An absolute path without duplicate or trailing slashes.
     pub prefix: OsString,
-    /// What the server calls its beginning.
+    /// The server and the path of the mapped directory.
     pub location: Location,
 }
 
-/// All of it.
+/// The whole configuration.
 #[derive(Debug, Default)]
 pub struct Config {
     /// The prefixes, longest first.
     pub mounts: Vec<Mount>,
-    /// Whether appends are writes where this process sees the end.
+    /// True if an append is a plain write at the end of the file as this process sees it.
     pub appends_locally: bool,
-    /// Where to report to at the end.
+    /// The file to which reports are appended at the end.
     pub report: Option<PathBuf>,
-    /// What goes on to every program that this one starts: `NAME=value`.
+    /// The variables to pass on to every started program, as `NAME=value`.
     pub environment: Vec<Vec<u8>>,
 }
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
 
-/// The configuration; empty until it was read.
+/// Returns the configuration. It is empty until it is read.
 pub fn get() -> &'static Config {
     static NONE: Config = Config {
         mounts: Vec::new(),
@@ -47,7 +47,7 @@ pub fn get() -> &'static Config {
     CONFIG.get().unwrap_or(&NONE)
 }
 
-/// Reads it.
+/// Reads the configuration.
 pub fn read() {
     let _ = CONFIG.set(from_environment());
 }
@@ -101,24 +101,24 @@ fn mount(entry: &[u8]) -> Result<Mount, String> {
     Ok(Mount { prefix, location })
 }
 
-/// Whether a variable is set to something.
+/// True if a variable is set to something other than an empty text or 0.
 pub fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value != OsStr::new("") && value != OsStr::new("0"))
 }
 
-/// What is mapped: `/prefix=URL`, several with `;` between them.
+/// The mappings: `/prefix=URL`, separated by `;`.
 pub const MAP: &str = "DAFS_PRELOAD_MAP";
-/// File that reports are appended to.
+/// The file to which reports are appended.
 pub const REPORT: &str = "DAFS_PRELOAD_REPORT";
-/// The working directory, where it is beneath a prefix.
+/// The working directory, if it is beneath a prefix.
 pub const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
-/// The dynamic linker's variable.
+/// The dynamic linker's list of libraries to preload.
 pub const LIBRARIES: &str = "LD_PRELOAD";
 
-/// File whose first line is the password of the users whom URLs name without one.
+/// A file whose first line is the password for users that URLs name without one.
 pub const PASSWORD_FROM: &str = "DAFS_PRELOAD_PASSWORD_FROM";
 
-/// Set where appends need not be one with those of others.
+/// Set if appends need not be atomic with those of other clients.
 pub const LOCAL_APPEND: &str = "DAFS_PRELOAD_LOCAL_APPEND";
 
 const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT, LOCAL_APPEND, PASSWORD_FROM];

@@ -1,8 +1,9 @@
-//! The sessions with the servers, made when a path beneath their prefix is first used.
+//! Sessions with the servers. A session is made when a path beneath its prefix is first used.
 //!
-//! Invariants: this library's own descriptors are above those that programs look at
-//! ([`FLOOR`]), and are known, so that a program that closes whatever it finds leaves them; a
-//! child has sessions of its own.
+//! Invariants:
+//! - The library's own descriptors are above those that programs use ([`FLOOR`]) and are recorded,
+//!   so a program that closes all descriptors does not close them.
+//! - A child process has its own sessions.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ use crate::errors::{Failure, Outcome};
 use crate::state::note_own;
 use crate::waiting::wait_while_there;
 
-/// Sessions, and memory that servers reach.
+/// The client, its sessions, and the memory that servers can access.
 #[derive(Default)]
 pub struct Connection {
     client: Option<Client>,
@@ -33,12 +34,12 @@ pub struct Connection {
     staging: Option<Buffer>,
     restarts: Rc<Cell<u64>>,
     own: BTreeSet<RawFd>,
-    /// Mounts whose servers can call back.
+    /// The mounts whose servers can send callbacks to this client.
     listening: BTreeSet<usize>,
 }
 
 impl Connection {
-    /// The session of a mount, and the handle of its beginning.
+    /// Returns the session of a mount and the handle of its root. Connects if necessary.
     pub fn mount(&mut self, index: usize) -> Outcome<(Session, FileHandle)> {
         if let Some(Some((session, root))) = self.mounts.get(index) {
             return Ok((session.clone(), *root));
@@ -94,8 +95,8 @@ impl Connection {
         }
     }
 
-    /// A descriptor of a file of a mount itself, for reading, if its server is on this host and
-    /// hands it over. It is the caller's, and below the floor.
+    /// Returns a read-only descriptor of the local file behind a file of a mount, if the server is
+    /// on this host and passes it. The caller owns the descriptor, which is below the floor.
     pub fn descriptor_of(
         &mut self,
         index: usize,
@@ -113,53 +114,55 @@ impl Connection {
         session.descriptor_of(handle, path).ok()?
     }
 
-    /// Takes leave of the servers, which then keep nothing of this process; one that has restarted
-    /// need not wait for it.
+    /// Disconnects from the servers, so that they keep no state of this process. Does not wait for
+    /// a server that has restarted.
     pub fn take_leave(&mut self) {
         for (session, _) in std::mem::take(&mut self.mounts).into_iter().flatten() {
             let client = session.client();
-            // Who ends has nobody to tell, and does not wait for a server that is not there.
+            // The process is ending, so errors are ignored and it does not wait for an unreachable
+            // server.
             let _ = wait_while_there(&client, session.disconnect_async());
         }
     }
 
-    /// Memory that servers move bytes into and out of; there is some with the first session.
+    /// Returns the memory through which servers transfer data. It exists from the first session on.
     pub fn staging(&self) -> Outcome<Buffer> {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
 
-    /// The process is somebody else: new sessions are made, while what is open keeps its own.
+    /// Forgets the sessions after a change of identity, so that new ones are made. Open files keep
+    /// theirs.
     pub fn change_identity(&mut self) {
         self.mounts.clear();
         self.listening.clear();
     }
 
-    /// The client; there is one with the first session.
+    /// Returns the client. It exists from the first session on.
     pub fn client(&self) -> Option<Client> {
         self.client.clone()
     }
 
-    /// How often a server has been found again that had restarted.
+    /// Returns how often a session was recovered after a server restart.
     pub fn restarts(&self) -> u64 {
         self.restarts.get()
     }
 
-    /// The descriptors that are the client's own, in order.
+    /// Returns the client's own descriptors in order.
     pub fn own(&self) -> &BTreeSet<RawFd> {
         &self.own
     }
 
-    /// A descriptor is this library's own from now on.
+    /// Records a descriptor as the library's own.
     pub fn keep(&mut self, number: RawFd) {
         note_own(number, true);
         self.own.insert(number);
     }
 
-    /// Lets it go in a child without a word.
+    /// Drops the connection in a child process without sending anything.
     pub fn forget(self) {
         for number in &self.own {
-            // Where the parent's connection goes on, this process's copy of it must not keep
-            // it alive behind the parent's end.
+            // If the child kept its copy of the connection, it would stay open after the parent
+            // closes its own.
             note_own(*number, false);
             real!(close(*number => i32) -> i32);
         }
@@ -171,7 +174,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// How the client waits, by the environment.
+/// Returns the client configuration from the environment: how long to poll before sleeping.
 fn habits() -> Result<ClientConfig, String> {
     let mut config = ClientConfig::default();
     if let Some(text) = variable("DAFS_SPIN") {
@@ -182,7 +185,7 @@ fn habits() -> Result<ClientConfig, String> {
     Ok(config)
 }
 
-/// What a session is asked for: what the environment says, as to the `dafs` command.
+/// Returns the session options from the environment, with the same variables as the `dafs` command.
 fn options(location: &Location) -> Result<SessionOptions, String> {
     let transport = match variable("DAFS_TRANSPORT").as_deref() {
         None | Some("auto") => TransportChoice::Automatic,
@@ -205,7 +208,7 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
     })
 }
 
-/// Most connections to spread transfers over.
+/// Returns the maximum number of connections for transfers.
 fn channels() -> Result<u16, String> {
     let most = SessionOptions::CHANNELS_MAX;
     let number = match variable("DAFS_CHANNELS").as_deref() {
@@ -216,8 +219,8 @@ fn channels() -> Result<u16, String> {
     number.ok_or_else(|| format!("DAFS_CHANNELS: write 1 to {most}, or auto"))
 }
 
-/// A user whom the URL names without a password has it from a file: what is in the environment,
-/// every program has that is started.
+/// Returns the login for a location. If the URL names a user without a password, the password is
+/// read from a file, because every started program could read the environment.
 fn login(location: &Location) -> Result<Login, String> {
     let Some((user, None)) = &location.user else { return Ok(Login::Automatic) };
     let Some(path) = variable(config::PASSWORD_FROM) else { return Ok(Login::Automatic) };
@@ -227,10 +230,10 @@ fn login(location: &Location) -> Result<Login, String> {
     Ok(Login::Password { user: user.clone(), password })
 }
 
-/// A file that others can neither read nor change, or a pipe.
+/// Reads a pipe, or a file that other users can neither read nor write.
 fn read_secret(path: &str) -> std::io::Result<String> {
     let mut file = std::fs::File::open(path)?;
-    // Of the file that is read, not of what may bear its name a moment later.
+    // Check the open file, because its name may refer to another file a moment later.
     let metadata = file.metadata()?;
     if metadata.is_file() {
         let user = rustix::process::geteuid().as_raw();
@@ -248,14 +251,15 @@ fn tls() -> Result<TlsClient, String> {
     TlsClient::load(&TlsClientFiles { authorities, identity }).map_err(|error| error.to_string())
 }
 
-/// The open descriptors of this process.
+/// Returns the open descriptors of this process.
 pub fn descriptors() -> BTreeSet<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeSet::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.collect()
 }
 
-/// Does something whose new descriptors have high numbers: the low ones are taken meanwhile.
+/// Runs `act` so that its new descriptors get numbers above the floor: the low numbers are occupied
+/// meanwhile.
 pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
     let floor = floor();
     let mut fillers = Vec::new();
@@ -273,13 +277,13 @@ pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Where this library's own descriptors begin, if there is room.
+/// Returns the lowest number for the library's own descriptors, if the limit allows that.
 pub fn floor() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(FLOOR, |limit| FLOOR.min(limit as RawFd / 2))
 }
 
-/// The client's descriptors are not below, where there is room.
+/// The client's descriptors are not below this number, if the limit allows that.
 const FLOOR: RawFd = 512;
-/// Bytes moved at once.
+/// The maximum number of bytes in one transfer.
 pub const STAGING_BYTES: usize = 1 << 20;

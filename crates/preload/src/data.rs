@@ -1,7 +1,9 @@
-//! Bytes: read, written, appended, made to last.
+//! Reads, writes, appends to and syncs files.
 //!
-//! Invariants: an offset that several processes share moves once for each read and write; what
-//! is written through a descriptor with O_APPEND lands at the end, whoever else writes.
+//! Invariants:
+//! - An offset that several processes share moves exactly once for each read or write.
+//! - A write through a descriptor with O_APPEND goes to the end of the file, whichever other
+//!   clients write.
 
 use std::sync::atomic::Ordering;
 
@@ -19,17 +21,17 @@ use crate::shared::SharedObject;
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
-/// Memory of the program's.
+/// A buffer of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Its beginning.
+    /// The address of the first byte.
     pub start: *mut u8,
-    /// Bytes.
+    /// The length in bytes.
     pub length: usize,
 }
 
 impl Piece {
-    /// Parts of it that the staging memory has room for.
+    /// Splits the buffer into parts that fit the staging memory.
     fn parts(self) -> impl Iterator<Item = Self> {
         (0..self.length).step_by(STAGING_BYTES).map(move |at| Self {
             start: self.start.wrapping_add(at),
@@ -38,36 +40,37 @@ impl Piece {
     }
 
     /// # Safety
-    /// The program gave this memory to be written to, for the time of the call.
+    /// The program passes this memory for writing for the duration of the call.
     unsafe fn as_mut<'m>(self) -> Outcome<&'m mut [u8]> {
         if self.length == 0 {
             return Ok(&mut []);
         }
         must_have(self.start, self.length, Purpose::Writing)?;
-        // SAFETY: by the caller's word, and it is there.
+        // SAFETY: the caller guarantees the memory, and it was checked to be writable.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.length) })
     }
 
     /// # Safety
-    /// The program gave this memory to be read from, for the time of the call.
+    /// The program passes this memory for reading for the duration of the call.
     unsafe fn as_ref<'m>(self) -> Outcome<&'m [u8]> {
         if self.length == 0 {
             return Ok(&[]);
         }
         must_have(self.start, self.length, Purpose::Reading)?;
-        // SAFETY: by the caller's word, and it is there.
+        // SAFETY: the caller guarantees the memory, and it was checked to be readable.
         Ok(unsafe { std::slice::from_raw_parts(self.start, self.length) })
     }
 }
 
 impl State {
-    /// Reads at an offset. Bytes read, fewer only at the file's end.
+    /// Reads at an offset. Returns the number of bytes, which is smaller than requested only at the
+    /// end of the file.
     pub fn read_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
         must_read(of)?;
         loop {
             let restarts = self.connection.restarts();
             let read = self.read_once(of, pieces, position(offset)?)?;
-            // A server that has restarted meanwhile may not have had what was written before.
+            // If a server restarted meanwhile, it may have lost earlier writes, so read again.
             if self.connection.restarts() == restarts {
                 return Ok(read);
             }
@@ -77,7 +80,8 @@ impl State {
 
     fn read_once(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         if is_tracked() {
-            // What this process has changed in memory is in the file for who reads it.
+            // Write back this process's changes in mapped memory first, so that the read returns
+            // them.
             self.write_back_of(&of.identity.handle)?;
         }
         let file = self.file(of)?;
@@ -86,7 +90,7 @@ impl State {
         for piece in pieces {
             for part in piece.parts() {
                 let read = self.moved(read_whole(&file, at, &staging, part.length))?;
-                // SAFETY: the program gave it to be read into.
+                // SAFETY: the program passes this memory to be read into.
                 match unsafe { Piece { length: read, ..part }.as_mut() } {
                     Ok(bytes) => staging.read(0, bytes),
                     Err(_) if done > 0 => return Ok(done as isize),
@@ -102,21 +106,22 @@ impl State {
         Ok(done as isize)
     }
 
-    /// Reads at the offset that the descriptors share, and moves it.
+    /// Reads at the shared offset of the descriptors and advances it.
     pub fn read(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
         loop {
             let before = of.page.offset().load(Ordering::Acquire);
             let read = self.read_at(of, pieces, before as i64)?;
             let after = before + read as u64;
             let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
-            // Somebody who shares it has read meanwhile: what comes behind is ours.
+            // If another reader has moved the shared offset meanwhile, read again at the new
+            // offset.
             if of.page.offset().compare_exchange(before, after, acquire, relaxed).is_ok() {
                 return Ok(read);
             }
         }
     }
 
-    /// Writes at an offset; at the end where the descriptor appends, as Linux does.
+    /// Writes at an offset. A descriptor with O_APPEND writes at the end, as in Linux.
     pub fn write_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
         let at = position(offset)?;
         must_write(of)?;
@@ -126,7 +131,7 @@ impl State {
         self.put(of, pieces, at)
     }
 
-    /// Writes at the offset that the descriptors share, and moves it.
+    /// Writes at the shared offset of the descriptors and advances it.
     pub fn write(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
         must_write(of)?;
         if of.page.flags() & libc::O_APPEND != 0 {
@@ -144,23 +149,23 @@ impl State {
         written
     }
 
-    /// Writes at an offset, whatever the descriptor's flags.
+    /// Writes at an offset, ignoring O_APPEND.
     pub fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         let file = self.file(of)?;
         of.times.take();
         self.unstable.take(of.key())?;
         let mut done = 0;
         for part in pieces.iter().flat_map(|piece| piece.parts()) {
-            // SAFETY: the program gave it to be written from.
+            // SAFETY: the program passes this memory to be written from.
             let put = unsafe { part.as_ref() }.and_then(|part| {
                 self.put_part(of, &file, at, part)?;
-                // The server may have said by this that what was written before is gone.
+                // With the reply, the server may have reported that it lost earlier data.
                 self.unstable.take(of.key())
             });
             match put {
                 Ok(()) => {}
                 Err(failure) if done > 0 => {
-                    // The program hears how much was written; why it is not all, it hears next.
+                    // Report the short count now, and the error with the next call.
                     self.unstable.keep_for_next(of.key(), &failure);
                     return Ok(done as isize);
                 }
@@ -173,7 +178,7 @@ impl State {
         Ok(done as isize)
     }
 
-    /// Writes what the staging memory has room for.
+    /// Writes a part that fits the staging memory.
     fn put_part(&mut self, of: &Description, file: &File, at: u64, part: &[u8]) -> Outcome<()> {
         let staging = self.connection.staging()?;
         staging.write(0, part);
@@ -190,19 +195,19 @@ impl State {
         Ok(())
     }
 
-    /// The file's end behind what was appended, and how much it was.
+    /// Appends. Returns the end of the appended data, and the number of bytes.
     fn append(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<(u64, isize)> {
         let file = self.file(of)?;
         let staging = self.connection.staging()?;
         let (mut end, mut done) = (of.page.offset().load(Ordering::Acquire), 0);
         let whole: Vec<u8>;
         let bytes = match pieces {
-            // SAFETY: the program gave it to be written from.
+            // SAFETY: the program passes this memory to be written from.
             [piece] => unsafe { piece.as_ref() }?,
             pieces => {
                 let mut together = Vec::new();
                 for piece in pieces {
-                    // SAFETY: the same.
+                    // SAFETY: the program passes this memory to be written from.
                     together.extend_from_slice(unsafe { piece.as_ref() }?);
                 }
                 whole = together;
@@ -237,14 +242,14 @@ impl State {
         Ok((end, done as isize))
     }
 
-    /// Waits for bytes that move to or from the staging memory.
+    /// Waits for a transfer to or from the staging memory.
     fn moved<T>(&mut self, moving: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         let Some(client) = self.connection.client() else { return fail(libc::EIO) };
         settle(&client, moving)
     }
 
-    /// Reads for the library itself, no more than the staging memory has room for; fewer bytes
-    /// only at the file's end.
+    /// Reads for the library itself, at most the size of the staging memory. Returns fewer bytes
+    /// only at the end of the file.
     pub fn read_aside(&mut self, file: &File, at: u64, length: usize) -> Outcome<Vec<u8>> {
         let staging = self.connection.staging()?;
         let mut bytes = vec![0; self.moved(read_whole(file, at, &staging, length))?];
@@ -252,9 +257,9 @@ impl State {
         Ok(bytes)
     }
 
-    /// Writes for the library itself, no more than the staging memory has room for. Memory that
-    /// the file is mapped to stays as it is. What is written for an open file of the program's is
-    /// held as what the program writes.
+    /// Writes for the library itself, at most the size of the staging memory. Mapped memory of the
+    /// file is not updated. Data written to an open file of the program is held for a replay like
+    /// the program's own writes.
     pub fn write_aside(
         &mut self,
         file: &File,
@@ -270,8 +275,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes bytes that are nowhere else, or once more. The first verifier that it was answered
-    /// with, and the last.
+    /// Writes bytes that exist only in the caller's memory, or writes held bytes again. Returns the
+    /// first and the last verifier of the replies.
     pub fn write_held(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<[Verifier; 2]> {
         let staging = self.connection.staging()?;
         let (mut first, mut last) = (None, Verifier::default());
@@ -285,7 +290,7 @@ impl State {
         Ok([first.unwrap_or(last), last])
     }
 
-    /// Makes what was written last, where the descriptor promises it.
+    /// Makes written data durable if the descriptor was opened with O_SYNC or O_DSYNC.
     fn settle(&mut self, of: &Description) -> Outcome<()> {
         if of.page.flags() & (libc::O_SYNC | libc::O_DSYNC) != 0 {
             self.commit(of)?;
@@ -293,7 +298,7 @@ impl State {
         Ok(())
     }
 
-    /// Brings what was written to stable storage. A directory's names are the server's care.
+    /// Flushes written data to stable storage. The server takes care of directory entries.
     pub fn sync(&mut self, of: &Description) -> Outcome<i32> {
         of.must_be_open()?;
         if of.identity.kind == Kind::File {
@@ -302,7 +307,7 @@ impl State {
         Ok(0)
     }
 
-    /// Moves the offset.
+    /// Moves the offset of the descriptor.
     pub fn seek(&mut self, of: &Description, offset: i64, whence: i32) -> Outcome<i64> {
         of.must_be_open()?;
         let size = match whence {
@@ -313,7 +318,7 @@ impl State {
             libc::SEEK_SET => 0,
             libc::SEEK_CUR => of.page.offset().load(Ordering::Acquire) as i64,
             libc::SEEK_END => size,
-            // A file without holes, but the one behind its end.
+            // Files have no holes, except the one after the end.
             libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset >= size => {
                 return fail(libc::ENXIO);
             }
@@ -332,7 +337,7 @@ impl State {
         Ok(sought)
     }
 
-    /// Cuts or extends an open file.
+    /// Truncates or extends an open file.
     pub fn set_length(&mut self, of: &Description, length: i64) -> Outcome<i32> {
         of.must_be_open()?;
         if length < 0 || of.identity.access == libc::O_RDONLY || of.identity.kind != Kind::File {
@@ -346,7 +351,7 @@ impl State {
         Ok(0)
     }
 
-    /// Sees to it that a range has room: what lies behind the end is written.
+    /// Allocates space for a range by writing the part that is beyond the end of the file.
     pub fn reserve(&mut self, of: &Description, offset: i64, length: i64) -> Outcome<i32> {
         must_write(of)?;
         if offset < 0 || length <= 0 {
@@ -367,7 +372,7 @@ impl State {
         Ok(0)
     }
 
-    /// Sets attributes of what a descriptor stands for.
+    /// Sets attributes of the object that a descriptor refers to.
     pub fn set_attributes(&mut self, of: &Description, wanted: &SetAttributes) -> Outcome<i32> {
         let (session, _) = self.connection.mount(of.identity.mount)?;
         let identity = &of.identity;
@@ -381,7 +386,7 @@ impl State {
     }
 }
 
-/// Reads so much; less only at the file's end.
+/// Reads `length` bytes; fewer only at the end of the file.
 async fn read_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Outcome<usize> {
     let mut done = 0;
     loop {
@@ -397,7 +402,7 @@ async fn read_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Ou
     }
 }
 
-/// Writes so much. The first verifier that it was answered with, and the last.
+/// Writes all bytes. Returns the first and the last verifier of the replies.
 async fn write_whole(
     file: &File,
     at: u64,

@@ -1,8 +1,9 @@
-//! Descriptors: copied, closed, asked and set.
+//! Duplicates, closes, queries and configures descriptors.
 //!
-//! Invariants: the kernel decides about every number and about closing at `exec`; what of a
-//! descriptor is DAFS's goes along with the number. The client's own descriptors are no business
-//! of the program's.
+//! Invariants:
+//! - The kernel assigns descriptor numbers and handles close-on-exec. The DAFS part of a descriptor
+//!   follows its number.
+//! - The program never sees the client's own descriptors.
 
 use std::os::fd::RawFd;
 use std::rc::Rc;
@@ -27,10 +28,10 @@ impl State {
         closed.map(|()| 0)
     }
 
-    /// What goes with a descriptor that is closed, but for the number.
+    /// Releases everything that belongs to a closed descriptor, except its number.
     pub fn let_go(&mut self, number: RawFd) -> Outcome<()> {
         let Some(description) = self.take(number) else { return Ok(()) };
-        // Closing any descriptor of a file ends the process's locks on it (POSIX).
+        // Closing any descriptor of a file releases the process's locks on it (POSIX).
         let of = description.key();
         if let Some(locks) = self.owned.remove(&of) {
             self.unstable.share(of);
@@ -38,20 +39,20 @@ impl State {
         }
         let is_writer = description.identity.access != libc::O_RDONLY;
         let Some(description) = Rc::into_inner(description) else {
-            // The last to be closed tells it for good.
+            // Report the error without clearing it: the last close reports it for good.
             return if is_writer { self.unstable.tell(of) } else { Ok(()) };
         };
         let is_last = is_writer && !self.is_open(of);
         if is_last { self.close_last(&description) } else { self.end(&description) }
     }
 
-    /// Whether a file is open here.
+    /// True if this process has the file open.
     fn is_open(&self, key: Key) -> bool {
         let mut all = self.descriptions().chain(self.mappings.descriptions());
         all.any(|other| other.key() == key)
     }
 
-    /// Ends the opens of a description.
+    /// Closes the opens of a description.
     pub fn end(&mut self, description: &Description) -> Outcome<()> {
         drop(description.locks.take());
         let (identity, times) = (&description.identity, description.times.take());
@@ -59,7 +60,7 @@ impl State {
             Some(file) => {
                 let client = file.session().client();
                 match wait(&client, file.close_async()) {
-                    // What a restart has lost is written again from what is held here.
+                    // Data that a restart has lost is written again from the held copy.
                     Err(ClientError::DataLost { .. }) => {
                         self.unstable.note_behind(description.key());
                         Ok(())
@@ -71,14 +72,14 @@ impl State {
         };
         if let (Some(times), Ok(_)) = (times, &closed) {
             let (session, _) = self.connection.mount(identity.mount)?;
-            // A file that has no name any more needs no times.
+            // If the file has been removed, its times do not matter.
             let setting = session.set_attributes_async(identity.handle, &times, &identity.path);
             let _ = wait(&session.client(), setting);
         }
         closed
     }
 
-    /// `dup2` and `dup3`, one of whose numbers is ours.
+    /// Implements `dup2` and `dup3` if one of the numbers is ours.
     pub fn copy_onto(&mut self, from: RawFd, onto: RawFd, flags: i32) -> Outcome<i32> {
         let is_same = from == onto;
         if self.connection.own().contains(&onto) {
@@ -96,7 +97,7 @@ impl State {
             return Ok(answer);
         }
         let copied = self.look(from);
-        // How the file ends that was there before is nobody's question.
+        // Errors of closing the previous file are not reported.
         let _ = self.let_go(onto);
         if let Some(description) = copied {
             self.enter(onto, description);
@@ -104,7 +105,7 @@ impl State {
         Ok(answer)
     }
 
-    /// Copies a descriptor onto the lowest free number from one on.
+    /// Duplicates a descriptor to the lowest free number that is at least `lowest`.
     pub fn copy(&mut self, from: RawFd, lowest: i32, command: i32) -> Outcome<i32> {
         let description = self.get(from)?;
         let number = real!(fcntl(from => RawFd, command => i32, lowest => i32) -> i32);
@@ -119,7 +120,7 @@ impl State {
         Ok(number)
     }
 
-    /// `fcntl` but for locks.
+    /// Implements `fcntl`, except locks.
     pub fn control(&mut self, number: RawFd, command: i32, argument: usize) -> Outcome<i32> {
         let description = self.get(number)?;
         match command {
@@ -139,7 +140,7 @@ impl State {
         }
     }
 
-    /// `ioctl`: what every file answers.
+    /// Implements the `ioctl` requests that every file supports.
     pub fn ioctl(&mut self, number: RawFd, request: u64, argument: usize) -> Outcome<i32> {
         let description = self.get(number)?;
         match request {
@@ -149,7 +150,7 @@ impl State {
                 let size = self.metadata_of(&description)?.size;
                 let at = description.page.offset().load(std::sync::atomic::Ordering::Acquire);
                 let left = i32::try_from(size.saturating_sub(at)).unwrap_or(i32::MAX);
-                // SAFETY: the caller of this request gives the address of an int.
+                // SAFETY: the program passes the address of an int with this request.
                 unsafe { given::put(argument as *mut i32, left) }.map(|()| 0)
             }
             FICLONE | FICLONERANGE => fail(libc::EOPNOTSUPP),
@@ -158,7 +159,7 @@ impl State {
         }
     }
 
-    /// Closes a range of numbers, or has it closed at `exec`, but for the client's own.
+    /// Closes a range of numbers, or marks them close-on-exec, except the client's own.
     pub fn close_range(&mut self, first: u32, last: u32, flags: i32) -> Outcome<i32> {
         if first > last {
             return fail(libc::EINVAL);
@@ -190,12 +191,12 @@ fn close_between(first: u32, last: u32, flags: i32) -> Outcome<()> {
     if answer == -1 { Err(Failure::Errno(errors::get())) } else { Ok(()) }
 }
 
-/// The flags that a program may ask for, O_LARGEFILE with them as from the kernel.
+/// Returns the flags that a program can query. They include O_LARGEFILE, as from the kernel.
 fn flags(description: &Description) -> i32 {
     description.page.flags() | LARGE_FILE
 }
 
-/// What F_SETFL sets.
+/// The flags that F_SETFL can change.
 const SETTABLE: i32 =
     libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
 const LARGE_FILE: i32 = 0o100_000;

@@ -1,7 +1,9 @@
-//! Directories read: streams of entries.
+//! Reads directories as streams of entries.
 //!
-//! Invariants: a stream shows what the directory held when it was opened or rewound; a stream of
-//! the C library's is told from one of ours by its first words, which only ours has.
+//! Invariants:
+//! - A stream shows the contents of the directory at the time it was opened or rewound.
+//! - A stream of ours is distinguished from one of the C library by its first words, which only
+//!   ours has.
 
 use std::ffi::{OsString, c_int};
 use std::os::fd::RawFd;
@@ -20,20 +22,20 @@ use crate::state::{Description, State};
 use crate::waiting::settle;
 use crate::walk::attributes;
 
-/// A stream. Programs have its address.
+/// A directory stream. Programs hold its address.
 #[repr(C)]
 pub struct Stream {
-    /// Where the C library has a descriptor in its own.
+    /// The C library's streams have their descriptor here.
     mark: c_int,
     number: RawFd,
-    /// This stream's own address.
+    /// The address of this stream itself.
     own: *const Stream,
     entries: Vec<Entry>,
     next: usize,
     shown: dirent64,
 }
 
-/// What a stream shows.
+/// A directory entry as a stream shows it.
 pub struct Entry {
     name: OsString,
     inode: u64,
@@ -41,35 +43,35 @@ pub struct Entry {
 }
 
 impl Stream {
-    /// Whether an address is of one of ours.
+    /// True if the address is that of a stream of ours.
     ///
     /// # Safety
-    /// It is null or of a stream, ours or the C library's, which is longer.
+    /// The address is null or that of a stream. Streams of the C library are longer than ours.
     pub unsafe fn is_ours(stream: *const Stream) -> bool {
         if stream.is_null() {
             return false;
         }
-        // SAFETY: by the caller's word so much can be read.
+        // SAFETY: the caller guarantees that these fields can be read.
         unsafe {
             let own = &raw const (*stream).own;
             (&raw const (*stream).mark).read() == MARK && own.read() == stream
         }
     }
 
-    /// A stream of a directory that is open.
+    /// Makes a stream for an open directory.
     pub fn open(state: &mut State, number: RawFd) -> Outcome<*mut Stream> {
         let entries = state.entries(number)?;
-        // SAFETY: zeros are a value of it.
+        // SAFETY: all-zero bytes are a valid entry.
         let shown = unsafe { std::mem::zeroed() };
         let own = std::ptr::null();
         let stream = Self { mark: MARK, number, own, entries, next: 0, shown };
         let stream = Box::into_raw(Box::new(stream));
-        // SAFETY: it was just made.
+        // SAFETY: the stream was just allocated.
         unsafe { (*stream).own = stream };
         Ok(stream)
     }
 
-    /// The next entry; null behind the last.
+    /// Returns the next entry, or null at the end.
     pub fn next(&mut self) -> *mut dirent64 {
         let Some(entry) = self.entries.get(self.next) else { return std::ptr::null_mut() };
         self.next += 1;
@@ -85,29 +87,29 @@ impl Stream {
         &raw mut self.shown
     }
 
-    /// Where it stands.
+    /// Returns the position of the next entry.
     pub fn tell(&self) -> i64 {
         self.next as i64
     }
 
-    /// Stands somewhere else.
+    /// Moves to a position that `tell` returned.
     pub fn seek(&mut self, position: i64) {
         self.next = usize::try_from(position).unwrap_or(0);
     }
 
-    /// Its descriptor.
+    /// Returns the descriptor of the stream.
     pub fn number(&self) -> RawFd {
         self.number
     }
 
-    /// Begins anew, with what the directory holds now.
+    /// Starts again with the current contents of the directory.
     pub fn rewind(&mut self, entries: Vec<Entry>) {
         (self.entries, self.next) = (entries, 0);
     }
 }
 
 impl State {
-    /// What a directory holds that is open.
+    /// Lists an open directory.
     pub fn entries(&mut self, number: RawFd) -> Outcome<Vec<Entry>> {
         let description = self.get(number)?;
         let identity = &description.identity;
@@ -122,7 +124,7 @@ impl State {
             true => own,
             false => match parent(&session, identity.handle) {
                 Ok(Some(parent)) => parent.file_id,
-                // Who may not search it is not told.
+                // Without search permission, the parent is not known.
                 Ok(None) | Err(_) => own,
             },
         };
@@ -135,7 +137,7 @@ impl State {
             listed.into_iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b".."))
         {
             let known = entry.metadata.as_ref();
-            // Who may not search it is told names alone.
+            // Without search permission, only names are known.
             let inode = known.map_or(own, |metadata| metadata.file_id);
             let kind = known.map_or(libc::DT_UNKNOWN, |it| (type_bits(it.kind) >> 12) as u8);
             entries.push(Entry { name: entry.name, inode, kind });
@@ -145,7 +147,8 @@ impl State {
 }
 
 impl State {
-    /// Puts entries into memory as the kernel has them, from where the descriptor stands. Bytes.
+    /// Writes entries in the kernel's format into memory, from the descriptor's position on.
+    /// Returns the number of bytes.
     pub fn entries_into(
         &mut self,
         number: RawFd,
@@ -180,7 +183,7 @@ impl State {
     }
 }
 
-/// What a directory is in.
+/// Returns the parent of a directory.
 fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).parent().getattr().run_async();
     Ok(match settle(&session.client(), asking)?.into_iter().last() {
@@ -189,6 +192,6 @@ fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>>
     })
 }
 
-/// No descriptor has this number.
+/// A value that is no valid descriptor number.
 const MARK: c_int = i32::MIN + 0x0da_f5d;
 const HEAD_BYTES: usize = std::mem::offset_of!(dirent64, d_name);

@@ -1,26 +1,26 @@
-//! How calls fail: by an error number, as the kernel's would.
+//! Converts failures into error numbers like the kernel's.
 //!
-//! Invariant: whatever a server or a connection does, a program gets a number that its manual
-//! knows for such a call.
+//! Invariant: whatever a server or a connection does, a program gets an error number that the
+//! manual of the call allows.
 
 use std::ffi::OsString;
 
 use dafs_client::{ChainFailure, ClientError};
 use dafs_posix::errno::errno;
 
-/// Why a call is not answered with success.
+/// The reason why a call did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// This error number.
+    /// The call fails with this error number.
     Errno(i32),
-    /// The path leads out of what DAFS serves: this one is meant.
+    /// The path leads out of DAFS, to this path.
     Elsewhere(OsString),
 }
 
-/// What a call comes to.
+/// The result of a call.
 pub type Outcome<T> = Result<T, Failure>;
 
-/// Fails with a number.
+/// Returns a failure with an error number.
 pub fn fail<T>(errno: i32) -> Outcome<T> {
     Err(Failure::Errno(errno))
 }
@@ -43,24 +43,24 @@ impl From<ChainFailure> for Failure {
     }
 }
 
-/// The thread's error number.
+/// Returns the thread's `errno`.
 pub fn get() -> i32 {
-    // SAFETY: the C library gives every thread a place for its number.
+    // SAFETY: the C library gives every thread an `errno`.
     unsafe { *libc::__errno_location() }
 }
 
-/// Sets the thread's error number.
+/// Sets the thread's `errno`.
 pub fn set(errno: i32) {
-    // SAFETY: as for `get`.
+    // SAFETY: the C library gives every thread an `errno`.
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// What a call returns when it fails.
+/// The return type of a call, with the value that reports a failure.
 pub trait Answer: Sized {
-    /// It.
+    /// The value that reports a failure.
     const FAILED: Self;
 
-    /// Whether it is that.
+    /// True if this is the failure value.
     fn has_failed(&self) -> bool;
 }
 
@@ -112,7 +112,7 @@ impl<T> Answer for *mut T {
     }
 }
 
-/// An address of mapped memory, whose failure is not null.
+/// An address of mapped memory. Its failure value is MAP_FAILED, not null.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped(pub *mut libc::c_void);

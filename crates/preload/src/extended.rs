@@ -1,7 +1,7 @@
-//! Extended attributes: `user.*`, as the named attributes of DAFS.
+//! Extended attributes. Attributes of `user.*` are the named attributes of DAFS.
 //!
-//! Invariant: no other kind is there: the server keeps none. A value that finds no room leaves the
-//! one before.
+//! Invariant: no other kind exists, because the server stores none. If a new value does not fit,
+//! the old value stays.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,16 +15,16 @@ use crate::route::Place;
 use crate::state::{Description, State};
 use crate::waiting::{settle, wait};
 
-/// What can have attributes.
+/// An object that can have extended attributes.
 pub struct Bearer {
     session: Session,
     handle: FileHandle,
-    /// Links and what is no file have none of the user's.
+    /// False for symbolic links and special files, which have no `user.*` attributes.
     has_any: bool,
 }
 
 impl State {
-    /// What is at a place.
+    /// Returns the object at a place.
     pub fn bearer(&mut self, place: &Place, follow: bool) -> Outcome<Bearer> {
         let object = self.object(place, follow)?;
         let kind = object.metadata.kind;
@@ -32,7 +32,7 @@ impl State {
         Ok(Bearer { session: object.session, handle: object.metadata.handle, has_any })
     }
 
-    /// What is open.
+    /// Returns the object of an open descriptor.
     pub fn bearer_of(&mut self, of: &Description) -> Outcome<Bearer> {
         of.must_be_open()?;
         let (session, _) = self.connection.mount(of.identity.mount)?;
@@ -41,12 +41,12 @@ impl State {
 }
 
 impl Bearer {
-    /// The directory of the attributes.
+    /// Returns the handle of the object's attribute directory.
     fn directory(&self) -> Outcome<FileHandle> {
         settle(&self.session.client(), self.session.attributes_of_async(self.handle, ""))
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn get(&self, name: &[u8]) -> Outcome<Vec<u8>> {
         let name = known(name)?;
         if !self.has_any {
@@ -65,7 +65,7 @@ impl Bearer {
         Ok(value)
     }
 
-    /// Gives an attribute a value.
+    /// Sets an attribute.
     pub fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Outcome<i32> {
         if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
             return fail(libc::EINVAL);
@@ -78,7 +78,8 @@ impl Bearer {
             return fail(libc::EPERM);
         }
         let directory = self.directory()?;
-        // Made or replaced, and never either: what was made is taken away if it finds no room.
+        // Either create or replace the attribute, so that one created here can be removed if the
+        // value does not fit.
         loop {
             if flags & libc::XATTR_CREATE == 0 {
                 match self.put(directory, name, value, false) {
@@ -119,12 +120,12 @@ impl Bearer {
         Err(failed)
     }
 
-    /// The names of all attributes, each with a zero behind it.
+    /// Returns the names of all attributes, each followed by a zero byte.
     pub fn list(&self) -> Outcome<Vec<u8>> {
         let mut names = Vec::new();
         let directory = match self.directory() {
             Ok(directory) if self.has_any => directory,
-            // What can have none has none.
+            // An object that cannot have attributes has none.
             Ok(_) | Err(Failure::Errno(libc::EOPNOTSUPP)) => return Ok(names),
             Err(failure) => return Err(failure),
         };
@@ -137,7 +138,7 @@ impl Bearer {
         Ok(names)
     }
 
-    /// Takes an attribute away.
+    /// Removes an attribute.
     pub fn remove(&self, name: &[u8]) -> Outcome<i32> {
         let name = known(name)?;
         if !self.has_any {
@@ -148,10 +149,10 @@ impl Bearer {
         removed.map(|_| 0).map_err(|failure| self.failed(failure))
     }
 
-    /// Why a chain about an attribute has failed. What it has left open is closed.
+    /// Returns why a chain on an attribute failed. Closes the attribute if the chain left it open.
     fn failed(&self, failure: ChainFailure) -> Failure {
         if let Some(&Brought::Opened { file, state }) = failure.done.first() {
-            // Dropping it closes it.
+            // Dropping the file closes it.
             drop(self.session.opened(file, state, ""));
         }
         match failure.error.status() {
@@ -162,7 +163,7 @@ impl Bearer {
     }
 }
 
-/// An attribute's name on the server, if it is of a kind that is kept there.
+/// Returns the server's name for an attribute, if the server stores this kind.
 fn known(name: &[u8]) -> Outcome<&OsStr> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return fail(libc::ERANGE);
@@ -175,6 +176,6 @@ fn known(name: &[u8]) -> Outcome<&OsStr> {
 }
 
 const USER_PREFIX: &[u8] = b"user.";
-/// Longest name and value that Linux has.
+/// The maximum lengths of names and values in Linux.
 const NAME_BYTES_MAX: usize = 255;
 const VALUE_BYTES_MAX: usize = 65_536;

@@ -1,9 +1,9 @@
-//! Memory that the program names in its calls.
+//! Access to memory that the program passes to its calls.
 //!
-//! Invariant: memory that the program has not is told as EFAULT, as the kernel does, and is not
-//! touched. A page that was found good is not asked about again until the program gives memory
-//! back by a call that is seen here; one that goes unseen (`free`) and is used all the same ends
-//! the program, as it would without DAFS sooner or later.
+//! Invariant: an invalid pointer causes EFAULT, as in the kernel, and is never dereferenced. A page
+//! that was found valid is not checked again until the program releases memory through a call that
+//! this library sees. If the program uses memory that it released without such a call (`free`), it
+//! crashes, as it might without DAFS.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,19 +13,19 @@ use rustix::mm::Advice;
 
 use crate::errors::{Outcome, fail};
 
-/// What memory is wanted for.
+/// The access that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Bytes are taken from it.
+    /// The call reads the memory.
     Reading = 0,
-    /// Bytes are put there.
+    /// The call writes the memory.
     Writing = 1,
 }
 
-/// Sees to it that so many bytes are the program's.
+/// Checks that a range of memory is accessible.
 ///
 /// # Errors
-/// EFAULT.
+/// EFAULT if any part of it is not.
 pub fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Outcome<()> {
     let start = start as usize;
     let Some(last) = length.checked_sub(1) else { return Ok(()) };
@@ -41,14 +41,14 @@ pub fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Outcome<(
     Ok(())
 }
 
-/// A text of the program's, without the zero at its end; of one that is longer than a path may
-/// be, so much.
+/// Returns a text of the program without its terminating zero. A text longer than the longest path
+/// is cut.
 ///
 /// # Safety
-/// What is the program's of it stays as it is for the time of the call.
+/// The text does not change during the call.
 ///
 /// # Errors
-/// EFAULT.
+/// EFAULT if any part of it is not readable.
 pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
     let start = start.cast::<u8>();
     let mut length = 0;
@@ -56,7 +56,7 @@ pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
         let here = start.wrapping_add(length);
         let left = PAGE - here as usize % PAGE;
         must_have(here, left, Purpose::Reading)?;
-        // SAFETY: this page was just looked at.
+        // SAFETY: this page was just checked.
         let part = unsafe { std::slice::from_raw_parts(here, left) };
         if let Some(end) = part.iter().position(|byte| *byte == 0) {
             length += end;
@@ -64,45 +64,45 @@ pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
         }
         length += left;
     }
-    // SAFETY: all pages of it were looked at.
+    // SAFETY: all pages of the text were checked.
     Ok(unsafe { std::slice::from_raw_parts(start, length) })
 }
 
-/// A value of the program's.
+/// Reads a value of the program.
 ///
 /// # Safety
-/// All bytes are a value of this type, and what is there stays for the time of the call.
+/// Any bytes are a valid value of this type, and the memory does not change during the call.
 ///
 /// # Errors
-/// EFAULT.
+/// EFAULT if the memory is not readable.
 pub unsafe fn value<T: Copy>(start: *const T) -> Outcome<T> {
     must_have(start.cast(), size_of::<T>(), Purpose::Reading)?;
-    // SAFETY: the bytes are there, and a value by the caller's word.
+    // SAFETY: the memory was checked, and the caller guarantees that its bytes are a valid value.
     Ok(unsafe { start.read_unaligned() })
 }
 
-/// Puts a value where the program wants it.
+/// Writes a value into memory of the program.
 ///
 /// # Safety
-/// Nothing else refers to what is there.
+/// No reference to this memory exists.
 ///
 /// # Errors
-/// EFAULT.
+/// EFAULT if the memory is not writable.
 pub unsafe fn put<T: Copy>(to: *mut T, value: T) -> Outcome<()> {
     must_have(to.cast(), size_of::<T>(), Purpose::Writing)?;
-    // SAFETY: there is room for it, which nothing refers to by the caller's word.
+    // SAFETY: the memory was checked, and the caller guarantees that no reference to it exists.
     unsafe { to.write_unaligned(value) };
     Ok(())
 }
 
-/// Memory was given back, or is another's.
+/// Forgets all checked pages, because memory was released or its protection changed.
 pub fn forget() {
     if KNOWS_ANY.swap(false, Ordering::AcqRel) {
         KNOWN.iter().flatten().for_each(|page| page.store(0, Ordering::Relaxed));
     }
 }
 
-/// Pages by number, one for each place.
+/// A direct-mapped cache of the checked pages, for each kind of access.
 static KNOWN: [[AtomicUsize; KNOWN_COUNT]; 2] =
     [const { [const { AtomicUsize::new(0) }; KNOWN_COUNT] }; 2];
 static KNOWS_ANY: AtomicBool = AtomicBool::new(false);
@@ -118,20 +118,20 @@ fn know(page: usize, purpose: Purpose) {
     }
 }
 
-/// Asks the kernel about pages. Those it will not make present itself, such as a device's, or
-/// none where it is too old, are looked up among the mappings.
+/// Checks pages with the kernel's `madvise`. Where the kernel is too old for that, or cannot
+/// populate the pages (such as those of a device), checks the list of mappings.
 fn has(first: usize, last: usize, purpose: Purpose) -> bool {
     let (start, length) = (first * PAGE, (last - first + 1) * PAGE);
     let advice = match purpose {
         Purpose::Reading => Advice::LinuxPopulateRead,
         Purpose::Writing => Advice::LinuxPopulateWrite,
     };
-    // SAFETY: it changes no byte, and says so if there is no memory.
+    // SAFETY: this `madvise` changes no bytes, and fails if the memory does not exist.
     let populated = unsafe { rustix::mm::madvise(start as *mut _, length, advice) };
     populated.is_ok() || mappings().is_none_or(|text| covers(&text, start, start + length, purpose))
 }
 
-/// The process's mappings as text, read past this library.
+/// Returns the list of mappings of this process. Reads it without using this library's own calls.
 fn mappings() -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(c"/proc/self/maps", flags, Mode::empty()).ok()?;
@@ -145,7 +145,7 @@ fn mappings() -> Option<Vec<u8>> {
     }
 }
 
-/// Whether mappings that allow it cover a range without a gap.
+/// True if mappings with the needed permission cover a range without a gap.
 fn covers(mappings: &[u8], start: usize, end: usize, purpose: Purpose) -> bool {
     let mut from = start;
     for line in mappings.split(|byte| *byte == b'\n') {
@@ -162,7 +162,7 @@ fn covers(mappings: &[u8], start: usize, end: usize, purpose: Purpose) -> bool {
     from >= end
 }
 
-/// Where a mapping begins and ends, and whether it may be read and written.
+/// Parses a mapping: its start, its end, and whether it is readable and writable.
 fn mapping(line: &str) -> Option<(usize, usize, [bool; 2])> {
     let mut fields = line.split(' ');
     let (low, high) = fields.next()?.split_once('-')?;
@@ -171,11 +171,11 @@ fn mapping(line: &str) -> Option<(usize, usize, [bool; 2])> {
     Some((number(low)?, number(high)?, [rights.contains('r'), rights.contains('w')]))
 }
 
-/// Of the smallest pages there are.
+/// The smallest page size of the supported machines.
 const PAGE: usize = 4096;
-/// 2 MiB, of which a program reads again and again.
+/// Covers 2 MiB, which a program may read repeatedly.
 const KNOWN_COUNT: usize = 512;
-/// A path with its zero, and a little more: what is longer is refused for that.
+/// The longest path with its zero, plus one byte, so that a longer path is recognized and refused.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize + 1;
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
 
     fn mapped(pages: usize, protection: ProtFlags) -> *mut u8 {
         let length = pages * PAGE;
-        // SAFETY: a new mapping, of nobody else's concern.
+        // SAFETY: a new mapping that nothing else uses.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE).unwrap()
         };
@@ -215,7 +215,7 @@ mod tests {
     fn a_range_that_ends_in_nothing_is_refused_and_what_was_given_back_forgotten() {
         let start = mapped(2, ProtFlags::READ | ProtFlags::WRITE);
         assert_eq!(must_have(start, 2 * PAGE, Purpose::Writing), Ok(()));
-        // SAFETY: the second page is this test's.
+        // SAFETY: the second page belongs to this test.
         unsafe { munmap(start.wrapping_add(PAGE).cast(), PAGE).unwrap() };
         forget();
         assert_eq!(must_have(start, PAGE, Purpose::Writing), Ok(()));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn texts_end_at_their_zero_and_not_beyond_their_memory() {
         let start = mapped(2, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: both pages are this test's, the second until it is unmapped.
+        // SAFETY: both pages belong to this test, the second one until it is unmapped.
         unsafe {
             start.write_bytes(b'x', 2 * PAGE);
             start.add(PAGE + 1).write(0);

@@ -1,10 +1,12 @@
-//! The lock under which everything of DAFS is done, and who is inside.
+//! The lock that protects all state of this library.
 //!
-//! Invariants: one thread at a time is inside; a call of the C library's that is made from
-//! inside, by the client or by this library, is never taken for one of the program's; a panic
-//! inside ends as EIO.
+//! Invariants:
+//! - One thread at a time holds the lock ("is inside").
+//! - A C library call made while inside, by the client or by this library, is never treated as a
+//!   call of the program.
+//! - A panic inside becomes EIO.
 //!
-//! A fork happens with the lock held, so that the child finds everything in order.
+//! A fork takes the lock first, so that the child finds consistent state.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,26 +21,26 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside, so that a call is not the program's.
+/// True if this thread is inside, so that its calls are not the program's.
 #[inline]
 pub fn is_inside() -> bool {
-    // At a thread's very end there is no answer any more, and the kernel serves.
+    // While a thread ends, its thread-local flag is gone, and the kernel serves its calls.
     INSIDE.try_with(Cell::get).unwrap_or(true)
 }
 
 struct Shared {
-    /// 0 free, 1 taken, 2 taken and waited for.
+    /// 0: free, 1: locked, 2: locked, with waiting threads.
     word: AtomicU32,
     state: UnsafeCell<Option<Box<State>>>,
 }
 
-// SAFETY: the state is full of `Rc`s, and of a client's things, which are made of them. All of them
-// are reached through `state` alone, by the thread that has the lock: `with`, `before_fork` and
-// `in_child` are the only ways, and the lock orders what one thread does before what the next
-// does. So counts are never changed by two threads at a time, provided that no copy of an `Rc`
-// stays outside. What `with` gives is `Send`, the references that the others lend end with their
-// calls, and nobody keeps anything of the state in a variable of a thread: this crate has one such,
-// a flag (`tests/tests/house.rs` sees to it). Nothing of the state is tied to the thread that made
+// SAFETY: the state contains many `Rc`s and client objects made of them. They are reached only
+// through `state`, by the thread that holds the lock: `with`, `before_fork` and `in_child` are the
+// only ways, and the lock orders the accesses of successive threads. So two threads never change a
+// reference count at the same time, provided that no copy of an `Rc` stays outside. The result of
+// `with` is `Send`, the references that the others lend end with their calls, and nothing of the
+// state is stored in a thread-local variable: the only one in this crate is a flag
+// (`tests/tests/house.rs` checks that). Nothing in the state depends on the thread that made it.
 // it.
 unsafe impl Sync for Shared {}
 
@@ -50,7 +52,7 @@ impl Shared {
             return;
         }
         while self.word.swap(2, Ordering::Acquire) != 0 {
-            // Woken early or not, the word is looked at again.
+            // After any wakeup, the loop checks the word again.
             let _ = futex::wait(&self.word, futex::Flags::PRIVATE, 2, None);
         }
     }
@@ -62,7 +64,7 @@ impl Shared {
     }
 }
 
-/// Being inside, which ends with the value.
+/// Marks the thread as inside until it is dropped.
 struct Inside;
 
 impl Inside {
@@ -80,15 +82,15 @@ impl Drop for Inside {
     }
 }
 
-/// Does something with all there is, alone. The thread's error number is as before unless it
-/// is told otherwise. What it gives is [`Send`], so that no `Rc` of the state's comes out by it.
+/// Runs `act` with exclusive access to the state. Preserves the thread's `errno` unless the call
+/// sets it. The result is [`Send`], so that no `Rc` of the state gets out.
 pub fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     if is_inside() {
         return Err(Failure::Errno(libc::EDEADLK));
     }
     let errno = errors::get();
     let _inside = Inside::enter();
-    // SAFETY: the lock is held, and who is inside does not come in again.
+    // SAFETY: the lock is held, and a thread that is inside does not enter again.
     let state = unsafe { &mut *SHARED.state.get() };
     let done = catch_unwind(AssertUnwindSafe(|| {
         let state = state.get_or_insert_default();
@@ -99,16 +101,16 @@ pub fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     done.unwrap_or(Err(Failure::Errno(libc::EIO)))
 }
 
-/// The same for what a call answers, which may be an address.
+/// Does the same for the result of a call, which may be an address.
 pub fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     struct Told<T>(T);
-    // SAFETY: what calls answer are numbers and addresses for the program: `Answer` is of no other
-    // type, and of none that has anything of the state's.
+    // SAFETY: the types with `Answer` are numbers and addresses for the program. None of them
+    // contains anything of the state.
     unsafe impl<T: Answer> Send for Told<T> {}
     with(|state| act(state).map(Told)).map(|told| told.0)
 }
 
-/// A call's answer that says why it failed.
+/// Sets `errno` and returns the failure value of the call.
 pub fn refused<T: Answer>(failure: &Failure) -> T {
     errors::set(match failure {
         Failure::Errno(errno) => *errno,
@@ -117,7 +119,7 @@ pub fn refused<T: Answer>(failure: &Failure) -> T {
     T::FAILED
 }
 
-/// Does something whose calls are not the program's, without the lock.
+/// Runs `act` without the lock, and marks its calls as not the program's.
 pub fn aside<T>(act: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(true);
     let done = act();
@@ -125,7 +127,8 @@ pub fn aside<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Before a fork: nobody else is inside while it happens. `prepare` gets what the child is to have.
+/// Runs before a fork: takes the lock, so that no other thread is inside during the fork. `prepare`
+/// shares what the child inherits.
 pub fn before_fork(prepare: impl FnOnce(&mut State)) {
     if is_inside() {
         return;
@@ -139,20 +142,21 @@ pub fn before_fork(prepare: impl FnOnce(&mut State)) {
     }
 }
 
-/// Behind a fork, in the parent.
+/// Runs after a fork, in the parent.
 pub fn after_fork() {
     if !is_inside() {
         SHARED.unlock();
     }
 }
 
-/// Behind a fork, in the child, which is alone. `reset` gets what the parent had.
+/// Runs after a fork, in the child, whose only thread this is. `reset` clears what belongs to the
+/// parent.
 pub fn in_child(reset: impl FnOnce(&mut State)) {
     if is_inside() {
         return;
     }
     INSIDE.set(true);
-    // SAFETY: the only thread of this process is here.
+    // SAFETY: this is the only thread of the process.
     if let Some(state) = unsafe { &mut *SHARED.state.get() } {
         reset(state);
     }

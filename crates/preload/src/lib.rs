@@ -1,16 +1,18 @@
-//! A library that programs are started with (`LD_PRELOAD`), which serves what they do beneath
-//! chosen paths from DAFS servers, without the kernel.
+//! A library that programs load with `LD_PRELOAD`. It serves their calls beneath chosen paths from
+//! DAFS servers, without the kernel.
 //!
-//! It stands before the C library: each function that opens, names or uses files is here once
-//! more (`calls`), looks whether DAFS is meant, and otherwise goes on to the C library's
-//! (`real`). What it serves and what it does not is in `docs/preload.md`.
+//! It precedes the C library: each function that opens, names or uses files is defined here, too
+//! (`calls`). It checks whether the call is for DAFS, and otherwise calls the C library's function
+//! (`real`). `docs/preload.md` lists what it serves and what it does not.
 //!
-//! Invariants: a call that does not mean DAFS reaches the C library with the arguments it came
-//! with, and costs no more than a look into a table or at the beginning of a path; nothing
-//! connects before a path beneath a prefix is used; what this library itself asks of the C
-//! library is never taken for a call of the program's (`guard`); no panic leaves it.
+//! Invariants:
+//! - A call that is not for DAFS reaches the C library with unchanged arguments. The overhead is a
+//!   table lookup or a comparison of the beginning of a path.
+//! - No connection is made before a path beneath a prefix is used.
+//! - A C library call made by this library is never treated as a call of the program (`guard`).
+//! - No panic leaves the library.
 //!
-//! It is for glibc on 64-bit machines. Elsewhere it is empty, and programs run without it.
+//! It supports glibc on 64-bit machines. Elsewhere it is empty, and programs run without it.
 #![cfg_attr(
     not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")),
     allow(unused)

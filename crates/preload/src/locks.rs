@@ -1,10 +1,11 @@
-//! Advisory locks, which the server keeps so that all processes and hosts see each other.
+//! Advisory locks. The server keeps them, so that all processes and hosts see them.
 //!
-//! Where they stand on the server, so that they are in nobody's way, `dafs_posix` says.
+//! `dafs_posix` defines the byte ranges that represent them on the server, where they cannot
+//! conflict with other locks.
 //!
-//! Invariants: a process's locks on a file stand on one open of their own, which ends when the
-//! process closes any descriptor of it (POSIX); those of a description on another, which ends
-//! with it.
+//! Invariants: a process's locks on a file belong to one open of their own, which ends when the
+//! process closes any descriptor of the file (POSIX). The locks of a description belong to another
+//! open, which ends with the description.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -18,18 +19,18 @@ use crate::page::Kind;
 use crate::state::{Description, State};
 use crate::waiting::{settle, wait_while_there};
 
-/// Whose lock it is.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The process's.
+    /// The process.
     Process,
-    /// All who share the descriptor's offset.
+    /// All descriptors that share an offset.
     Description,
 }
 
 impl State {
-    /// Takes or gives up a lock of `fcntl`, without waiting; one who
-    /// waits gets a place in the queue. False if somebody else has it.
+    /// Takes or releases an `fcntl` lock without blocking. A caller that wants to wait gets a place
+    /// in the queue. Returns false if another owner holds the lock.
     pub fn lock(
         &mut self,
         of: &Description,
@@ -57,7 +58,7 @@ impl State {
         take(&file, kind, range, waits)
     }
 
-    /// Whose lock stands in the way of one, told as `fcntl` does.
+    /// Tests whether a lock could be taken, and describes a conflicting lock as `fcntl` does.
     pub fn test(&mut self, of: &Description, asked: &mut flock, owner: Owner) -> Outcome<i32> {
         let range = self.range(of, asked)?;
         let kind = match i32::from(asked.l_type) {
@@ -74,7 +75,7 @@ impl State {
         Ok(0)
     }
 
-    /// `flock` without waiting. False if somebody else has it.
+    /// Implements `flock` without blocking. Returns false if another owner holds the lock.
     pub fn lock_whole(&mut self, of: &Description, operation: i32) -> Outcome<bool> {
         of.must_be_open()?;
         let range = WHOLE_FILE;
@@ -91,7 +92,7 @@ impl State {
             libc::LOCK_EX => LockKind::Exclusive,
             _ => return fail(libc::EINVAL),
         };
-        // Locks of directories are taken by few, and kept among nobody.
+        // Few programs lock directories. Such locks exclude nothing.
         if of.identity.kind == Kind::Directory {
             return Ok(true);
         }
@@ -99,13 +100,14 @@ impl State {
         take(&file, kind, range, operation & libc::LOCK_NB == 0)
     }
 
-    /// Gives up all of this process's locks, and waits until they are: whoever waits for its
-    /// end finds them gone, as with the kernel's.
+    /// Releases all locks of this process and waits for the replies. So a process that waits for
+    /// the end of this one finds the locks released, as with the kernel's.
     pub fn give_up_locks(&mut self) {
         let owned = std::mem::take(&mut self.owned).into_values();
         let described = self.descriptions().filter_map(|of| of.locks.take()).collect::<Vec<_>>();
         for file in owned.chain(described).filter_map(Rc::into_inner) {
-            // Who ends has nobody to tell, and does not wait for a server that is not there.
+            // The process is ending, so errors are ignored and it does not wait for an unreachable
+            // server.
             let client = file.session().client();
             let _ = wait_while_there(&client, file.close_async());
         }
@@ -118,7 +120,7 @@ impl State {
         }
     }
 
-    /// The open that locks stand on.
+    /// Returns the open that owns the locks.
     fn owner(&mut self, of: &Description, owner: Owner) -> Outcome<Rc<File>> {
         if let Some(file) = self.known_owner(of, owner) {
             return Ok(file);
@@ -175,6 +177,6 @@ fn tell(holder: &LockHolder, asked: &mut flock) {
     } as _;
     asked.l_whence = libc::SEEK_SET as _;
     (asked.l_start, asked.l_len) = (start, length);
-    // Which process it is, and on which host, the server does not tell.
+    // The server does not report which process on which host holds the lock.
     asked.l_pid = -1;
 }

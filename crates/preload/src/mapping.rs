@@ -1,16 +1,20 @@
-//! Files mapped into memory: by copy, or the local file itself.
+//! Maps files into memory, as copies or as the local file itself.
 //!
-//! A private mapping, or one that is only read through a descriptor that cannot write, is a mapping
-//! of the file itself where the server is on this host and hands it over; otherwise it is
-//! anonymous memory into which the file was read. A shared one that is written to is memory that
-//! all processes of this user on this host share who map the same file so, and what has changed
-//! in it goes into the file at `msync`, `munmap`, exit, and before this process reads the file.
+//! If the server is on this host and passes a descriptor, a private mapping maps the local file
+//! itself, and so does a mapping that is only read, through a descriptor that cannot write.
+//! Otherwise such a mapping is anonymous memory filled from the file. A shared, writable mapping is
+//! memory that all processes of this user on this host share if they map the same file in this way.
+//! Changes in it are written to the file at `msync`, `munmap` and exit, and before this process
+//! reads the file.
 //!
-//! Invariants: shared memory of a file ([`crate::shared`]) is filled from the file by the first who
-//! maps it, and is gone with the last; what nobody has changed is not written; what was changed by
-//! programs that were killed goes into the file with the next who maps a file of that server,
-//! unless somebody has written there since; there is no such memory of a file on two hosts at
-//! once, nor of two users or under two names of the server ([`dafs_posix::locks::shared_memory`]).
+//! Invariants:
+//! - The shared memory of a file ([`crate::shared`]) is filled from the file by the first process
+//!   that maps it, and is removed with the last.
+//! - Unchanged memory is not written.
+//! - Changes by killed programs are written to the file when a process next maps a file of the same
+//!   server, unless another client has written there since.
+//! - At any time, shared memory of a file exists on only one host, for one user and under one name
+//!   of the server ([`dafs_posix::locks::shared_memory`]).
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
@@ -31,41 +35,41 @@ use crate::shared::{PAGE, SharedObject, host_of, server_of};
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
-/// Whether this process has mapped files, so that ends of mappings are looked at.
+/// True if this process has mapped files, so that unmapping must be tracked.
 static TRACKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there may be such memory.
+/// True if there may be mappings to track.
 pub fn is_tracked() -> bool {
     TRACKED.load(Ordering::Relaxed)
 }
 
-/// A call of `mmap`.
+/// The arguments of an `mmap` call.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// Where.
+    /// The requested address.
     pub address: *mut c_void,
-    /// Bytes.
+    /// The length in bytes.
     pub length: usize,
-    /// How it may be used.
+    /// The requested protection.
     pub protection: i32,
-    /// Flags.
+    /// The flags of the call.
     pub flags: i32,
-    /// Of which descriptor.
+    /// The descriptor to map.
     pub number: RawFd,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: i64,
 }
 
-/// All shared mappings of this process.
+/// All mappings of this process.
 #[derive(Default)]
 pub struct Mappings {
     regions: Vec<Region>,
-    /// Copies: where they begin, and bytes.
+    /// The start and length of each mapping that is a copy.
     copies: Vec<(usize, usize)>,
     objects: HashMap<FileHandle, Rc<SharedObject>>,
 }
 
-/// One of them.
+/// A shared mapping.
 struct Region {
     start: usize,
     length: usize,
@@ -75,19 +79,20 @@ struct Region {
 }
 
 impl Mappings {
-    /// This process has written to a file: whoever has it mapped sees it.
+    /// Updates the shared memory after a write by this process, so that all processes that map the
+    /// file see it.
     pub fn note_written(&mut self, of: &Description, offset: u64, bytes: &[u8]) {
         if let Some(object) = self.objects.get(&of.identity.handle) {
             object.note_written(offset, bytes);
         }
     }
 
-    /// Descriptions of the files that are mapped and shared.
+    /// Returns the descriptions of the files with shared mappings.
     pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
         self.regions.iter().map(|region| &region.of)
     }
 
-    /// Whether any of the memory of a range stands for a file.
+    /// True if any part of a range is a mapping of a file.
     pub fn has(&self, start: usize, length: usize) -> bool {
         let end = start.saturating_add(length);
         let meets = |at: usize, length: usize| at < end && start < at + length;
@@ -95,7 +100,7 @@ impl Mappings {
             || self.copies.iter().any(|(at, length)| meets(*at, *length))
     }
 
-    /// In a child: the rights stand on the parent's connection.
+    /// Drops the claims in a child process: they belong to the parent's connection.
     pub fn forget_claims(&mut self) {
         for object in self.objects.values() {
             std::mem::forget(object.claim.take());
@@ -125,8 +130,8 @@ impl State {
             (false, true, libc::O_RDONLY) => fail(libc::EACCES),
             (false, false, libc::O_RDONLY) => self.map_copy(&of, wish),
             (false, true, _) => self.map_shared(of, wish),
-            // Whoever can write expects to see what is written, which a copy would not show;
-            // programs do without such a mapping where a file system has none.
+            // A process that can write expects to see later writes, which a copy would not show.
+            // Programs cope without such a mapping on file systems that have none.
             (false, false, _) => {
                 missed(Miss::Mapping);
                 fail(libc::ENODEV)
@@ -147,12 +152,12 @@ impl State {
         }
         let piece = Piece { start: mapped.0.cast(), length: wish.length };
         if let Err(failure) = self.read_at(of, &[piece], wish.offset) {
-            // SAFETY: nobody knows of this memory yet.
+            // SAFETY: nothing knows of this memory yet.
             unsafe { unmap(mapped.0, wish.length) };
             return Err(failure);
         }
         if wish.protection != writable {
-            // SAFETY: the same.
+            // SAFETY: nothing knows of this memory yet.
             unsafe { libc::mprotect(mapped.0, wish.length, wish.protection) };
         }
         self.mappings.copies.push((mapped.0 as usize, wish.length));
@@ -160,8 +165,9 @@ impl State {
         Ok(mapped)
     }
 
-    /// Maps the local file: what it shows is what local processes see, from now on. Not where this
-    /// process may write by the descriptor, or has the file's memory in common with others: then
+    /// Maps the local file itself. The mapping then shows what local processes see. This is not
+    /// done if the process can write through the descriptor or shares the file's memory with
+    /// others, because then programs expect to see writes at once.
     /// programs expect to see at once what is written.
     fn map_itself(&mut self, of: &Description, wish: Wish) -> Option<Mapped> {
         let handle = of.identity.handle;
@@ -205,7 +211,7 @@ impl State {
         Ok(mapped)
     }
 
-    /// Sees to it that nobody elsewhere has memory of this file, nor gets any.
+    /// Ensures that no other host or user has shared memory of this file, now or later.
     fn claim(&mut self, of: &Description, object: &SharedObject) -> Outcome<Rc<File>> {
         if let Some(claimed) = &*object.claim.borrow() {
             return Ok(claimed.clone());
@@ -223,7 +229,8 @@ impl State {
         fail(libc::EAGAIN)
     }
 
-    /// Says by a lock on a file's open who shares its memory. Whether nobody elsewhere does.
+    /// Announces with a lock on an open of the file that this host shares its memory. Returns true
+    /// if no other host or user does.
     fn announce(&mut self, mount: usize, file: &File) -> Outcome<bool> {
         let host = host_of(mount);
         let client = file.session().client();
@@ -238,9 +245,9 @@ impl State {
         Ok(is_free)
     }
 
-    /// Lets memory go that killed programs have left, but not that of the file that is to be
-    /// mapped. What they have changed goes into the files of that file's server; elsewhere it
-    /// stays, as does what cannot be written. The guard is held.
+    /// Removes shared memory that killed programs have left, except that of the file to be mapped.
+    /// Their changes are written if the file is on the same server as that file. Memory of other
+    /// servers' files stays, as does memory that cannot be written. The caller holds the guard.
     fn sweep(&mut self, mount: usize, but: &FileHandle) {
         let here = server_of(mount);
         for (server, handle, object) in SharedObject::left() {
@@ -255,14 +262,15 @@ impl State {
         }
     }
 
-    /// Puts into its file what killed programs have changed in memory. Whether the memory may go.
+    /// Writes changes that killed programs left in memory to the file. Returns true if the memory
+    /// may be removed.
     fn rescue(&mut self, mount: usize, handle: FileHandle, object: &SharedObject) -> Outcome<bool> {
         let (session, _) = self.connection.mount(mount)?;
         let options = OpenOptions { access: ShareAccess::Both, ..OpenOptions::read() };
         let opening = session.open_handle_async(handle, object.name(), &options);
         let file = match settle(&session.client(), opening) {
             Ok(file) => file,
-            // The file is gone.
+            // The file was removed.
             Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => return Ok(true),
             Err(failure) => return Err(failure),
         };
@@ -273,8 +281,8 @@ impl State {
         Ok(true)
     }
 
-    /// Puts into a file what killed programs have changed in its memory: all of it, or nothing if
-    /// somebody has written there since.
+    /// Writes changes that killed programs left in the memory of a file: all of them, or none if
+    /// another client has written there since.
     fn put_what_was_left(&mut self, file: &File, name: &str, of: &SharedObject) -> Outcome<()> {
         let mut end = u64::MAX;
         for change in of.changes(0, end) {
@@ -288,7 +296,7 @@ impl State {
                 );
                 return Ok(());
             }
-            // Behind the file's end memory stands for nothing.
+            // Memory beyond the end of the file represents nothing.
             if length < change.now.len() {
                 end = change.offset + length as u64;
                 break;
@@ -300,7 +308,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes an object as long as it is needed; what is new of it is what the file holds.
+    /// Extends the shared memory to the needed length with the contents of the file.
     fn fill(&mut self, of: &Description, object: &SharedObject, needed: u64) -> Outcome<()> {
         let held = object.length();
         if needed <= held {
@@ -312,7 +320,7 @@ impl State {
         object.extend(&bytes)
     }
 
-    /// Writes what has changed in the shared mappings that overlap a range.
+    /// Writes back the changes in the shared mappings that overlap a range.
     pub fn write_back(&mut self, start: usize, length: usize, is_sync: bool) -> Outcome<i32> {
         let end = start.saturating_add(length);
         let regions = std::mem::take(&mut self.mappings.regions);
@@ -327,7 +335,7 @@ impl State {
         done
     }
 
-    /// The same for one file.
+    /// Writes back the changes in the shared mappings of one file.
     pub fn write_back_of(&mut self, handle: &FileHandle) -> Outcome<()> {
         if !self.mappings.objects.contains_key(handle) {
             return Ok(());
@@ -354,7 +362,7 @@ impl State {
         if is_sync { self.sync(&region.of).map(drop) } else { Ok(()) }
     }
 
-    /// Lets the shared mappings go that lie in a range whole.
+    /// Releases the shared mappings that are entirely within a range.
     pub fn let_go_of_mappings(&mut self, start: usize, length: usize) {
         let end = start.saturating_add(length);
         let is_gone =
@@ -378,7 +386,7 @@ impl State {
         }
         let Ok(_guard) = SharedObject::guard() else { return };
         self.mappings.objects.retain(|_, object| {
-            // The table has it, and nobody else: no region is left.
+            // The table holds one reference. If there is no other, no region uses the object.
             let is_used = Rc::strong_count(object) > 1;
             if !is_used {
                 object.remove_if_last();
@@ -406,5 +414,5 @@ unsafe fn unmap(address: *mut c_void, length: usize) {
 }
 
 const MAP_TYPE: i32 = 0xf;
-/// Bytes from which on a file itself is worth the messages that it takes to get it.
+/// The minimum size in bytes for mapping the local file itself, which costs extra messages.
 const ITSELF_MIN: usize = 256 << 10;

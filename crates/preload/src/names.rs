@@ -1,7 +1,7 @@
-//! Names: made, removed, moved, linked, and what they stand for asked and set.
+//! Creates, removes, renames and links names, and queries and sets attributes by name.
 //!
-//! Invariant: what the kernel would refuse for the sake of a name's kind (`rmdir` of a file,
-//! `unlink` of a directory) is refused before the server is asked.
+//! Invariant: a call that the kernel would refuse because of the object's type (`rmdir` of a file,
+//! `unlink` of a directory) is refused without asking the server.
 
 use dafs_client::{AccessMask, Metadata, NewObject, ObjectType, SetAttributes};
 
@@ -15,11 +15,11 @@ use crate::waiting::settle;
 use crate::walk::{Object, Slot};
 
 impl State {
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
-        // As Linux has it: only chmod sets the other bits of a directory.
+        // As in Linux, only chmod sets the other mode bits of a directory.
         let mode = new_mode(mode & 0o1777);
         let chain = slot.session.chain().at(slot.directory).create_dir(&slot.name, mode);
         settle(&slot.session.client(), chain.run_async())?;
@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// Removes whatever is no directory.
+    /// Removes an object that is not a directory.
     pub fn unlink(&mut self, place: &Place) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EISDIR)?;
         slot.must_have_name(libc::EISDIR)?;
@@ -59,17 +59,17 @@ impl State {
         }
     }
 
-    /// Removes either.
+    /// Removes an object of any kind.
     pub fn remove(&mut self, place: &Place) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EBUSY)?;
         slot.must_have_name(libc::EBUSY)?;
         remove(&slot)
     }
 
-    /// Gives an object another place.
+    /// Renames an object.
     pub fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
         if flags & !libc::RENAME_NOREPLACE != 0 {
-            // As a file system says that has none of them.
+            // The error of a file system that supports none of these flags.
             return fail(libc::EINVAL);
         }
         if from.mount != to.mount {
@@ -99,7 +99,7 @@ impl State {
         Ok(0)
     }
 
-    /// Gives an object another name.
+    /// Makes a hard link.
     pub fn link(&mut self, from: &Place, to: &Place, follow: bool) -> Outcome<i32> {
         if from.mount != to.mount {
             return fail(libc::EXDEV);
@@ -134,12 +134,12 @@ impl State {
         Ok(0)
     }
 
-    /// The text of a symbolic link.
+    /// Returns the text of a symbolic link.
     pub fn link_text(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EINVAL)?;
         if slot.is_directory {
-            // It is what the link leads to that is asked for.
+            // With a trailing slash, the call is for the target of the link.
             self.object(place, true)?;
             return fail(libc::EINVAL);
         }
@@ -150,7 +150,8 @@ impl State {
         }
     }
 
-    /// Makes a named pipe, a device or a socket: names alone, for those whose kernels see them.
+    /// Makes a named pipe, a device or a socket. On the server these are only names; they work
+    /// within the clients' kernels.
     pub fn make_special(
         &mut self,
         place: &Place,
@@ -167,7 +168,7 @@ impl State {
         Ok(0)
     }
 
-    /// Sets attributes.
+    /// Sets attributes of an object.
     pub fn set(&mut self, place: &Place, follow: bool, wanted: &SetAttributes) -> Outcome<i32> {
         if let Some(number) = place.descriptor {
             let of = self.get(number)?;
@@ -178,7 +179,7 @@ impl State {
         Ok(0)
     }
 
-    /// Sets a mode; symbolic links have none of their own.
+    /// Sets a mode. Symbolic links have no mode of their own.
     pub fn set_mode(&mut self, place: &Place, follow: bool, mode: u32) -> Outcome<i32> {
         let object = self.object(place, follow)?;
         if object.metadata.kind == ObjectType::SymbolicLink {
@@ -189,7 +190,7 @@ impl State {
         Ok(0)
     }
 
-    /// Cuts or extends a file.
+    /// Truncates or extends a file.
     pub fn truncate(&mut self, place: &Place, length: i64) -> Outcome<i32> {
         if length < 0 {
             return fail(libc::EINVAL);
@@ -206,7 +207,7 @@ impl State {
         Ok(0)
     }
 
-    /// Whether there are rights, as `access` asks for them.
+    /// Checks permissions, as `access` does.
     pub fn access(&mut self, place: &Place, mode: i32, follow: bool) -> Outcome<i32> {
         if mode & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
             return fail(libc::EINVAL);

@@ -1,6 +1,6 @@
-//! Opening: files, directories, and objects that are only named.
+//! Opens files and directories, and objects with O_PATH.
 //!
-//! Invariant: a descriptor is entered into the table before its number is told.
+//! Invariant: a descriptor is entered into the table before its number is returned.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
@@ -24,21 +24,21 @@ use crate::state::{Description, State};
 use crate::waiting::{settle, wait};
 use crate::walk::{Slot, attributes};
 
-/// Bits that new objects do not get.
+/// The mode bits that new objects do not get.
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
-/// The program's mask is another from now on.
+/// Records the program's new umask.
 pub fn note_umask(mask: u32) {
     UMASK.store(mask & 0o777, Ordering::Relaxed);
 }
 
-/// The mode of something new.
+/// Applies the umask to the mode of a new object.
 pub fn new_mode(mode: u32) -> u32 {
     mode & 0o7777 & !UMASK.load(Ordering::Relaxed)
 }
 
 impl State {
-    /// Opens what is at a place. Its descriptor.
+    /// Opens the object at a place. Returns its descriptor.
     pub fn open(&mut self, place: &Place, flags: i32, mode: u32) -> Outcome<RawFd> {
         if flags & libc::O_TMPFILE == libc::O_TMPFILE {
             return fail(libc::EOPNOTSUPP);
@@ -128,7 +128,8 @@ impl State {
     }
 
     fn enter_file(&mut self, slot: &Slot, file: File, flags: i32) -> Outcome<RawFd> {
-        // The server lets those read who may only run a file. The superuser reads everything.
+        // The server lets a user with only execute permission read a file, so check read
+        // permission. The superuser can read everything.
         let reads = flags & libc::O_ACCMODE != libc::O_WRONLY;
         let is_asked = flags & (libc::O_CREAT | TO_RUN) == 0;
         if reads && is_asked && !rustix::process::geteuid().is_root() {
@@ -144,7 +145,7 @@ impl State {
         self.place_descriptor(identity, flags, Some(file))
     }
 
-    /// The name is of a symbolic link: where it leads is opened.
+    /// Opens the target of a symbolic link.
     fn open_link(&mut self, slot: &Slot, flags: i32, mode: u32, links: u32) -> Outcome<RawFd> {
         if is_exclusive(flags) {
             return fail(libc::EEXIST);
@@ -169,7 +170,7 @@ impl State {
         }
     }
 
-    /// The name is not of a file.
+    /// Opens an object that is not a regular file.
     fn open_other(&mut self, slot: &Slot, flags: i32, failure: Failure) -> Outcome<RawFd> {
         let Some(metadata) = slot.look()? else { return Err(failure) };
         match metadata.kind {
@@ -185,13 +186,14 @@ impl State {
                 must_have(&slot.session, metadata.handle, rights_of(flags))?;
                 Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?.into()))
             }
-            // As where no devices are served (`nodev`); nobody is asked behind a socket.
+            // Devices behave as with `nodev`. A socket at a name in DAFS has no listener that an
+            // open could reach.
             ObjectType::BlockDevice | ObjectType::CharacterDevice => fail(libc::EACCES),
             _ => fail(libc::ENXIO),
         }
     }
 
-    /// Gives an open file its descriptor.
+    /// Assigns a descriptor to an open file.
     fn place_descriptor(
         &mut self,
         identity: Identity,
@@ -205,7 +207,7 @@ impl State {
         Ok(number)
     }
 
-    /// The open of a description, made anew if this process has none.
+    /// Returns the open of a description. Makes one if this process has none.
     pub fn file(&mut self, description: &Description) -> Outcome<Rc<File>> {
         if let Some(file) = &*description.file.borrow() {
             return Ok(file.clone());
@@ -215,7 +217,7 @@ impl State {
         Ok(file)
     }
 
-    /// Another open of the same file.
+    /// Makes another open of the same file.
     pub fn open_again(&mut self, of: &Description, access: ShareAccess) -> Outcome<File> {
         match of.identity.kind {
             Kind::File => {}
@@ -229,7 +231,7 @@ impl State {
     }
 }
 
-/// Fails with EACCES without these rights.
+/// Fails with EACCES if any of these rights is missing.
 pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
     let asking = session.chain().at(handle).access(rights).run_async();
     let brought = settle(&session.client(), asking)?;
@@ -240,7 +242,7 @@ pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> O
     }
 }
 
-/// The text of the symbolic link that a slot holds.
+/// Returns the text of the symbolic link in a slot.
 pub fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     let chain = slot.session.chain().at(slot.directory);
     let asking = chain.lookup(&slot.name).read_link().run_async();
@@ -250,14 +252,15 @@ pub fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     }
 }
 
-/// A flag that no program can give: the file is to be run, for which nobody needs to read it.
+/// An internal flag that programs cannot pass: the file is opened to be executed, which needs no
+/// read permission.
 pub const TO_RUN: i32 = i32::MIN;
 
 fn is_exclusive(flags: i32) -> bool {
     flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL
 }
 
-/// What an access mode asks for.
+/// Returns the share access for an access mode.
 pub fn access_of(flags: i32) -> ShareAccess {
     match flags & libc::O_ACCMODE {
         libc::O_RDONLY => ShareAccess::Read,
@@ -266,7 +269,7 @@ pub fn access_of(flags: i32) -> ShareAccess {
     }
 }
 
-/// What whoever opens something must be allowed to do with it.
+/// Returns the rights that an open with these flags requires.
 fn rights_of(flags: i32) -> AccessMask {
     let written = AccessMask::MODIFY | AccessMask::EXTEND;
     match access_of(flags) {
@@ -278,7 +281,7 @@ fn rights_of(flags: i32) -> AccessMask {
 
 fn options(flags: i32, mode: u32) -> OpenOptions {
     let truncate = flags & libc::O_TRUNC != 0;
-    // Whoever cuts must be able to write, as for the kernel.
+    // Truncation requires write access, as in the kernel.
     let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY && truncate;
     OpenOptions {
         access: if is_reader { ShareAccess::Both } else { access_of(flags) },

@@ -1,11 +1,13 @@
-//! What stands for an open file in the kernel, and where its offset and flags are: in this process
-//! at first, and in a page of memory from when another process may come to share them.
+//! The kernel descriptors that represent open files, and their offsets and flags. Offset and flags
+//! are in this process at first, and move to a page of shared memory before another process can
+//! share the descriptor.
 //!
-//! Invariants: a descriptor's number is the kernel's, so that no other file has it, and it is one
-//! for paths only: a call that this library does not see fails with EBADF instead of reading or
-//! writing something else. A page says which file it is and where its offset stands, to children
-//! and behind `exec` too; who inherits a descriptor without one, by a way that was not seen, has
-//! nothing there (EBADF).
+//! Invariants:
+//! - The kernel assigns the descriptor numbers, so no other file gets the same number. They are
+//!   O_PATH descriptors: a call that this library does not see fails with EBADF instead of reading
+//!   or writing another file.
+//! - A page records which file it belongs to and its offset, also for children and after `exec`. A
+//!   process that inherits a descriptor without a page, in a way that was not seen, gets EBADF.
 
 use std::cell::OnceCell;
 use std::ffi::{CString, OsStr, OsString};
@@ -23,33 +25,33 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errors::{Failure, Outcome};
 
-/// What a descriptor is of.
+/// The kind of an open object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file that was opened.
+    /// A regular file.
     File = 1,
     /// A directory.
     Directory = 2,
-    /// An object, without an open (O_PATH).
+    /// An object opened with O_PATH, without an open on the server.
     Object = 3,
 }
 
-/// Which file it is.
+/// Identifies the open file.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Number of its mount.
+    /// Index of its mount.
     pub mount: usize,
-    /// What it is of.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Its handle.
+    /// The server's file handle.
     pub handle: FileHandle,
-    /// Where it was found, beneath the mount, without symbolic links.
+    /// The path beneath the mount without symbolic links, at the time of the open.
     pub path: OsString,
     /// O_RDONLY, O_WRONLY or O_RDWR.
     pub access: i32,
 }
 
-/// What changes of an open file.
+/// The changeable part of an open file.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Changing {
@@ -58,7 +60,7 @@ struct Changing {
     reserved: AtomicU32,
 }
 
-/// Offset and flags of all descriptors that came from one open.
+/// The offset and flags that all descriptors from one open share.
 #[derive(Debug)]
 pub struct Page {
     own: Changing,
@@ -66,36 +68,38 @@ pub struct Page {
 }
 
 impl Page {
-    /// One of this process alone.
+    /// Makes a page that only this process uses.
     pub fn new(flags: i32) -> Self {
         let own = Changing { flags: AtomicU32::new(flags as u32), ..Changing::default() };
         Self { own, shared: OnceCell::new() }
     }
 
-    /// The offset of all that share it.
+    /// Returns the shared offset.
     pub fn offset(&self) -> &AtomicU64 {
         &self.changing().offset
     }
 
-    /// The flags that F_SETFL sets.
+    /// Returns the flags that F_SETFL can change.
     pub fn flags(&self) -> i32 {
         self.changing().flags.load(Ordering::Relaxed) as i32
     }
 
-    /// Sets them.
+    /// Sets the flags.
     pub fn set_flags(&self, flags: i32) {
         self.changing().flags.store(flags as u32, Ordering::Relaxed);
     }
 
-    /// Whether processes that inherit its descriptors find it.
+    /// True if processes that inherit the descriptors find this page.
     pub fn is_shared(&self) -> bool {
         self.shared.get().is_some()
     }
 
-    /// Lays it where other processes find it by these descriptors, which keep their numbers.
+    /// Moves the page to shared memory, where other processes find it through these descriptors.
+    /// The descriptors keep their numbers.
     ///
     /// # Errors
-    /// What the kernel says. Other processes find nothing by a descriptor that has not got it.
+    /// The kernel's error. Other processes find no page through descriptors that could not be
+    /// replaced.
     pub fn share(&self, identity: &Identity, numbers: &[RawFd]) -> Outcome<()> {
         let mut memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?);
         memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
@@ -104,7 +108,7 @@ impl Page {
         to.offset.store(from.offset.load(Ordering::Acquire), Ordering::Release);
         to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
         let bare = bare(&memory)?;
-        // From here on it is the page that counts, whoever has got it.
+        // From here on the shared page is authoritative for every process that has it.
         let _ = self.shared.set(mapping);
         let mut outcome = Ok(());
         for &number in numbers {
@@ -122,17 +126,17 @@ impl Page {
 #[derive(Debug)]
 struct Mapping(NonNull<Changing>);
 
-// SAFETY: what it points to is shared between processes anyway, and only touched as atomics.
+// SAFETY: the memory is shared between processes anyway, and is only accessed as atomics.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn changing(&self) -> &Changing {
-        // SAFETY: it points to a mapping of a page, which ends with this value.
+        // SAFETY: it points to a mapped page, which is unmapped only when this value is dropped.
         unsafe { self.0.as_ref() }
     }
 
     fn of(file: &impl AsFd) -> Outcome<Self> {
-        // SAFETY: new memory, which nothing else refers to.
+        // SAFETY: a new mapping that nothing else refers to.
         let mapped = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -155,19 +159,20 @@ impl Drop for Mapping {
     }
 }
 
-/// What all descriptors of this process's own are copies of: nothing can be done with it.
+/// The descriptor that is duplicated for every open file that only this process uses. No operation
+/// works on it.
 #[derive(Debug)]
 pub struct Placeholder {
     number: RawFd,
-    /// Device and inode, which its copies have too.
+    /// The device and inode, which its duplicates share.
     object: (u64, u64),
 }
 
 impl Placeholder {
-    /// Makes it, at a number from `floor` on if there is room.
+    /// Makes the placeholder, with a number of at least `floor` if the limit allows that.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new(floor: RawFd) -> Outcome<Self> {
         let bare = bare(&memfd_create(PRIVATE_NAME, MemfdFlags::CLOEXEC).map_err(system)?)?;
         let object = object(&bare).map_err(system)?;
@@ -175,25 +180,26 @@ impl Placeholder {
         Ok(Self { number: kept.into_raw_fd(), object })
     }
 
-    /// Its own descriptor.
+    /// Returns the descriptor number of the placeholder itself.
     pub fn number(&self) -> RawFd {
         self.number
     }
 
-    /// A copy, at the lowest number that is free.
+    /// Duplicates the placeholder to the lowest free number.
     ///
     /// # Errors
-    /// EMFILE.
+    /// EMFILE if the process has too many descriptors.
     pub fn copy(&self, closes_at_exec: bool) -> Outcome<RawFd> {
         let command = if closes_at_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let number = real!(fcntl(self.number => RawFd, command => i32, 0 => i32) -> i32);
         if number == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(number) }
     }
 
-    /// Whether a number is still a copy's: not closed, or another's, by a call that was not seen.
+    /// True if a number is still a duplicate of the placeholder, and was not closed or reused by a
+    /// call that this library did not see.
     pub fn is_at(&self, number: RawFd) -> bool {
         let is_open = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32) != -1;
-        // SAFETY: it is open, and is not kept.
+        // SAFETY: the number is open, and the borrow ends here.
         is_open && object(&unsafe { BorrowedFd::borrow_raw(number) }) == Ok(self.object)
     }
 }
@@ -203,7 +209,7 @@ fn object(of: &impl AsFd) -> rustix::io::Result<(u64, u64)> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// Puts a copy onto a number, which is closed at `exec` as before.
+/// Duplicates a descriptor onto a number, which keeps its close-on-exec flag.
 fn put_onto(from: &OwnedFd, number: RawFd) -> Outcome<()> {
     let flags = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32);
     let flags = if flags & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
@@ -212,7 +218,7 @@ fn put_onto(from: &OwnedFd, number: RawFd) -> Outcome<()> {
     if moved == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(()) }
 }
 
-/// The same memory by a descriptor that nothing can be read from.
+/// Reopens the memory as an O_PATH descriptor, which cannot be read.
 fn bare(memory: &impl AsFd) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd());
@@ -223,8 +229,8 @@ fn system(error: rustix::io::Errno) -> Failure {
     Failure::Errno(error.raw_os_error())
 }
 
-/// What a descriptor stands for that was inherited; `None` if it is none of ours. The number
-/// tells apart what shares a page.
+/// Returns the identity and page of an inherited descriptor, or `None` if it is not one of ours.
+/// Descriptors with the same first number share a page.
 pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
     let link = format!("/proc/self/fd/{number}");
     let target = rustix::fs::readlink(&*link, Vec::new()).ok()?;
@@ -242,7 +248,7 @@ pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
     Some((inode, identity, Page { own: Changing::default(), shared }))
 }
 
-/// As few bytes as it takes: memory that is not written costs nothing.
+/// Encodes an identity in as few bytes as possible: unwritten memory costs nothing.
 fn encode(identity: &Identity) -> Vec<u8> {
     let length = identity.path.len().min(BYTES - PATH);
     let mut bytes = vec![0; PATH + length];
@@ -286,18 +292,18 @@ fn decode(bytes: &[u8]) -> Option<Identity> {
 }
 
 impl Identity {
-    /// Of an object that was looked at.
+    /// Makes the identity of an object from its attributes.
     pub fn of(mount: usize, kind: Kind, metadata: &Metadata, path: OsString, access: i32) -> Self {
         Self { mount, kind, handle: metadata.handle, path, access }
     }
 }
 
 const NAME: &str = "dafs";
-/// How the kernel shows a descriptor that has a page; the placeholder is no such.
+/// How /proc shows a descriptor that has a page. The placeholder has another name.
 const LINK: &str = "/memfd:dafs ";
 const PRIVATE_NAME: &str = "dafs-private";
 const MAGIC: u64 = 0x6461_6673_7061_6765;
-/// Bytes of a page: one beginning, and the longest path.
+/// The size of a page: a header and the longest path.
 const BYTES: usize = 8192;
 const HEAD: usize = 64;
 const HANDLE: usize = 128;

@@ -1,7 +1,7 @@
 //! The working directory, and paths as the program sees them.
 //!
-//! Invariant: while the program stands beneath a prefix, the kernel's working directory is where
-//! it was before, and no path is relative to it.
+//! Invariant: while the program's working directory is beneath a prefix, the kernel's working
+//! directory stays where it was before, and no path is resolved relative to it.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use crate::route::{self, Place};
 use crate::state::{Description, State};
 
 impl State {
-    /// Stands at a place from now on.
+    /// Changes the working directory to a place.
     pub fn change_directory(&mut self, place: &Place) -> Outcome<i32> {
         let object = self.object(place, true)?;
         if object.metadata.kind != ObjectType::Directory {
@@ -28,7 +28,7 @@ impl State {
         Ok(0)
     }
 
-    /// The same, by a descriptor.
+    /// Changes the working directory to an open directory.
     pub fn change_directory_to(&mut self, of: &Description) -> Outcome<i32> {
         let identity = &of.identity;
         let is_directory = match identity.kind {
@@ -43,31 +43,32 @@ impl State {
         Ok(0)
     }
 
-    /// A path without symbolic links, as the program sees it.
+    /// Returns the path without symbolic links, as the program sees it.
     pub fn real_path(&mut self, place: &Place) -> Outcome<OsString> {
         let object = self.object(place, true)?;
         Ok(shown(object.mount, &object.path))
     }
 }
 
-/// How the program names what is in a mount.
+/// Returns the program's path for a path beneath a mount.
 pub fn shown(mount: usize, beneath: &OsStr) -> OsString {
     let mut path = config::get().mounts[mount].prefix.clone();
     path.push(beneath);
     path
 }
 
-/// Stands somewhere, or where the kernel says. Programs started from here are told, also those
-/// whose environment the C library gives itself (`system`, `popen`).
+/// Sets the working directory to a path beneath a prefix, or with `None` to the kernel's. It is
+/// also set in the environment for programs started from here, including those to which the C
+/// library itself passes the environment (`system`, `popen`).
 pub fn stand(path: Option<OsString>, handle: Option<FileHandle>) {
     if route::directory() == path {
         route::set_directory(path, handle);
         return;
     }
     let value = path.as_ref().and_then(|path| CString::new(path.as_bytes()).ok());
-    // SAFETY: both texts end with a zero. As for every change of the environment, it is the
-    // program's care that no other thread looks meanwhile; one that changes its working directory
-    // takes that care already.
+    // SAFETY: both texts end with a zero. As for every change of the environment, the program must
+    // ensure that no other thread reads it meanwhile. A program that changes its working directory
+    // must take the same care already.
     unsafe {
         match value {
             Some(value) => libc::setenv(DIRECTORY.as_ptr(), value.as_ptr(), 1),
@@ -77,5 +78,5 @@ pub fn stand(path: Option<OsString>, handle: Option<FileHandle>) {
     route::set_directory(path, handle);
 }
 
-/// [`config::DIRECTORY`], for the C library.
+/// The value of [`config::DIRECTORY`] as a C string.
 const DIRECTORY: &CStr = c"DAFS_PRELOAD_DIRECTORY";

@@ -1,7 +1,7 @@
-//! Programs that this one starts: what they are given, and those that are files in DAFS.
+//! Starting programs: their environment, and programs that are files in DAFS.
 //!
-//! Invariant: a program that is started from here maps what this one maps and stands where it
-//! stands, whatever environment it is given.
+//! Invariant: a program started from here has the same mappings and the same working directory,
+//! whatever environment it is given.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::RawFd;
@@ -28,19 +28,19 @@ impl Strings {
         Self { _held: held, pointers }
     }
 
-    /// The list.
+    /// Returns a pointer to the list.
     pub fn as_ptr(&self) -> *const *const c_char {
         self.pointers.as_ptr()
     }
 }
 
-/// An environment with what programs need that are started from here.
+/// Returns the environment for a started program: the given one with the variables of this library.
 ///
 /// # Safety
-/// It is null or a list as `exec` takes it.
+/// The pointer is null or a list as `exec` takes it.
 pub unsafe fn environment(given: *const *const c_char) -> Strings {
     let own = &config::get().environment;
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the list.
     let given = unsafe { strings(given) };
     let is_ours = |text: &CString| {
         let begins = |entry: &[u8]| {
@@ -55,7 +55,7 @@ pub unsafe fn environment(given: *const *const c_char) -> Strings {
     for entry in own {
         let libraries = format!("{}=", config::LIBRARIES);
         match entry.strip_prefix(libraries.as_bytes()) {
-            // The program may have added to the list; it must only not lose us.
+            // The program may have changed the list of libraries, so add ours to it.
             Some(library) => put_library(&mut held, &libraries, library),
             None => held.extend(CString::new(entry.clone())),
         }
@@ -79,34 +79,34 @@ fn put_library(held: &mut Vec<CString>, name: &str, library: &[u8]) {
 }
 
 /// # Safety
-/// As for [`environment`].
+/// The pointer is null or a list as `exec` takes it.
 unsafe fn strings(list: *const *const c_char) -> Vec<CString> {
     let mut held = Vec::new();
     if list.is_null() {
         return held;
     }
     for index in 0.. {
-        // SAFETY: the list goes on to its null, and this is not behind it.
+        // SAFETY: the list continues up to its null, and this index is not beyond it.
         let text = unsafe { *list.add(index) };
         if text.is_null() {
             break;
         }
-        // SAFETY: an entry of the list ends with a zero.
+        // SAFETY: each entry of the list ends with a zero.
         held.push(unsafe { CStr::from_ptr(text) }.to_owned());
     }
     held
 }
 
-/// How a program in DAFS is run.
+/// How to run a program that is in DAFS.
 pub enum Program {
-    /// From a descriptor of a copy.
+    /// Execute the descriptor of a local copy.
     Copy(RawFd),
-    /// By an interpreter, with an argument perhaps, and the script's path.
+    /// Run this interpreter with its optional argument and the path of the script.
     Script(CString, Option<CString>),
 }
 
 impl State {
-    /// What it takes to run a program.
+    /// Determines how to run the program at a place.
     pub fn program(&mut self, place: &Place) -> Outcome<Program> {
         self.access(place, libc::X_OK, true)?;
         let number = self.open(place, libc::O_RDONLY | libc::O_CLOEXEC | TO_RUN, 0)?;
@@ -124,7 +124,7 @@ impl State {
         Ok(Program::Copy(std::os::fd::IntoRawFd::into_raw_fd(copy)))
     }
 
-    /// All that a file holds.
+    /// Reads the whole contents of a file.
     fn copy_of(&mut self, number: RawFd) -> Outcome<Vec<u8>> {
         let of = self.get(number)?;
         let size = self.metadata_of(&of)?.size as usize;
@@ -148,7 +148,7 @@ fn script(line: &[u8]) -> Outcome<Program> {
     Ok(Program::Script(string(interpreter)?, argument))
 }
 
-/// The arguments of an interpreter that runs a script.
+/// Returns the arguments for an interpreter that runs a script.
 ///
 /// # Safety
 /// `given` is a list as `exec` takes it.
@@ -161,7 +161,7 @@ pub unsafe fn script_arguments(
     let mut held = vec![interpreter.to_owned()];
     held.extend(argument.map(CStr::to_owned));
     held.push(script.to_owned());
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the list.
     held.extend(unsafe { strings(given) }.into_iter().skip(1));
     Strings::new(held)
 }

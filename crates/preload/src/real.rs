@@ -1,24 +1,24 @@
-//! The C library's own functions, behind those of this library.
+//! Calls to the C library's own functions, which this library shadows.
 //!
-//! Invariant: a function is looked for once, by its name, and called with the type that its
-//! manual gives it.
+//! Invariant: each function is looked up once by its name, and is called with the type in its
+//! manual.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The address of the next function of a name; null if there is none.
+/// Returns the address of the next function with a name, or null if there is none.
 pub fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = place.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
     }
-    // SAFETY: the name ends with a zero, and RTLD_NEXT is a handle that dlsym takes.
+    // SAFETY: the name ends with a zero, and RTLD_NEXT is a valid handle for dlsym.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     place.store(found, Ordering::Relaxed);
     found
 }
 
-/// Calls the C library's function of a name. Where it has none, the call fails with ENOSYS.
+/// Calls the C library's function with this name. If there is none, the call fails with ENOSYS.
 macro_rules! real {
     ($name:ident($($argument:expr => $type:ty),* $(,)?) -> $result:ty) => {{
         static PLACE: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
@@ -30,8 +30,8 @@ macro_rules! real {
             $crate::errors::set(libc::ENOSYS);
             <$result as $crate::errors::Answer>::FAILED
         } else {
-            // SAFETY: the C library's function of this name has this type; its arguments are
-            // the program's own, or as its manual asks for.
+            // SAFETY: the C library's function with this name has this type. Its arguments are the
+            // program's own, or valid according to its manual.
             unsafe {
                 let call: unsafe extern "C" fn($($type),*) -> $result =
                     std::mem::transmute::<*mut std::ffi::c_void, _>(found);

@@ -1,6 +1,7 @@
-//! What was served, what was not, and why: counted, and told at the end to who asked for it.
+//! Counts which calls were served, which were not and why, and writes a report at the end if
+//! requested.
 //!
-//! Invariant: counting takes no lock and no memory.
+//! Invariant: counting takes no lock and allocates no memory.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +11,7 @@ use crate::config;
 
 macro_rules! counted {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
-        /// What is counted.
+        /// The kinds of served calls that are counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Call {
             $($(#[$doc])* $name,)+
@@ -21,41 +22,34 @@ macro_rules! counted {
 }
 
 counted! {
-    /// Opened.
     Open = "open",
-    /// Closed.
     Close = "close",
-    /// Read.
     Read = "read",
-    /// Written.
     Write = "write",
-    /// Looked at, or asked about.
+    /// Queries of attributes.
     Look = "stat, access, readlink",
-    /// Listed.
     List = "opendir, readdir",
-    /// Names changed.
+    /// Changes of names.
     Name = "rename, link, unlink, mkdir, ...",
-    /// Attributes set.
+    /// Changes of attributes.
     Set = "chmod, chown, utimens, truncate",
-    /// Made to last.
     Sync = "fsync",
-    /// Descriptors copied and set.
+    /// Duplicated and configured descriptors.
     Descriptor = "dup, fcntl, ioctl, lseek",
-    /// Locked.
     Lock = "fcntl and flock locks",
-    /// Mapped.
+    /// Mappings.
     Map = "mmap by copy",
-    /// Streams of the C library.
+    /// C library streams.
     Stream = "fopen and standard streams",
-    /// Working directory.
+    /// The working directory.
     Directory = "chdir, getcwd",
-    /// Programs and their like.
+    /// Started programs.
     Program = "exec of a program in DAFS",
 }
 
 macro_rules! missed {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
-        /// What was not served, and why.
+        /// The kinds of calls that were not served.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Miss {
             $($(#[$doc])* $name,)+
@@ -66,37 +60,37 @@ macro_rules! missed {
 }
 
 missed! {
-    /// A path over the border.
+    /// A path that leaves DAFS.
     Out = "paths that lead out of DAFS by .. or a symbolic link: the kernel served them",
-    /// Kinds of mappings.
+    /// Unsupported kinds of mappings.
     Mapping = "mmap that a copy cannot stand for: refused",
-    /// Memory that others share already.
+    /// Memory that another host or user shares already.
     Elsewhere = "mmap of memory that another host or user shares: EAGAIN",
-    /// Flags and requests.
+    /// Calls that failed.
     Refused = "calls that failed in DAFS with an error number",
-    /// Watches.
+    /// File watches.
     Watch = "inotify of a file in DAFS: EOPNOTSUPP",
-    /// Rings.
+    /// I/O rings.
     Ring = "io_uring was set up: the kernel serves it, to which files in DAFS are not open",
-    /// Waiting.
+    /// Readiness notification.
     Epoll = "epoll of a file: EPERM, as for any file",
 }
 
 static SERVED: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 static MISSED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
 
-/// Counts a call that was served.
+/// Counts a served call.
 #[inline]
 pub fn served(call: Call) {
     SERVED[call as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts one that was not.
+/// Counts a call that was not served.
 pub fn missed(miss: Miss) {
     MISSED[miss as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Tells it, if anybody asked and there is anything.
+/// Appends the report to its file, if one is configured and anything was counted.
 pub fn tell() {
     let Some(path) = &config::get().report else { return };
     let text = text();
@@ -104,7 +98,7 @@ pub fn tell() {
         return;
     }
     let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    // One write, so that processes do not tell into each other's words.
+    // Use a single write, so that reports of several processes are not interleaved.
     if let Ok(mut file) = file {
         let _ = file.write_all(text.as_bytes());
     }

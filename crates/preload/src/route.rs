@@ -1,8 +1,8 @@
-//! Which paths mean DAFS, and where the program stands.
+//! Decides which paths belong to DAFS, and tracks the working directory.
 //!
-//! Invariant: a path that begins with a prefix means DAFS, as does one that begins where the
-//! program stands beneath a prefix, and one that begins at a descriptor of ours; `..` at a
-//! mount's beginning leads out of it. Every other path goes to the kernel as it is.
+//! Invariant: a path belongs to DAFS if it begins with a prefix, or is relative to a working
+//! directory beneath a prefix, or relative to one of our descriptors. `..` at the root of a mount
+//! leads out of it. Every other path goes to the kernel unchanged.
 
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::os::fd::RawFd;
@@ -22,47 +22,48 @@ use crate::state::is_ours;
 /// A path in DAFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the mount.
+    /// Index of the mount.
     pub mount: usize,
-    /// Beneath it: names, perhaps `..` that does not lead out; without `.` and doubled slashes.
+    /// The names beneath the mount. They may include `..` that stays inside, but no `.` or empty
+    /// names.
     pub names: Vec<OsString>,
-    /// It ended with a slash or a dot: only a directory will do.
+    /// The path ended with a slash or a dot, so it must be a directory.
     pub is_directory: bool,
-    /// It ended with a dot or two, which is no name that anything can be done to.
+    /// The path ended with `.` or `..`, which cannot be created, removed or renamed.
     pub is_dot: bool,
-    /// A descriptor is meant itself, by an empty path.
+    /// The descriptor itself, if the path was empty.
     pub descriptor: Option<RawFd>,
-    /// A directory on the way that is known, whatever its name is by now.
+    /// A directory on the path with a known handle, whatever its name is by now.
     pub start: Option<Box<Start>>,
 }
 
-/// A directory that a relative path begins at.
+/// A directory at which a relative path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// How many of a place's names lead to it.
+    /// The number of names that lead to it.
     pub depth: usize,
-    /// Its handle.
+    /// The server's file handle.
     pub handle: FileHandle,
 }
 
-/// Where a call goes.
+/// The destination of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// To the kernel, as it is.
+    /// The kernel, with the original path.
     Kernel,
-    /// To the kernel, with this path.
+    /// The kernel, with this path.
     KernelAt(CString),
-    /// To DAFS.
+    /// DAFS, at this place.
     Dafs(Place),
-    /// Nowhere.
+    /// The call fails with this error number.
     Refused(i32),
 }
 
-/// The working directory, where it is beneath a prefix: an absolute path.
+/// The working directory as an absolute path, if it is beneath a prefix, with its handle if known.
 static DIRECTORY: RwLock<Option<(OsString, Option<FileHandle>)>> = RwLock::new(None);
 static IS_INSIDE_MOUNT: AtomicBool = AtomicBool::new(false);
 
-/// The working directory, where it is beneath a prefix.
+/// Returns the working directory, if it is beneath a prefix.
 pub fn directory() -> Option<OsString> {
     if !IS_INSIDE_MOUNT.load(Ordering::Acquire) {
         return None;
@@ -70,12 +71,12 @@ pub fn directory() -> Option<OsString> {
     standing().map(|(path, _)| path)
 }
 
-/// The same with its handle, where that is known.
+/// Returns the working directory and its handle, if known.
 fn standing() -> Option<(OsString, Option<FileHandle>)> {
     DIRECTORY.read().map_or(None, |directory| directory.clone())
 }
 
-/// Stands somewhere else from now on.
+/// Sets the working directory.
 pub fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     let is_inside = path.is_some();
     if let Ok(mut directory) = DIRECTORY.write() {
@@ -84,22 +85,22 @@ pub fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     IS_INSIDE_MOUNT.store(is_inside, Ordering::Release);
 }
 
-/// Where a call with a path goes.
+/// Decides where a call with a path goes.
 ///
 /// # Safety
-/// The path is null or the program's to give, and stays as it is.
+/// The path is null or a pointer from the program, and its text does not change during the call.
 pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     if config::get().mounts.is_empty() || guard::is_inside() {
         return Route::Kernel;
     }
     let path = if path.is_null() {
-        // Some calls take a descriptor alone so.
+        // For some calls, a null path means the descriptor itself.
         if !is_ours(at) {
             return Route::Kernel;
         }
         &[]
     } else {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the path.
         match unsafe { given::text(path) } {
             Ok(text) => text,
             Err(_) => return Route::Refused(libc::EFAULT),
@@ -140,7 +141,8 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     route
 }
 
-/// The absolute path of a descriptor with its handle, or the place it is itself.
+/// Returns the absolute path and handle of a descriptor, or the place that the descriptor itself
+/// is.
 fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(OsString, FileHandle), Place>> {
     let description = guard::with(|state| {
         let description = state.get(at)?;
@@ -158,13 +160,14 @@ fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(OsString, FileHandle), Pla
     Ok(Ok((shown(mount, &beneath), handle)))
 }
 
-/// Where an absolute path leads that is the program's own.
+/// Routes an absolute path of the program.
 fn absolute(path: &[u8]) -> Route {
     match claim(path) {
         Some(Claim::Beneath(place)) => Route::Dafs(place),
         Some(Claim::Out(path)) => outside(path),
         None if has_parents(path) => match claim(normal(path).as_bytes()) {
-            // Over names that the kernel would have had to look at.
+            // The prefix is reached only through names that the kernel would have had to resolve,
+            // so the path stays with the kernel.
             Some(Claim::Beneath(place)) => Route::Dafs(place),
             _ => Route::Kernel,
         },
@@ -172,7 +175,7 @@ fn absolute(path: &[u8]) -> Route {
     }
 }
 
-/// Where an absolute path leads that was put together here.
+/// Routes an absolute path that was composed here.
 pub fn whole(path: &[u8]) -> Route {
     match absolute(path) {
         Route::Kernel => outside(OsStr::from_bytes(path).to_owned()),
@@ -189,11 +192,11 @@ fn outside(path: OsString) -> Route {
 
 enum Claim {
     Beneath(Place),
-    /// It begins with a prefix, and leads out again.
+    /// The path begins with a prefix and leads out again, to this path.
     Out(OsString),
 }
 
-/// What mount an absolute path is beneath, if one.
+/// Returns which mount an absolute path is beneath, if any.
 fn claim(path: &[u8]) -> Option<Claim> {
     'mounts: for (mount, entry) in config::get().mounts.iter().enumerate() {
         let mut names = names_of(path);
@@ -224,7 +227,7 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
     Claim::Beneath(Place { mount, names: found, is_directory, is_dot, descriptor, start })
 }
 
-/// The names of a path, without empty ones and `.`.
+/// Returns the names of a path, without `.` and empty ones.
 pub fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."))
 }
@@ -233,7 +236,7 @@ fn has_parents(path: &[u8]) -> bool {
     path.windows(3).any(|three| three == b"/..")
 }
 
-/// A path without `.` and `..`, by its text alone.
+/// Removes `.` and `..` from a path, without resolving links.
 fn normal(path: &[u8]) -> OsString {
     let mut names: Vec<&[u8]> = Vec::new();
     for name in names_of(path) {
@@ -246,8 +249,8 @@ fn normal(path: &[u8]) -> OsString {
     OsString::from_vec([b"/", &*names.join(&b'/')].concat())
 }
 
-/// Where a path leads that the kernel did not find: perhaps over a symbolic link of its own to
-/// beneath a prefix.
+/// Resolves a path that the kernel did not find: it may lead through a symbolic link of the
+/// kernel's to a place beneath a prefix.
 ///
 /// # Safety
 /// As for [`route`].
@@ -255,7 +258,7 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
     if path.is_null() || config::get().mounts.is_empty() || guard::is_inside() {
         return None;
     }
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the path.
     let path = unsafe { given::text(path) }.ok()?;
     let base = match (path.starts_with(b"/"), at) {
         (true, _) => Vec::new(),
@@ -304,5 +307,5 @@ fn names_backwards(path: &[u8]) -> Vec<Vec<u8>> {
     names_of(path).map(<[u8]>::to_vec).rev().collect()
 }
 
-/// More symbolic links than this are ELOOP.
+/// A path with more symbolic links fails with ELOOP.
 pub const LINKS_MAX: u32 = 40;

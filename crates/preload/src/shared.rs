@@ -1,14 +1,15 @@
-//! Memory that the processes of one user on one host share for a file that they have mapped.
+//! Memory that the processes of one user on one host share for a mapped file.
 //!
-//! It is a file in `/dev/shm`, named by the user, the server's name and the file's handle. Beside
-//! it lies its base: what the file in DAFS held when it was last read or written through it. What
-//! differs was changed in memory, by whomever, and is not in the file yet; so it is known even
-//! when all who changed it were killed.
+//! It is a file in `/dev/shm`, named after the user, the server's name and the file's handle. Next
+//! to it is its base file: the contents of the DAFS file when it was last read or written through
+//! this memory. A difference between memory and base is a change that is not in the DAFS file yet.
+//! So changes are known even after all processes that made them were killed.
 //!
-//! Invariants: whoever uses it has a shared lock of the kernel's on it, and whoever decides
-//! whether it is used, fills it or removes it holds the [guard]; no byte of the base is there
-//! before that of the memory, and none of it says more than the file held, wherever its writer is
-//! killed.
+//! Invariants:
+//! - Every process that uses the memory holds a shared kernel lock on it. A process that checks
+//!   whether it is used, fills it or removes it holds the [guard].
+//! - Wherever a writer is killed, no byte is in the base file before it is in the memory, and the
+//!   base never contains data that the DAFS file did not.
 //!
 //! [guard]: SharedObject::guard
 
@@ -25,31 +26,31 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use crate::config;
 use crate::errors::{Failure, Outcome, fail};
 
-/// It.
+/// The shared memory of one file.
 pub struct SharedObject {
     memory: File,
     base: File,
     path: String,
-    /// The process that opened it: a child has the same lock on it, and does not remove it.
+    /// The process that opened it. A child shares the lock and must not remove the memory.
     process: u32,
-    /// Nobody used it when it was found: it is new, or who used it was killed.
+    /// True if no process used it when it was opened: it is new, or its users were killed.
     is_left: Cell<bool>,
-    /// The open that the right to share it stands on.
+    /// The open that holds the claim to share the memory.
     pub claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
 
-/// Bytes that were changed in memory.
+/// Bytes that were changed in the memory.
 pub struct Change {
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// What they are.
+    /// The changed bytes.
     pub now: Vec<u8>,
-    /// What the file held.
+    /// The bytes that the file contained.
     pub base: Vec<u8>,
 }
 
 impl SharedObject {
-    /// Makes or finds the memory of a file. The guard is held.
+    /// Opens the memory of a file, or creates it. The caller holds the guard.
     pub fn open(mount: usize, handle: &FileHandle) -> Outcome<Self> {
         Self::at(path_of(mount, handle), OFlags::CREATE)
     }
@@ -64,18 +65,19 @@ impl SharedObject {
         Ok(Self { memory, base, path, process, is_left: Cell::new(alone.is_ok()), claim })
     }
 
-    /// Held while somebody decides whether an object is used.
+    /// Takes the lock for checking whether objects are used.
     pub fn guard() -> Outcome<File> {
         lock(&format!("{}.lock", stem()))
     }
 
-    /// Held while what was changed goes into the file, so that no older state follows a newer.
+    /// Takes the lock for writing changes to the file, so that an older state never overwrites a
+    /// newer one.
     pub fn writing(&self) -> Outcome<File> {
         lock(&base_of(&self.path))
     }
 
-    /// What this user's programs have left when they were killed: of which server, which file.
-    /// The guard is held.
+    /// Returns the memory that this user's killed programs have left, with its server and file
+    /// handle. The caller holds the guard.
     pub fn left() -> Vec<(u64, FileHandle, Self)> {
         let own = format!("{}-", stem());
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
@@ -89,67 +91,67 @@ impl SharedObject {
         left.collect()
     }
 
-    /// Whether nobody has used it since it was made, or since those who did were killed: what was
-    /// changed in it is in no file.
+    /// True if no process has used it since it was created, or since its users were killed. Then
+    /// its changes are not in any file.
     pub fn is_left(&self) -> bool {
         self.is_left.get()
     }
 
-    /// The descriptor to be mapped.
+    /// Returns the descriptor to map.
     pub fn number(&self) -> RawFd {
         self.memory.as_raw_fd()
     }
 
-    /// Where it is.
+    /// Returns the path of the memory's file.
     pub fn name(&self) -> &str {
         &self.path
     }
 
-    /// Bytes that it stands for.
+    /// Returns the number of bytes of the file that the memory represents.
     pub fn length(&self) -> u64 {
         length_of(&self.base)
     }
 
-    /// Begins it anew, empty.
+    /// Empties the memory, so that it can be filled again.
     pub fn empty(&self) -> Outcome<()> {
         self.base.set_len(0).and_then(|()| self.memory.set_len(0)).map_err(no_room)?;
         self.is_left.set(false);
         Ok(())
     }
 
-    /// Makes it longer by what the file holds there.
+    /// Extends the memory by the next bytes of the file.
     pub fn extend(&self, bytes: &[u8]) -> Outcome<()> {
         let held = self.length();
-        // Memory that is not there when it is touched would be the program's end.
+        // Allocate the memory now: touching memory that cannot be allocated would kill the program.
         rustix::fs::fallocate(&self.memory, FallocateFlags::empty(), held, bytes.len() as u64)
             .map_err(|error| Failure::Errno(error.raw_os_error()))?;
         let written = self.memory.write_all_at(bytes, held);
         written.and_then(|()| self.base.write_all_at(bytes, held)).map_err(no_room)
     }
 
-    /// The file holds this now by a call, and so does the memory.
+    /// Updates the memory and the base after a write call to the file.
     pub fn note_written(&self, offset: u64, bytes: &[u8]) {
         note(&self.memory, &self.base, offset, bytes);
     }
 
-    /// The file holds what the memory held.
+    /// Updates the base after the memory was written to the file.
     pub fn note_base(&self, offset: u64, bytes: &[u8]) {
         let _ = self.base.write_all_at(bytes, offset);
     }
 
-    /// The file of this handle was cut or extended: behind its end is nothing any more, for
-    /// whoever has it mapped, and whatever killed programs have left. Its pages stay, or whoever
-    /// looks at them would be killed.
+    /// Clears the memory beyond the new end of a truncated or extended file, for all processes that
+    /// map it, and in memory left by killed programs. The pages stay, because accessing missing
+    /// pages would kill a process.
     pub fn note_length(mount: usize, handle: &FileHandle, length: u64) {
         let path = path_of(mount, handle);
-        // No lock is taken: it would seem used.
+        // Take no lock, because that would mark the memory as used.
         let Ok(memory) = open_own(&path, OFlags::empty()) else { return };
         let Ok(base) = open_own(&base_of(&path), OFlags::empty()) else { return };
         let behind = length_of(&base).saturating_sub(length);
         note(&memory, &base, length, &vec![0; behind as usize]);
     }
 
-    /// What was changed in a range, a page at a time.
+    /// Returns the changes in a range, at most one page each.
     pub fn changes(&self, start: u64, end: u64) -> impl Iterator<Item = Change> + '_ {
         let end = end.min(self.length());
         let blocks = (start..end).step_by(BLOCK_BYTES);
@@ -168,7 +170,8 @@ impl SharedObject {
         })
     }
 
-    /// Removes it, if this process made it and nobody else uses it. The guard is held.
+    /// Removes the memory if this process opened it and no other process uses it. The caller holds
+    /// the guard.
     pub fn remove_if_last(&self) {
         if self.process != std::process::id() {
             return;
@@ -181,8 +184,8 @@ impl SharedObject {
     }
 }
 
-/// Notes in both what a file holds, as far as they reach. The memory is first: one that is newer
-/// than its base is compared with the file.
+/// Writes the file's data to the memory and the base, as far as they extend. The memory comes
+/// first: if it is newer than its base, it is compared with the file.
 fn note(memory: &File, base: &File, offset: u64, bytes: &[u8]) {
     let length = length_of(base).saturating_sub(offset).min(bytes.len() as u64) as usize;
     let _ = memory.write_all_at(&bytes[..length], offset);
@@ -200,7 +203,7 @@ fn lock(path: &str) -> Outcome<File> {
     Ok(file)
 }
 
-/// A file of this user's alone; one that somebody else has put there is refused.
+/// Opens a file that belongs to this user alone. A file that another user put there is refused.
 fn open_own(path: &str, flags: OFlags) -> Outcome<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags;
     let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
@@ -218,7 +221,7 @@ fn no_room(_: std::io::Error) -> Failure {
     Failure::Errno(libc::ENOMEM)
 }
 
-/// The first byte that differs, and the one behind the last that does.
+/// Returns the first byte that differs, and the end of the last one.
 fn changed(now: &[u8], base: &[u8]) -> Option<(usize, usize)> {
     if now == base {
         return None;
@@ -237,15 +240,16 @@ fn base_of(path: &str) -> String {
     format!("{path}.base")
 }
 
-/// A server by its name: who knows it by another shares no memory.
+/// Returns a number for the server's name. Mounts with different names of the same server do not
+/// share memory.
 pub fn server_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     config::get().mounts[mount].location.server.to_string().hash(&mut hasher);
     hasher.finish()
 }
 
-/// Those who share memory: this host (this `/dev/shm`, where there are several), this user, this
-/// name of the server.
+/// Returns a number for those that can share memory: this host (its `/dev/shm`, if there are
+/// several), this user, and this name of the server.
 pub fn host_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -254,17 +258,17 @@ pub fn host_of(mount: usize) -> u64 {
     hasher.finish()
 }
 
-/// What everything of this user's in memory begins with.
+/// The common prefix of this user's files in `/dev/shm`.
 pub fn stem() -> String {
     format!("/dev/shm/dafs-{}", rustix::process::geteuid().as_raw())
 }
 
-/// A handle as text.
+/// Encodes a handle in hexadecimal.
 pub fn name_of(handle: &FileHandle) -> String {
     handle.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The handle that a text stands for; `None` if it is none.
+/// Decodes a handle, or returns `None` for another text.
 fn handle_of(text: &str) -> Option<FileHandle> {
     let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hexadecimal || text.len() != 2 * FileHandle::LENGTH {
@@ -275,9 +279,9 @@ fn handle_of(text: &str) -> Option<FileHandle> {
     Some(FileHandle(bytes.try_into().ok()?))
 }
 
-/// Bytes of memory that are written together.
+/// Changes are tracked in pieces of this many bytes.
 pub const PAGE: usize = 4096;
-/// Bytes that are compared at once.
+/// The number of bytes compared at once.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Descriptors of shared memory are above those that programs look at.
+/// Descriptors of shared memory have numbers from here on, above those that programs use.
 const HIGH: RawFd = 512;

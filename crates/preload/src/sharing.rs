@@ -1,8 +1,8 @@
-//! Descriptors that another process may come to have as well: they get a page ([`crate::page`])
-//! before it is made, or before this one's image is replaced.
+//! Shares descriptors with other processes: each descriptor gets a page ([`crate::page`]) before a
+//! process is created that inherits it, or before `exec`.
 //!
-//! Invariant: a child, or the program that follows by `exec`, either shares offset and flags with
-//! those it has a descriptor from, or finds nothing there; it never has an offset of its own.
+//! Invariant: a child, or the program after `exec`, either shares offset and flags with the process
+//! it inherits a descriptor from, or finds no file there. It never has a separate offset.
 
 use std::io::Write;
 use std::os::fd::RawFd;
@@ -14,17 +14,17 @@ use crate::page::{Identity, Placeholder};
 use crate::places;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 
-/// Who is to have the descriptors.
+/// What will inherit the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heir {
-    /// A child with a copy of all there is, which it may copy further.
+    /// A child process with a copy of all descriptors.
     Child,
-    /// A program that is run, with what is not closed at `exec`.
+    /// A program after `exec`, with the descriptors that are not closed then.
     Program,
 }
 
 impl State {
-    /// A new descriptor, which nothing else has. It stands for nothing yet.
+    /// Returns a new descriptor that represents no file yet.
     pub fn new_descriptor(&mut self, closes_at_exec: bool) -> Outcome<RawFd> {
         if self.placeholder.is_none() {
             let made = Placeholder::new(connection::floor())?;
@@ -40,8 +40,8 @@ impl State {
         Ok(number)
     }
 
-    /// Gives a page to whatever an heir will have. What cannot get one, the heir will not have; a
-    /// line on standard error says why.
+    /// Gives a page to every descriptor that will be inherited. If one cannot get a page, it is not
+    /// inherited, and a line on standard error says why.
     pub fn share(&mut self, heir: Heir) {
         self.unstable.share_all();
         let mut done: Vec<*const Description> = Vec::new();
@@ -58,7 +58,7 @@ impl State {
                 let error = std::io::Error::from_raw_os_error(errno);
                 let Identity { mount, path, .. } = &description.identity;
                 let path = places::shown(*mount, path);
-                // Where nobody can hear it, the fork goes on all the same.
+                // Ignore a failure to print, so that the fork continues.
                 let _ = writeln!(
                     std::io::stderr(),
                     "dafs: {}: descriptor {number} is not inherited: {error}",
@@ -70,7 +70,7 @@ impl State {
 
     fn share_one(&self, description: &Rc<Description>) -> Outcome<()> {
         let of_it = self.table().filter(|(_, other)| Rc::ptr_eq(other, description));
-        // A number that was closed by a call that was not seen may be another file's by now.
+        // A number that was closed by a call that was not seen may belong to another file by now.
         let is_there = |number: &RawFd| {
             self.placeholder.as_ref().is_some_and(|placeholder| placeholder.is_at(*number))
         };
@@ -78,12 +78,12 @@ impl State {
         description.page.share(&description.identity, &numbers)
     }
 
-    /// In a child: what could not be shared is not there.
+    /// Removes, in a child, the descriptors that could not be shared.
     pub fn forget_unshared(&mut self) {
         let entries = self.table().filter(|(_, description)| !description.page.is_shared());
         let numbers: Vec<RawFd> = entries.map(|(number, _)| number).collect();
         for number in numbers {
-            // Its open is the parent's.
+            // The open belongs to the parent, so it must not be closed.
             std::mem::forget(self.take(number));
         }
     }

@@ -1,8 +1,8 @@
-//! Sockets and pipes at names in DAFS: the name is the server's, what goes through is this host's
-//! kernel's.
+//! Sockets and pipes at names in DAFS: the server stores the name, and this host's kernel transfers
+//! the data.
 //!
-//! Invariant: those who meet at a name are on one host, and for pipes one user; others find nobody
-//! there.
+//! Invariant: only processes on the same host can meet at a name, and for pipes only of the same
+//! user. Others find no peer there.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -15,9 +15,9 @@ use crate::route::Place;
 use crate::shared::{name_of, server_of, stem};
 use crate::state::State;
 
-/// The kernel's name, which is in no directory, of a socket in DAFS.
+/// Returns the abstract kernel address of a socket in DAFS.
 fn abstract_name(mount: usize, object: &Metadata) -> Vec<u8> {
-    // A handle is too long for it; two hashes of it are not.
+    // A handle is too long for an address, but two hashes of it fit.
     let hash = |salt: u8| {
         let mut hasher = DefaultHasher::new();
         (salt, object.handle.0).hash(&mut hasher);
@@ -27,7 +27,7 @@ fn abstract_name(mount: usize, object: &Metadata) -> Vec<u8> {
     name.into_bytes()
 }
 
-/// The kernel's pipe of a pipe in DAFS: its path.
+/// Returns the path of the kernel's pipe for a pipe in DAFS.
 pub fn pipe(mount: usize, object: &Metadata) -> Outcome<String> {
     let path = format!("{}-{:016x}-{}.pipe", stem(), server_of(mount), name_of(&object.handle));
     let mode = Mode::RUSR | Mode::WUSR;
@@ -37,14 +37,14 @@ pub fn pipe(mount: usize, object: &Metadata) -> Outcome<String> {
     }
 }
 
-/// A pipe has lost its last name.
+/// Removes the kernel's pipe after the last name of a pipe was removed.
 pub fn forget_pipe(mount: usize, object: &Metadata) {
     let path = format!("{}-{:016x}-{}.pipe", stem(), server_of(mount), name_of(&object.handle));
     let _ = rustix::fs::unlink(path);
 }
 
 impl State {
-    /// Makes the name of a socket. What the kernel is to bind instead.
+    /// Makes the name of a socket. Returns the abstract address that the kernel binds instead.
     pub fn bind(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         match self.make_special(place, NewObject::Socket, 0o777) {
             Err(Failure::Errno(libc::EEXIST)) => return fail(libc::EADDRINUSE),
@@ -54,7 +54,7 @@ impl State {
         Ok(abstract_name(place.mount, &object.metadata))
     }
 
-    /// What the kernel is to connect to instead.
+    /// Returns the abstract address that the kernel connects to instead.
     pub fn listener(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         let object = self.object(place, true)?;
         let rights = AccessMask::MODIFY | AccessMask::EXTEND;

@@ -1,6 +1,6 @@
-//! What happens when a program begins, forks and ends.
+//! Hooks for the start, fork and end of a program.
 //!
-//! Invariant: nothing here connects; where nothing is mapped, nothing is done at all.
+//! Invariant: nothing here connects to a server. If nothing is mapped, nothing is done.
 
 use std::rc::Rc;
 
@@ -20,8 +20,8 @@ use crate::streams;
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
-    // A panic that reaches the edge of an `extern "C"` function ends the program; nothing here
-    // is expected to, and what may go wrong is answered by going on without.
+    // A panic must not reach the edge of an `extern "C"` function, where it would abort the
+    // program. None is expected here; after one, the program continues without DAFS.
     let _ = std::panic::catch_unwind(|| {
         guard::aside(config::read);
         if config::get().mounts.is_empty() {
@@ -36,7 +36,7 @@ extern "C" fn start() {
             }
         });
         adopt();
-        // SAFETY: the functions are there for as long as the program, and take no arguments.
+        // SAFETY: the functions exist as long as the program, and take no arguments.
         unsafe {
             libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
             libc::atexit(end);
@@ -47,7 +47,7 @@ extern "C" fn start() {
     });
 }
 
-/// Finds descriptors that were inherited.
+/// Finds inherited descriptors.
 fn adopt() {
     let _ = guard::with(|state| {
         let mut known: Vec<(u64, Rc<Description>)> = Vec::new();
@@ -83,7 +83,7 @@ unsafe extern "C" fn in_child() {
     });
 }
 
-/// Before somebody comes to have descriptors by a way that the C library does not tell of.
+/// Shares descriptors before a process is created without a fork handler of the C library.
 pub fn before(heir: Heir) {
     let _ = guard::with(|state| {
         state.share(heir);
@@ -91,13 +91,13 @@ pub fn before(heir: Heir) {
     });
 }
 
-/// Before this process's image is replaced.
+/// Prepares for `exec`.
 pub fn before_exec() {
     leave();
     before(Heir::Program);
 }
 
-/// Before the program's image goes, be it at its end or by `exec`.
+/// Writes back mapped memory and the report before the program ends or calls `exec`.
 fn leave() {
     let _ = guard::with(|state| {
         state.write_back(0, usize::MAX, false)?;
@@ -106,7 +106,7 @@ fn leave() {
     guard::aside(report::tell);
 }
 
-/// Before the process ends.
+/// Runs before the process ends.
 pub fn finish() {
     leave();
     let _ = guard::with(|state| {

@@ -1,8 +1,8 @@
-//! All that this library knows: the connection, which descriptor stands for which open file, the
-//! working directory, and memory that files were mapped to.
+//! The state of this library: the connection, the table of descriptors and open files, the working
+//! directory, and mapped memory.
 //!
-//! Invariant: a descriptor's entry is there exactly as long as its number is open; whether there
-//! is one can be seen without a lock.
+//! Invariant: a descriptor's entry exists exactly as long as its number is open. Whether a number
+//! has an entry can be checked without the lock.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,74 +21,74 @@ use crate::mapping::Mappings;
 use crate::page::{Identity, Kind, Page, Placeholder};
 use crate::unstable::{AllUnstable, Key};
 
-/// An open file, with all descriptors that share its offset.
+/// An open file, shared by all descriptors with the same offset.
 pub struct Description {
-    /// Which file.
+    /// Identifies the file.
     pub identity: Identity,
-    /// Offset and flags.
+    /// The offset and flags.
     pub page: Page,
-    /// This process's open; made when it is wanted.
+    /// This process's open on the server, made when needed.
     pub file: RefCell<Option<Rc<File>>>,
-    /// Times that were set behind what was last written. The server writes that to its disk
-    /// when the file is closed, which gives it others: they are set once more then.
+    /// Times that the program set after its last write. When the file is closed, the server writes
+    /// the data to its disk, which changes the times. So they are set again then.
     pub times: RefCell<Option<SetAttributes>>,
-    /// What a directory held when it was last listed from its beginning by `getdents64`.
+    /// The directory's contents when `getdents64` last started at its beginning.
     pub listing: RefCell<Rc<Vec<Entry>>>,
-    /// The open that `flock` and open-file-description locks stand on.
+    /// The open that owns the `flock` and open-file-description locks.
     pub locks: RefCell<Option<Rc<File>>>,
 }
 
 impl Description {
-    /// One whose open is not made yet, if there is to be one.
+    /// Makes a description. Without a file, the open is made when needed.
     pub fn new(identity: Identity, page: Page, file: Option<File>) -> Rc<Self> {
         let (file, times) = (RefCell::new(file.map(Rc::new)), RefCell::new(None));
         let listing = RefCell::default();
         Rc::new(Self { identity, page, file, times, listing, locks: RefCell::new(None) })
     }
 
-    /// Which file it is of.
+    /// Returns the key of the file.
     pub fn key(&self) -> Key {
         (self.identity.mount, self.identity.handle)
     }
 
-    /// What fails with EBADF on a descriptor without an open.
+    /// Returns EBADF for an O_PATH descriptor, which has no open.
     pub fn must_be_open(&self) -> Outcome<()> {
         if self.identity.kind == Kind::Object { Err(Failure::Errno(libc::EBADF)) } else { Ok(()) }
     }
 }
 
-/// All of it.
+/// The whole state of this library.
 #[derive(Default)]
 pub struct State {
-    /// To the servers.
+    /// The connection to the servers.
     pub connection: Connection,
-    /// What new descriptors are copies of; made when it is wanted.
+    /// The descriptor that new ones are duplicated from, made when needed.
     pub placeholder: Option<Placeholder>,
-    /// By number.
+    /// The descriptions by descriptor number.
     table: Vec<Option<Rc<Description>>>,
-    /// This process's locks by `fcntl`: the open they stand on.
+    /// The opens that own this process's `fcntl` locks.
     pub owned: HashMap<(usize, FileHandle), Rc<File>>,
-    /// Users and groups.
+    /// The names of users and groups.
     pub names: Names,
-    /// Mapped memory.
+    /// The mapped memory.
     pub mappings: Mappings,
-    /// What was written and may be lost with a server.
+    /// Written data that a server restart may lose.
     pub unstable: AllUnstable,
 }
 
 impl State {
-    /// What a descriptor stands for.
+    /// Returns the description of a descriptor, or fails with EBADF.
     pub fn get(&self, number: RawFd) -> Outcome<Rc<Description>> {
         let index = usize::try_from(number).map_err(|_| Failure::Errno(libc::EBADF))?;
         self.table.get(index).cloned().flatten().ok_or(Failure::Errno(libc::EBADF))
     }
 
-    /// The same if there is something.
+    /// Returns the description of a descriptor, if it is one of ours.
     pub fn look(&self, number: RawFd) -> Option<Rc<Description>> {
         self.get(number).ok()
     }
 
-    /// Enters a descriptor. What it stood for before.
+    /// Enters a descriptor. Returns its previous description.
     pub fn enter(&mut self, number: RawFd, it: Rc<Description>) -> Option<Rc<Description>> {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         if index >= DESCRIPTORS_MAX {
@@ -101,7 +101,7 @@ impl State {
         self.table[index].replace(it)
     }
 
-    /// Forgets a descriptor. What it stood for.
+    /// Removes a descriptor and returns its description.
     pub fn take(&mut self, number: RawFd) -> Option<Rc<Description>> {
         let index = usize::try_from(number).ok()?;
         let taken = self.table.get_mut(index)?.take();
@@ -109,24 +109,25 @@ impl State {
         taken
     }
 
-    /// All descriptors, and what they stand for.
+    /// Returns all descriptors with their descriptions.
     pub fn table(&self) -> impl Iterator<Item = (RawFd, &Rc<Description>)> {
         let entries = self.table.iter().enumerate();
         entries.filter_map(|(index, entry)| Some((index as RawFd, entry.as_ref()?)))
     }
 
-    /// What descriptors stand for; what several share comes as often.
+    /// Returns the descriptions of all descriptors. A shared description appears once per
+    /// descriptor.
     pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
         self.table.iter().flatten()
     }
 
-    /// The numbers of all descriptors.
+    /// Returns the numbers of all descriptors.
     pub fn numbers(&self) -> Vec<RawFd> {
         self.table().map(|(number, _)| number).collect()
     }
 
-    /// In a child: whatever stands on the parent's connection is let go without a word, for a
-    /// word would go over that connection.
+    /// Drops, in a child, everything that belongs to the parent's connection, without sending
+    /// anything: a message would use that connection.
     pub fn forget_connection(&mut self) {
         for entry in self.table.iter().flatten() {
             std::mem::forget(entry.file.take());
@@ -140,19 +141,19 @@ impl State {
     }
 }
 
-/// Whether a descriptor is one of ours.
+/// True if a descriptor refers to a file in DAFS.
 #[inline]
 pub fn is_ours(number: RawFd) -> bool {
     mark_of(number) == OURS
 }
 
-/// Whether a descriptor is the client's own, of which the program knows nothing.
+/// True if a descriptor is the client's own, which the program must not see.
 #[inline]
 pub fn is_own(number: RawFd) -> bool {
     mark_of(number) == OWN
 }
 
-/// A descriptor is the client's own from now on, or is not any more.
+/// Records that a descriptor is the client's own, or no longer is.
 pub fn note_own(number: RawFd, is_own: bool) {
     if let Some(mark) = MARKS.get(number as usize) {
         mark.store(if is_own { OWN } else { 0 }, Ordering::Release);
@@ -161,11 +162,11 @@ pub fn note_own(number: RawFd, is_own: bool) {
 
 #[inline]
 fn mark_of(number: RawFd) -> u8 {
-    // A negative number is beyond all.
+    // A negative number becomes an index beyond the table.
     MARKS.get(number as usize).map_or(0, |mark| mark.load(Ordering::Acquire))
 }
 
-/// Numbers beyond are refused with EMFILE.
+/// Descriptor numbers beyond this are refused with EMFILE.
 pub const DESCRIPTORS_MAX: usize = 1 << 16;
 
 const OURS: u8 = 1;

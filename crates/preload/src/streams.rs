@@ -1,10 +1,12 @@
-//! Streams of the C library (`FILE`) on files in DAFS.
+//! C library streams (`FILE`) on files in DAFS.
 //!
-//! The C library's own streams read and write without a call that could be seen. So a stream on
-//! a file in DAFS is one with functions of its own (`fopencookie`), and while a standard
-//! descriptor is one of ours, the program's `stdin`, `stdout` or `stderr` is such a stream.
+//! The C library's streams read and write internally, without a call that this library could
+//! intercept. So a stream on a file in DAFS is a stream with custom functions (`fopencookie`).
+//! While a standard descriptor refers to a file in DAFS, the program's `stdin`, `stdout` or
+//! `stderr` is such a stream.
 //!
-//! Invariant: a stream's descriptor is the one that `fileno` tells, and closes with it.
+//! Invariant: the descriptor of a stream is the one that `fileno` returns, and is closed with the
+//! stream.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::RawFd;
@@ -16,7 +18,7 @@ use crate::config;
 use crate::guard;
 use crate::state::is_ours;
 
-/// The C library's functions of a stream.
+/// The functions for `fopencookie`.
 #[repr(C)]
 struct Functions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> isize,
@@ -33,20 +35,20 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, length: usize) -> isize {
-    // SAFETY: the C library gives memory of this length.
+    // SAFETY: the C library passes a buffer of this length.
     unsafe { crate::calls::data::read(cookie as usize as RawFd, buffer.cast(), length) }
 }
 
 unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: usize) -> isize {
     let mut done = 0;
     while done < length {
-        // SAFETY: the C library gives memory of this length.
+        // SAFETY: the C library passes a buffer of this length.
         let written = unsafe {
             let from = buffer.add(done).cast();
             crate::calls::data::write(cookie as usize as RawFd, from, length - done)
         };
         if written <= 0 {
-            // What a stream's function answers when it fails.
+            // A stream's write function reports failure by a short count.
             return done as isize;
         }
         done += written as usize;
@@ -55,7 +57,7 @@ unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: u
 }
 
 unsafe extern "C" fn seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
-    // SAFETY: the C library gives the address of an offset.
+    // SAFETY: the C library passes the address of an offset.
     unsafe {
         let sought = crate::calls::data::lseek(cookie as usize as RawFd, *offset, whence);
         if sought < 0 {
@@ -67,7 +69,7 @@ unsafe extern "C" fn seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) 
 }
 
 unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
-    // SAFETY: any number can be closed.
+    // SAFETY: `close` accepts any number.
     unsafe { crate::calls::descriptors::close(cookie as usize as RawFd) }
 }
 
@@ -75,24 +77,24 @@ unsafe extern "C" fn close_nothing(_: *mut c_void) -> c_int {
     0
 }
 
-/// A stream on a descriptor; null, with the error number set, if there is none.
+/// Makes a stream on a descriptor. Returns null and sets `errno` on failure.
 ///
 /// # Safety
 /// The mode ends with a zero.
 pub unsafe fn open(number: RawFd, mode: *const c_char, closes: bool) -> *mut FILE {
     let close = if closes { close } else { close_nothing };
     let functions = Functions { read, write, seek, close };
-    // SAFETY: the functions are there for as long as the program; the mode by the caller's word.
+    // SAFETY: the functions exist as long as the program, and the caller guarantees the mode.
     let stream = unsafe { fopencookie(number as usize as *mut c_void, mode, functions) };
     if !stream.is_null() {
-        // SAFETY: a stream of glibc on a 64-bit machine has its descriptor there; streams with
-        // functions of their own do nothing with it but tell it.
+        // SAFETY: a glibc stream on a 64-bit machine stores its descriptor there. Streams with
+        // custom functions only return it.
         unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(number) };
     }
     stream
 }
 
-/// The flags of a stream's mode; `None` if it is none.
+/// Parses the mode of a stream into open flags. Returns `None` if it is invalid.
 pub fn flags_of(mode: &[u8]) -> Option<i32> {
     let base = match mode.first()? {
         b'r' => libc::O_RDONLY,
@@ -109,7 +111,7 @@ pub fn flags_of(mode: &[u8]) -> Option<i32> {
     }))
 }
 
-/// What stands in for a standard stream, and what stood there before.
+/// A replacement for a standard stream, and the original one.
 struct Standard {
     ours: AtomicPtr<FILE>,
     theirs: AtomicPtr<FILE>,
@@ -130,8 +132,7 @@ fn variable(number: RawFd) -> *mut *mut FILE {
     }
 }
 
-/// Before a standard descriptor becomes another file: what its stream holds goes to the one it
-/// is now.
+/// Flushes the stream of a standard descriptor before the descriptor changes to another file.
 pub fn before_change(number: RawFd) {
     if !(0..=2).contains(&number) || config::get().mounts.is_empty() || guard::is_inside() {
         return;
@@ -142,15 +143,16 @@ pub fn before_change(number: RawFd) {
     }
 }
 
-/// A standard descriptor may be another file now: its stream follows.
+/// Updates the stream of a standard descriptor after the descriptor may have changed to another
+/// file.
 pub fn follow(number: RawFd) {
     if !(0..=2).contains(&number) || config::get().mounts.is_empty() || guard::is_inside() {
         return;
     }
     let standard = &STANDARD[number as usize];
     let variable = variable(number);
-    // SAFETY: the C library's variables hold a stream each; one thread changes a standard
-    // descriptor, as for any of its uses.
+    // SAFETY: the C library's variables each hold a stream. Only one thread may change a standard
+    // descriptor, as with any other use of it.
     unsafe {
         let now = *variable;
         let ours = standard.ours.load(Ordering::Acquire);
@@ -181,30 +183,30 @@ unsafe fn open_standard(number: RawFd) -> *mut FILE {
     // SAFETY: the mode ends with a zero.
     let stream = unsafe { open(number, mode.as_ptr(), true) };
     if number == 2 && !stream.is_null() {
-        // SAFETY: it is a stream that nothing was written to yet.
+        // SAFETY: it is a stream to which nothing has been written yet.
         unsafe { libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0) };
     }
     stream
 }
 
-/// The stream of a standard descriptor as it is now.
+/// Returns the current stream of a standard descriptor.
 pub fn standard(number: RawFd) -> *mut FILE {
-    // SAFETY: the C library's variables hold a stream each.
+    // SAFETY: the C library's variables each hold a stream.
     unsafe { *variable(number) }
 }
 
-/// The same for all of them.
+/// Updates the streams of all standard descriptors.
 pub fn follow_all() {
     for number in 0..=2 {
         follow(number);
     }
 }
 
-/// Writes out what streams hold.
+/// Flushes all streams.
 pub fn flush_all() {
-    // SAFETY: null is for all streams.
+    // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// Where glibc has the descriptor in a stream, on 64-bit machines.
+/// Where glibc stores the descriptor in a stream on 64-bit machines.
 const NUMBER_AT: usize = 112;

@@ -1,11 +1,13 @@
-//! What was written and may still be lost with the server.
+//! Written data that a server restart may still lose.
 //!
-//! Invariants: what a program was told is written is held here until it is on stable storage or
-//! its file is closed, up to a bound for the process. When the server's verifier changes, what is
-//! held is written again, in the order in which it was written. What cannot be written again, and
-//! what was not held any more, is told as lost by the next write, sync or close.
+//! Invariants: data that was reported to the program as written is held here until it is on stable
+//! storage or its file is closed, up to a limit for the process. When the server's verifier
+//! changes, the held data is written again in its original order. Data that cannot be written
+//! again, or is no longer held, is reported as lost by the next write, sync or close.
 //!
-//! Others may write over what is held once they know of it: at a fork, and when a lock is given
+//! Other clients that know of the data may overwrite it, so that it must not be written again
+//! later. Therefore held data is dropped at a fork and when a lock is released. A loss after that
+//! is reported.
 //! back, it is let go, and a loss behind that is told as one.
 
 use std::collections::HashMap;
@@ -18,37 +20,37 @@ use crate::errors::{Failure, Outcome, fail};
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
-/// Which file: the number of its mount, and its handle.
+/// Identifies a file: the index of its mount, and its handle.
 pub type Key = (usize, FileHandle);
 
-/// What of all files may be lost.
+/// The data of all files that may be lost.
 #[derive(Default)]
 pub struct AllUnstable {
     files: HashMap<Key, Unstable>,
-    /// Bytes that are held.
+    /// The number of held bytes.
     held: usize,
-    /// Restarts of servers that were looked at.
+    /// The number of server restarts already handled.
     restarts: u64,
 }
 
-/// What of one file may be lost.
+/// The data of one file that may be lost.
 #[derive(Default)]
 struct Unstable {
     pieces: Vec<Piece>,
-    /// The bytes of the pieces, one behind the other.
+    /// The bytes of the pieces, one after the other.
     bytes: Vec<u8>,
     verifier: Option<Verifier>,
-    /// Something is not held any more that may be lost.
+    /// True if data that may be lost is no longer held.
     is_incomplete: bool,
-    /// A server has restarted, and does not have what is held.
+    /// True if a server has restarted and does not have the held data.
     is_behind: bool,
-    /// Why something was refused since the last sync: it may mean what was written before.
+    /// The error of a request refused since the last sync. It may mean that earlier data was lost.
     refused: Option<i32>,
-    /// What the program must be told yet.
+    /// The error that must still be reported to the program.
     lost: Option<i32>,
 }
 
-/// Some bytes of a file.
+/// A range of written bytes.
 #[derive(Clone, Copy)]
 struct Piece {
     offset: u64,
@@ -57,7 +59,7 @@ struct Piece {
 }
 
 impl Unstable {
-    /// Puts bytes behind those that are held.
+    /// Adds bytes after those that are held.
     fn push(&mut self, offset: u64, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -72,12 +74,12 @@ impl Unstable {
         }
     }
 
-    /// The verifier of an answer. False if what was written before must be again.
+    /// Notes the verifier of a reply. Returns false if earlier data must be written again.
     fn note(&mut self, verifier: Verifier) -> bool {
         self.verifier.replace(verifier).is_none_or(|before| before == verifier)
     }
 
-    /// Holds nothing any more. Bytes that were held.
+    /// Drops all held data. Returns the number of bytes.
     fn let_go(&mut self) -> usize {
         self.pieces.clear();
         std::mem::take(&mut self.bytes).len()
@@ -85,7 +87,7 @@ impl Unstable {
 }
 
 impl AllUnstable {
-    /// Holds what was written.
+    /// Holds written data.
     fn hold(&mut self, key: Key, offset: u64, bytes: &[u8]) {
         let has_room = self.held + bytes.len() <= HELD_BYTES_MAX;
         let of = self.files.entry(key).or_default();
@@ -105,7 +107,7 @@ impl AllUnstable {
         self.files.entry(key).or_default().note(verifier)
     }
 
-    /// A request for a file's data has failed. What that may mean is seen when it is synced.
+    /// Notes the error of a failed request for a file's data. The next sync shows what it means.
     fn doubt(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
             && is_of_data(*errno)
@@ -114,7 +116,7 @@ impl AllUnstable {
         }
     }
 
-    /// Something is lost: it is told once, a reason of the server's before any other.
+    /// Records a loss, to be reported once. A reason from the server takes precedence.
     pub fn lose(&mut self, key: Key, errno: i32) {
         let of = self.files.entry(key).or_default();
         self.held -= of.let_go();
@@ -122,7 +124,8 @@ impl AllUnstable {
         of.lost = Some(before.unwrap_or(errno));
     }
 
-    /// A call came back short for this reason: the next one tells it, if it is told once.
+    /// Keeps the error behind a short count for the next call, if it is one that the server reports
+    /// only once.
     pub fn keep_for_next(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
             && is_of_data(*errno)
@@ -131,13 +134,13 @@ impl AllUnstable {
         }
     }
 
-    /// Tells of a loss.
+    /// Returns the error for a loss.
     pub fn tell(&self, key: Key) -> Outcome<()> {
         let lost = self.files.get(&key).and_then(|of| of.lost);
         lost.map_or(Ok(()), fail)
     }
 
-    /// Tells of a loss, and not again.
+    /// Returns the error for a loss and clears it.
     pub fn take(&mut self, key: Key) -> Outcome<()> {
         let told = self.tell(key);
         if let Some(of) = self.files.get_mut(&key) {
@@ -146,7 +149,7 @@ impl AllUnstable {
         told
     }
 
-    /// All of a file is on stable storage, or lost and told.
+    /// Forgets a file's data after it was flushed or its loss was reported.
     fn settle(&mut self, key: Key) {
         if let Some(of) = self.files.get_mut(&key) {
             self.held -= of.let_go();
@@ -154,14 +157,14 @@ impl AllUnstable {
         }
     }
 
-    /// A file is not open here any more.
+    /// Forgets a file that is no longer open here.
     fn forget(&mut self, key: Key) {
         if let Some(mut of) = self.files.remove(&key) {
             self.held -= of.let_go();
         }
     }
 
-    /// Others may write over what was written here from now on.
+    /// Drops the held data of a file, because other clients may overwrite it from now on.
     pub fn share(&mut self, key: Key) {
         if let Some(of) = self.files.get_mut(&key)
             && !of.pieces.is_empty()
@@ -171,13 +174,13 @@ impl AllUnstable {
         }
     }
 
-    /// The same for all files.
+    /// Drops the held data of all files.
     pub fn share_all(&mut self) {
         let keys: Vec<Key> = self.files.keys().copied().collect();
         keys.into_iter().for_each(|key| self.share(key));
     }
 
-    /// A file was cut: what lay behind its end is not to come back.
+    /// Cuts held data beyond the new end of a truncated file.
     pub fn cut(&mut self, key: Key, size: u64) {
         let Some(of) = self.files.get_mut(&key) else { return };
         for piece in &mut of.pieces {
@@ -186,30 +189,29 @@ impl AllUnstable {
         }
     }
 
-    /// A server does not have what is held of a file.
+    /// Notes that a server does not have the held data of a file.
     pub fn note_behind(&mut self, key: Key) {
         self.files.entry(key).or_default().is_behind = true;
     }
 
-    /// Whether a server may not have what is held of a file.
+    /// True if a server may not have the held data of a file.
     fn is_behind(&self, key: Key) -> bool {
         self.files.get(&key).is_some_and(|of| of.is_behind)
     }
 
-    /// Whether a close that succeeds does not mean that all of a file is there.
+    /// True if a successful close does not prove that all data of the file was written.
     fn is_doubtful(&self, key: Key) -> bool {
         self.files.get(&key).is_some_and(|of| of.refused.is_some())
     }
 
-    /// Whether anything of a file may be lost.
+    /// True if any data of the file may be lost.
     fn is_touched(&self, key: Key) -> bool {
         self.files.get(&key).is_some_and(|of| !of.pieces.is_empty() || of.is_incomplete)
     }
 }
 
 impl State {
-    /// A write was answered: holds it, and has everything written again if the server has lost
-    /// what was written before.
+    /// Holds written data. If the server has lost earlier data, writes all of it again.
     pub fn note_written(
         &mut self,
         key: Key,
@@ -224,12 +226,12 @@ impl State {
         }
     }
 
-    /// A write has failed.
+    /// Notes a failed write.
     pub fn note_refused(&mut self, of: &Description, failure: &Failure) {
         self.unstable.doubt(of.key(), failure);
     }
 
-    /// Makes all that was written to a file stable, also what must be written again for that.
+    /// Flushes all data written to a file. Writes lost data again first.
     pub fn commit(&mut self, of: &Description) -> Outcome<()> {
         let (key, file) = (of.key(), self.file(of)?);
         for _ in 0..COMMITS_MAX {
@@ -238,7 +240,7 @@ impl State {
                 Ok(committed) => committed,
                 Err(failure) => {
                     if matches!(failure, Failure::Errno(errno) if is_of_data(errno)) {
-                        // The server's word goes before what is known here.
+                        // The server's error takes precedence over what is known here.
                         self.unstable.settle(key);
                         let _ = self.unstable.take(key);
                     }
@@ -255,7 +257,7 @@ impl State {
         fail(libc::EIO)
     }
 
-    /// Writes again what is held of a file. What cannot be is lost.
+    /// Writes held data of a file again. Data that cannot be written is reported as lost.
     fn mend(&mut self, key: Key, file: &File) {
         let mut has_failed = false;
         'anew: for _ in 0..ATTEMPTS_MAX {
@@ -275,7 +277,8 @@ impl State {
                             continue 'anew;
                         }
                     }
-                    // The server may mean what it has lost before, and has told now.
+                    // The error may report an earlier loss, which the server reports only once, so
+                    // try again.
                     Err(Failure::Errno(errno)) if is_of_data(errno) && !has_failed => {
                         has_failed = true;
                         continue 'anew;
@@ -295,8 +298,7 @@ impl State {
         Some((piece.offset, of.bytes[piece.start..piece.start + piece.length].to_vec()))
     }
 
-    /// If a server has restarted since this was last asked, all that it may have lost is written
-    /// again, before anybody reads it.
+    /// After a server restart, writes all data that may be lost again, before any read.
     pub fn mend_after_restart(&mut self) {
         let restarts = self.connection.restarts();
         if std::mem::replace(&mut self.unstable.restarts, restarts) == restarts {
@@ -316,27 +318,26 @@ impl State {
         }
     }
 
-    /// Who has a file open for writing.
+    /// Returns a description of the file that can write.
     fn writer(&self, key: Key) -> Option<Rc<Description>> {
         let mut all = self.descriptions().chain(self.mappings.descriptions());
         let writes = |of: &Description| of.identity.access != libc::O_RDONLY && of.key() == key;
         all.find(|of| writes(of)).cloned()
     }
 
-    /// Before the process ends: what it has written and neither synced nor closed is there as if it
-    /// had closed it.
+    /// Closes files with unflushed data before the process ends, as if the program had closed them.
     pub fn close_what_is_unstable(&mut self) {
         let all: Vec<Rc<Description>> = self.descriptions().cloned().collect();
         for of in all.into_iter().filter(|of| of.identity.access != libc::O_RDONLY) {
             if self.unstable.is_touched(of.key()) {
-                // Nobody is left to hear how it ended.
+                // The process is ending, so the error cannot be reported.
                 let _ = self.close_last(&of);
             }
         }
     }
 
-    /// Closes the last open of a file here. A close does not say what became of what was written
-    /// before something was refused, nor whether the server is the one that took it.
+    /// Closes the last open of a file here. A close does not report errors of data written before a
+    /// refused request, nor whether the server is the one that accepted the data.
     pub fn close_last(&mut self, of: &Description) -> Outcome<()> {
         let key = of.key();
         if self.connection.restarts() != self.unstable.restarts && self.unstable.is_touched(key) {
@@ -355,7 +356,7 @@ impl State {
         closed.and(told)
     }
 
-    /// A server that restarted while a file was closed may not have what it had before.
+    /// Writes data again to a server that restarted while a file was closed.
     fn mend_closed(&mut self, of: &Description) {
         let key = of.key();
         match self.open_again(of, crate::opening::access_of(of.identity.access)) {
@@ -366,14 +367,14 @@ impl State {
                     self.unstable.lose(key, errno);
                 }
             }
-            // It had no name, so that nobody is left to miss it.
+            // The file had no name any more, so its data does not matter.
             Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => {}
             Err(_) => self.unstable.lose(key, libc::EIO),
         }
     }
 }
 
-/// What the server has to say of a file's data, if it is a loss.
+/// Asks the server for the error of a file's data, if there was a loss.
 fn asked(file: &File) -> Option<i32> {
     let committed = settle::<_, ClientError>(&file.session().client(), file.commit_async());
     match committed {
@@ -382,19 +383,19 @@ fn asked(file: &File) -> Option<i32> {
     }
 }
 
-/// Whether an error number may be the server's word that data was lost, which it says once.
+/// True if an error number may be the server's report that data was lost, which it sends once.
 fn is_of_data(errno: i32) -> bool {
     const WORDS: [Status; 4] = [Status::NoSpc, Status::DQuot, Status::FBig, Status::Io];
     WORDS.iter().any(|status| dafs_posix::errno::of_status(*status) == errno)
 }
 
-/// Bytes that a process holds at most.
+/// The maximum number of held bytes in a process.
 const HELD_BYTES_MAX: usize = 16 << 20;
-/// Pieces that a file has at most.
+/// The maximum number of held pieces of a file.
 const PIECES_MAX: usize = 1 << 16;
-/// Commits that are tried while servers come and go.
+/// The maximum number of commit attempts while servers restart.
 const COMMITS_MAX: u32 = 8;
-/// Times that data is written again to a server that restarts meanwhile.
+/// The maximum number of attempts to write data again while servers restart.
 const ATTEMPTS_MAX: u32 = 8;
 
 #[cfg(test)]

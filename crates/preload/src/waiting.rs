@@ -1,8 +1,8 @@
-//! Waiting for the server.
+//! Waits for replies of the server.
 //!
-//! Invariant: a call ends with its answer, as one of a disk does, or fails when the server is given
-//! up. A signal never ends it, whether the server is there or not: programs do not expect a disk's
-//! calls to be interrupted. Its handler runs, and the call goes on.
+//! Invariant: a call ends with its reply, like a call to a disk, or fails when the client gives up
+//! on the server. A signal never interrupts it, because programs do not expect EINTR from disk
+//! files. The signal's handler runs, and the call continues.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,21 +15,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::errors::{Failure, Outcome};
 
-/// Waits for what is under way. How it ended is in what it gives.
+/// Waits for a future and returns its output.
 pub fn wait<T>(client: &Client, future: impl Future<Output = T>) -> T {
     let Ok(output) = drive(future, &mut Patiently(Listening::to(client)));
     output
 }
 
-/// The same, but only as long as the server is there; behind that it fails with EIO.
+/// Waits for a future, but only while the server is reachable. Fails with EIO otherwise.
 pub fn wait_while_there<T>(client: &Client, future: impl Future<Output = T>) -> Outcome<T> {
     drive(future, &mut WhileThere(Listening::to(client)))
 }
 
-/// Waits for the server, wherever it is.
+/// Waits even while the server is unreachable.
 struct Patiently<'c>(Listening<'c>);
 
-/// Waits for a server that is there.
+/// Waits only while the server is reachable.
 struct WhileThere<'c>(Listening<'c>);
 
 impl Waiting for Patiently<'_> {
@@ -54,7 +54,7 @@ impl Waiting for WhileThere<'_> {
     }
 }
 
-/// One wait, and since when nothing has come in it.
+/// One wait, with the start of the current silence.
 struct Listening<'c> {
     client: &'c Client,
     heard: Option<Instant>,
@@ -65,15 +65,15 @@ impl<'c> Listening<'c> {
         Self { client, heard: None }
     }
 
-    /// Whether the server is not there just now.
+    /// True if the client is currently reconnecting.
     fn is_away(&self) -> bool {
         self.client.until_timer().is_some()
     }
 
-    /// Waits until something has come, or it is time to look.
+    /// Waits until a message arrives, or until the next check is due.
     fn listen(&mut self, is_away: bool) {
         let client = self.client;
-        // Answers of a server that is there come within this time, mostly.
+        // Most replies of a reachable server arrive within this time.
         let count = if is_away { client.progress() } else { client.turn(Some(QUICK_MAX)) };
         if count > 0 {
             self.heard = None;
@@ -87,7 +87,7 @@ impl<'c> Listening<'c> {
     }
 }
 
-/// The same for what fails by itself.
+/// Waits for a future that can fail.
 pub fn settle<T, E: Into<Failure>>(
     client: &Client,
     future: impl Future<Output = Result<T, E>>,
@@ -95,7 +95,7 @@ pub fn settle<T, E: Into<Failure>>(
     wait(client, future).map_err(Into::into)
 }
 
-/// Sleeps until something comes, or it is time to look.
+/// Sleeps until a message arrives, or until the next check is due.
 fn rest(client: &Client, patience: Option<Duration>) {
     if !client.arm() {
         return;
@@ -107,11 +107,11 @@ fn rest(client: &Client, patience: Option<Duration>) {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     };
-    // A signal ends it early, and its handler has run: whoever waits looks again, and goes on.
+    // A signal ends the sleep early, after its handler has run. The caller checks and waits again.
     let _ = client.with_fd(|fd| poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)));
 }
 
-/// Time that the client waits in its own way, which knows best when to spin.
+/// The time that the client waits in its own way, which includes polling.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// Longest sleep.
+/// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

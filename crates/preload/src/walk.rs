@@ -1,8 +1,8 @@
-//! From a place to an object, over symbolic links as the program would see them: one that says
-//! an absolute path means the program's own root, not the server's.
+//! Resolves a place to an object. Symbolic links are followed as the program sees them: an absolute
+//! link starts at the program's own root, not at the server's.
 //!
-//! Invariant: what is found comes with its path without symbolic links and `..`; a path that
-//! leads out of its mount is told as such, to be tried anew where it leads.
+//! Invariant: the result includes its path without symbolic links and `..`. A path that leaves its
+//! mount is reported as such, so that the caller can route it again.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,35 +19,35 @@ use crate::waiting::{settle, wait};
 /// An object, and where it is.
 #[derive(Clone)]
 pub struct Object {
-    /// In which session.
+    /// The session of its server.
     pub session: Session,
-    /// Number of its mount.
+    /// Index of its mount.
     pub mount: usize,
-    /// What is known of it.
+    /// The attributes of the object.
     pub metadata: Metadata,
-    /// Beneath the mount; empty for its beginning.
+    /// The path beneath the mount; empty for its root.
     pub path: OsString,
 }
 
-/// A name in a directory, be there something or not.
+/// A name in a directory, which may or may not exist.
 #[derive(Clone)]
 pub struct Slot {
-    /// In which session.
+    /// The session of its server.
     pub session: Session,
-    /// Number of the mount.
+    /// Index of the mount.
     pub mount: usize,
-    /// The directory.
+    /// The handle of the directory.
     pub directory: FileHandle,
-    /// The name; empty for the mount's beginning.
+    /// The name; empty for the root of the mount.
     pub name: OsString,
-    /// Its path beneath the mount.
+    /// The path of the name beneath the mount.
     pub path: OsString,
-    /// Only a directory will do.
+    /// True if the name must be a directory.
     pub is_directory: bool,
 }
 
 impl State {
-    /// What is at a place; a symbolic link at its end is followed where `follow` says so.
+    /// Returns the object at a place. A symbolic link at the end is followed if `follow` is set.
     pub fn object(&mut self, place: &Place, follow: bool) -> Outcome<Object> {
         if let Some(number) = place.descriptor {
             let description = self.get(number)?;
@@ -74,17 +74,18 @@ impl State {
         Ok(Object { session, mount: place.mount, metadata, path })
     }
 
-    /// The same for what makes, removes or moves a name; `.` and `..` are refused so.
+    /// Returns the slot for creating, removing or renaming a name. `.` and `..` are refused with
+    /// the error `dots`.
     pub fn named_slot(&mut self, place: &Place, dots: i32) -> Outcome<Slot> {
         if place.is_dot {
-            // What is not there at all is told first.
+            // A missing object is reported first.
             self.object(place, true)?;
             return fail(dots);
         }
         self.slot(place)
     }
 
-    /// The name a place ends with, and its directory.
+    /// Returns the last name of a place with its directory.
     pub fn slot(&mut self, place: &Place) -> Outcome<Slot> {
         if place.descriptor.is_some() {
             return fail(libc::ENOENT);
@@ -104,7 +105,7 @@ impl State {
         let start = place.start.clone().filter(|start| start.depth <= before.len());
         let names = before.to_vec();
         let parent = Place { names, is_directory: true, descriptor: None, start, ..*place };
-        // Names behind this one count as well if the way leads out.
+        // If the path leaves the mount, this name must be appended to the new path.
         let mut walk = Walk::new(session.clone(), root, &parent);
         walk.behind = name.clone();
         if place.is_directory {
@@ -126,7 +127,7 @@ impl State {
 }
 
 impl Slot {
-    /// What it holds; `None` if nothing.
+    /// Returns the attributes of the object in the slot; `None` if there is none.
     pub fn look(&self) -> Outcome<Option<Metadata>> {
         if self.name.is_empty() {
             return attributes(&self.session, self.directory).map(Some);
@@ -134,7 +135,7 @@ impl Slot {
         look(&self.session, self.directory, &self.name)
     }
 
-    /// What is made there is no directory, and its name must not end with a slash.
+    /// A new object that is not a directory must not have a trailing slash.
     pub fn must_not_be_directory(&self) -> Outcome<()> {
         if !self.is_directory {
             return Ok(());
@@ -142,13 +143,13 @@ impl Slot {
         fail(if self.look()?.is_some() { libc::EEXIST } else { libc::ENOENT })
     }
 
-    /// It must be a name that something can be done to.
+    /// Fails with `errno` at the root of the mount, which has no name.
     pub fn must_have_name(&self, errno: i32) -> Outcome<()> {
         if self.name.is_empty() { fail(errno) } else { Ok(()) }
     }
 }
 
-/// What a name in a directory stands for; `None` for nothing.
+/// Returns the attributes of a name in a directory; `None` if it does not exist.
 pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).lookup(name).getattr().run_async();
     match wait(&session.client(), asking) {
@@ -158,7 +159,7 @@ pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<O
     }
 }
 
-/// Attributes of an object.
+/// Returns the attributes of an object.
 pub fn attributes(session: &Session, handle: FileHandle) -> Outcome<Metadata> {
     let asking = session.chain().at(handle).getattr().run_async();
     last_metadata(&settle(&session.client(), asking)?)
@@ -171,19 +172,19 @@ fn last_metadata(brought: &[Brought]) -> Outcome<Metadata> {
     }
 }
 
-/// A way that is being gone.
+/// The state of resolving a path.
 struct Walk<'p> {
     session: Session,
     root: FileHandle,
     place: &'p Place,
-    /// What has been gone through, without links: names and their handles.
+    /// The resolved names, without symbolic links, and their handles.
     gone: Vec<(OsString, FileHandle)>,
-    /// So many of them come before the directory that the way began at: of those but the last
-    /// the handle is not known.
+    /// The number of names before the directory at which the path began. Of these only the last
+    /// one's handle is known.
     unknown: usize,
-    /// A name that comes behind the place.
+    /// A name to append if the path leaves the mount.
     behind: OsString,
-    /// The last link says that it is of a directory.
+    /// True if the last symbolic link ended with a slash, so its target must be a directory.
     leads_to_directory: bool,
 }
 
@@ -201,7 +202,8 @@ impl<'p> Walk<'p> {
         self.gone.iter().fold(OsString::new(), |path, (name, _)| beneath(path, name))
     }
 
-    /// All names in one round trip. `None` if there is a link on the way, or `..`.
+    /// Resolves all names in one round trip. Returns `None` if there is a symbolic link or `..` in
+    /// the path.
     fn at_once(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
         let names = &self.place.names[self.unknown..];
         if names.is_empty() {
@@ -225,7 +227,7 @@ impl<'p> Walk<'p> {
                 self.gone.extend(more);
                 Ok(Some(metadata))
             }
-            // A link on the way, or more than one request takes.
+            // A symbolic link in the path, or more names than one request can contain.
             Err(failure)
                 if matches!(
                     failure.error.status(),
@@ -238,7 +240,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Name by name. `None` if the last is not there.
+    /// Resolves name by name. Returns `None` if the last name does not exist.
     fn step_by_step(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
         let names = &self.place.names[self.unknown..];
         let mut left: Vec<OsString> = names.iter().rev().cloned().collect();
@@ -280,7 +282,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The way has gone up from a directory: where that is now, if it was not come from.
+    /// Looks up the parent after `..`, if the path did not come through it.
     fn learn(&mut self, from: FileHandle) -> Outcome<()> {
         if self.gone.len() >= self.unknown {
             return Ok(());
@@ -297,7 +299,7 @@ impl<'p> Walk<'p> {
         self.gone.last().map_or(self.root, |(_, handle)| *handle)
     }
 
-    /// Puts what a link says before what is left to go.
+    /// Puts the text of a symbolic link in front of the remaining names.
     fn through(&mut self, link: &Metadata, left: &mut Vec<OsString>) -> Outcome<()> {
         let asking = self.session.chain().at(link.handle).read_link().run_async();
         let brought = settle(&self.session.client(), asking)?;
@@ -325,7 +327,7 @@ impl<'p> Walk<'p> {
         Ok(())
     }
 
-    /// The way leads out of the mount by a path from its beginning.
+    /// Returns the failure for a path that leaves the mount with a path from its root.
     fn out(&self, path: &str, left: &[OsString]) -> Failure {
         self.elsewhere(shown(self.place.mount, OsStr::new(path)), left)
     }
@@ -341,7 +343,7 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// A path with a name, or more, behind it.
+/// Appends a name, or several, to a path.
 fn beneath(mut path: OsString, name: &OsStr) -> OsString {
     path.push("/");
     path.push(name);
@@ -349,5 +351,5 @@ fn beneath(mut path: OsString, name: &OsStr) -> OsString {
 }
 
 const NAME_BYTES_MAX: usize = 255;
-/// Names that one request takes.
+/// The maximum number of names in one request.
 const NAMES_AT_ONCE: usize = 12;

@@ -1,6 +1,7 @@
-//! Calls that make processes, or have the C library make them.
+//! Calls that create processes, directly or inside the C library.
 //!
-//! Invariant: before each of them, what the new process may inherit is where it finds it.
+//! Invariant: before each of them, everything that the new process may inherit is placed where it
+//! can find it.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,11 +11,11 @@ use super::programs::concerns;
 use crate::sharing::Heir;
 use crate::start;
 
-/// A child of `vfork` works in its parent's memory, where what it did to descriptors would stand
-/// as if the parent had done it. One of `fork` has memory of its own, which POSIX allows.
+/// Calls `fork` instead, which POSIX allows. A `vfork` child runs in its parent's memory, so its
+/// changes to descriptors would appear as the parent's own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
-    // SAFETY: there is nothing to be said against a fork.
+    // SAFETY: `fork` has no preconditions.
     unsafe { libc::fork() }
 }
 
@@ -39,10 +40,10 @@ before! {
     fn wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int, Program;
 }
 
-/// The C library's `clone`, whose last three arguments are there if the flags ask for them.
+/// The C library's `clone`. Its last three arguments are present only if the flags require them.
 ///
 /// # Safety
-/// As its manual asks.
+/// As the manual of `clone` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clone(
     run: extern "C" fn(*mut c_void) -> c_int,

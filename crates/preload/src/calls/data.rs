@@ -1,4 +1,4 @@
-//! Calls that move bytes.
+//! Calls that read and write data.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -10,19 +10,19 @@ use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::state::is_ours;
 
-/// Memory that a call names.
+/// Describes a buffer of a call.
 fn piece(start: *const c_void, length: usize) -> Piece {
     Piece { start: start.cast_mut().cast(), length: length.min(MOVED_MAX) }
 }
 
-/// Memory that a list names.
+/// Reads a list of buffers.
 ///
 /// # Safety
-/// The program gives so many.
+/// The program passes a list of `count` entries.
 unsafe fn pieces(list: *const iovec, count: c_int) -> Outcome<Vec<Piece>> {
     let Ok(count @ ..=LIST_MAX) = usize::try_from(count) else { return fail(libc::EINVAL) };
     must_have(list.cast(), count * size_of::<iovec>(), Purpose::Reading)?;
-    // SAFETY: by the caller's word, and there are so many.
+    // SAFETY: the caller guarantees a list of `count` entries.
     let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
     Ok(list.iter().map(|part| piece(part.iov_base, part.iov_len)).collect())
 }
@@ -38,18 +38,18 @@ on_descriptor! {
         (fd: c_int, buffer: *mut c_void, count: usize, offset: off_t, size: usize) -> isize,
         fd, Read, |state, it| state.read_at(&it, &[piece(buffer, count.min(size))], offset);
     fn [readv](fd: c_int, list: *const iovec, count: c_int) -> isize,
-        // SAFETY: the program gives a list of this length.
+        // SAFETY: the program passes a list of this length.
         fd, Read, |state, it| state.read(&it, &unsafe { pieces(list, count) }?);
     fn [preadv preadv64]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> isize,
-        // SAFETY: the program gives a list of this length.
+        // SAFETY: the program passes a list of this length.
         fd, Read, |state, it| state.read_at(&it, &unsafe { pieces(list, count) }?, offset);
     fn [preadv2 preadv64v2]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize,
         fd, Read, |state, it| {
-            // SAFETY: the program gives a list of this length.
+            // SAFETY: the program passes a list of this length.
             let list = unsafe { pieces(list, count) }?;
-            // Flags are hints but for one, which says that nobody waits.
+            // The flags are hints, except RWF_NOWAIT, which has no meaning here.
             let _ = flags;
             if offset == -1 { state.read(&it, &list) } else { state.read_at(&it, &list, offset) }
         };
@@ -58,16 +58,16 @@ on_descriptor! {
     fn [pwrite pwrite64](fd: c_int, buffer: *const c_void, count: usize, offset: off_t) -> isize,
         fd, Write, |state, it| state.write_at(&it, &[piece(buffer, count)], offset);
     fn [writev](fd: c_int, list: *const iovec, count: c_int) -> isize,
-        // SAFETY: the program gives a list of this length.
+        // SAFETY: the program passes a list of this length.
         fd, Write, |state, it| state.write(&it, &unsafe { pieces(list, count) }?);
     fn [pwritev pwritev64]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> isize,
-        // SAFETY: the program gives a list of this length.
+        // SAFETY: the program passes a list of this length.
         fd, Write, |state, it| state.write_at(&it, &unsafe { pieces(list, count) }?, offset);
     fn [pwritev2 pwritev64v2]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize,
         fd, Write, |state, it| {
-            // SAFETY: the program gives a list of this length.
+            // SAFETY: the program passes a list of this length.
             let list = unsafe { pieces(list, count) }?;
             let written = match offset {
                 -1 => state.write(&it, &list),
@@ -102,7 +102,7 @@ on_descriptor! {
         };
 }
 
-/// Calls whose answer is an error number.
+/// Defines calls that return an error number instead of setting `errno`.
 macro_rules! telling {
     ($(fn [$($name:ident)+] $arguments:tt, $number:ident,
         |$state:ident, $it:ident| $body:expr;)+) => {
@@ -138,7 +138,7 @@ telling! {
         };
 }
 
-/// Where a copy reads or writes: at an offset of the program's, or at the descriptor's.
+/// One end of a copy: a descriptor, with an offset passed by the program or its own.
 #[derive(Clone, Copy)]
 struct End {
     number: c_int,
@@ -147,10 +147,10 @@ struct End {
 
 impl End {
     /// # Safety
-    /// The offset is null or one.
+    /// The offset is null or valid.
     unsafe fn read(self, bytes: &mut [u8]) -> isize {
         let start = bytes.as_mut_ptr().cast();
-        // SAFETY: so much memory is there; the offset by the caller's word.
+        // SAFETY: the buffer has this length, and the caller guarantees the offset.
         unsafe {
             if self.offset.is_null() {
                 return read(self.number, start, bytes.len());
@@ -162,10 +162,10 @@ impl End {
     }
 
     /// # Safety
-    /// The offset is null or one.
+    /// The offset is null or valid.
     unsafe fn write(self, bytes: &[u8]) -> isize {
         let start = bytes.as_ptr().cast();
-        // SAFETY: so much memory is there; the offset by the caller's word.
+        // SAFETY: the buffer has this length, and the caller guarantees the offset.
         unsafe {
             if self.offset.is_null() {
                 return write(self.number, start, bytes.len());
@@ -176,7 +176,7 @@ impl End {
         }
     }
 
-    /// A copy comes back short since this could not be written: whoever writes next is told.
+    /// Keeps the error of a failed write after a short copy. The next write to the file reports it.
     fn owe(self, errno: c_int) {
         if is_ours(self.number) {
             let _ = guard::with(|state| {
@@ -187,9 +187,9 @@ impl End {
         }
     }
 
-    /// Takes a step back: so much was read and not written.
+    /// Moves the offset back by the bytes that were read but not written.
     unsafe fn give_back(self, length: usize) {
-        // SAFETY: the offset is null or one; any descriptor can be asked.
+        // SAFETY: the offset is null or valid; `lseek` accepts any descriptor.
         unsafe {
             if self.offset.is_null() {
                 lseek(self.number, -(length as off_t), libc::SEEK_CUR);
@@ -200,7 +200,7 @@ impl End {
     }
 }
 
-/// Copies as the kernel would, one piece after the other.
+/// Copies in pieces with reads and writes, with the result that the kernel's call would have.
 unsafe fn copy(from: End, to: End, length: usize) -> isize {
     for offset in [from.offset, to.offset].into_iter().filter(|offset| !offset.is_null()) {
         if let Err(failure) = must_have(offset.cast(), size_of::<off_t>(), Purpose::Writing) {
@@ -211,7 +211,7 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
     let mut done = 0;
     while done < length {
         let wanted = (length - done).min(buffer.len());
-        // SAFETY: the offsets are as the program gave them.
+        // SAFETY: the program passes valid offsets.
         let read = unsafe { from.read(&mut buffer[..wanted]) };
         if read <= 0 {
             return if done > 0 || read == 0 { done as isize } else { -1 };
@@ -219,10 +219,10 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
         let read = read as usize;
         let mut put = 0;
         while put < read {
-            // SAFETY: the same.
+            // SAFETY: the program passes valid offsets.
             let written = unsafe { to.write(&buffer[put..read]) };
             if written <= 0 {
-                // SAFETY: the same.
+                // SAFETY: the program passes valid offsets.
                 unsafe { from.give_back(read - put) };
                 done += put;
                 if done == 0 {
@@ -241,16 +241,16 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
     done as isize
 }
 
-/// Whether both ends are of one file and meet.
+/// True if both ends refer to the same file and their ranges overlap.
 ///
 /// # Safety
-/// The offsets are null or some.
+/// The offsets are null or valid.
 unsafe fn overlap(from: End, to: End, length: usize) -> bool {
     let is_one_file = guard::with(|state| {
         let (from, to) = (state.get(from.number)?, state.get(to.number)?);
         Ok(from.identity.mount == to.identity.mount && from.identity.handle == to.identity.handle)
     });
-    // SAFETY: by the caller's word; any descriptor can be asked.
+    // SAFETY: the caller guarantees the offsets; `lseek` accepts any descriptor.
     let place = |end: End| unsafe {
         if end.offset.is_null() { lseek(end.number, 0, libc::SEEK_CUR) } else { *end.offset }
     };
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn sendfile(
     if is_served(to, from) {
         let (from, to) =
             (End { number: from, offset }, End { number: to, offset: std::ptr::null_mut() });
-        // SAFETY: the program gives an offset or null.
+        // SAFETY: the program passes a valid offset or null.
         return unsafe { copy(from, to, count) };
     }
     real!(sendfile(to => c_int, from => c_int, offset => *mut off_t, count => usize) -> isize)
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn sendfile64(
     offset: *mut off_t,
     count: usize,
 ) -> isize {
-    // SAFETY: as the program gave them.
+    // SAFETY: the program's arguments are passed on unchanged.
     unsafe { sendfile(to, from, offset, count) }
 }
 
@@ -300,12 +300,12 @@ pub unsafe extern "C" fn copy_file_range(
     if is_served(to, from) {
         let from = End { number: from, offset: from_offset };
         let to = End { number: to, offset: to_offset };
-        // SAFETY: the program gives offsets or null.
+        // SAFETY: the program passes valid offsets or null.
         return unsafe {
             let has = |at: *mut off_t| {
                 at.is_null() || must_have(at.cast(), size_of::<off_t>(), Purpose::Reading).is_ok()
             };
-            // What is missing is told by the copy.
+            // If a descriptor is missing, the copy itself reports the error.
             let is_there = has(from_offset) && has(to_offset);
             if flags != 0 || is_there && overlap(from, to, length) {
                 errors::set(libc::EINVAL);
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn splice(
 ) -> isize {
     if is_served(to, from) {
         let from = End { number: from, offset: from_offset };
-        // SAFETY: the program gives offsets or null.
+        // SAFETY: the program passes valid offsets or null.
         return unsafe { copy(from, End { number: to, offset: to_offset }, length.min(65536)) };
     }
     real!(splice(
@@ -340,8 +340,8 @@ pub unsafe extern "C" fn splice(
     ) -> isize)
 }
 
-/// Most pieces that a call names (IOV_MAX).
+/// The maximum number of buffers in a call (IOV_MAX).
 const LIST_MAX: usize = 1024;
-/// What Linux moves at most in one call, in bytes.
+/// The maximum number of bytes that Linux moves in one call.
 const MOVED_MAX: usize = 0x7fff_f000;
 const COPIED_AT_ONCE: usize = 1 << 18;

@@ -1,4 +1,4 @@
-//! Calls that copy, close, ask and set descriptors, and that lock.
+//! Calls that duplicate, close, query and configure descriptors, and lock files.
 
 use std::ffi::{c_int, c_uint, c_ulong};
 
@@ -15,7 +15,7 @@ use crate::streams;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if is_own(fd) && !guard::is_inside() {
-        // To the program nothing is open there.
+        // The number belongs to this library, so for the program it is not open.
         errors::set(libc::EBADF);
         return -1;
     }
@@ -79,10 +79,10 @@ on_descriptor! {
         };
 }
 
-/// Takes a lock, or asks for one. What the program is told.
+/// Takes, releases or tests a lock. Returns the result for the program.
 fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     report::served(Call::Lock);
-    // SAFETY: any bytes are a lock.
+    // SAFETY: any bytes are a valid `Lock`.
     let mut lock = match unsafe { given::value(asked) } {
         Ok(lock) => lock,
         Err(failure) => return guard::refused(&failure),
@@ -95,7 +95,7 @@ fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
         return super::answer(|state| {
             let it = state.get(fd)?;
             let tested = state.test(&it, &mut lock, owner)?;
-            // SAFETY: the program gives the lock it asks for, to be written to.
+            // SAFETY: the program passes the lock to be overwritten.
             unsafe { given::put(asked, lock) }.map(|()| tested)
         });
     }
@@ -103,7 +103,7 @@ fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     until_taken(fd, waits, |state, it| state.lock(it, &lock, owner, waits))
 }
 
-/// Asks for a lock, again and again where the program waits.
+/// Tries to take a lock, and repeats that if the program wants to wait.
 fn until_taken(
     fd: c_int,
     waits: bool,
@@ -125,8 +125,8 @@ fn until_taken(
             Err(failure) => return guard::refused(&failure),
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: pause_us * 1000 };
-        // A signal's handler may have been told to end the wait.
-        // SAFETY: the time is there; what is left of it is not asked for.
+        // A signal handler may have been meant to end the wait.
+        // SAFETY: the time is valid, and null means that the rest is not requested.
         if unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) } == -1 {
             return -1;
         }

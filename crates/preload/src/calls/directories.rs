@@ -8,7 +8,7 @@ use crate::directories::Stream;
 use crate::guard;
 use crate::report::{self, Call};
 
-/// Streams of the C library's, of which nothing is known here.
+/// A directory stream of the C library. Its contents are opaque.
 type Theirs = c_void;
 
 on_path! {
@@ -31,13 +31,13 @@ on_descriptor! {
         fd, List, |state, _it| Stream::open(state, fd).map(|stream| stream.cast());
 }
 
-/// The stream of an address, if it is one of ours.
+/// Returns the stream at this address if it is one of ours.
 ///
 /// # Safety
-/// The address is null or of a stream.
+/// The address is null or that of a stream.
 unsafe fn ours<'s>(stream: *mut Theirs) -> Option<&'s mut Stream> {
     let stream: *mut Stream = stream.cast();
-    // SAFETY: by the caller's word; a stream of ours lives until it is closed.
+    // SAFETY: the caller guarantees the address; a stream of ours lives until it is closed.
     unsafe { if Stream::is_ours(stream) { Some(&mut *stream) } else { None } }
 }
 
@@ -52,7 +52,7 @@ macro_rules! on_stream {
     (@one $name:ident ($($argument:ident: $type:ty),*) $result:ty, |$it:ident| $body:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(stream: *mut Theirs, $($argument: $type),*) -> $result {
-            // SAFETY: the program gives a stream.
+            // SAFETY: the program passes a stream.
             if let Some($it) = unsafe { ours(stream) } {
                 return $body;
             }
@@ -75,7 +75,7 @@ on_stream! {
     };
     fn [readdir_r readdir64_r](entry: *mut dirent64, found: *mut *mut dirent64) -> c_int, |it| {
         let next = it.next();
-        // SAFETY: the program gives an entry and an address.
+        // SAFETY: the program passes an entry and an address.
         unsafe {
             if next.is_null() {
                 *found = next;
@@ -90,20 +90,20 @@ on_stream! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(stream: *mut Theirs) -> c_int {
-    // SAFETY: the program gives a stream.
+    // SAFETY: the program passes a stream.
     let Some(it) = (unsafe { ours(stream) }) else {
         return real!(closedir(stream => *mut Theirs) -> c_int);
     };
     let number = it.number();
-    // SAFETY: it came from `Stream::open`, and the program gives it up.
+    // SAFETY: it was made by `Stream::open`, and the program no longer uses it.
     drop(unsafe { Box::from_raw(stream.cast::<Stream>()) });
-    // SAFETY: any number can be closed.
+    // SAFETY: `close` accepts any number.
     unsafe { super::descriptors::close(number) }
 }
 
-/// What `scandir` asks about an entry.
+/// The callback of `scandir` that selects entries.
 type Filter = Option<unsafe extern "C" fn(*const dirent64) -> c_int>;
-/// How it orders them.
+/// The callback of `scandir` that orders entries.
 type Order = Option<unsafe extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
 
 macro_rules! scanning {
@@ -116,7 +116,7 @@ macro_rules! scanning {
                 filter: Filter,
                 order: Order,
             ) -> c_int {
-                // SAFETY: the program gives what the manual asks for.
+                // SAFETY: the program's arguments are as the manual of `scandir` requires.
                 unsafe {
                     let route = crate::route::route(AT_FDCWD, path);
                     if matches!(route, crate::route::Route::Dafs(_)) {
@@ -135,14 +135,15 @@ macro_rules! scanning {
 scanning! { scandir scandir64 }
 
 /// # Safety
-/// As the manual of `scandir` asks.
+/// The arguments are as the manual of `scandir` requires.
 unsafe fn scan(
     path: *const c_char,
     list: *mut *mut *mut dirent64,
     filter: Filter,
     order: Order,
 ) -> c_int {
-    // SAFETY: by the caller's word; what is allocated is as long as what is written.
+    // SAFETY: the caller guarantees the arguments; every allocation is as long as what is written
+    // to it.
     unsafe {
         let stream = opendir(path);
         if stream.is_null() {

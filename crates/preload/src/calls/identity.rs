@@ -1,5 +1,5 @@
-//! Calls that change who the process is: what it does by paths from then on it does as that, over
-//! sessions of their own. What is open stays open.
+//! Calls that change the user or group of the process. Later calls by path use new sessions with
+//! the new identity. Open files keep their sessions.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,7 +8,7 @@ use libc::{gid_t, uid_t};
 use crate::config;
 use crate::guard;
 
-/// Whoever connects next is somebody else.
+/// Notes a successful change, so that the next session is made with the new identity.
 fn note(answer: c_int) -> c_int {
     if answer == 0 && !config::get().mounts.is_empty() && !guard::is_inside() {
         let _ = guard::with(|state| {

@@ -1,11 +1,11 @@
-//! `execl` and its like, whose arguments are a list in the call itself: as arrays, they go on to
-//! the calls that take one.
+//! `execl` and similar calls, which take a variable argument list. They are converted to the calls
+//! that take an array.
 //!
-//! Rust defines no function with such a list. So each of these lays the arguments that came in
-//! registers before those on the stack, where they are an array then, and calls the function
-//! behind its name with the first argument and that array.
+//! Stable Rust cannot define variadic functions. So each entry point pushes the arguments passed in
+//! registers below those on the stack, where together they form an array, and calls the function
+//! that follows its name with the first argument and that array.
 //!
-//! Invariant: the stack is as it was when such a call comes back, which it does when it fails.
+//! Invariant: if such a call returns, which means that it failed, the stack is unchanged.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::arch::naked_asm;
@@ -20,8 +20,8 @@ macro_rules! listed {
             #[unsafe(naked)]
             #[cfg(target_arch = "x86_64")]
             pub unsafe extern "C" fn $name() -> c_int {
-                // Where to return to stands between the two parts: it is put aside, below the
-                // array, and the stack is on a boundary of 16 bytes there.
+                // The return address is between the two parts. It is saved below the array, where
+                // the stack is aligned to 16 bytes.
                 naked_asm!(
                     "pop rax",
                     "push r9",
@@ -71,17 +71,17 @@ listed! {
 }
 
 unsafe extern "C" fn by_path(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the program gives a list as the manual asks for.
+    // SAFETY: the program passes a list as the manual requires.
     unsafe { execv(path, arguments) }
 }
 
 unsafe extern "C" fn by_name(file: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the same.
+    // SAFETY: the program passes a list as the manual requires.
     unsafe { execvp(file, arguments) }
 }
 
 unsafe extern "C" fn with_environment(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the environment stands behind the null that ends the list.
+    // SAFETY: the environment follows the null that ends the list.
     unsafe {
         let mut end = arguments;
         while !(*end).is_null() {

@@ -1,4 +1,4 @@
-//! Calls that ask what there is.
+//! Calls that query attributes: `stat`, `access`, `readlink` and similar.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -13,10 +13,10 @@ use crate::route::Place;
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
-/// Writes what was found where the program wants it.
+/// Writes a result into the program's memory.
 fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
     must_have(to.cast(), size_of::<T>(), Purpose::Writing)?;
-    // SAFETY: the program has memory for it.
+    // SAFETY: the memory was checked to be writable.
     unsafe { to.write(value) };
     Ok(0)
 }
@@ -31,7 +31,7 @@ fn look_at(state: &mut State, place: &Place, flags: c_int, to: *mut libc::stat) 
     look(state, place, flags & AT_SYMLINK_NOFOLLOW == 0, to)
 }
 
-/// A descriptor itself is meant only by who says so.
+/// An empty path means the descriptor itself only with AT_EMPTY_PATH.
 fn must_be_empty_by_flag(place: &Place, flags: c_int) -> Outcome<()> {
     let is_meant = place.descriptor.is_none() || flags & AT_EMPTY_PATH != 0;
     if is_meant { Ok(()) } else { fail(libc::ENOENT) }
@@ -56,14 +56,14 @@ fn file_system_of(state: &mut State, place: &Place) -> Outcome<FileSystemAttribu
     file_system(state, object.mount, object.metadata.handle)
 }
 
-/// Puts a text where the program wants it, without a zero, cut where there is no more room.
+/// Copies a text into the program's buffer, without a terminating zero, truncated to its size.
 fn put_text(text: &[u8], to: *mut c_char, size: usize) -> Outcome<isize> {
     if size == 0 {
         return fail(libc::EINVAL);
     }
     let length = text.len().min(size);
     must_have(to.cast(), length, Purpose::Writing)?;
-    // SAFETY: the program has so much memory.
+    // SAFETY: the program's buffer has this size.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length) };
     Ok(length as isize)
 }

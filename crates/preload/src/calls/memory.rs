@@ -1,4 +1,4 @@
-//! Calls about mapped memory.
+//! Calls for mapped memory.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,7 +22,7 @@ macro_rules! mapping {
                 offset: i64,
             ) -> Mapped {
                 if flags & libc::MAP_FIXED != 0 {
-                    // Whatever was there is gone.
+                    // The new mapping has replaced the previous ones.
                     let_go(address, length);
                 }
                 if is_ours(number) && flags & libc::MAP_ANONYMOUS == 0 && !guard::is_inside() {
@@ -44,7 +44,7 @@ mapping! { mmap mmap64 }
 fn let_go(address: *mut c_void, length: usize) {
     given::forget();
     if is_tracked() && !guard::is_inside() {
-        // What cannot be written is lost with the mapping, as on a disk that fails.
+        // Data that cannot be written is lost with the mapping, as with a failing disk.
         let _ = guard::with(|state| {
             let written = state.write_back(address as usize, length, false);
             state.let_go_of_mappings(address as usize, length);
@@ -72,13 +72,14 @@ pub unsafe extern "C" fn msync(address: *mut c_void, length: usize, flags: c_int
     real!(msync(address => *mut c_void, length => usize, flags => c_int) -> c_int)
 }
 
-/// Whether any of a range stands for a file.
+/// True if any part of the range is a mapping of a file.
 fn stands_for_a_file(address: *mut c_void, length: usize) -> bool {
     let found = || guard::with(|state| Ok(state.mappings.has(address as usize, length)));
     is_tracked() && !guard::is_inside() && found().unwrap_or(false)
 }
 
-/// A copy would not grow with its file, and one that moves would be lost sight of.
+/// Refuses to grow or move a mapping of a file: a copy would not grow with its file, and a moved
+/// mapping could not be tracked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     address: *mut c_void,
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn mremap(
     ) -> Mapped)
 }
 
-/// What is not needed of a file can be read again; of a copy it cannot.
+/// Advice to discard pages is ignored for mappings that are copies: a copy cannot be read again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
     let forgets = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE);

@@ -1,8 +1,8 @@
-//! The functions that programs call, by the names of the C library's.
+//! The functions that programs call, with the names of the C library's functions.
 //!
-//! Invariant: each has the type of the C library's function of its name. Of those with a
-//! variable number of arguments all are named that there may be: on the machines this is for,
-//! they come where a call with a fixed number has them.
+//! Invariant: each function has the type of the C library's function with its name. A function with
+//! a variable number of arguments declares all possible ones: on the supported machines they are
+//! passed in the same places as fixed arguments.
 
 macro_rules! on_descriptor {
     ($(fn [$($name:ident)+] $arguments:tt -> $result:ty,
@@ -39,7 +39,7 @@ macro_rules! on_path {
         ($at:expr, $path:ident), $call:ident, |$state:ident, $place:ident| $body:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            // SAFETY: the program gives a path that ends with a zero, or null.
+            // SAFETY: the program passes a path that ends with a zero, or null.
             let mut route = unsafe { $crate::route::route($at, $path) };
             for _ in 0..$crate::route::LINKS_MAX {
                 match route {
@@ -67,7 +67,7 @@ macro_rules! on_path {
                         if !$crate::calls::may_be_across(&answer) {
                             return answer;
                         }
-                        // SAFETY: as above.
+                        // SAFETY: the program passes a path that ends with a zero, or null.
                         match unsafe { $crate::route::across($at, $path) } {
                             Some(place) => route = $crate::route::Route::Dafs(place),
                             None => {
@@ -111,7 +111,7 @@ use crate::report::{self, Call, Miss};
 use crate::route::{Route, whole};
 use crate::state::State;
 
-/// Does something; a failure is counted.
+/// Runs a call under the lock. Counts a failure.
 fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
     guard::answer(act).unwrap_or_else(|failure| {
         report::missed(Miss::Refused);
@@ -119,7 +119,7 @@ fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
     })
 }
 
-/// What a call by a path comes to: an answer, or another place to try.
+/// Decides how a call by path continues: returns its result, or another route to try.
 fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
     match done {
         Ok(answer) => {
@@ -134,7 +134,7 @@ fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
         }
         Err(failure) => {
             report::missed(Miss::Refused);
-            // A directory that a path begins at was removed.
+            // The directory at which the path begins was removed.
             let is_gone = failure == Failure::Errno(libc::ESTALE);
             let failure = if is_gone { Failure::Errno(libc::ENOENT) } else { failure };
             Ok(guard::refused(&failure))
@@ -142,7 +142,8 @@ fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
     }
 }
 
-/// Whether the kernel did not find a path, which may lead over a link of its own to DAFS.
+/// True if the kernel did not find a path. The path may lead to DAFS through a symbolic link of the
+/// kernel's.
 fn may_be_across<T: Answer>(answer: &T) -> bool {
     answer.has_failed() && errors::get() == libc::ENOENT
 }

@@ -13,7 +13,7 @@ use crate::report::{self, Call, Miss};
 use crate::route::{LINKS_MAX, Place, Route, route, whole};
 use crate::state::State;
 
-/// Makes what `mknod` asks for that a server can have.
+/// Creates what `mknod` asks for, if the server supports it.
 fn make_node(state: &mut State, place: &Place, mode: u32, device: u64) -> Outcome<c_int> {
     let number =
         DeviceNumber { major: libc::major(device).into(), minor: libc::minor(device).into() };
@@ -61,23 +61,23 @@ on_path! {
         (at, path), Name, |state, place| make_node(state, place, mode, device);
     fn [symlink](text: *const c_char, path: *const c_char) -> c_int,
         (AT_FDCWD, path), Name,
-        // SAFETY: the text stays as it is.
+        // SAFETY: the text does not change during the call.
         |state, place| state.symlink(unsafe { given::text(text) }?, place);
     fn [symlinkat](text: *const c_char, at: c_int, path: *const c_char) -> c_int,
         (at, path), Name,
-        // SAFETY: the text stays as it is.
+        // SAFETY: the text does not change during the call.
         |state, place| state.symlink(unsafe { given::text(text) }?, place);
 }
 
-/// What becomes of a call with two paths.
+/// The result of a call with two paths.
 enum Pair {
     Done(c_int),
-    /// Both are the kernel's; those that are not as they came.
+    /// Both paths belong to the kernel. A route that was not resolved here is passed on as given.
     Kernel(Route, Route),
 }
 
-/// Serves a call with two paths, if both are in DAFS; the first is followed where it is a link
-/// and `follow` says so.
+/// Serves a call with two paths if both are in DAFS. A symbolic link at the first path is followed
+/// if `follow` is set.
 unsafe fn pair(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
@@ -87,7 +87,7 @@ unsafe fn pair(
     if from.1.is_null() || to.1.is_null() {
         return Pair::Done(refused(&Failure::Errno(libc::EFAULT)));
     }
-    // SAFETY: the program gives paths.
+    // SAFETY: the program passes valid paths.
     let (mut from, mut to) = unsafe { (route(from.0, from.1), route(to.0, to.1)) };
     for _ in 0..LINKS_MAX {
         (from, to) = match (from, to) {
@@ -95,7 +95,7 @@ unsafe fn pair(
                 report::served(Call::Name);
                 match guard::with(|state| act(state, &from, &to)) {
                     Ok(answer) => return Pair::Done(answer),
-                    // One of the directories is a link that leads out.
+                    // A directory on one of the paths is a symbolic link that leads out of DAFS.
                     Err(Failure::Elsewhere(_)) => (moved(from, follow), moved(to, false)),
                     Err(failure) => return Pair::Done(refused(&failure)),
                 }
@@ -122,7 +122,7 @@ fn refused(failure: &Failure) -> c_int {
     guard::refused(failure)
 }
 
-/// Where the directory of a place leads, or the place itself.
+/// Returns the route that a place leads to through symbolic links, or the place itself.
 fn moved(place: Place, follow: bool) -> Route {
     let found = guard::with(|state| {
         state.slot(&place)?;
@@ -134,7 +134,7 @@ fn moved(place: Place, follow: bool) -> Route {
     }
 }
 
-/// Nothing goes over the border; but a directory that is not there is told first.
+/// The error for a call across the border of DAFS. A missing directory is reported first.
 const ACROSS: Failure = Failure::Errno(libc::EXDEV);
 
 fn within(place: &Place) -> Outcome<()> {
@@ -155,7 +155,7 @@ fn beyond(route: &Route) -> Outcome<()> {
     }
 }
 
-/// The path that the kernel is to have.
+/// Returns the path to pass to the kernel.
 fn path_of(route: &Route, given: *const c_char) -> *const c_char {
     match route {
         Route::KernelAt(path) => path.as_ptr(),
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn renameat2(
     flags: c_uint,
 ) -> c_int {
     let act = |state: &mut State, from: &Place, to: &Place| state.rename(from, to, flags);
-    // SAFETY: the program's paths.
+    // SAFETY: the program passes valid paths.
     match unsafe { pair((from_at, from), (to_at, to), false, act) } {
         Pair::Done(answer) => answer,
         Pair::Kernel(first, second) => {
@@ -192,13 +192,13 @@ pub unsafe extern "C" fn renameat(
     to_at: c_int,
     to: *const c_char,
 ) -> c_int {
-    // SAFETY: the program's paths.
+    // SAFETY: the program passes valid paths.
     unsafe { renameat2(from_at, from, to_at, to, 0) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    // SAFETY: the program's paths.
+    // SAFETY: the program passes valid paths.
     unsafe { renameat2(AT_FDCWD, from, AT_FDCWD, to, 0) }
 }
 
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn linkat(
     }
     let follow = flags & AT_SYMLINK_FOLLOW != 0;
     let act = |state: &mut State, from: &Place, to: &Place| state.link(from, to, follow);
-    // SAFETY: the program's paths.
+    // SAFETY: the program passes valid paths.
     match unsafe { pair((from_at, from), (to_at, to), follow, act) } {
         Pair::Done(answer) => answer,
         Pair::Kernel(first, second) => {
@@ -230,6 +230,6 @@ pub unsafe extern "C" fn linkat(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
-    // SAFETY: the program's paths.
+    // SAFETY: the program passes valid paths.
     unsafe { linkat(AT_FDCWD, from, AT_FDCWD, to, 0) }
 }

@@ -1,4 +1,4 @@
-//! Calls that open.
+//! Calls that open files.
 
 use std::ffi::{c_char, c_int};
 
@@ -22,37 +22,37 @@ on_path! {
         (at, path), Open, |state, place| state.open(place, flags, 0);
 }
 
-/// Whether a template's directory is in DAFS.
+/// True if the directory of a template is in DAFS.
 ///
 /// # Safety
 /// The template ends with a zero.
 unsafe fn is_served(template: *const c_char) -> bool {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the template.
     matches!(unsafe { route(AT_FDCWD, template) }, Route::Dafs(_))
 }
 
-/// Tries names until one is free.
+/// Tries random names until one is free.
 ///
 /// # Safety
-/// The template can be written to and ends with a zero.
+/// The template is writable and ends with a zero.
 unsafe fn with_new_name(
     template: *mut c_char,
     suffix: c_int,
     mut try_name: impl FnMut() -> c_int,
 ) -> c_int {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the template.
     let length = unsafe { libc::strlen(template) };
     let Some(at) = length.checked_sub(6 + suffix.max(0) as usize) else {
         return invalid();
     };
-    // SAFETY: these six are in the template.
+    // SAFETY: these six bytes are within the template.
     let place = unsafe { std::slice::from_raw_parts_mut(template.add(at).cast::<u8>(), 6) };
     if place != b"XXXXXX" {
         return invalid();
     }
     for _ in 0..TRIES_MAX {
         let mut bits = 0_u64;
-        // SAFETY: so many bytes are there.
+        // SAFETY: the buffer has 8 bytes.
         guard::aside(|| unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) });
         for byte in place.iter_mut() {
             *byte = LETTERS[(bits % LETTERS.len() as u64) as usize];
@@ -74,7 +74,7 @@ fn invalid() -> c_int {
 
 unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
     let flags = flags & !libc::O_ACCMODE | O_RDWR | O_CREAT | O_EXCL;
-    // SAFETY: the program gives a template as its manual asks for.
+    // SAFETY: the program passes a template as the manual requires.
     unsafe { with_new_name(template, suffix, || open(template, flags, 0o600)) }
 }
 
@@ -86,7 +86,7 @@ macro_rules! temporary {
         $flags:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: the program gives a template as the manual asks for.
+            // SAFETY: the program passes a template as the manual requires.
             unsafe {
                 if is_served($template) {
                     return make_file($template, $suffix, $flags);
@@ -107,11 +107,11 @@ temporary! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
-    // SAFETY: the program gives a template as the manual asks for.
+    // SAFETY: the program passes a template as the manual requires.
     if !unsafe { is_served(template) } {
         return real!(mkdtemp(template => *mut c_char) -> *mut c_char);
     }
-    // SAFETY: the same.
+    // SAFETY: the program passes a template as the manual requires.
     unsafe {
         match with_new_name(template, 0, || super::names::mkdir(template, 0o700)) {
             -1 => std::ptr::null_mut(),

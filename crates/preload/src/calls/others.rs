@@ -1,5 +1,5 @@
-//! Calls that fit nowhere else: patterns of names, limits, watches, entries as the kernel gives
-//! them, and system calls by number.
+//! Miscellaneous calls: file name patterns, limits, watches, kernel directory entries, and system
+//! calls by number.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -36,14 +36,15 @@ on_descriptor! {
             must_have(to.cast(), size, Purpose::Writing)?;
             let room = match size {
                 0 => &mut [],
-                // SAFETY: so much memory is there, and the program gave it to be written to.
+                // SAFETY: the memory was checked to be writable, and the program passes it for this
+                // call.
                 size => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), size) },
             };
             state.entries_into(fd, &it, room)
         };
 }
 
-/// What is the same for all files. Without a limit the answer is -1 and no error.
+/// Returns a limit that is the same for all files. No limit is reported as -1 without an error.
 fn limit(name: c_int) -> crate::errors::Outcome<c_long> {
     Ok(match name {
         libc::_PC_NAME_MAX => 255,
@@ -58,7 +59,7 @@ fn limit(name: c_int) -> crate::errors::Outcome<c_long> {
     })
 }
 
-/// What the C library's `glob` asks and answers: its first fields, and how it looks.
+/// The part of the C library's `glob_t` that contains its callbacks.
 #[repr(C)]
 pub struct Glob {
     count: usize,
@@ -75,7 +76,7 @@ pub struct Glob {
 type OnError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 unsafe extern "C" fn closedir(stream: *mut c_void) {
-    // SAFETY: the C library gives a stream that it was given.
+    // SAFETY: the C library passes a stream that it got from `opendir`.
     unsafe { super::directories::closedir(stream) };
 }
 
@@ -93,8 +94,8 @@ macro_rules! globbing {
                 let is_ours = !config::get().mounts.is_empty() && !guard::is_inside();
                 if is_ours && !found.is_null() && flags & GLOB_ALTDIRFUNC == 0 {
                     flags |= GLOB_ALTDIRFUNC;
-                    // SAFETY: the program gives such a structure, of which these fields are read
-                    // where this flag is set alone.
+                    // SAFETY: the program passes such a structure. These fields are read only if
+                    // this flag is set.
                     unsafe {
                         (*found).closedir = Some(closedir);
                         (*found).readdir = Some(super::directories::readdir64);
@@ -114,10 +115,10 @@ macro_rules! globbing {
 
 globbing! { glob glob64 }
 
-/// Calls by number that programs make where their C library may lack a function for them.
+/// System calls by number. Programs use them where the C library may lack a function.
 ///
 /// # Safety
-/// As each call's manual asks.
+/// As the manual of each system call requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -129,7 +130,8 @@ pub unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     if !config::get().mounts.is_empty() && !guard::is_inside() {
-        // SAFETY: the program gives what the call's manual asks for, whose types these are.
+        // SAFETY: the program's arguments are as the manual of the system call requires, and have
+        // these types.
         unsafe {
             let path = |address: usize| address as *const c_char;
             match number {
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn syscall(
     ) -> c_long)
 }
 
-/// Bytes of entries that are given at once.
+/// The maximum number of bytes of directory entries returned at once.
 const ROOM_MAX: usize = 1 << 20;
-/// The C library looks by functions that it is given.
+/// The flag that makes the C library use the callbacks in `glob_t`.
 const GLOB_ALTDIRFUNC: c_int = 1 << 9;

@@ -1,4 +1,4 @@
-//! Calls about the working directory and about paths.
+//! Calls for the working directory and for resolving paths.
 
 use std::ffi::{CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ mod kernel {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
-    // SAFETY: the program gives a path that ends with a zero, or null.
+    // SAFETY: the program passes a path that ends with a zero, or null.
     let answer = unsafe { dafs_chdir(path) };
     answer.unwrap_or_else(|path| {
         let answer = kernel::chdir(path.0.as_ptr());
@@ -32,11 +32,11 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     })
 }
 
-/// A path for the kernel, with what holds it.
+/// Owns a path that is to be passed to the kernel.
 struct ForKernel(CString);
 
 unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the path.
     let mut next = unsafe { route(AT_FDCWD, path) };
     for _ in 0..crate::route::LINKS_MAX {
         match next {
@@ -61,7 +61,7 @@ unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
                 if errors::get() != libc::ENOENT {
                     return Ok(-1);
                 }
-                // SAFETY: by the caller's word.
+                // SAFETY: the caller guarantees the path.
                 match unsafe { crate::route::across(AT_FDCWD, path) } {
                     Some(place) => next = Route::Dafs(place),
                     None => {
@@ -92,11 +92,11 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     answer
 }
 
-/// Gives a text to the program: in its memory, or in new memory where it gives none.
+/// Copies a text into the program's buffer, or into newly allocated memory if there is none.
 unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
     let needed = text.len() + 1;
     let to = if to.is_null() {
-        // SAFETY: memory of this length is asked for.
+        // SAFETY: `malloc` accepts any length.
         unsafe { libc::malloc(needed.max(size)) }.cast()
     } else if size < needed {
         errors::set(if size == 0 { libc::EINVAL } else { libc::ERANGE });
@@ -105,7 +105,7 @@ unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
         to
     };
     if !to.is_null() {
-        // SAFETY: there is room for so much.
+        // SAFETY: the buffer is large enough.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_bytes().as_ptr().cast(), to, text.len());
             *to.add(text.len()) = 0;
@@ -117,7 +117,7 @@ unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
     match directory() {
-        // SAFETY: the program gives so much memory.
+        // SAFETY: the program's buffer has this size.
         Some(path) if !crate::guard::is_inside() => unsafe { give(&path, to, size) },
         _ => real!(getcwd(to => *mut c_char, size => usize) -> *mut c_char),
     }
@@ -125,14 +125,14 @@ pub unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __getcwd_chk(to: *mut c_char, size: usize, room: usize) -> *mut c_char {
-    // SAFETY: the program gives so much memory.
+    // SAFETY: the program's buffer has this size.
     unsafe { getcwd(to, size.min(room)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
     match directory() {
-        // SAFETY: new memory is asked for.
+        // SAFETY: without a buffer, new memory is allocated.
         Some(path) if !crate::guard::is_inside() => unsafe { give(&path, std::ptr::null_mut(), 0) },
         _ => real!(get_current_dir_name() -> *mut c_char),
     }
@@ -145,19 +145,19 @@ on_path! {
             if found.len() >= libc::PATH_MAX as usize {
                 return fail(libc::ENAMETOOLONG);
             }
-            // SAFETY: the program gives room for the longest path, or null.
+            // SAFETY: the program's buffer has room for the longest path, or is null.
             Ok(unsafe { give(&found, to, libc::PATH_MAX as usize) })
         };
     fn [__realpath_chk](path: *const c_char, to: *mut c_char, room: usize) -> *mut c_char,
         (AT_FDCWD, path), Look, |state, place| {
             let found = state.real_path(place)?;
-            // SAFETY: the program gives so much room, or null.
+            // SAFETY: the program's buffer has this size, or is null.
             Ok(unsafe { give(&found, to, room.min(libc::PATH_MAX as usize)) })
         };
     fn [canonicalize_file_name](path: *const c_char) -> *mut c_char,
         (AT_FDCWD, path), Look, |state, place| {
             let found = state.real_path(place)?;
-            // SAFETY: new memory is asked for.
+            // SAFETY: without a buffer, new memory is allocated.
             Ok(unsafe { give(&found, std::ptr::null_mut(), 0) })
         };
 }

@@ -21,7 +21,7 @@ unsafe extern "C" {
     static environ: List;
 }
 
-/// Whether programs that are started may have to do with DAFS.
+/// True if programs that this process starts may use DAFS.
 pub fn concerns() -> bool {
     !config::get().mounts.is_empty() && !guard::is_inside()
 }
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, given: Lis
     if !concerns() {
         return kernel_execve(path, arguments, given);
     }
-    // SAFETY: the program gives lists and a path as the manual asks for.
+    // SAFETY: the program passes lists and a path as the manual requires.
     unsafe {
         let environment = environment(given);
         match route(AT_FDCWD, path) {
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, given: Lis
 /// Runs a program that is in DAFS.
 ///
 /// # Safety
-/// The path ends with a zero, the lists are as `exec` takes them.
+/// The path ends with a zero, and the lists are as `exec` takes them.
 unsafe fn run(program: &Program, path: *const c_char, arguments: List, environment: List) -> c_int {
     match program {
         Program::Copy(number) => {
@@ -71,12 +71,12 @@ unsafe fn run(program: &Program, path: *const c_char, arguments: List, environme
             kernel_execve(text.as_ptr(), arguments, environment)
         }
         Program::Script(interpreter, argument) => {
-            // SAFETY: by the caller's word.
+            // SAFETY: the caller guarantees the path and the lists.
             let arguments = unsafe {
                 let script = CStr::from_ptr(path);
                 script_arguments(interpreter, argument.as_deref(), script, arguments)
             };
-            // SAFETY: the lists were put together here, or came so.
+            // SAFETY: the lists were made here or come from the caller.
             unsafe { execve(interpreter.as_ptr(), arguments.as_ptr(), environment) }
         }
     }
@@ -84,7 +84,7 @@ unsafe fn run(program: &Program, path: *const c_char, arguments: List, environme
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the program gives a list and a path as the manual asks for.
+    // SAFETY: the program passes a list and a path as the manual requires.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: List, given: Li
     if !concerns() || file.is_null() {
         return real!(execvpe(file => *const c_char, arguments => List, given => List) -> c_int);
     }
-    // SAFETY: the program gives lists and a name as the manual asks for.
+    // SAFETY: the program passes lists and a name as the manual requires.
     unsafe {
         let name = CStr::from_ptr(file).to_bytes();
         if name.contains(&b'/') || name.is_empty() {
@@ -124,9 +124,9 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: List, given: Li
     }
 }
 
-/// A script without a first line that says what runs it.
+/// Runs a script that has no `#!` line with the shell.
 unsafe fn run_by_shell(path: *const c_char, arguments: List, given: List) -> c_int {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the path and the lists.
     unsafe {
         let arguments = script_arguments(c"/bin/sh", None, CStr::from_ptr(path), arguments);
         execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), given)
@@ -135,7 +135,7 @@ unsafe fn run_by_shell(path: *const c_char, arguments: List, given: List) -> c_i
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the program gives a list and a name as the manual asks for.
+    // SAFETY: the program passes a list and a name as the manual requires.
     unsafe { execvpe(file, arguments, environ) }
 }
 
@@ -146,16 +146,16 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_i
     }
     if crate::state::is_ours(fd) {
         let whole = whole_path(fd, c"");
-        // SAFETY: the program gives lists as the manual asks for.
+        // SAFETY: the program passes lists as the manual requires.
         return unsafe { execve(whole.as_ptr(), arguments, given) };
     }
-    // SAFETY: the program gives lists as the manual asks for.
+    // SAFETY: the program passes lists as the manual requires.
     let environment = unsafe { environment(given) };
     start::before_exec();
     real!(fexecve(fd => c_int, arguments => List, environment.as_ptr() => List) -> c_int)
 }
 
-/// A path that may begin at a descriptor of ours, as a path alone.
+/// Resolves a path that may begin at one of our descriptors to an absolute path.
 fn whole_path(at: c_int, path: &CStr) -> CString {
     let shown = guard::with(|state| {
         let it = state.get(at)?;
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn execveat(
     given: List,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the program gives lists and a path as the manual asks for.
+    // SAFETY: the program passes lists and a path as the manual requires.
     unsafe {
         if concerns() && matches!(route(at, path), Route::Dafs(_)) {
             let whole = whole_path(at, CStr::from_ptr(path));
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn execveat(
             at => c_int, path => *const c_char, arguments => List, given => List, flags => c_int,
         ) -> c_int);
     }
-    // SAFETY: the program gives lists as the manual asks for.
+    // SAFETY: the program passes lists as the manual requires.
     let environment = unsafe { environment(given) };
     start::before_exec();
     real!(execveat(

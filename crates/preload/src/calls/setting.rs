@@ -15,19 +15,19 @@ use crate::state::{Description, State};
 
 const NOW: timespec = timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 
-/// The two times of a call; null is for now.
+/// Reads the two times of a call. Null means the current time.
 ///
 /// # Safety
-/// It is null or of two.
+/// The pointer is null or points to two times.
 unsafe fn two(given: *const timespec) -> Outcome<[timespec; 2]> {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the pointer.
     if given.is_null() { Ok([NOW, NOW]) } else { unsafe { given::value(given.cast()) } }
 }
 
-/// The same of a call in microseconds.
+/// Reads two times in microseconds. Null means the current time.
 ///
 /// # Safety
-/// It is null or of two.
+/// The pointer is null or points to two times.
 unsafe fn two_micro(given: *const timeval) -> Outcome<[timespec; 2]> {
     let exact = |time: timeval| {
         let tv_nsec = time.tv_usec.saturating_mul(1000);
@@ -35,22 +35,22 @@ unsafe fn two_micro(given: *const timeval) -> Outcome<[timespec; 2]> {
     };
     let two: [timeval; 2] = match given.is_null() {
         true => return Ok([NOW, NOW]),
-        // SAFETY: any bytes are times.
+        // SAFETY: any bytes are valid times.
         false => unsafe { given::value(given.cast()) }?,
     };
     Ok(two.map(exact))
 }
 
-/// The same of a call in seconds.
+/// Reads two times in seconds. Null means the current time.
 ///
 /// # Safety
-/// It is null or one.
+/// The pointer is null or valid.
 unsafe fn two_whole(given: *const utimbuf) -> Outcome<[timespec; 2]> {
     let whole = |seconds| timespec { tv_sec: seconds, tv_nsec: 0 };
     if given.is_null() {
         return Ok([NOW, NOW]);
     }
-    // SAFETY: any bytes are times.
+    // SAFETY: any bytes are valid times.
     let utimbuf { actime, modtime } = unsafe { given::value(given) }?;
     Ok([whole(actime), whole(modtime)])
 }
@@ -104,22 +104,23 @@ on_path! {
         };
     fn [utimes](path: *const c_char, to: *const timeval) -> c_int,
         (AT_FDCWD, path), Set,
-        // SAFETY: the program gives two times or null.
+        // SAFETY: the program passes two times or null.
         |state, place| set_times(state, place, true, unsafe { two_micro(to) }?);
     fn [lutimes](path: *const c_char, to: *const timeval) -> c_int,
         (AT_FDCWD, path), Set,
-        // SAFETY: the program gives two times or null.
+        // SAFETY: the program passes two times or null.
         |state, place| set_times(state, place, false, unsafe { two_micro(to) }?);
     fn [futimesat](at: c_int, path: *const c_char, to: *const timeval) -> c_int,
-        // SAFETY: the program gives two times or null.
+        // SAFETY: the program passes two times or null.
         (at, path), Set, |state, place| set_times(state, place, true, unsafe { two_micro(to) }?);
     fn [utime](path: *const c_char, to: *const utimbuf) -> c_int,
         (AT_FDCWD, path), Set,
-        // SAFETY: the program gives two times or null.
+        // SAFETY: the program passes two times or null.
         |state, place| set_times(state, place, true, unsafe { two_whole(to) }?);
     fn [utimensat](at: c_int, path: *const c_char, to: *const timespec, flags: c_int) -> c_int,
         (at, path), Set,
-        // SAFETY: the program gives two times or null. Without a path it is the descriptor's.
+        // SAFETY: the program passes two times or null. Without a path the call is for the
+        // descriptor.
         |state, place| set_times(state, place, follows(flags), unsafe { two(to) }?);
     fn [truncate truncate64](path: *const c_char, length: off_t) -> c_int,
         (AT_FDCWD, path), Set, |state, place| state.truncate(place, length);
@@ -128,13 +129,13 @@ on_path! {
 on_descriptor! {
     fn [futimens](fd: c_int, to: *const timespec) -> c_int,
         fd, Set, |state, it| {
-            // SAFETY: the program gives two times or null.
+            // SAFETY: the program passes two times or null.
             let to = unsafe { two(to) }?;
             set_open(state, &it, times(to[0], to[1])?)
         };
     fn [futimes](fd: c_int, to: *const timeval) -> c_int,
         fd, Set, |state, it| {
-            // SAFETY: the program gives two times or null.
+            // SAFETY: the program passes two times or null.
             let to = unsafe { two_micro(to) }?;
             set_open(state, &it, times(to[0], to[1])?)
         };

@@ -1,4 +1,4 @@
-//! Calls that name local sockets.
+//! Calls with addresses of local sockets.
 
 use std::ffi::{CString, c_int};
 
@@ -13,19 +13,19 @@ use crate::state::State;
 
 const PATH: usize = std::mem::offset_of!(sockaddr_un, sun_path);
 
-/// The place of a local socket's address, if it is in DAFS.
+/// Returns the place of a local socket's address, if it is in DAFS.
 ///
 /// # Safety
-/// The address is so long.
+/// The address has `length` bytes.
 unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Place> {
     let length = (length as usize).min(size_of::<sockaddr_un>());
     if config::get().mounts.is_empty() || guard::is_inside() || address.is_null() || length <= PATH
     {
         return None;
     }
-    // What the program has not, the kernel refuses.
+    // The kernel refuses an invalid pointer.
     must_have(address.cast(), length, Purpose::Reading).ok()?;
-    // SAFETY: by the caller's word, and it is there.
+    // SAFETY: the caller guarantees the address, and it was checked to be readable.
     let (family, path) = unsafe {
         let path = (&raw const (*address).sun_path).cast::<u8>();
         ((*address).sun_family, std::slice::from_raw_parts(path, length - PATH))
@@ -42,9 +42,9 @@ unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Pla
     }
 }
 
-/// An address that the kernel takes, for a name that is in no directory.
+/// Returns the kernel's address for an abstract name, which is in no directory.
 fn address_of(name: &[u8]) -> (sockaddr_un, socklen_t) {
-    // SAFETY: zeros are a value of it.
+    // SAFETY: all-zero bytes are a valid `sockaddr_un`.
     let mut address: sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as _;
     for (to, from) in address.sun_path.iter_mut().zip(name) {
@@ -62,7 +62,7 @@ macro_rules! addressing {
                 given: *const sockaddr_un,
                 length: socklen_t,
             ) -> c_int {
-                // SAFETY: the program gives so much.
+                // SAFETY: the program passes an address of this length.
                 let place = unsafe { place_of(given, length) };
                 let (mut address, mut length) = (given, length);
                 let held;

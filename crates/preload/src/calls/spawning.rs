@@ -1,8 +1,8 @@
-//! `posix_spawn`: by the C library where nothing of it concerns DAFS, and otherwise step by step
-//! as its manual says, by the calls of this library.
+//! `posix_spawn`. The C library performs it if nothing of it concerns DAFS. Otherwise this library
+//! performs it step by step as the manual says, with its own calls.
 //!
-//! Invariant: what a program wishes to be done in the child is noted beside what the C library
-//! notes, whose form is its own business; a list that is not known here goes to the C library.
+//! Invariant: the file actions of a program are recorded here in addition to the C library's own
+//! list, whose format is private. A list that was not recorded here goes to the C library.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -17,7 +17,7 @@ use crate::route::{Route, directory, route};
 use crate::sharing::Heir;
 use crate::start;
 
-/// What is done in the child before the program runs.
+/// An action in the child before the program runs.
 #[derive(Clone)]
 enum Action {
     Close(c_int),
@@ -29,7 +29,7 @@ enum Action {
     Foreground(c_int),
 }
 
-/// By the address of the program's list.
+/// The recorded actions, by the address of the program's list.
 static NOTED: Mutex<Option<HashMap<usize, Vec<Action>>>> = Mutex::new(None);
 
 fn with_noted<T>(act: impl FnOnce(&mut HashMap<usize, Vec<Action>>) -> T) -> T {
@@ -58,7 +58,7 @@ macro_rules! noting {
 /// # Safety
 /// The path ends with a zero.
 unsafe fn text(path: *const c_char) -> CString {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the path.
     unsafe { CStr::from_ptr(path) }.to_owned()
 }
 
@@ -67,10 +67,10 @@ noting! {
     fn posix_spawn_file_actions_adddup2(from: c_int, onto: c_int), Action::Copy(from, onto);
     fn posix_spawn_file_actions_addopen
         (fd: c_int, path: *const c_char, flags: c_int, mode: c_uint),
-        // SAFETY: the program gives a path that ends with a zero.
+        // SAFETY: the program passes a path that ends with a zero.
         Action::Open(fd, unsafe { text(path) }, flags, mode);
     fn posix_spawn_file_actions_addchdir_np(path: *const c_char),
-        // SAFETY: the program gives a path that ends with a zero.
+        // SAFETY: the program passes a path that ends with a zero.
         Action::Stand(unsafe { text(path) });
     fn posix_spawn_file_actions_addfchdir_np(fd: c_int), Action::StandAt(fd);
     fn posix_spawn_file_actions_addclosefrom_np(from: c_int), Action::CloseFrom(from);
@@ -104,23 +104,23 @@ struct Spawn {
 }
 
 impl Spawn {
-    /// Whether the C library alone would not do what is meant.
+    /// True if the C library alone would not do the right thing.
     ///
     /// # Safety
     /// The path ends with a zero.
     unsafe fn is_ours(&self) -> bool {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the path.
         let leads_here = |path: *const c_char| unsafe { route(AT_FDCWD, path) } != Route::Kernel;
         let acts_here = self.actions.iter().any(|action| match action {
             Action::Open(_, path, ..) => leads_here(path.as_ptr()),
-            // The child's standing is in its environment.
+            // The child learns its working directory from its environment.
             Action::Stand(path) => directory().is_some() || leads_here(path.as_ptr()),
             Action::StandAt(fd) => directory().is_some() || crate::state::is_ours(*fd),
             Action::Close(_) | Action::Copy(..) | Action::CloseFrom(_) | Action::Foreground(_) => {
                 false
             }
         });
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the path.
         let name = unsafe { CStr::from_ptr(self.path) }.to_bytes();
         if acts_here || !self.is_searched || name.contains(&b'/') {
             return acts_here || leads_here(self.path);
@@ -132,18 +132,18 @@ impl Spawn {
         })
     }
 
-    /// Starts the child. Its number, or an error number.
+    /// Starts the child. Returns its process id or an error number.
     fn run(&self) -> Result<pid_t, c_int> {
         let mut ends = [-1; 2];
-        // SAFETY: two numbers are there.
+        // SAFETY: the array has two elements.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), O_CLOEXEC) } == -1 {
             return Err(errors::get());
         }
         let [read_end, write_end] = ends;
-        // SAFETY: these are calls of the C library with memory of this function; the child does
-        // what its parent wishes and runs another program, or ends.
+        // SAFETY: these C library calls use memory of this function. The child performs its actions
+        // and then runs another program or exits.
         unsafe {
-            // Where none of the actions puts anything.
+            // Use a number that none of the actions uses.
             let told = libc::fcntl(write_end, libc::F_DUPFD_CLOEXEC, HIGH);
             let told = if told == -1 { write_end } else { told };
             let (mut all, mut before) = (std::mem::zeroed::<sigset_t>(), std::mem::zeroed());
@@ -179,12 +179,12 @@ impl Spawn {
         }
     }
 
-    /// In the child. Why it could not.
+    /// Runs in the child. Returns the error number if the program cannot be run.
     ///
     /// # Safety
-    /// As `posix_spawn`'s manual asks; no other thread is there.
+    /// As the manual of `posix_spawn` requires. No other thread exists.
     unsafe fn become_it(&self, mask: &sigset_t) -> c_int {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the arguments and that this is the only thread.
         unsafe {
             let mut mask = *mask;
             if !self.attributes.is_null() && self.set_attributes(&mut mask) == -1 {
@@ -206,9 +206,9 @@ impl Spawn {
     }
 
     /// # Safety
-    /// There are attributes.
+    /// The call has attributes.
     unsafe fn set_attributes(&self, mask: &mut sigset_t) -> c_int {
-        // SAFETY: by the caller's word; the rest is memory of this function.
+        // SAFETY: the caller guarantees the attributes; all other memory belongs to this function.
         unsafe {
             let (mut flags, mut group) = (0, 0);
             libc::posix_spawnattr_getflags(self.attributes, &raw mut flags);
@@ -245,13 +245,13 @@ impl Spawn {
 }
 
 /// # Safety
-/// Only in a child, whose descriptors these are.
+/// Only in a child, because it changes descriptors.
 unsafe fn act(action: &Action) -> c_int {
-    // SAFETY: any number can be closed and copied, and the paths end with a zero.
+    // SAFETY: these calls accept any number, and the paths end with a zero.
     unsafe {
         match action {
             Action::Close(fd) => {
-                // One that is not open is no failure.
+                // Closing a number that is not open is no failure.
                 super::descriptors::close(*fd);
                 0
             }
@@ -298,7 +298,7 @@ macro_rules! spawning {
                         attributes => *const posix_spawnattr_t, arguments => List, given => List,
                     ) -> c_int);
                 }
-                // SAFETY: the program gives a list as the manual asks for.
+                // SAFETY: the program passes a list as the manual requires.
                 let held = unsafe { environment_of(given) };
                 let environment = held.as_ptr();
                 let actions_here =
@@ -307,9 +307,9 @@ macro_rules! spawning {
                 let spawn = Spawn {
                     path, is_searched, attributes, arguments, environment, actions: actions_noted,
                 };
-                // SAFETY: the program gives a path that ends with a zero.
+                // SAFETY: the program passes a path that ends with a zero.
                 if !unsafe { spawn.is_ours() } {
-                    // An action may copy what is closed at `exec` itself.
+                    // A file action may duplicate a descriptor that `exec` would close.
                     start::before(Heir::Child);
                     return real!($name(
                         process => *mut pid_t, path => *const c_char, actions => *const c_void,
@@ -321,7 +321,7 @@ macro_rules! spawning {
                     Err(errno) => errno,
                     Ok(child) => {
                         if !process.is_null() {
-                            // SAFETY: the program gives memory for the number.
+                            // SAFETY: the program passes memory for the process id.
                             unsafe { *process = child };
                         }
                         0
@@ -338,5 +338,5 @@ spawning! {
 }
 
 const SETSID: c_int = 0x80;
-/// Descriptors of this library are above those that programs look at.
+/// The library's own descriptors have numbers from here on, above those that programs use.
 const HIGH: c_int = 512;

@@ -1,4 +1,4 @@
-//! Calls that make streams of the C library.
+//! Calls that make C library streams.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -12,16 +12,16 @@ use crate::state::is_ours;
 use crate::streams;
 
 fn is_served(path: *const c_char) -> bool {
-    // SAFETY: the program gives a path that ends with a zero, or null.
+    // SAFETY: the program passes a path that ends with a zero, or null.
     match unsafe { route(AT_FDCWD, path) } {
         Route::Dafs(_) | Route::KernelAt(_) | Route::Refused(_) => true,
         Route::Kernel => false,
     }
 }
 
-/// Opens by the calls that look where a path leads.
+/// Opens a path with this library's own open calls.
 unsafe fn open(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program gives texts that end with a zero.
+    // SAFETY: the program passes texts that end with a zero.
     unsafe {
         let Some(flags) = streams::flags_of(CStr::from_ptr(mode).to_bytes()) else {
             errors::set(libc::EINVAL);
@@ -47,14 +47,14 @@ macro_rules! opening {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
                 if is_served(path) {
-                    // SAFETY: the program's texts.
+                    // SAFETY: the program passes texts that end with a zero.
                     return unsafe { open(path, mode) };
                 }
                 let before = errors::get();
                 let stream =
                     real!($name(path => *const c_char, mode => *const c_char) -> *mut FILE);
                 if stream.is_null() && errors::get() == libc::ENOENT {
-                    // SAFETY: the same.
+                    // SAFETY: the program passes texts that end with a zero.
                     unsafe {
                         if crate::route::across(AT_FDCWD, path).is_some() {
                             errors::set(before);
@@ -75,7 +75,7 @@ opening! { fopen fopen64 }
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if is_ours(fd) && !guard::is_inside() {
         report::served(Call::Stream);
-        // SAFETY: the program gives a mode that ends with a zero.
+        // SAFETY: the program passes a mode that ends with a zero.
         unsafe {
             if streams::flags_of(CStr::from_ptr(mode).to_bytes()).is_none() {
                 errors::set(libc::EINVAL);
@@ -96,14 +96,14 @@ macro_rules! reopening {
                 mode: *const c_char,
                 stream: *mut FILE,
             ) -> *mut FILE {
-                // SAFETY: the program gives a stream.
+                // SAFETY: the program passes a stream.
                 let number = unsafe { libc::fileno(stream) };
                 if path.is_null() || !(is_served(path) || is_ours(number)) {
                     return real!($name(
                         path => *const c_char, mode => *const c_char, stream => *mut FILE,
                     ) -> *mut FILE);
                 }
-                // SAFETY: the program's texts and stream.
+                // SAFETY: the program passes valid texts and a stream.
                 unsafe { reopen(path, mode, stream, number) }
             }
         )+
@@ -112,14 +112,14 @@ macro_rules! reopening {
 
 reopening! { freopen freopen64 }
 
-/// A standard stream follows its descriptor; another one is made anew.
+/// Reopens a stream: a standard stream follows its descriptor, and another stream is made anew.
 unsafe fn reopen(
     path: *const c_char,
     mode: *const c_char,
     stream: *mut FILE,
     number: c_int,
 ) -> *mut FILE {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the texts and the stream.
     unsafe {
         libc::fflush(stream);
         let Some(flags) = streams::flags_of(CStr::from_ptr(mode).to_bytes()) else {

@@ -1,4 +1,4 @@
-//! Calls that wait for descriptors. A file is always ready, as the kernel has it.
+//! Calls that wait for descriptors. A file is always ready, as in the kernel.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,15 +10,15 @@ use crate::guard;
 use crate::report::{self, Miss};
 use crate::state::is_ours;
 
-/// What is ready of those that are ours; they are taken from the list meanwhile.
+/// Finds our descriptors in a list, and disables their entries for the kernel's call.
 unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd], Vec<c_int>)> {
     if list.is_null() || count == 0 || guard::is_inside() {
         return None;
     }
     let count = usize::try_from(count).ok()?;
-    // What the program has not, the kernel refuses.
+    // The kernel refuses an invalid pointer.
     must_have(list.cast(), count.checked_mul(size_of::<pollfd>())?, Purpose::Writing).ok()?;
-    // SAFETY: the program gives a list of this length, and it is there.
+    // SAFETY: the program passes a list of this length, and it was checked to be writable.
     let list = unsafe { std::slice::from_raw_parts_mut(list, count) };
     if !list.iter().any(|entry| is_ours(entry.fd)) {
         return None;
@@ -30,7 +30,7 @@ unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd
     Some((list, numbers))
 }
 
-/// Puts those that are ours back, and says of them what is ready.
+/// Restores our entries in the list and marks them as ready. Returns the total count.
 fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
     let mut count = others.max(0);
     for (entry, number) in list.iter_mut().zip(numbers) {
@@ -46,7 +46,7 @@ fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
-    // SAFETY: the program gives a list of this length.
+    // SAFETY: the program passes a list of this length.
     let taken = unsafe { ready(list, count) };
     let now = if taken.is_some() { 0 } else { timeout_ms };
     let answer = real!(poll(list => *mut pollfd, count => nfds_t, now => c_int) -> c_int);
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn __poll_chk(
     timeout_ms: c_int,
     _room: usize,
 ) -> c_int {
-    // SAFETY: the program gives a list of this length.
+    // SAFETY: the program passes a list of this length.
     unsafe { poll(list, count, timeout_ms) }
 }
 
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program gives a list of this length.
+    // SAFETY: the program passes a list of this length.
     let taken = unsafe { ready(list, count) };
     let zero = timespec { tv_sec: 0, tv_nsec: 0 };
     let now = if taken.is_some() { &raw const zero } else { timeout };
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn ppoll(
     }
 }
 
-/// Takes what is ours out of a set. What it held of ours.
+/// Removes our descriptors from a set and returns them.
 unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
     if set.is_null() {
         return Vec::new();
@@ -95,10 +95,10 @@ unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
     let words = (count as usize).div_ceil(usize::BITS as usize);
     if must_have(set.cast(), words * size_of::<usize>(), Purpose::Writing).is_err() {
-        // The kernel refuses it.
+        // The kernel refuses an invalid set.
         return Vec::new();
     }
-    // SAFETY: the program gives a set that holds so many.
+    // SAFETY: the program passes a set with room for this many numbers.
     unsafe {
         let held: Vec<c_int> =
             (0..count).filter(|number| is_ours(*number) && libc::FD_ISSET(*number, set)).collect();
@@ -109,7 +109,7 @@ unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
     }
 }
 
-/// A set's descriptors of ours, for the three sets of a call.
+/// The three sets of a call, and our descriptors in each.
 struct Sets([*mut fd_set; 3], [Vec<c_int>; 3]);
 
 impl Sets {
@@ -117,7 +117,7 @@ impl Sets {
         if guard::is_inside() {
             return None;
         }
-        // SAFETY: the program gives sets or null.
+        // SAFETY: the program passes sets or null.
         let held = sets.map(|set| unsafe { taken_out(set, count) });
         let is_any = held.iter().any(|held| !held.is_empty());
         is_any.then_some(Self(sets, held))
@@ -125,7 +125,7 @@ impl Sets {
 
     unsafe fn put_back(&self, others: c_int) -> c_int {
         let mut count = others.max(0);
-        // Nothing is ever exceptional about a file.
+        // A file never has an exceptional condition.
         for (set, held) in self.0.iter().zip(&self.1).take(2) {
             for number in held {
                 // SAFETY: the number was in this set.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn select(
     others: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program gives sets or null.
+    // SAFETY: the program passes sets or null.
     let taken = unsafe { Sets::take([reads, writes, others], count) };
     let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
     let now = if taken.is_some() { &raw mut zero } else { timeout };
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn select(
         now => *mut timeval,
     ) -> c_int);
     match taken {
-        // SAFETY: the sets are still the program's.
+        // SAFETY: the program's sets are still valid.
         Some(sets) => unsafe { sets.put_back(answer) },
         None => answer,
     }
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program gives sets or null.
+    // SAFETY: the program passes sets or null.
     let taken = unsafe { Sets::take([reads, writes, others], count) };
     let zero = timespec { tv_sec: 0, tv_nsec: 0 };
     let now = if taken.is_some() { &raw const zero } else { timeout };
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn pselect(
         now => *const timespec, mask => *const sigset_t,
     ) -> c_int);
     match taken {
-        // SAFETY: the sets are still the program's.
+        // SAFETY: the program's sets are still valid.
         Some(sets) => unsafe { sets.put_back(answer) },
         None => answer,
     }
