@@ -1,6 +1,6 @@
 //! Transfers that take one copy and no time, as between processes that share memory.
 //!
-//! Invariant: what a side has not exposed, or has withdrawn, nobody moves at once.
+//! Invariant: such transfers never reach memory that its side has not exposed or has withdrawn.
 
 use dafs_memory::Memory;
 
@@ -11,7 +11,7 @@ use crate::RemoteSegment;
 use crate::region::RegionEntry;
 
 impl State {
-    /// A side lets the other reach memory.
+    /// Lets the other side reach a region.
     pub(crate) fn expose(&mut self, link: u64, side: usize, entry: &RegionEntry) {
         let is_wanted = self.config.at_once_ppm > 0 && entry.dmabuf.is_none();
         if let Some(link) = self.links.get_mut(&link).filter(|_| is_wanted) {
@@ -19,14 +19,14 @@ impl State {
         }
     }
 
-    /// A side takes memory back.
+    /// Withdraws a region from the other side.
     pub(crate) fn withdraw(&mut self, link: u64, side: usize, entry: &RegionEntry) {
         if let Some(link) = self.links.get_mut(&link) {
             link.sides[side].exposed.retain(|exposed| exposed.region.key != entry.region.key);
         }
     }
 
-    /// Moves bytes between pieces of one side and memory of the other. False if nothing was
+    /// Moves bytes between pieces of one side and memory of the other. Returns false if nothing was
     /// moved.
     pub(crate) fn move_at_once(
         &mut self,
@@ -58,7 +58,7 @@ impl State {
 }
 
 impl Side {
-    /// Memory that the other side names, if it may do this with it.
+    /// Returns the memory that the other side names, if the rights allow the access.
     fn reach(&self, remote: &RemoteSegment, write: bool) -> Option<(&Memory, usize)> {
         if self.gone || self.ended {
             return None;

@@ -1,34 +1,34 @@
-//! What a simulated network is like, and what goes wrong in it.
+//! The properties of a simulated network and its faults.
 //!
-//! Invariant: a plan only says how likely things are; the seed says whether.
+//! Invariant: a plan contains only probabilities. The seed decides what happens.
 
-/// A simulated network's character. Durations are virtual nanoseconds; chances are
+/// The properties of a simulated network. Durations are in virtual nanoseconds, probabilities in
 /// parts per million.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// Decides every choice the network makes.
+    /// The seed that decides every random choice of the network.
     pub seed: u64,
-    /// Shortest time from one node to another.
+    /// The shortest latency from one node to another.
     pub latency_ns_min: u64,
-    /// Longest time from one node to another, delays by fault aside.
+    /// The longest latency from one node to another, without delays by faults.
     pub latency_ns_max: u64,
-    /// Most pieces of work of one side that are under way on a connection.
+    /// The greatest number of work requests of one side in flight on a connection.
     pub in_flight_max: usize,
-    /// Chance that a send or write succeeds as soon as it is under way.
+    /// The probability that a send or write reports success as soon as it is in flight.
     pub early_success_ppm: u32,
-    /// Chance that an RDMA write or read is done at once where that is asked for and nothing that
-    /// was posted before waits.
+    /// The probability that an RDMA write or read executes at once if the caller asks for that and
+    /// no earlier work waits.
     pub at_once_ppm: u32,
-    /// Longest time a connection stands over a partition before it breaks; all ones for ever.
+    /// How long a connection survives a partition; `u64::MAX` means for ever.
     pub hold_ns_max: u64,
-    /// Longest time a connect may take; all ones for ever.
+    /// The longest time that a connect may take; `u64::MAX` means for ever.
     pub connect_ns_max: u64,
-    /// What goes wrong by itself.
+    /// The faults that occur at random.
     pub faults: FaultPlan,
 }
 
 impl NetworkConfig {
-    /// A network without faults.
+    /// Returns the properties of a network without faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -45,25 +45,25 @@ impl NetworkConfig {
     }
 }
 
-/// How likely each fault is, per send, RDMA write or RDMA read response, in parts
-/// per million. The default is none at all.
+/// The probability of each fault per send, RDMA write or RDMA read response, in parts per million.
+/// The default has no faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     /// The connection breaks and the data is lost.
     pub break_before_ppm: u32,
     /// The data arrives, then the connection breaks.
     pub break_after_ppm: u32,
-    /// The data, and what must not overtake it, is late.
+    /// The data, and everything that must not overtake it, is delayed.
     pub delay_ppm: u32,
-    /// Longest such delay, virtual nanoseconds.
+    /// The longest such delay, in virtual nanoseconds.
     pub delay_ns_max: u64,
-    /// A bit flips and the transport's checksum notices: the connection breaks.
+    /// A bit flips and the transport's checksum detects it: the connection breaks.
     pub flip_caught_ppm: u32,
-    /// A bit of the payload flips and the transport does not notice.
+    /// A bit of the payload flips and the transport does not detect it.
     pub flip_silent_ppm: u32,
-    /// Per orderly close: what is still under way from the closing side is lost.
+    /// Per orderly close: the data in flight from the closing side is lost.
     pub close_loses_ppm: u32,
-    /// Faults after which the network behaves.
+    /// The number of faults after which no more occur.
     pub count_max: u64,
 }
 
@@ -83,7 +83,7 @@ impl Default for FaultPlan {
 }
 
 impl FaultPlan {
-    /// Each fault with its chance, in the order in which one draw decides.
+    /// Returns each fault with its probability, in the order in which one draw decides.
     pub(crate) fn chances(&self) -> [(Fault, u32); 5] {
         [
             (Fault::BreakBefore, self.break_before_ppm),
@@ -95,7 +95,7 @@ impl FaultPlan {
     }
 }
 
-/// A fault of one piece of data.
+/// A fault that affects one packet of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// See [`FaultPlan::break_before_ppm`].
@@ -110,25 +110,25 @@ pub enum Fault {
     FlipSilent,
 }
 
-/// What has happened so far.
+/// The numbers of past events of a simulated network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Sends, writes, reads, answers and handshakes that arrived.
+    /// The number of sends, writes, reads, replies and handshakes that arrived.
     pub arrivals: u64,
-    /// Data lost with its connection.
+    /// The number of packets lost with their connection.
     pub breaks_before: u64,
-    /// Connections broken just after data arrived.
+    /// The number of connections broken just after data arrived.
     pub breaks_after: u64,
-    /// Data delayed.
+    /// The number of delayed packets.
     pub delays: u64,
-    /// Flipped bits noticed.
+    /// The number of detected bit flips.
     pub flips_caught: u64,
-    /// Flipped bits let through.
+    /// The number of undetected bit flips.
     pub flips_silent: u64,
-    /// Arrivals held back by a partition.
+    /// The number of arrivals held back by a partition.
     pub holds: u64,
-    /// Connections severed, for whatever reason but an orderly close.
+    /// The number of connections that ended in any way but an orderly close.
     pub severed: u64,
-    /// Orderly closes that lost what was under way.
+    /// The number of orderly closes that lost data in flight.
     pub lossy_closes: u64,
 }

@@ -1,9 +1,11 @@
 //! One side of a simulated connection.
 //!
-//! Invariant: work completes in the order it was posted, receives in theirs; each
-//! completes exactly once, at the latest in [`Connection::shutdown`]. This side
-//! touches the region table of its own interface only: what arrives is placed, and
-//! what a peer reads is fetched, while this side makes progress.
+//! Invariants:
+//!
+//! - Work completes in the order posted, and so do receives. Each completes exactly once, at the
+//!   latest in [`Connection::shutdown`].
+//! - This side uses only the region table of its own interface. Arriving data is placed, and data
+//!   that a peer reads is fetched, while this side makes progress.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -26,20 +28,20 @@ pub(crate) struct Connection {
     link: u64,
     /// 0 for the initiator, 1 for the acceptor.
     side: usize,
-    /// What it goes through on this side.
+    /// The device of this side, if its node has one.
     device: Option<u32>,
     phase: Phase,
     limits: EndpointConfig,
-    /// Reads that may be under way from here: the lesser wish of both sides.
+    /// The number of reads that may be in flight from here: the smaller value of both sides.
     read_depth: u16,
     reads: u16,
     receives: VecDeque<Receive>,
     works: VecDeque<Work>,
-    /// How many at the front of `works` are under way or done.
+    /// The number of entries at the front of `works` that are in flight or done.
     sent: usize,
-    /// Sequence number of the first of `works`.
+    /// The sequence number of the first entry of `works`.
     sequence: u64,
-    /// What to tell the peer at the end.
+    /// The reason that the peer is told at the end.
     cause: Cause,
 }
 
@@ -144,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Sends on its way what the network and the read depth let through.
+    /// Sends as much waiting work as the network and the read depth allow.
     fn pump(&mut self, context: &mut Context<'_>) -> bool {
         if !matches!(self.phase, Phase::Established) {
             return false;
@@ -174,7 +176,7 @@ impl Connection {
         true
     }
 
-    /// Reports what is done, in the order posted.
+    /// Reports completed work in the order posted.
     fn release(&mut self, context: &mut Context<'_>) {
         while self.works.front().is_some_and(|work| work.done) {
             let Some(work) = self.works.pop_front() else { return };
@@ -323,7 +325,7 @@ impl Connection {
         self.works.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Completes everything outstanding: work first, then receives.
+    /// Completes everything outstanding as flushed: first work, then receives.
     fn flush_all(&mut self, context: &mut Context<'_>) {
         self.sequence += self.works.len() as u64;
         self.sent = 0;
@@ -366,14 +368,14 @@ impl Kind {
     }
 }
 
-/// Notes for the peer that its work was refused, and says so for this side.
+/// Records for the peer that its work was refused. Returns the reason for this side.
 fn refused(cause: &mut Cause, sequence: u64, error: AccessError) -> BreakReason {
     let what = format!("{error:?}");
     *cause = Cause::Refused { sequence, reason: BreakReason::RemoteAccess(what.clone()) };
     BreakReason::PeerViolation(what)
 }
 
-/// What a peer names, which a device of this side may know by a name of its own.
+/// Finds the memory that a peer names, which a device of this side may know by another name.
 fn reach<'c>(
     device: Option<u32>,
     context: &'c Context<'_>,
@@ -402,7 +404,7 @@ fn resolve(context: &Context<'_>, segments: &[LocalSegment]) -> Result<Vec<Piece
         .collect()
 }
 
-/// Pieces whose lengths add up to `length`.
+/// Returns the pieces of a scatter list whose lengths add up to `length`.
 fn resolve_exactly(
     context: &Context<'_>,
     segments: &[LocalSegment],
@@ -526,7 +528,7 @@ impl crate::connection::Connection for Connection {
                     private_data: std::mem::take(&mut greeting.private_data),
                 });
             }
-            // A peer that vanishes now is noticed by accept.
+            // If the peer vanishes now, accept notices it.
             return Ok(false);
         }
         let mut moved = false;
@@ -551,7 +553,7 @@ impl crate::connection::Connection for Connection {
         true
     }
 
-    /// No descriptor shows what happens in a simulated network: always poll.
+    /// No descriptor shows arrivals of a simulated network, so it must always be polled.
     fn arm(&mut self, _alarm: Alarm) -> bool {
         false
     }
@@ -589,7 +591,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // The network itself gives up a connect, in virtual time.
+        // The network itself times out a connect, in virtual time.
         None
     }
 
@@ -644,5 +646,5 @@ impl Drop for Connection {
     }
 }
 
-/// Private data of one connect, accept or reject: what MPA carries.
+/// The limit of private data in a connect, accept or reject: the same as for MPA.
 const PRIVATE_BYTES_MAX: usize = 512;

@@ -1,11 +1,13 @@
-//! Simulated devices: what they call regions, and what they know of memory behind dmabufs.
+//! Simulated devices: their names for regions, and the dmabufs registered with them.
 //!
-//! Invariant: a device calls no region as another device does, or as this side does. It gives the
-//! name of a dmabuf once, and knows it as long as the region is registered. Only what comes over a
-//! connection that goes through a device finds what the device knows: on this side the region of
-//! a dmabuf has no bytes.
+//! Invariants:
 //!
-//! A dmabuf is stood for by a memory file that is sealed against shrinking; the device maps it.
+//! - The names of a region on two devices differ, and they differ from the name on this side.
+//! - A device gives a dmabuf one name, which is valid while the region is registered.
+//! - Only requests over a connection that uses a device find what is registered with that device.
+//!   On this side, the region of a dmabuf has no bytes.
+//!
+//! A memory file that is sealed against shrinking represents a dmabuf. The device maps it.
 
 use dafs_memory::Memory;
 
@@ -13,7 +15,7 @@ use super::Network;
 use crate::region::{DmabufError, RegionTable};
 use crate::{LocalKey, Stag};
 
-/// What the regions of an interface are registered as with simulated devices.
+/// The registrations of an interface's regions with simulated devices.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(Vec<Registration>);
 
@@ -23,7 +25,7 @@ struct Registration {
     device: u32,
     region: LocalKey,
     name: Stag,
-    /// From the dmabuf's start to the region's end.
+    /// The dmabuf from its start to the end of the region.
     memory: Memory,
 }
 
@@ -36,28 +38,28 @@ impl Drop for Registration {
 }
 
 impl Registrations {
-    /// What a device calls a region, if it knows it.
+    /// Returns the name of a region on a device, if it is registered there.
     pub(crate) fn name(&self, device: u32, region: LocalKey) -> Option<Stag> {
         let mut known = self.0.iter();
         let found = known.find(|known| known.device == device && known.region == region);
         found.map(|found| found.name)
     }
 
-    /// What a device calls so.
+    /// Returns the region that has this name on a device.
     pub(crate) fn named(&self, device: u32, name: Stag) -> Option<(LocalKey, &Memory)> {
         let mut known = self.0.iter();
         let found = known.find(|known| known.device == device && known.name == name);
         found.map(|found| (found.region, &found.memory))
     }
 
-    /// A region is gone.
+    /// Removes the registrations of a region.
     pub(crate) fn clear(&mut self, region: LocalKey) {
         self.0.retain(|known| known.region != region);
     }
 }
 
 impl RegionTable {
-    /// Registers a dmabuf with a simulated device, unless the device knows it.
+    /// Registers a dmabuf with a simulated device, unless it is registered there.
     pub(crate) fn dmabuf_to_simulated(
         &mut self,
         network: &Network,
@@ -84,16 +86,16 @@ impl RegionTable {
     }
 }
 
-/// What a device calls a region that this side calls so, and the other way round.
+/// Converts this side's name of a region to the device's name, or the device's to this side's.
 pub(super) fn alias(device: Option<u32>, stag: Stag) -> Stag {
     device.map_or(stag, |device| {
         Stag(stag.0 ^ (ALIAS | device.wrapping_mul(ALIAS_SPREAD) & (ALIAS - 1)))
     })
 }
 
-/// No region of a table is called so.
+/// The first name that a device gives to a dmabuf. No region in a table has such a name.
 const FIRST_NAME: u32 = 1 << 30;
-/// In every name of a device for a region of this process's memory, and in no other.
+/// The bit in every name of a device for memory of this process, and in no other name.
 const ALIAS: u32 = 1 << 29;
-/// Devices of small numbers give names that are far from each other.
+/// Spreads the names so that devices with small numbers give very different names.
 const ALIAS_SPREAD: u32 = 0x9e37_79b1;

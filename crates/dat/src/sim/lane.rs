@@ -1,15 +1,19 @@
-//! One direction of one connection: what may overtake what.
+//! One direction of one connection, and its rules of ordering.
 //!
-//! Invariant: a send arrives after every earlier write and send of its lane, a
-//! write after every earlier send, a read request after every earlier send and read
-//! request, a read response after every earlier response, a close after all.
+//! Invariants:
+//!
+//! - A send arrives after all earlier writes and sends of its lane.
+//! - A write arrives after all earlier sends.
+//! - A read request arrives after all earlier sends and read requests.
+//! - A read response arrives after all earlier responses.
+//! - A close arrives last.
 
 use std::collections::VecDeque;
 
 use super::packet::Packet;
 use crate::region::RegionEntry;
 
-/// The way from one side to the other, with the moments of the latest arrivals.
+/// One direction of a connection, with the times of its latest arrivals.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     ordered_ns: u64,
@@ -19,14 +23,14 @@ pub(crate) struct Lane {
     latest_ns: u64,
     /// Arrivals of an older epoch are lost.
     pub(crate) epoch: u64,
-    /// Nothing more gets in.
+    /// True if no more packets are accepted.
     pub(crate) cut: bool,
-    /// Work that the receiving side has not taken in.
+    /// The number of work requests that the receiving side has not processed.
     pub(crate) in_flight: usize,
 }
 
 impl Lane {
-    /// The moment at which a packet arrives that could arrive at `at`.
+    /// Returns when a packet arrives that could arrive at `at`, after applying the order.
     pub(crate) fn schedule(&mut self, packet: &Packet, at: u64) -> u64 {
         let at = match packet {
             Packet::Connect(_) | Packet::Accept { .. } | Packet::Reject { .. } => {
@@ -58,7 +62,7 @@ impl Lane {
         at
     }
 
-    /// Nothing sent from now on arrives before `at`.
+    /// Delays everything sent from now on until `at`.
     pub(crate) fn raise(&mut self, at: u64) {
         for bound in [
             &mut self.ordered_ns,
@@ -71,7 +75,7 @@ impl Lane {
         }
     }
 
-    /// Loses what is under way.
+    /// Discards everything in flight.
     pub(crate) fn purge(&mut self) {
         self.epoch += 1;
         self.latest_ns = 0;
@@ -82,13 +86,13 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) node: u32,
-    /// Arrived, not yet taken in.
+    /// The packets that have arrived but are not processed.
     pub(crate) inbox: VecDeque<Packet>,
-    /// The last packet it will ever get is in the inbox.
+    /// True if the last packet that it will ever get is in the inbox.
     pub(crate) ended: bool,
-    /// Nobody will look at the inbox again.
+    /// True if the inbox will not be read again.
     pub(crate) gone: bool,
-    /// Memory that the other side may reach.
+    /// The regions that the other side may reach.
     pub(crate) exposed: Vec<RegionEntry>,
 }
 

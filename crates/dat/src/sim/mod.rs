@@ -1,31 +1,33 @@
-//! Provider `sim`: a network that exists only in a seed and a list of calls.
+//! The provider `sim`: a simulated network, determined by a seed and a list of calls.
 //!
-//! Invariant: the same seed and the same calls give the same events at the same
-//! virtual moments. Nothing here looks at a clock, an address or a hash map's
-//! order. Every fault that a transport may show is possible, none that it may not:
-//! - connections are reordered against each other at will;
-//! - within one connection messages stay in order; RDMA writes between two sends
-//!   are placed in any order, but before the later send is delivered; RDMA reads
-//!   are carried out in order among themselves and wait for no write;
-//! - bytes are fetched from a sender's memory when they arrive, and placed when the
-//!   receiving interface makes progress, so that a buffer touched too early shows;
-//! - success of a send or a write may come long before its delivery, as over a
-//!   socket, or only after it, as over a fabric.
+//! Invariant: the same seed and the same calls produce the same events at the same virtual times.
+//! No code here uses a clock, an address or the order of a hash map. Every fault that a transport
+//! may show can occur, and no other:
 //!
-//! Some transfers are moved at once ([`NetworkConfig::at_once_ppm`]), as between processes that
-//! share memory: they wait for nothing that is under way.
+//! - Connections are reordered against each other at will.
+//! - Within one connection messages stay in order. RDMA writes between two sends are placed in any
+//!   order, but before the later send is delivered. RDMA reads are executed in order among
+//!   themselves and wait for no write.
+//! - Bytes are fetched from a sender's memory when they arrive. They are placed when the receiving
+//!   interface makes progress, so a test detects a buffer that is used too early.
+//! - A send or a write may report success long before its delivery, as over a socket, or only
+//!   after it, as over a fabric.
 //!
-//! A [`Network`] handle speaks for one node; [`Network::at`] gives the others. The
-//! driver moves time with [`Network::advance`] and polls the interfaces; an
-//! interface that waits moves time itself and returns when nothing is under way.
+//! Some transfers execute at once ([`NetworkConfig::at_once_ppm`]), as between processes that share
+//! memory: they do not wait for anything in flight.
 //!
-//! A node may be several interfaces, as a server with several reactors is: each listens on a port
-//! of its own, or they share what comes to one port ([`AcceptGroup`](crate::AcceptGroup)), for the
-//! same seed in the same way. What happens to the node happens to all of them.
+//! A [`Network`] handle belongs to one node; [`Network::at`] returns handles for the others. The
+//! driver advances time with [`Network::advance`] and polls the interfaces. An interface that waits
+//! advances time itself and returns when nothing is in flight.
 //!
-//! A node may have a device ([`Network::set_device`]), which stands for an RDMA device: it calls
-//! regions by names of its own, which are nothing to another device, and registers dmabufs, which
-//! it maps.
+//! A node may consist of several interfaces, like a server with several reactors. Each listens on a
+//! port of its own, or they share the connections of one port
+//! ([`AcceptGroup`](crate::AcceptGroup)), in the same way for the same seed. Whatever happens to
+//! the node happens to all of them.
+//!
+//! A node may have a device ([`Network::set_device`]), which simulates an RDMA device: it gives
+//! regions names of its own, which are invalid on another device, and registers dmabufs, which it
+//! maps.
 
 mod at_once;
 mod config;
@@ -48,7 +50,7 @@ use std::io;
 
 use crate::{Address, AddressError, ListenerId};
 
-/// A listener on one of a node's ports; connections queue in the network until taken.
+/// A listener on one of a node's ports. Connections queue in the network until they are taken.
 pub(crate) struct Listener {
     network: Network,
     node: u32,

@@ -1,14 +1,14 @@
-//! The driver's handle on a simulated network.
+//! The driver's handle for a simulated network.
 //!
-//! Invariant: nothing happens in the network but through these calls and through
-//! the interfaces on it; the clock never goes back.
+//! Invariant: the network changes only through these calls and through the interfaces on it. The
+//! clock never goes back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::state::{Link, State};
 use super::{Fault, FaultPlan, NetworkConfig, Statistics};
 
-/// A simulated network, as one of its nodes sees it. Clones and the handles of
+/// A handle for a simulated network that belongs to one of its nodes. Clones and the handles of
 /// other nodes ([`Network::at`]) share one network.
 #[derive(Clone, Debug)]
 pub struct Network {
@@ -16,35 +16,35 @@ pub struct Network {
     node: u32,
 }
 
-/// Names a connection of a network, for good.
+/// Names a connection of a network. Names are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u64);
 
-/// A connection as the network sees it.
+/// The description of a connection in a simulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// Which.
+    /// The name of the connection.
     pub id: ConnectionId,
-    /// The node that connected.
+    /// The number of the node that connected.
     pub initiator: u32,
-    /// The node that was connected to.
+    /// The number of the node that was connected to.
     pub acceptor: u32,
-    /// Its port.
+    /// The port that was connected to.
     pub port: u16,
 }
 
-/// One thing that happened.
+/// One event in the history of a simulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// When, in virtual nanoseconds.
+    /// The time of the event in virtual nanoseconds.
     pub at_ns: u64,
-    /// What arrived, or what went wrong.
+    /// The kind of packet that arrived, or the fault that occurred.
     pub what: &'static str,
-    /// The connection's number (for a node's trouble, the node).
+    /// The number of the connection, or of the node for a fault of a node.
     pub connection: u64,
-    /// The side it arrived at: 0 the initiator, 1 the acceptor.
+    /// The side at which it arrived: 0 the initiator, 1 the acceptor.
     pub to: usize,
-    /// Bytes; for an acknowledgement the work's number.
+    /// The number of bytes; for an acknowledgement the sequence number of the work.
     pub length: u64,
 }
 
@@ -56,20 +56,20 @@ impl std::fmt::Display for TraceEntry {
 }
 
 impl Network {
-    /// A network, seen from node 0.
+    /// Creates a network and returns the handle of node 0.
     #[must_use]
     pub fn new(config: NetworkConfig) -> Self {
         Self { shared: Arc::new(Mutex::new(State::new(config))), node: 0 }
     }
 
-    /// The same network, seen from another node: what connects through this handle
-    /// comes from there.
+    /// Returns a handle for the same network that belongs to another node. Connects through it come
+    /// from that node.
     #[must_use]
     pub fn at(&self, node: u32) -> Self {
         Self { shared: Arc::clone(&self.shared), node }
     }
 
-    /// The node this handle speaks for.
+    /// Returns the number of the node to which this handle belongs.
     #[must_use]
     pub fn node(&self) -> u32 {
         self.node
@@ -77,25 +77,25 @@ impl Network {
 
     // ---- time -----------------------------------------------------------------
 
-    /// The virtual moment, in nanoseconds since the network began.
+    /// Returns the virtual time in nanoseconds since the network was created.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.state().now_ns
     }
 
-    /// When the next thing happens; `None` if the network is quiet.
+    /// Returns the time of the next event, or `None` if nothing is in flight.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.state().next_ns()
     }
 
-    /// Moves the clock to the next thing to happen and lets it happen; an interface
-    /// sees an arrival when it next polls. False if the network is quiet.
+    /// Advances the clock to the next event and executes it. An interface sees an arrival when it
+    /// next polls. Returns false if nothing is in flight.
     pub fn advance(&self) -> bool {
         self.state().advance()
     }
 
-    /// Lets everything happen that is due by `at_ns`, then moves the clock there.
+    /// Executes all events due by `at_ns`, then sets the clock to that time.
     pub fn advance_to(&self, at_ns: u64) {
         let mut state = self.state();
         while state.next_ns().is_some_and(|next| next <= at_ns) {
@@ -104,15 +104,15 @@ impl Network {
         state.now_ns = state.now_ns.max(at_ns);
     }
 
-    /// Advances until nothing is under way, at most `steps_max` times. Returns the
-    /// steps taken. What interfaces answer when they poll is not waited for.
+    /// Advances until nothing is in flight, but at most `steps_max` times. Returns the number of
+    /// steps. Does not poll the interfaces, so it does not wait for what they would send.
     pub fn run_until_quiet(&self, steps_max: usize) -> usize {
         (0..steps_max).take_while(|_| self.advance()).count()
     }
 
     // ---- trouble --------------------------------------------------------------
 
-    /// Every connection, connects under way included, oldest first.
+    /// Returns every connection, including connects in progress, oldest first.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         let state = self.state();
@@ -128,39 +128,39 @@ impl Network {
             .collect()
     }
 
-    /// Breaks a connection. Each side still gets what is under way to it, or not.
+    /// Breaks a connection. For each side it is random if the data in flight to it still arrives.
     pub fn break_connection(&self, connection: ConnectionId) {
         self.state().cut_cable(connection.0);
     }
 
-    /// Kills a node: its listeners are gone, its connections break, and connects to it
-    /// go unanswered.
+    /// Kills a node: its listeners disappear, its connections break, and connects to it get no
+    /// reply.
     pub fn kill_node(&self, node: u32) {
         self.state().kill(node);
     }
 
-    /// Lets a killed node listen and connect again; it remembers nothing.
+    /// Lets a killed node listen and connect again, without any of its former state.
     pub fn restart_node(&self, node: u32) {
         let mut state = self.state();
         state.note("restart", u64::from(node), 0, 0);
         state.nodes.entry(node).or_default().down = false;
     }
 
-    /// Parts a node from all others. Arrivals are held back; a connection breaks
-    /// once its first one has waited for [`NetworkConfig::hold_ns_max`].
+    /// Separates a node from all others. Arrivals are held back. A connection breaks once its first
+    /// held arrival has waited for [`NetworkConfig::hold_ns_max`].
     pub fn partition(&self, node: u32) {
         let mut state = self.state();
         state.note("partition", u64::from(node), 0, 0);
         state.nodes.entry(node).or_default().isolated = true;
     }
 
-    /// Ends a node's partition; what was held back arrives, in order.
+    /// Ends a node's partition. The held arrivals are delivered in order.
     pub fn heal(&self, node: u32) {
         self.state().heal(node);
     }
 
-    /// Gives a node this device, or none, from now on. The connections that it has break, and
-    /// those that it makes afterwards go through this.
+    /// Sets or removes a node's device. Its connections break, and later connections use the new
+    /// device.
     pub fn set_device(&self, node: u32, device: Option<u32>) {
         let mut state = self.state();
         state.note("device", u64::from(node), 0, device.map_or(0, u64::from));
@@ -172,44 +172,44 @@ impl Network {
         broken.into_iter().for_each(|id| state.cut_cable(id));
     }
 
-    /// Dmabufs that a device has registered now.
+    /// Returns the number of dmabufs registered with a device.
     #[must_use]
     pub fn registration_count(&self, device: u32) -> usize {
         self.state().registrations.get(&device).copied().unwrap_or(0)
     }
 
-    /// Changes what goes wrong by itself from now on.
+    /// Changes the faults that occur at random from now on.
     pub fn set_faults(&self, faults: FaultPlan) {
         self.state().config.faults = faults;
     }
 
-    /// Has one fault strike the data sent after the next `skip` pieces of data.
+    /// Makes one fault affect the packet of data after the next `skip` packets.
     pub fn inject(&self, fault: Fault, skip: u64) {
         self.state().orders.push((fault, skip));
     }
 
     // ---- what happened --------------------------------------------------------
 
-    /// Counts of what has happened.
+    /// Returns the numbers of past events.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.state().statistics
     }
 
-    /// A hash over everything that has happened: equal for equal seeds and calls.
+    /// Returns a hash over all past events, which is equal for equal seeds and calls.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.state().trace_hash
     }
 
-    /// The latest events, oldest first; bounded.
+    /// Returns the latest events, oldest first; their number is limited.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
         self.state().trace.iter().copied().collect()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the state whole: no call unwinds half-way.
+        // A panic elsewhere leaves the state consistent, because no call unwinds half-way.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,13 +1,13 @@
-//! What travels between two endpoints.
+//! The packets that travel between two endpoints.
 //!
-//! Invariant: a packet names memory of its own side only by [`Piece`]s, which keep
-//! that memory alive, and memory of the other side only by stag and address.
+//! Invariant: a packet refers to memory of its own side only by [`Piece`]s, which keep that memory
+//! alive, and to memory of the other side only by STag and address.
 
 use dafs_memory::Memory;
 
 use crate::{BreakReason, Stag};
 
-/// A resolved local segment.
+/// A local segment that has been looked up in the region table.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) memory: Memory,
@@ -15,12 +15,12 @@ pub(crate) struct Piece {
     pub(crate) length: usize,
 }
 
-/// Bytes of all pieces.
+/// Returns the total length of all pieces in bytes.
 pub(crate) fn length_of(pieces: &[Piece]) -> u64 {
     pieces.iter().map(|piece| piece.length as u64).sum()
 }
 
-/// Copies `bytes` over the pieces in order; the pieces hold at least as much.
+/// Copies `bytes` to the pieces in order. The pieces must have room for all of them.
 pub(crate) fn scatter(pieces: &[Piece], bytes: &[u8]) {
     let mut rest = bytes;
     for piece in pieces {
@@ -31,12 +31,12 @@ pub(crate) fn scatter(pieces: &[Piece], bytes: &[u8]) {
     debug_assert!(rest.is_empty(), "the pieces hold the bytes");
 }
 
-/// Data under way.
+/// Data in flight.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// Already fetched: the sender may use its memory again.
+    /// The data was fetched, so the sender may use its memory again.
     Bytes(Vec<u8>),
-    /// Still in the sender's memory.
+    /// The data is still in the sender's memory.
     Lent(Vec<Piece>),
 }
 
@@ -48,7 +48,7 @@ impl Payload {
         }
     }
 
-    /// Fetches what is still in the sender's memory.
+    /// Fetches data that is still in the sender's memory.
     pub(crate) fn fetch(&mut self) -> &mut Vec<u8> {
         if let Payload::Lent(pieces) = self {
             let mut bytes = Vec::with_capacity(usize::try_from(length_of(pieces)).unwrap_or(0));
@@ -64,16 +64,16 @@ impl Payload {
     }
 }
 
-/// What a side says when it closes.
+/// The reason that a side gives when it closes.
 #[derive(Clone, Debug)]
 pub(crate) enum Cause {
-    /// It wanted to.
+    /// The side closed in order.
     Orderly,
-    /// Our work with this sequence number was refused.
+    /// The other side's work with this sequence number was refused.
     Refused { sequence: u64, reason: BreakReason },
 }
 
-/// What the initiator says when it connects.
+/// The initiator's data in a connect request.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeting {
     pub(crate) private_data: Box<[u8]>,
@@ -81,7 +81,7 @@ pub(crate) struct Greeting {
     pub(crate) node: u32,
 }
 
-/// One thing under way from one side to the other.
+/// One packet in flight from one side to the other.
 #[derive(Clone, Debug)]
 pub(crate) enum Packet {
     Connect(Greeting),
@@ -119,12 +119,12 @@ pub(crate) enum Packet {
         sequence: u64,
     },
     Close(Cause),
-    /// Not from the other side: the network itself reports the connection lost.
+    /// The network itself, not the other side, reports that the connection is lost.
     Lost(BreakReason),
 }
 
 impl Packet {
-    /// The data that a fault can strike.
+    /// Returns the data that a fault can affect.
     pub(crate) fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Packet::Send { payload, .. }
@@ -138,12 +138,12 @@ impl Packet {
         matches!(self, Packet::Send { .. } | Packet::Write { .. } | Packet::ReadResponse { .. })
     }
 
-    /// Whether it counts against the bound on work under way.
+    /// True if the packet counts against the limit of work in flight.
     pub(crate) fn is_work(&self) -> bool {
         matches!(self, Packet::Send { .. } | Packet::Write { .. } | Packet::ReadRequest { .. })
     }
 
-    /// Name and length for the trace. Never an address: those differ between runs.
+    /// Returns name and length for the trace. Addresses are left out: they differ between runs.
     pub(crate) fn label(&self) -> (&'static str, u64) {
         match self {
             Packet::Connect(greeting) => ("connect", greeting.private_data.len() as u64),

@@ -1,8 +1,8 @@
-//! The network's dice.
+//! The random numbers of the simulated network.
 //!
-//! Invariant: the sequence depends on the seed alone.
+//! Invariant: the sequence depends only on the seed.
 
-/// SplitMix64: small, well mixed, and any seed will do.
+/// The SplitMix64 generator: small, well mixed, and usable with any seed.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -19,10 +19,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `least` to `most`, both possible; `least` if they cross.
+    /// Returns a number from `least` to `most`, inclusive; returns `least` if `most` is smaller.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         let span = most.saturating_sub(least).saturating_add(1);
-        // The bias is below one in 2^32 for every span used here.
+        // The bias is below one in 2^32 for every range used here.
         least + self.next() % span
     }
 

@@ -1,9 +1,13 @@
-//! The calendar of arrivals and everything that decides its order.
+//! The state of a simulated network: the calendar of arrivals and everything that decides its
+//! order.
 //!
-//! Invariants: the calendar is worked off by moment, then by order of entry; an
-//! entry whose lane was purged, or whose receiver is gone, is dropped without
-//! moving the clock. A link exists until both of its sides have left it; an acceptor
-//! that its connect can no longer reach has never come.
+//! Invariants:
+//!
+//! - The calendar is processed by time, then by order of entry.
+//! - An entry whose lane was purged, or whose receiver is gone, is dropped without advancing the
+//!   clock.
+//! - A link exists until both of its sides have left it.
+//! - An acceptor that its connect can no longer reach counts as never having been there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,13 +17,13 @@ use super::random::Random;
 use super::{Fault, NetworkConfig, Statistics, TraceEntry};
 use crate::BreakReason;
 
-/// A network, shared by all handles.
+/// The state of a network, shared by all handles.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: NetworkConfig,
     pub(crate) random: Random,
     pub(crate) now_ns: u64,
-    /// Entries made in the calendar, for order among equal moments.
+    /// The number of calendar entries made, which orders entries of the same time.
     entries: u64,
     pub(crate) calendar: BTreeMap<(u64, u64), Entry>,
     pub(crate) links: BTreeMap<u64, Link>,
@@ -28,61 +32,61 @@ pub(crate) struct State {
     pub(crate) nodes: BTreeMap<u32, Node>,
     pub(crate) statistics: Statistics,
     pub(crate) faults_done: u64,
-    /// Faults ordered by the driver, each with the data to let pass before.
+    /// The faults injected by the driver, each with the number of packets to skip before it.
     pub(crate) orders: Vec<(Fault, u64)>,
-    /// What devices have registered: how much it is, and the last name given.
+    /// The number of registrations of each device, and the last name given.
     pub(crate) registrations: BTreeMap<u32, usize>,
     pub(crate) names_given: u32,
     pub(crate) trace_hash: u64,
     pub(crate) trace: VecDeque<TraceEntry>,
 }
 
-/// One connection.
+/// One connection of the network.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// From side 0, and from side 1.
+    /// The lane from side 0, and the lane from side 1.
     pub(crate) lanes: [Lane; 2],
     /// The initiator, and the acceptor.
     pub(crate) sides: [Side; 2],
     /// The port that was connected to.
     pub(crate) port: u16,
-    /// The connect has reached a listener.
+    /// True if the connect has reached a listener.
     pub(crate) is_offered: bool,
-    /// The acceptor has answered, or the connect is over otherwise.
+    /// True if the acceptor has replied, or the connect has ended in another way.
     pub(crate) answered: bool,
-    /// Arrivals that a partition holds back, in order.
+    /// The arrivals held back by a partition, in order.
     pub(crate) held: Vec<Arrival>,
-    /// Counts the times that `held` was emptied.
+    /// The number of times that `held` was emptied.
     pub(crate) holds: u64,
 }
 
-/// A node that something was asked of.
+/// A node that was used in a call.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     pub(crate) down: bool,
     pub(crate) isolated: bool,
-    /// What its connections go through.
+    /// The device of its connections.
     pub(crate) device: Option<u32>,
-    /// By port.
+    /// Its listeners, by port.
     pub(crate) listeners: BTreeMap<u16, Backlog>,
 }
 
-/// A listener's connections that are not taken yet.
+/// The connections of a listener that it has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     generation: u64,
     pub(crate) requests: VecDeque<(u64, Greeting)>,
 }
 
-/// What happens at a moment.
+/// An event that is due at some time.
 #[derive(Debug)]
 pub(crate) enum Entry {
     Arrival(Arrival),
-    /// A connect is given up.
+    /// A connect times out.
     ConnectOver {
         link: u64,
     },
-    /// A connection over a partition is given up.
+    /// A connection across a partition times out.
     HoldOver {
         link: u64,
         holds: u64,
@@ -123,7 +127,7 @@ impl State {
 
     // ---- listeners ------------------------------------------------------------
 
-    /// Makes `node` listen on a port; `None` if it does already or is down.
+    /// Makes `node` listen on a port. Returns `None` if it already does or is killed.
     pub(crate) fn bind(&mut self, node: u32, port: u16) -> Option<u64> {
         let node = self.nodes.entry(node).or_default();
         if node.down || node.listeners.contains_key(&port) {
@@ -145,7 +149,7 @@ impl State {
         }
     }
 
-    /// The backlog of a listener, unless it is gone and another has its port.
+    /// Returns the backlog of a listener, unless that listener is gone and another has its port.
     fn backlog(&mut self, node: u32, port: u16, generation: u64) -> Option<&mut Backlog> {
         let backlog = self.nodes.get_mut(&node)?.listeners.get_mut(&port)?;
         (backlog.generation == generation).then_some(backlog)
@@ -157,7 +161,7 @@ impl State {
         }
     }
 
-    /// The oldest connection that waits at a listener.
+    /// Removes and returns the oldest connection that waits at a listener.
     pub(crate) fn take_request(
         &mut self,
         node: u32,
@@ -169,7 +173,7 @@ impl State {
 
     // ---- what endpoints do ----------------------------------------------------
 
-    /// Opens a link to a node's port and sends the greeting on its way.
+    /// Opens a link to a node's port and sends the connect request.
     pub(crate) fn connect(&mut self, (to, port): (u32, u16), greeting: Greeting) -> u64 {
         self.links_made += 1;
         let link = self.links_made;
@@ -199,7 +203,7 @@ impl State {
         link
     }
 
-    /// Sends a packet on its way from `side`, unless the lane is cut.
+    /// Sends a packet from `side`, unless the lane is cut.
     pub(crate) fn transmit(&mut self, id: u64, side: usize, packet: Packet) {
         if self.links.get(&id).is_none_or(|link| link.lanes[side].cut) {
             return;
@@ -219,14 +223,14 @@ impl State {
         self.enter(at, Entry::Arrival(Arrival { link: id, to: 1 - side, epoch, packet, fault }));
     }
 
-    /// Whether more work may be under way from `side`.
+    /// True if `side` may have more work in flight.
     pub(crate) fn has_room(&self, link: u64, side: usize) -> bool {
         self.links
             .get(&link)
             .is_some_and(|link| link.lanes[side].in_flight < self.config.in_flight_max)
     }
 
-    /// The oldest packet that has arrived at `side`.
+    /// Removes and returns the oldest packet that has arrived at `side`.
     pub(crate) fn take(&mut self, link: u64, side: usize) -> Option<Packet> {
         let link = self.links.get_mut(&link)?;
         let packet = link.sides[side].inbox.pop_front()?;
@@ -235,7 +239,7 @@ impl State {
         Some(packet)
     }
 
-    /// The acceptor answers; `None` if the initiator has vanished.
+    /// Sends the acceptor's reply. Returns `None` if the initiator has vanished.
     pub(crate) fn answer(&mut self, id: u64, packet: Packet) -> Option<()> {
         let link = self.links.get_mut(&id)?;
         if link.sides[1].ended {
@@ -246,7 +250,7 @@ impl State {
         Some(())
     }
 
-    /// `side` leaves the link and tells the other why.
+    /// Makes `side` leave the link and tells the other side why.
     pub(crate) fn leave(&mut self, id: u64, side: usize, cause: Cause) {
         let orderly = matches!(cause, Cause::Orderly);
         let lossy = orderly && self.random.chance(self.config.faults.close_loses_ppm);
@@ -270,7 +274,7 @@ impl State {
         self.forget_left(id);
     }
 
-    /// Forgets a link that nobody is on any more.
+    /// Removes a link that both sides have left.
     pub(crate) fn forget_left(&mut self, id: u64) {
         let is_left = self.links.get(&id).is_some_and(|link| {
             let [initiator, acceptor] = &link.sides;
@@ -282,7 +286,7 @@ impl State {
         }
     }
 
-    /// Fetches what `side` has under way: its memory is its own again.
+    /// Fetches the data that `side` has in flight, so that it may use its memory again.
     fn fetch_lent(&mut self, id: u64, side: usize) {
         let held = self.links.get_mut(&id).into_iter().flat_map(|link| link.held.iter_mut());
         let under_way = self.calendar.values_mut().filter_map(|entry| match entry {
@@ -298,12 +302,12 @@ impl State {
 
     // ---- time -----------------------------------------------------------------
 
-    /// When a span is over; `None` for one that never is.
+    /// Returns the time after a span; `None` for a span that never ends.
     pub(crate) fn moment_after(&self, span_ns: u64) -> Option<u64> {
         (span_ns != u64::MAX).then(|| self.now_ns.saturating_add(span_ns))
     }
 
-    /// Moment of the next thing to happen.
+    /// Returns the time of the next event.
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
         while let Some(((at, _), entry)) = self.calendar.first_key_value() {
             if !self.is_stale(entry) {
@@ -314,7 +318,7 @@ impl State {
         None
     }
 
-    /// Moves the clock to the next thing to happen and lets it happen.
+    /// Advances the clock to the next event and executes it.
     pub(crate) fn advance(&mut self) -> bool {
         let Some(at) = self.next_ns() else { return false };
         let Some((_, entry)) = self.calendar.pop_first() else { return false };
@@ -378,7 +382,7 @@ impl State {
         let to = self.links.get(&link).map(|link| (link.sides[1].node, link.port));
         let Some((to, port)) = to else { return };
         if self.is_down(to) {
-            // Nobody answers; the initiator gives up in its own time.
+            // There is no reply. The initiator times out.
             return;
         }
         let backlog = self.nodes.get_mut(&to).and_then(|node| node.listeners.get_mut(&port));
@@ -393,7 +397,7 @@ impl State {
         }
     }
 
-    /// Ends a connect that no acceptor has seen or will answer.
+    /// Ends a connect that no acceptor has seen or will reply to.
     pub(crate) fn refuse(&mut self, link: u64, why: &str) {
         let reason = || BreakReason::Unreachable(why.into());
         self.sever(link, [true, true], [true, true], [reason(), reason()]);
@@ -408,7 +412,7 @@ impl State {
         self.random.between(self.config.latency_ns_min, self.config.latency_ns_max)
     }
 
-    /// Takes an event into the trace.
+    /// Adds an event to the trace.
     pub(crate) fn note(&mut self, what: &'static str, link: u64, to: usize, length: u64) {
         let at_ns = self.now_ns;
         for word in [at_ns, what.len() as u64, link, to as u64, length] {
@@ -432,10 +436,10 @@ impl State {
     }
 }
 
-/// Connections that may wait at one listener.
+/// The number of connections that may wait at one listener.
 const BACKLOG_MAX: usize = 1024;
-/// Events that [`super::Network::trace`] still knows.
+/// The number of events that [`super::Network::trace`] keeps.
 const TRACE_MAX: usize = 4096;
-/// The constants of FNV-1a, here over words.
+/// The constants of FNV-1a, here applied to words.
 const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,7 +1,7 @@
-//! Everything that goes wrong: drawn faults, severed links, dead and parted nodes.
+//! Faults: randomly drawn ones, broken links, killed and partitioned nodes.
 //!
-//! Invariant: a link that loses a packet loses all later ones of that direction
-//! too, and both of its sides hear of it.
+//! Invariant: a link that loses a packet also loses all later ones of that direction, and both of
+//! its sides learn of it.
 
 use super::Fault;
 use super::lane::Side;
@@ -10,7 +10,7 @@ use super::state::{Arrival, Entry, State};
 use crate::BreakReason;
 
 impl State {
-    /// The fault that strikes the next piece of data, if any.
+    /// Returns the fault that affects the next packet of data, if any.
     pub(crate) fn draw_fault(&mut self) -> Option<Fault> {
         let mut ordered = None;
         self.orders.retain_mut(|(fault, skip)| {
@@ -39,7 +39,7 @@ impl State {
         None
     }
 
-    /// Faults that strike instead of, or in, an arrival. True if nothing arrives.
+    /// Applies a fault that replaces or changes an arrival. Returns true if nothing arrives.
     pub(crate) fn strike_before(&mut self, arrival: &mut Arrival) -> bool {
         let reason = match arrival.fault {
             None | Some(Fault::Delay | Fault::BreakAfter) => return false,
@@ -60,7 +60,7 @@ impl State {
         true
     }
 
-    /// Faults that strike right after an arrival.
+    /// Applies a fault that follows an arrival.
     pub(crate) fn strike_after(&mut self, fault: Option<Fault>, link: u64, to: usize) {
         if fault == Some(Fault::BreakAfter) {
             self.statistics.breaks_after += 1;
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// The receiver at `to` sees the break at once, the sender later.
+    /// Breaks a link. The receiver at `to` sees the break at once, the sender later.
     fn snap(&mut self, link: u64, to: usize, reason: &str) {
         let mut purge = [true, true];
         purge[to] = self.random.chance(EVEN_PPM);
@@ -90,8 +90,8 @@ impl State {
         self.statistics.flips_silent += 1;
     }
 
-    /// Breaks a link. `purge` says for each sending side whether what it has under
-    /// way is lost, `prompt` for each side whether it hears of the break at once.
+    /// Breaks a link. `purge` says for each sending side if its data in flight is lost. `prompt`
+    /// says for each side if it learns of the break at once.
     pub(crate) fn sever(
         &mut self,
         id: u64,
@@ -109,7 +109,7 @@ impl State {
         for (to, reason) in reasons.into_iter().enumerate() {
             let lane = &mut link.lanes[1 - to];
             lane.cut = true;
-            // A connect that has reached nobody is lost for good.
+            // A connect that has reached no listener is lost for ever.
             if purge[1 - to] || !link.is_offered {
                 lane.purge();
             }
@@ -127,8 +127,7 @@ impl State {
         self.forget_left(id);
     }
 
-    /// Breaks a link as by a failing cable: each side may still get what is under
-    /// way to it, or not.
+    /// Breaks a link like a failing cable: the data in flight to each side may or may not arrive.
     pub(crate) fn cut_cable(&mut self, id: u64) {
         let purge = [self.random.chance(EVEN_PPM), self.random.chance(EVEN_PPM)];
         let reason = || BreakReason::System("connection lost".into());
@@ -136,7 +135,7 @@ impl State {
         self.sever(id, purge, [false, false], [reason(), reason()]);
     }
 
-    /// A node dies: its own endpoints at once, their peers after a while.
+    /// Kills a node. Its own endpoints break at once, those of its peers after a while.
     pub(crate) fn kill(&mut self, node: u32) {
         let entry = self.nodes.entry(node).or_default();
         entry.down = true;
@@ -171,7 +170,7 @@ impl State {
         })
     }
 
-    /// Keeps an arrival back until the partition heals or lasts too long.
+    /// Holds back an arrival until the partition ends or lasts too long.
     pub(crate) fn hold(&mut self, arrival: Arrival) {
         let id = arrival.link;
         self.note("hold", id, arrival.to, 0);
@@ -186,7 +185,7 @@ impl State {
         }
     }
 
-    /// Sends held arrivals on, ahead of what was sent after them.
+    /// Delivers held arrivals before those sent after them.
     pub(crate) fn heal(&mut self, node: u32) {
         self.nodes.entry(node).or_default().isolated = false;
         self.note("heal", u64::from(node), 0, 0);

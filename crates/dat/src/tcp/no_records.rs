@@ -1,6 +1,6 @@
-//! Stands in for TLS records in a build without the feature `tls`.
+//! Replaces the TLS records in a build without the feature `tls`.
 //!
-//! Invariant: there are no records, since neither side of TLS can be made.
+//! Invariant: there are no records, because neither side of TLS can be created.
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ impl Records {
         match target.never {}
     }
 
-    /// Refuses: no server can be made that would ask.
+    /// Refuses: no server with TLS can be created.
     pub fn answering(_server: &TlsServer) -> Result<Self, TlsFailure> {
         Err(TlsFailure::NotSpoken)
     }

@@ -1,6 +1,6 @@
-//! Stands in for the two sides in a build without TLS.
+//! Replaces the TLS configurations in a build without TLS.
 //!
-//! Invariant: neither side can be made, so nothing that needs one ever runs.
+//! Invariant: no configuration can be created, so code that needs one never runs.
 
 use std::convert::Infallible;
 
@@ -19,7 +19,7 @@ pub struct TlsClient {
     never: Infallible,
 }
 
-/// A server to connect to by TLS; a build without the feature `tls` cannot make one.
+/// A server to connect to over TLS; a build without the feature `tls` cannot make one.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
     pub(crate) never: Infallible,
@@ -50,10 +50,10 @@ impl TlsClient {
         Err(TlsConfigError::NotBuilt)
     }
 
-    /// Returns the server whose certificate is for `name`: a host name or an address.
+    /// Returns the target for a server whose certificate must be for `name`.
     ///
     /// # Errors
-    /// None: there is no client to ask.
+    /// None, because a client cannot be created.
     pub fn target(&self, _name: &str) -> Result<TlsTarget, TlsConfigError> {
         match self.never {}
     }

@@ -1,7 +1,7 @@
-//! Who a certificate says its owner is.
+//! The identity of a certificate's owner.
 //!
-//! Invariant: a name is kept only as an authority signed it and as a person can read it:
-//! text without control characters. What is left out is no name of the peer's.
+//! Invariant: a name is kept only as an authority signed it, and only if a person can read it: it
+//! is text without control characters. Names that are left out do not identify the peer.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::files::content;
 use super::{CertificateIdentity, TlsConfigError};
 
 impl CertificateIdentity {
-    /// The names of a certificate; `None` if it is none.
+    /// Returns the names in a DER certificate, or `None` if it cannot be parsed.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
@@ -26,7 +26,7 @@ impl CertificateIdentity {
             expires_at_s: certificate.validity().not_after.timestamp(),
             ..Self::default()
         };
-        // A certificate that says it twice was checked by none who would take it.
+        // A certificate with this extension twice has not passed verification.
         let alternatives = certificate.subject_alternative_name().ok().flatten();
         let names = alternatives.iter().flat_map(|names| &names.value.general_names);
         for name in names.take(NAMES_MAX) {
@@ -34,7 +34,7 @@ impl CertificateIdentity {
                 GeneralName::DNSName(name) => (&mut identity.dns_names, name),
                 GeneralName::URI(name) => (&mut identity.uris, name),
                 GeneralName::RFC822Name(name) => (&mut identity.emails, name),
-                // The others name things that nobody here asks for.
+                // Other kinds of names are not used here.
                 _ => continue,
             };
             list.extend(readable(name));
@@ -43,7 +43,7 @@ impl CertificateIdentity {
     }
 }
 
-/// The identity of this side's own certificate, the first of its file.
+/// Returns the identity of this side's own certificate, the first one of its file.
 pub(super) fn of_own(
     path: &Path,
     chain: &[CertificateDer<'_>],
@@ -57,7 +57,7 @@ fn readable(name: &str) -> Option<String> {
     is_readable.then(|| name.to_owned())
 }
 
-/// Names of one certificate that are looked at: more than any good one has.
+/// The number of names of one certificate that are read: more than any sensible one has.
 const NAMES_MAX: usize = 256;
 
 #[cfg(test)]

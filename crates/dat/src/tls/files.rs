@@ -1,7 +1,7 @@
-//! Certificates and keys, as they lie in files.
+//! Reads certificates and keys from files.
 //!
-//! Invariant: a private key is used only if nobody but its owner, root and a group that root
-//! chose can read it, by what the open file says itself.
+//! Invariant: a private key is used only if nobody but its owner, root and a group chosen by root
+//! can read it. The open file itself is checked, not its name.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsConfigError;
 
-/// The certificates of a file, in its order; at least one.
+/// Returns the certificates of a file, in its order; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let text = read(path, &open(path)?)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -25,7 +25,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// The authorities of a file.
+/// Returns the certificate authorities of a file.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates(path)?.into_iter().enumerate() {
@@ -36,10 +36,10 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsConfigError> 
     Ok(roots)
 }
 
-/// The private key of a file that others cannot read.
+/// Returns the private key of a file that other users cannot read.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     let file = open(path)?;
-    // Of the file that is read, not of what may bear its name a moment later.
+    // Check the open file, not the one that may have its name a moment later.
     let metadata = file.metadata().map_err(|source| system(path, source))?;
     check_key(path, &metadata, rustix::process::geteuid().as_raw())?;
     PrivateKeyDer::from_pem_slice(&read(path, &file)?).map_err(|error| match error {
@@ -48,8 +48,8 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConf
     })
 }
 
-/// As PostgreSQL and others judge: a key of this user's own is nobody else's affair; root
-/// may share one with a group.
+/// Checks owner and permissions by the rules of PostgreSQL and others: a key may belong to this
+/// user and be readable by this user only, or belong to root and be readable by a group.
 fn check_key(path: &Path, metadata: &Metadata, user: u32) -> Result<(), TlsConfigError> {
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
     if owner != user && owner != 0 {
@@ -84,7 +84,7 @@ pub(super) fn content(path: &Path, what: impl Into<String>) -> TlsConfigError {
     TlsConfigError::Content { path: path.into(), what: what.into() }
 }
 
-/// The authorities of the whole web are a fifth of it.
+/// The size limit of a file. The authorities of the whole web take a fifth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -107,9 +107,9 @@ mod tests {
             let error = judge(mode, owner).unwrap_err();
             assert!(matches!(error, TlsConfigError::KeyMode { mode: m, .. } if m == mode));
         }
-        // Root may share its own with a group; another user must not share it at all.
+        // Root may share its key with a group. Another user must not share it at all.
         assert_eq!(judge(0o640, owner).is_ok(), owner == 0);
-        // What belongs to neither root nor the user is not used, whatever its mode.
+        // A key that belongs to neither root nor the user is not used, whatever its mode.
         let stranger = judge(0o600, owner + 1);
         assert_eq!(stranger.is_ok(), owner == 0, "{stranger:?}");
     }

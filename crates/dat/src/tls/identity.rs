@@ -1,23 +1,23 @@
 //! The names that a certificate carries.
 
-/// The names in a certificate. Of a peer's they are proved: an authority that was configured
-/// vouches for the certificate, and the peer has its key.
+/// The names in a certificate. The names of a peer are proved: a configured authority has signed
+/// the certificate, and the peer has its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateIdentity {
-    /// The subject's common name.
+    /// The common name of the subject.
     pub common_name: Option<String>,
-    /// Host names among the subject's alternative names, wildcards as they stand.
+    /// The host names among the subject's alternative names. Wildcards are not expanded.
     pub dns_names: Vec<String>,
-    /// URIs among them, such as SPIFFE ids.
+    /// The URIs among the alternative names, such as SPIFFE ids.
     pub uris: Vec<String>,
-    /// Mail addresses among them.
+    /// The mail addresses among the alternative names.
     pub emails: Vec<String>,
-    /// The last second of its validity, since 1970.
+    /// The last second at which the certificate is valid, in seconds since 1970.
     pub expires_at_s: i64,
 }
 
 impl CertificateIdentity {
-    /// All names, the common one first.
+    /// Returns all names, the common name first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let alternatives = self.dns_names.iter().chain(&self.uris).chain(&self.emails);
         self.common_name.iter().chain(alternatives).map(String::as_str)

@@ -1,10 +1,10 @@
-//! TLS 1.3 for connections over TCP: what both sides are told by whoever configures them.
+//! TLS 1.3 for connections over TCP: the configuration of both sides.
 //!
-//! `files` reads certificates and keys; `identity` is who a certificate says its owner is.
-//! The records themselves are the tcp provider's.
+//! The module `files` reads certificates and keys; `identity` reads the names in a certificate.
+//! The tcp provider handles the records.
 //!
-//! Invariant: no version but 1.3 is ever spoken, no session is resumed and no data is early:
-//! each connection proves anew who its two ends are, before a byte of it is believed.
+//! Invariant: only TLS 1.3 is used, without session resumption and without early data. So every
+//! connection proves the identity of its ends anew, before any of its data is used.
 
 #[cfg(not(feature = "tls"))]
 mod absent;
@@ -26,90 +26,90 @@ pub(crate) use self::sides::failure_of;
 #[cfg(feature = "tls")]
 pub use self::sides::{TlsClient, TlsServer, TlsTarget};
 
-/// Files of the side that listens, all PEM.
+/// The files of the side that listens, all in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsServerFiles {
-    /// Its certificate, and behind it those that lead to an authority.
+    /// The certificate of this side, followed by those that lead to an authority.
     pub certificate: PathBuf,
-    /// The certificate's key: readable by its owner alone, or owned by root and readable by
-    /// a group.
+    /// The key of the certificate. It must be readable by its owner only, or owned by root and
+    /// readable by a group.
     pub key: PathBuf,
-    /// Which certificates clients show.
+    /// The certificates that clients must show.
     pub clients: ClientCertificates,
-    /// Whether clients without TLS are turned away.
+    /// True to turn away clients without TLS.
     pub required: bool,
 }
 
-/// Which certificates clients show to the side that listens.
+/// The certificates that clients must show to the side that listens.
 #[derive(Clone, Debug)]
 pub enum ClientCertificates {
-    /// None: who a client is, it says otherwise.
+    /// Clients show no certificate. They are identified in another way.
     Unasked,
-    /// One that an authority of this file vouches for, or none.
+    /// Clients show no certificate, or one that an authority in this file has signed.
     Optional(PathBuf),
-    /// One that an authority of this file vouches for.
+    /// Clients must show a certificate that an authority in this file has signed.
     Required(PathBuf),
 }
 
-/// Files of the side that connects, all PEM.
+/// The files of the side that connects, all in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsClientFiles {
-    /// The authorities that vouch for servers.
+    /// The authorities that sign server certificates.
     pub authorities: PathBuf,
-    /// This side's own certificate with those behind it, and its key, for servers that ask.
+    /// The certificate chain and the key of this side, for servers that ask for them.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why a side cannot speak TLS as it was told to.
+/// The reason why a TLS configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsConfigError {
     /// A file could not be read.
     #[error("cannot read {}", path.display())]
     System {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file does not have the expected content.
     #[error("{}: {what}", path.display())]
     Content {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// A description of the error.
         what: String,
     },
-    /// Others can read a private key.
+    /// The file permissions let other users read a private key.
     #[error(
         "{}: mode {mode:03o} lets others at the private key; chmod 600 it (640 if root owns it)",
         path.display()
     )]
     KeyMode {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its permissions.
+        /// The permission bits of the file.
         mode: u32,
     },
-    /// A private key is somebody else's.
+    /// A private key belongs to another user.
     #[error("{}: the private key belongs to user {uid}, neither root nor this one", path.display())]
     KeyOwner {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Whose it is.
+        /// The user id of the file's owner.
         uid: u32,
     },
-    /// A certificate and a key do not go together.
+    /// A certificate and a key do not belong together.
     #[error("{} and the key {} cannot be used together", certificate.display(), key.display())]
     Pair {
-        /// The certificate's file.
+        /// The path of the certificate.
         certificate: PathBuf,
-        /// The key's file.
+        /// The path of the key.
         key: PathBuf,
-        /// Why not.
+        /// The error of the TLS library.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No certificate can be for such a name.
+    /// The name is neither a host name nor an address, so no certificate can match it.
     #[error("{0:?} is neither a host name nor an address")]
     Name(String),
     /// This build of the library has no TLS.
@@ -120,25 +120,25 @@ pub enum TlsConfigError {
     NotBuilt,
 }
 
-/// Why a connection by TLS did not come about, or ended.
+/// The reason why a TLS connection failed or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
-    /// A connection without TLS was turned away.
+    /// The server turned away a connection without TLS.
     #[error("the server takes TLS connections only")]
     Required,
-    /// What listens there answers otherwise than by TLS.
+    /// The server does not reply with TLS.
     #[error("the server does not speak TLS")]
     NotSpoken,
-    /// The peer's certificate proves nothing, and why.
+    /// The peer's certificate is not accepted, for the reason given.
     #[error("the peer's certificate is refused: {0}")]
     Certificate(String),
     /// The peer ended the connection with this alert.
     #[error("the peer refused the TLS connection: {0}")]
     Refused(String),
-    /// The end was not the peer's: somebody may have cut the stream.
+    /// The stream ended without a close_notify of the peer: an attacker may have cut it.
     #[error("the TLS connection was cut off without the peer's word")]
     Truncated,
-    /// The peer broke TLS's rules, or this side could not keep them.
+    /// The peer violated TLS, or this side could not follow it.
     #[error("TLS failed: {0}")]
     Protocol(String),
 }

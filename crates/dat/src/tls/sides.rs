@@ -1,4 +1,4 @@
-//! The two sides that speak TLS, made of their files.
+//! The TLS configurations of both sides, loaded from files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{
     TlsServerFiles,
 };
 
-/// The side that listens, ready to speak TLS. Cheap to clone.
+/// The loaded TLS configuration of the side that listens. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
     pub(crate) config: Arc<ServerConfig>,
@@ -24,14 +24,14 @@ pub struct TlsServer {
     identity: Arc<CertificateIdentity>,
 }
 
-/// The side that connects, ready to speak TLS. Cheap to clone.
+/// The loaded TLS configuration of the side that connects. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     identity: Option<Arc<CertificateIdentity>>,
 }
 
-/// A server to be connected to by TLS. Cheap to clone.
+/// The TLS configuration and the name of a server to connect to. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
     pub(crate) config: Arc<ClientConfig>,
@@ -39,7 +39,7 @@ pub struct TlsTarget {
 }
 
 impl TlsServer {
-    /// Reads and checks everything.
+    /// Reads and checks all files.
     ///
     /// # Errors
     /// [`TlsConfigError`] with the file and what is wrong with it.
@@ -84,7 +84,7 @@ impl TlsServer {
         Ok(Self { config: Arc::new(config), required: files.required, identity })
     }
 
-    /// Who this side's own certificate says it is.
+    /// Returns the names in this side's own certificate.
     #[must_use]
     pub fn identity(&self) -> &CertificateIdentity {
         &self.identity
@@ -92,7 +92,7 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// Reads and checks everything.
+    /// Reads and checks all files.
     ///
     /// # Errors
     /// [`TlsConfigError`] with the file and what is wrong with it.
@@ -125,17 +125,18 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config), identity })
     }
 
-    /// The server whose certificate is for `name`: a host name or an address.
+    /// Returns the target for a server whose certificate must be for `name`, a host name or an IP
+    /// address.
     ///
     /// # Errors
-    /// [`TlsConfigError::Name`] if no certificate can be for it.
+    /// [`TlsConfigError::Name`] if no certificate can match the name.
     pub fn target(&self, name: &str) -> Result<TlsTarget, TlsConfigError> {
         let parsed = ServerName::try_from(name.to_owned());
         let name = parsed.map_err(|_| TlsConfigError::Name(name.to_owned()))?;
         Ok(TlsTarget { config: self.config.clone(), name })
     }
 
-    /// Who this side's own certificate says it is, if it has one.
+    /// Returns the names in this side's own certificate, if it has one.
     #[must_use]
     pub fn identity(&self) -> Option<&CertificateIdentity> {
         self.identity.as_deref()
@@ -146,18 +147,18 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// How a library's error is said to whoever must act on it.
+/// Converts an error of the TLS library to one that tells the user what to do.
 pub(crate) fn failure_of(error: rustls::Error) -> TlsFailure {
     match error {
         rustls::Error::InvalidCertificate(why) => TlsFailure::Certificate(why.to_string()),
         rustls::Error::NoCertificatesPresented => TlsFailure::Certificate("it showed none".into()),
         rustls::Error::AlertReceived(alert) => TlsFailure::Refused(describe(alert)),
-        // The library may add to its list.
+        // The library may add kinds of errors.
         other => TlsFailure::Protocol(other.to_string()),
     }
 }
 
-/// What the usual alerts mean to somebody who has certificates to mend.
+/// Describes the usual alerts for an administrator who must fix the certificates.
 fn describe(alert: rustls::AlertDescription) -> String {
     use rustls::AlertDescription as Alert;
     let what = match alert {
@@ -176,6 +177,6 @@ fn describe(alert: rustls::AlertDescription) -> String {
 }
 
 const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
-/// What is spoken inside (ALPN): a server of something else on this port says so at once,
-/// and a certificate of ours serves no other protocol's connection.
+/// The application protocol (ALPN). A server of another protocol on this port reports the error at
+/// once, and a certificate for this server is not used for connections of another protocol.
 const PROTOCOL: &[u8] = b"iwarp";

@@ -1,7 +1,7 @@
-//! Stands in for the provider `verbs` in a build without the feature `verbs`.
+//! Replaces the provider `verbs` in a build without the feature `verbs`.
 //!
-//! Invariant: no device, registration or connection of this provider can be made, so no code
-//! that needs one ever runs. An address of it is refused with [`VerbsUnavailable::NotBuilt`].
+//! Invariant: no device, registration or connection of this provider can be created, so code that
+//! needs one never runs. Its addresses are refused with [`VerbsUnavailable::NotBuilt`].
 
 mod unavailable;
 
@@ -19,7 +19,7 @@ use crate::own::OwnRegistrations;
 use crate::region::RegionEntry;
 use crate::{Address, AddressError, EndpointConfig, ListenerId, Rights, Stag};
 
-/// The part of the C libraries' types that tables of regions name.
+/// The types of the C libraries that the tables of regions use.
 pub(crate) mod raw {
     /// `struct ibv_sge`.
     pub struct Sge {
@@ -134,12 +134,12 @@ impl Registrations {
     }
 }
 
-/// Rights as a device takes them.
+/// Returns rights in the form that a device takes.
 pub(crate) fn access_of(_rights: Rights) -> c_int {
     raw::access::LOCAL_WRITE
 }
 
-/// A listener of this provider.
+/// A listener of this provider, which cannot be created.
 pub(crate) struct Listener(Infallible);
 
 impl Listener {
@@ -159,7 +159,7 @@ impl Listener {
         match self.0 {}
     }
 
-    /// The type of the connection is without meaning: there never is one.
+    /// The connection type has no meaning, because no connection is ever created.
     pub fn accept(
         &mut self,
         _id: ListenerId,
@@ -169,11 +169,11 @@ impl Listener {
     }
 }
 
-/// Stands for the connections of this provider.
+/// Replaces the connections of this provider.
 pub(crate) struct Connection;
 
 impl Connection {
-    /// The type of the connection is without meaning: there never is one.
+    /// The connection type has no meaning, because no connection is ever created.
     pub fn connect(
         _address: SocketAddr,
         _config: &EndpointConfig,

@@ -1,21 +1,21 @@
-//! The system's RDMA libraries, found when they are first wanted.
+//! Loads the system's RDMA libraries at their first use.
 //!
-//! Invariant: once loaded they stay, for contexts of devices are theirs and shared by all of the
-//! process; a failure to load is not remembered, so that they may be installed meanwhile.
+//! Invariant: loaded libraries stay loaded, because they own the device contexts, which the whole
+//! process shares. A failure to load is not remembered, so the libraries may be installed later.
 
 use std::sync::{Arc, OnceLock};
 
 use super::VerbsUnavailable;
 use super::raw::{Manager, Verbs};
 
-/// The loaded libraries; shared by everything that was made with them.
+/// The loaded libraries, shared by everything that was created with them.
 pub struct Library {
     pub verbs: Verbs,
     pub manager: Manager,
 }
 
 impl Library {
-    /// Loads the libraries, or hands out those that are loaded. Reads files when it loads.
+    /// Loads the libraries, or returns those already loaded. Loading reads files.
     pub fn load() -> Result<Arc<Self>, VerbsUnavailable> {
         static LOADED: OnceLock<Arc<Library>> = OnceLock::new();
         if let Some(library) = LOADED.get() {

@@ -1,39 +1,39 @@
-//! Why the provider cannot be used on a host, or in a build.
+//! The reasons why RDMA verbs are not available.
 
-/// Why there is no RDMA through verbs on this host. No other transport depends on it.
+/// The reason why RDMA verbs are not available on this host. Other transports do not need them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsUnavailable {
-    /// There is no library.
+    /// A library cannot be loaded.
     #[error("RDMA by verbs needs {file}, which cannot be loaded: install {package}")]
     Missing {
-        /// The file looked for.
+        /// The file name of the library.
         file: &'static str,
-        /// Where it is found.
+        /// The package that contains it.
         package: &'static str,
-        /// What the loader said.
+        /// The error of the loader.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The library lacks what it has had since rdma-core began.
+    /// A library lacks a function that every version of rdma-core has.
     #[error("{file} has no {function}: RDMA by verbs needs rdma-core")]
     TooOld {
-        /// The file.
+        /// The file name of the library.
         file: &'static str,
-        /// What is not there.
+        /// The name of the missing function.
         function: &'static str,
-        /// What the loader said.
+        /// The error of the loader.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The kernel has nothing to connect with.
+    /// The kernel offers no RDMA device or connection manager.
     #[error(
         "this host has no RDMA device that can be used: load the device's driver and the module \
          rdma_ucm; `dafs doctor` shows what is there"
     )]
     NoDevice {
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// This build of the library has no such provider.
+    /// This build of the library does not contain the provider.
     #[error(
         "this program was built without RDMA by verbs: build it with the feature `verbs` of \
          dafs-client (or of dafs-dat)"
