@@ -1,16 +1,16 @@
-//! Whether one `dafs` is slower than another: `dafs bench --quick` of both in turns, and for each
-//! figure the median of the ratios, the new one's to the old one's, with the least and the
-//! greatest. What of ours was slower by more than a twentieth is named, and told by the exit
-//! status.
+//! Checks whether one `dafs` program is slower than another. Runs `dafs bench --quick` of both in
+//! turns and prints for each figure the median, least and greatest ratio of the new program's time
+//! to the old one's. Figures of DAFS that got slower by more than 5% are named, and make the exit
+//! status nonzero.
+//!
 //!
 //! ```text
 //! cargo run --release -p dafs-bench --example compare -- OLD NEW [TURNS [ONLY]]
 //! ```
 //!
-//! OLD and NEW are programs; ONLY names the figures as `dafs bench --only` does, such as
-//! "shm read". Both run what belongs together one right behind the other, so that a machine that
-//! is slower later is so for both. With `--tiny` a turn takes a moment and its figures mean
-//! nothing.
+//! OLD and NEW are programs; ONLY selects the figures as `dafs bench --only` does, such as "shm
+//! read". Both programs run the same part one right after the other, so that a machine that slows
+//! down affects both. With `--tiny` a turn takes only a moment and its figures mean nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,10 +19,10 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// What is measured, and the bytes of a block.
+/// The measurement, and the bytes of a block.
 type Name = (String, u64);
 
-/// Microseconds of each figure: wall time, and the client's processor time.
+/// Microseconds of each figure: wall time and the client's processor time.
 type Figures = BTreeMap<Name, [f64; 2]>;
 
 fn main() -> Result<ExitCode> {
@@ -41,7 +41,7 @@ fn main() -> Result<ExitCode> {
     for turn in 0..turns {
         eprintln!("turn {} of {turns}", turn + 1);
         for part in &parts {
-            // Who goes first changes: the machine may be slower at the end of a turn.
+            // Alternate the order: the machine may be slower at the end of a turn.
             let is_swapped = turn % 2 == 1;
             let (first, second) = if is_swapped { (new, old) } else { (old, new) };
             let (first, second) = (run(first, extent, part)?, run(second, extent, part)?);
@@ -61,7 +61,7 @@ fn main() -> Result<ExitCode> {
     Ok(if print(ratios) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One run's figures.
+/// Returns the figures of one run.
 fn run(program: &str, extent: &str, part: &str) -> Result<Figures> {
     let place = tempfile::tempdir()?;
     let mut command = Command::new(program);
@@ -93,7 +93,7 @@ fn understand(figure: &Value) -> Option<(Name, [f64; 2])> {
     Some(((name, figure["block_bytes"].as_u64()?), times))
 }
 
-/// The table. True if nothing was slower than it may be.
+/// Prints the table. Returns true if nothing is slower than permitted.
 fn print(ratios: BTreeMap<Name, [Vec<f64>; 2]>) -> bool {
     println!("{:32} {:>8} {:>22} {:>22}", "new to old", "bytes", "time", "client CPU");
     let mut is_good = true;
@@ -109,7 +109,7 @@ fn print(ratios: BTreeMap<Name, [Vec<f64>; 2]>) -> bool {
     is_good
 }
 
-/// Least, median, most.
+/// Returns least, median and greatest value.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
@@ -117,9 +117,10 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
 }
 
 const TURNS: usize = 5;
-/// What takes more of the other's time than this is slower.
+/// A figure is slower if its ratio to the other program's time exceeds this.
 const BOUND: f64 = 1.05;
-/// What is run together.
+/// The parts that are run together.
 const PARTS: [&str; 2] = ["shm ", "tcp "];
-/// What a server of ours answers; the others are raw, and the same code in both.
+/// The figures that a DAFS server determines. The others are raw and run the same code in both
+/// programs.
 const OURS: [&str; 4] = ["shm read", "shm write", "tcp read", "tcp write"];

@@ -1,5 +1,7 @@
-//! The Duke graph: merge throughput over DAFS, synchronous and double buffered, over local files
-//! and nfs-ganesha through libnfs, for merge orders 2, 4 and 8 and several record densities.
+//! The merge graph of Duke University: merge throughput over DAFS (synchronous and double
+//! buffered), local files, and nfs-ganesha through libnfs, for merge orders 2, 4 and 8 and several
+//! record densities.
+//!
 //!
 //! ```text
 //! cargo run --release -p dafs-bench --example merge_cost -- DAFS DIRECTORY [--tiny] [--quick]
@@ -7,7 +9,7 @@
 //!     [--only PEER] [--no-nfs] [--json FILE] [--plots DIRECTORY]
 //! ```
 //!
-//! DAFS is the program, whose server is measured; everything lies in a new directory in DIRECTORY,
+//! DAFS is the program whose server is measured. All files are in a new directory in DIRECTORY,
 //! such as /dev/shm, which leaves disks out as Duke did.
 
 use std::io::{BufRead, BufReader};
@@ -63,7 +65,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What is promised of merges with the largest records.
+/// Checks the goals for merges with the largest records.
 fn judge(report: &MergeReport) {
     let Some(record) = report.points.iter().map(|point| point.record_bytes).max() else { return };
     let goals = [
@@ -127,7 +129,7 @@ impl Served {
                 _ => bail!("the server is at {address}, which is neither tcp nor shm"),
             });
         }
-        // Shared memory first.
+        // Shared memory comes first.
         served.addresses.sort_by_key(|address| !matches!(address, Address::Shm(_)));
         Ok(served)
     }
@@ -135,7 +137,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Closing its standard input ends it; killing makes sure of it.
+        // The server ends when its standard input is closed; killing makes sure of it.
         drop(self.child.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

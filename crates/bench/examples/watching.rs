@@ -1,20 +1,22 @@
-//! What counting and timing requests costs: reads and writes of 4 KiB at servers that do and at
-//! servers that do not, in alternation.
+//! Measures the cost of counting and timing requests: reads and writes of 4 KiB at servers with and
+//! without it, in alternation.
+//!
 //!
 //! ```text
 //! cargo run --release -p dafs-bench --example watching -- DAFS [PAIRS [ROUNDS [KIND]]]
 //! ```
 //!
-//! DAFS is the program, KIND one of what is measured, such as "shm read"; otherwise it is all. Each
-//! of PAIRS starts two servers anew, since where a process lies in memory tells more than what is
-//! measured here; for each way and transport, ROUNDS of some thousand operations take turns between
-//! them. The ratio of neighbouring rounds is taken, the median of those of a pair of servers, and
-//! the median of all pairs, printed with its quartiles. Above 1.01 the exit status is 1.
+//! DAFS is the program; KIND selects a measurement, such as "shm read"; without it all are run.
+//! Each of PAIRS starts two new servers, because the position of a process in memory has more
+//! influence than what is measured here. For each kind and transport, ROUNDS of some thousand
+//! operations alternate between the two servers. The result is the ratio of neighbouring rounds:
+//! first the median for each pair of servers, then the median of all pairs, printed with its
+//! quartiles. If it is above 1.01 the exit status is 1.
 //!
-//! The servers have the last processor and the client the first one, and the server whose turn it
-//! is not is stopped. Otherwise three processes that spin want two processors at each change of
-//! turns; who notices does not spin over TCP for seconds, and a request takes 22 microseconds there
-//! rather than 9.
+//! The servers run on the last processor and the client on the first, and the server that is not
+//! being measured is stopped. Otherwise three spinning processes would compete for two processors
+//! at each change of turns; a process that notices this does not spin over TCP for seconds, and a
+//! request then takes 22 microseconds instead of 9.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -42,7 +44,7 @@ fn main() -> Result<ExitCode> {
     for pair in 0..pairs {
         eprintln!("servers {} of {pairs}", pair + 1);
         let places = [tempfile::tempdir()?, tempfile::tempdir()?];
-        // Who is started first changes.
+        // Alternate which server is started first.
         let first_counts = pair % 2 == 1;
         let first = Served::start(program, places[0].path(), first_counts)?;
         let second = Served::start(program, places[1].path(), !first_counts)?;
@@ -61,7 +63,7 @@ fn main() -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The time at one server by that at the other.
+/// Returns the time at one server divided by that at the other.
 fn compare(
     with: &Served,
     without: &Served,
@@ -71,7 +73,7 @@ fn compare(
 ) -> Result<f64> {
     let client = Client::new(ClientConfig::default())?;
     let servers = [with, without];
-    // Of two sessions of a client one is looked at first.
+    // The client checks one of its two sessions first, so alternate the order.
     let files = if with_first {
         [with.open(&client, transport)?, without.open(&client, transport)?]
     } else {
@@ -97,7 +99,7 @@ fn compare(
     Ok(quantile(&mut ratios, 2))
 }
 
-/// Seconds of one round.
+/// Returns the seconds of one round.
 fn run(file: &File, way: &str, bytes: &mut [u8]) -> Result<f64> {
     let begun = Instant::now();
     for _ in 0..OPERATIONS {
@@ -113,7 +115,7 @@ fn run(file: &File, way: &str, bytes: &mut [u8]) -> Result<f64> {
 /// A server in a process of its own.
 struct Served {
     child: Child,
-    /// URLs by transport.
+    /// Its URLs by transport.
     urls: [(&'static str, String); 2],
 }
 
@@ -124,7 +126,7 @@ impl Served {
         let mut command = Command::new(program);
         command.arg("serve").arg(&export).args(["--while-stdin", "--tcp", "127.0.0.1:0"]);
         command.args(["--cache", "64M", "--squash", "none", "--exactly-once", "memory"]);
-        // Over TCP nobody says who he is.
+        // Over TCP a client is anonymous.
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         command.arg("--anonymous").arg(format!("{}:{}", user.as_raw(), group.as_raw()));
         command.arg("--socket").arg(place.join("socket")).arg("--state").arg(place.join("state"));
@@ -162,14 +164,14 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // One that is stopped does not hear of its end.
+        // A stopped process does not notice that its input ends.
         let _ = self.signal(Signal::CONT);
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// Has this thread, and what it starts, run on one processor of those that it may use at all.
+/// Pins this thread, and processes it starts, to one of the processors it may use.
 fn pin_to(which: Processor) -> Result<()> {
     static USABLE: LazyLock<Vec<usize>> = LazyLock::new(|| {
         let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
@@ -201,5 +203,5 @@ const BLOCK: usize = 4096;
 const PAIRS: usize = 30;
 const ROUNDS: usize = 60;
 const OPERATIONS: usize = 4000;
-/// Counting may take so much of the time.
+/// The largest permitted ratio.
 const BOUND: f64 = 1.01;

@@ -1,4 +1,4 @@
-//! Plots of which each row is somebody, with a bar as long as what was measured.
+//! Bar charts with one labelled row for each peer.
 
 use std::path::Path;
 
@@ -8,31 +8,31 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::look::{BLUE, GRID, ORANGE, fitting, number, widest};
 
-/// A plot of bars.
+/// A bar chart.
 #[derive(Clone, Debug)]
 pub struct Bars<'a> {
-    /// Above it.
+    /// The title above the chart.
     pub title: &'a str,
-    /// The unit, and what is good.
+    /// The label of the axis: the unit, and which direction is better.
     pub axis: &'a str,
-    /// Who is meant by group 0, and who by the others.
+    /// The names of group 0 and of group 1 in the legend.
     pub groups: [&'a str; 2],
-    /// From top to bottom.
+    /// The rows from top to bottom.
     pub rows: Vec<Bar>,
 }
 
-/// One row.
+/// One row of the chart.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Who.
+    /// The name of the row.
     pub label: String,
-    /// How much; at least 0 is shown.
+    /// The value; negative values are drawn as 0.
     pub value: f64,
-    /// Rows of one group have one color.
+    /// The group of the row. Rows of one group have the same color.
     pub group: usize,
 }
 
-/// Draws an SVG.
+/// Draws the chart as an SVG file.
 ///
 /// # Errors
 /// If there is no row, or the file cannot be written.
@@ -63,7 +63,7 @@ fn draw(
         .margin_top(MARGIN_PIXELS + TITLE_FONT + 6)
         .margin_left(MARGIN_PIXELS + labels.min(WIDTH_PIXELS / 2))
         .x_label_area_size(52)
-        // Room behind the longest bar for its number.
+        // Leave room after the longest bar for its number.
         .build_cartesian_2d(0.0..most * 1.15, 0.0..count as f64)?;
     chart
         .configure_mesh()
@@ -88,7 +88,7 @@ fn draw(
         root.draw_text(&short(row.value), &text(FONT).pos(middle), (x + 5, y))?;
         root.draw_text(&row.label, &text(FONT).pos(middle), (MARGIN_PIXELS as i32, y))?;
     }
-    // Who has which color, below the names, where nothing else is.
+    // The legend, below the names, where there is free space.
     let (mut x, y) = (MARGIN_PIXELS as i32, i32::try_from(height - MARGIN_PIXELS)? - 8);
     for (group, name) in plot.groups.iter().enumerate() {
         let square = [(x, y - 6), (x + 12, y + 6)];
@@ -100,12 +100,12 @@ fn draw(
     Ok(())
 }
 
-/// Blue and orange are told apart by everybody, and in gray as well.
+/// Blue and orange: distinguishable with every kind of color vision, and in gray.
 fn color(group: usize) -> RGBColor {
     if group == 0 { BLUE } else { ORANGE }
 }
 
-/// Three digits are enough.
+/// Formats a value with three digits.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0..10.0 => format!("{value:.2}"),

@@ -1,4 +1,4 @@
-//! What the project promises itself, as ratios between figures of one run.
+//! The project's performance goals, as ratios between figures of one run.
 
 use serde::Serialize;
 
@@ -6,38 +6,38 @@ use crate::measure::Figure;
 use crate::peers::Kind;
 use crate::report::Report;
 
-/// A promise and what was measured.
+/// A goal and the measured value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// What is compared with what.
+    /// A description of the two figures compared.
     pub what: String,
-    /// What was measured.
+    /// The measured ratio.
     pub value: f64,
-    /// What it is measured against.
+    /// The bound on the ratio.
     pub bound: f64,
-    /// Whether `bound` is the least or the most that will do.
+    /// True if `bound` is a minimum, false if it is a maximum.
     pub is_least: bool,
 }
 
 impl Goal {
-    /// Whether the promise is kept.
+    /// Returns true if the goal is met.
     #[must_use]
     pub fn is_met(&self) -> bool {
         if self.is_least { self.value >= self.bound } else { self.value <= self.bound }
     }
 
-    /// At most `bound`.
+    /// Makes a goal with a maximum.
     fn most(what: impl Into<String>, value: f64, bound: f64) -> Self {
         Self { what: what.into(), value, bound, is_least: false }
     }
 
-    /// At least `bound`.
+    /// Makes a goal with a minimum.
     fn least(what: impl Into<String>, value: f64, bound: f64) -> Self {
         Self { what: what.into(), value, bound, is_least: true }
     }
 }
 
-/// All goals whose figures are in the report.
+/// Returns all goals whose figures are in the report.
 #[must_use]
 pub fn goals(report: &Report) -> Vec<Goal> {
     let figures = Figures(&report.figures);
@@ -175,14 +175,15 @@ fn contended(figures: &Figures<'_>) -> Option<Goal> {
     Some(Goal::least(what, value, 1.0))
 }
 
-/// The time of an operation. One at a time: what half of them keep to, since whoever else
-/// takes the core for some milliseconds makes a mean of a few of them. In flight together,
-/// where each waits for others: the clock over the count, the median of the rounds.
+/// Returns the time of an operation. For one operation at a time this is the median, because
+/// another program that takes the core for some milliseconds distorts a mean. For operations in
+/// flight together, where each waits for others, it is the time over the count, as the median of
+/// the rounds.
 fn time_us(figure: &Figure) -> f64 {
     if figure.label.depth == 1 { figure.latency_us_p50 } else { figure.wall_us }
 }
 
-/// Figures, to be found by what they measure.
+/// Figures, searchable by what they measure.
 struct Figures<'a>(&'a [Figure]);
 
 impl Figures<'_> {
@@ -207,10 +208,11 @@ impl Figures<'_> {
     }
 }
 
-/// What the promised 300,000 operations a second are of the 420,000 that bare sockets
-/// reached where the promise was made, ...
+/// The goal of 300,000 operations a second, as a part of the 420,000 that bare sockets reached on
+/// the machine where the goal was set.
 const BARE_RATE: f64 = 0.71;
-/// ... and the promised 1.5 microseconds of client CPU of their 0.9.
+/// The goal of 1.5 microseconds of client CPU, as a multiple of the 0.9 that bare sockets used
+/// there.
 const BARE_CPU: f64 = 1.67;
 const PAGE: usize = 4096;
 const MEBI: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What a server costs that has many sessions and nothing to do.
+//! Measures the cost of many idle sessions to a server.
 
 use std::time::{Duration, Instant};
 
@@ -10,33 +10,33 @@ use serde::Serialize;
 use crate::measure::process_cpu;
 use crate::peers::name_of;
 
-/// A server with sessions that do nothing.
+/// A server with idle sessions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Idle {
-    /// What the sessions came over.
+    /// The transport of the sessions.
     pub transport: &'static str,
-    /// How many.
+    /// The number of sessions.
     pub sessions: usize,
-    /// Bytes the server had resident before them.
+    /// The server's resident bytes before them.
     pub resident_before: u64,
-    /// Bytes it has with them.
+    /// The server's resident bytes with them.
     pub resident_bytes: u64,
-    /// Its part of a core while nothing happens.
+    /// The part of a core that the server uses while it is idle.
     pub core_fraction: f64,
 }
 
 impl Idle {
-    /// Bytes a session costs.
+    /// Returns the bytes of memory per session.
     #[must_use]
     pub fn session_bytes(&self) -> u64 {
         self.resident_bytes.saturating_sub(self.resident_before) / self.sessions.max(1) as u64
     }
 }
 
-/// Opens the sessions and looks at the server for a while.
+/// Opens the sessions and measures the server for a while.
 ///
 /// # Errors
-/// If a session cannot be had, or the server's process cannot be looked at.
+/// If a session cannot be opened, or the server's process cannot be read.
 pub fn idle(
     address: &Address,
     options: &SessionOptions,
@@ -45,7 +45,7 @@ pub fn idle(
     span: Duration,
 ) -> Result<Idle> {
     let client = Client::new(ClientConfig::default())?;
-    // The first session of all makes the server set up what all share.
+    // The first session makes the server allocate what all sessions share.
     let first = client.connect_to(address, options)?;
     first.ping()?;
     let resident_before = resident(process)?;
@@ -66,7 +66,7 @@ pub fn idle(
     Ok(Idle { transport, sessions, resident_before, resident_bytes, core_fraction })
 }
 
-/// Bytes of a process that are in memory, memory it shares with others included.
+/// Returns the resident bytes of a process, including memory shared with others.
 fn resident(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;

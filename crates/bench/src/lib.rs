@@ -1,14 +1,13 @@
-//! Measurements: reads and writes of a cached file over each transport, against local
-//! `pread` and `pwrite`, nfs-ganesha through libnfs, `memcpy`, copies for which somebody
-//! sleeps, a raw shared-memory ping-pong, a raw TCP echo, a raw TCP stream and reads in
-//! flight together over bare sockets, all of the same run.
+//! Benchmarks: reads and writes of a cached file over each transport. They are compared with local
+//! `pread` and `pwrite`, nfs-ganesha through libnfs, `memcpy`, copies by a thread for which the
+//! caller sleeps, a raw ping-pong over shared memory, a raw TCP echo, a raw TCP stream, and
+//! concurrent reads over bare sockets, all in the same run.
 //!
-//! After Figures 4 to 7 of the DAFS paper (FAST '03): throughput and client CPU for
-//! block sizes, one request at a time and 32 in flight.
+//! The measurements follow Figures 4 to 7 of the DAFS paper (FAST '03): throughput and client CPU
+//! by block size, one request at a time and 32 in flight.
 //!
-//! Invariant: every figure is a median of rounds that take turns between all peers, so
-//! that a noisy moment hits all alike; the sum of the bytes moved is reported, so that
-//! the work is known to be real.
+//! Invariant: every figure is a median of rounds, and all peers take turns, so that a disturbance
+//! affects all alike. The sum of the bytes moved is reported, which shows that the work was done.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -43,46 +42,47 @@ pub use plot::plot;
 pub use report::{Report, machine, report, version};
 pub use threads::{ThreadTime, busy_time, spent, thread_times};
 
-/// What is measured, and how long.
+/// The selection of measurements and their duration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Servers, one for each transport.
+    /// The servers, one for each transport.
     pub servers: Vec<Address>,
-    /// A directory on a disk of the servers' kind, for nfs-ganesha to serve; if none, or if the
+    /// A directory on a disk like the servers', which nfs-ganesha exports. Without it, or if the
     /// machine has no nfs-ganesha or libnfs, that peer is left out.
     pub nfs_directory: Option<PathBuf>,
-    /// What sessions with them are asked for.
+    /// The options of sessions with the servers.
     pub session: SessionOptions,
-    /// How clients wait, but for those that sleep at once.
+    /// How clients wait, except those that sleep at once.
     pub wait: WaitPolicy,
-    /// The servers' process, for its CPU time.
+    /// The servers' process, to measure its CPU time.
     pub server_process: Option<u32>,
-    /// A server that has done nothing yet, for what sessions cost.
+    /// A server that has not served any request yet, to measure the memory of sessions.
     pub idle_servers: Vec<Address>,
-    /// That server's process.
+    /// The process of that server.
     pub idle_process: Option<u32>,
-    /// Sessions that do nothing; 0 leaves that measurement out.
+    /// The number of idle sessions; 0 leaves that measurement out.
     pub idle_sessions: usize,
-    /// This program, which knows `bench-peer`: the raw peers are processes of their own.
+    /// This program. It implements `bench-peer`, because the raw peers are separate processes.
     pub program: PathBuf,
-    /// Directory on the server for the file.
+    /// The directory on the server for the file.
     pub directory: String,
-    /// Bytes of the file.
+    /// The bytes of the file.
     pub file_bytes: u64,
-    /// Bytes of a block, at most 1 MiB.
+    /// The block sizes in bytes, at most 1 MiB.
     pub block_sizes: Vec<usize>,
-    /// Rounds for each median.
+    /// The number of rounds for each median.
     pub rounds: usize,
-    /// Seconds of one round.
+    /// The seconds of one round.
     pub round_seconds: f64,
-    /// Only the peers whose name contains this.
+    /// Only peers whose name contains this are measured.
     pub only: Option<String>,
-    /// Whether to measure against a third busy process.
+    /// True to measure with an additional busy process as well.
     pub contends: bool,
 }
 
 impl Options {
-    /// All block sizes of the paper and up to 1 MiB. `program` is the running program.
+    /// Returns options for all block sizes of the paper and up to 1 MiB. `program` is the running
+    /// program.
     #[must_use]
     pub fn full(program: PathBuf) -> Self {
         Self {
@@ -105,13 +105,13 @@ impl Options {
         }
     }
 
-    /// The block sizes the goals speak of; well under a minute.
+    /// Returns options for the block sizes of the goals; takes well under a minute.
     #[must_use]
     pub fn quick(program: PathBuf) -> Self {
         Self { block_sizes: vec![4096, 256 << 10, 1 << 20], rounds: 13, ..Self::full(program) }
     }
 
-    /// Shows that everything works; the figures mean nothing.
+    /// Returns options that only show that everything works; the figures mean nothing.
     #[must_use]
     pub fn tiny(program: PathBuf) -> Self {
         let (file_bytes, rounds, round_seconds) = (4 << 20, 1, 0.001);

@@ -1,7 +1,7 @@
-//! Plots of lines: what was measured, over what was varied, and beside them who is who.
+//! Line charts with a legend beside them.
 //!
-//! Invariant: the legend has a column of its own, so that it covers nothing; its rows are in the
-//! order in which the lines end.
+//! Invariant: the legend has a column of its own, so that it covers nothing. Its rows are in the
+//! order of the lines' last points.
 
 use std::path::Path;
 
@@ -14,28 +14,28 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::look::{FINE_GRID, GRID, LINE_PIXELS, Look, fitting, looks, number, widest};
 
-/// A plot of lines.
+/// A line chart.
 pub struct Lines<'a> {
-    /// Above it.
+    /// The title above the chart.
     pub title: &'a str,
-    /// What was varied, by powers of two.
+    /// The label of the horizontal axis, which is scaled by powers of two.
     pub across: &'a str,
-    /// How a value of that is written.
+    /// Formats a value of the horizontal axis.
     pub written: fn(f64) -> String,
-    /// What was measured.
+    /// The label of the vertical axis.
     pub up: &'a str,
-    /// Whether that is drawn by powers of ten; else from 0.
+    /// True if the vertical axis is scaled by powers of ten; otherwise it starts at 0.
     pub is_logarithmic: bool,
-    /// In the order that decides which line of a color has which dashes.
+    /// The lines. Their order decides the dashes of lines with the same color.
     pub lines: Vec<Line>,
 }
 
-/// One line.
+/// One line of the chart.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Who.
+    /// The name of the line.
     pub label: String,
-    /// What was varied, and what was measured.
+    /// Pairs of horizontal and vertical value.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -43,7 +43,7 @@ type Drawn<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Lines<'_> {
-    /// Draws an SVG.
+    /// Draws the chart as an SVG file.
     ///
     /// # Errors
     /// If there is no point, or the file cannot be written.
@@ -92,7 +92,7 @@ impl Lines<'_> {
         let most = self.points().map(|point| point.0).fold(least * 2.0, f64::max);
         let mut chart = ChartBuilder::on(area)
             .margin(MARGIN_PIXELS)
-            // The last number of the axis is half beyond it.
+            // Half of the axis's last number is beyond its end.
             .margin_right(MARGIN_PIXELS * 2)
             .x_label_area_size(48)
             .y_label_area_size(74)
@@ -121,7 +121,7 @@ impl Lines<'_> {
             }
         }
         for (line, look) in self.lines.iter().zip(looks) {
-            // Markers are in pixels, and above all lines.
+            // Markers are drawn in pixels, above all lines.
             for point in &line.points {
                 let (x, y) = chart.backend_coord(point);
                 let (x0, y0) = area.get_base_pixel();
@@ -170,17 +170,17 @@ const MARGIN_PIXELS: u32 = 16;
 const TITLE_FONT: u32 = 24;
 const LEGEND_FONT: u32 = 16;
 const AXIS_FONT: u32 = 15;
-/// The piece of a line in the legend, and the gap behind it.
+/// The length of a line's sample in the legend, with the gap after it.
 const SAMPLE_PIXELS: i32 = 52;
 const ROW_PIXELS: i32 = 26;
-/// A logarithm of nothing cannot be drawn.
+/// The smallest value of a logarithmic axis, which cannot show 0.
 const LEAST: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Where texts begin, in pixels from the left, each with its text.
+    /// Returns the texts in a drawing, each with its left edge in pixels.
     fn texts(drawn: &str) -> Vec<(f64, &str)> {
         let text = |element: &'_ str| -> Option<(f64, usize)> {
             let x = element.split_once("x=\"")?.1.split('"').next()?.parse().ok()?;
@@ -194,7 +194,7 @@ mod tests {
         found.collect()
     }
 
-    /// The rightmost pixel of markers and lines left of the legend's column.
+    /// Returns the rightmost pixel of markers and lines to the left of the legend.
     fn rightmost(drawn: &str, column: f64) -> f64 {
         let points = drawn.split("points=\"").skip(1).filter_map(|rest| rest.split('"').next());
         let across = points.flat_map(|points| {

@@ -1,12 +1,12 @@
-//! How plots look: colors, dashes and markers that tell lines apart, and text that fits.
+//! The appearance of charts: colors, dashes and markers that distinguish lines, and text that fits.
 //!
-//! Invariant: no two lines differ by their color alone. The colors are those of Okabe and Ito,
-//! which people see as different whatever kind of color blindness they have; each has its own
-//! marker, and lines of one color have different dashes.
+//! Invariant: no two lines differ only in color. The colors are those of Okabe and Ito, which are
+//! distinguishable with every kind of color blindness. Each color has its own marker, and lines of
+//! one color have different dashes.
 
 use plotters::prelude::*;
 
-/// Who has which color. A name is found by how it begins, and the first that fits counts.
+/// The color and marker of each kind of peer. The first entry that is a prefix of the name counts.
 const FAMILIES: [(&str, RGBColor, Shape); 10] = [
     ("tcp echo", ORANGE, &DIAMOND),
     ("tcp stream", PURPLE, &PENTAGON),
@@ -20,9 +20,9 @@ const FAMILIES: [(&str, RGBColor, Shape); 10] = [
     ("memcpy", GRAY, &DIAMOND),
 ];
 
-/// Of DAFS where there are but two kinds.
+/// The color of DAFS in charts with two groups.
 pub const BLUE: RGBColor = RGBColor(0, 114, 178);
-/// Of others where there are but two kinds.
+/// The color of other systems in charts with two groups.
 pub const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const VERMILION: RGBColor = RGBColor(213, 94, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);
@@ -30,15 +30,15 @@ const SKY: RGBColor = RGBColor(86, 180, 233);
 const PURPLE: RGBColor = RGBColor(204, 121, 167);
 const GRAY: RGBColor = RGBColor(120, 120, 120);
 
-/// Of the lines behind the data.
+/// The color of the grid behind the data.
 pub const GRID: RGBColor = RGBColor(205, 205, 205);
-/// Of those between them.
+/// The color of the finer grid lines.
 pub const FINE_GRID: RGBColor = RGBColor(238, 238, 238);
 
-/// What is within a marker, and its border, in pixels.
+/// The inside of a marker and its border, in pixels.
 pub type Marker = (Polygon<(i32, i32)>, PathElement<(i32, i32)>);
 
-/// Corners of a marker, in its radius times a hundred.
+/// The corners of a marker, in hundredths of its radius.
 type Shape = &'static [(i32, i32)];
 
 const OCTAGON: [(i32, i32); 8] =
@@ -50,20 +50,21 @@ const DIAMOND: [(i32, i32); 4] = [(0, -125), (105, 0), (0, 125), (-105, 0)];
 const PENTAGON: [(i32, i32); 5] = [(0, -110), (105, -34), (65, 89), (-65, 89), (-105, -34)];
 const HOURGLASS: [(i32, i32); 4] = [(-90, -105), (90, -105), (-90, 105), (90, 105)];
 
-/// Pixels of a dash and of the gap behind it, for the first line of a color and the next ones.
+/// The pixels of a dash and of the gap after it, for the first line of a color and the following
+/// ones.
 const DASHES: [Option<(u32, u32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some((14, 4))];
 
-/// What tells a line from others.
+/// The appearance of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Its color.
+    /// The color of the line and its marker.
     pub color: RGBColor,
     shape: Shape,
-    /// How many lines before it have its color.
+    /// The number of earlier lines with the same color.
     variant: usize,
 }
 
-/// The look of each line of a plot, by their names.
+/// Returns the appearance of each line of a chart, by their names.
 pub fn looks(labels: &[&str]) -> Vec<Look> {
     let family = |label: &str| FAMILIES.iter().position(|(name, ..)| label.starts_with(name));
     let mut looks = Vec::with_capacity(labels.len());
@@ -77,38 +78,38 @@ pub fn looks(labels: &[&str]) -> Vec<Look> {
 }
 
 impl Look {
-    /// Pixels of a dash and of a gap; `None` for a line without gaps.
+    /// Returns the pixels of a dash and of a gap; `None` for a solid line.
     pub fn dashes(&self) -> Option<(u32, u32)> {
         DASHES[self.variant % DASHES.len()]
     }
 
-    /// The marker around a place in pixels.
+    /// Returns the marker around a position in pixels.
     pub fn marker(&self, (x, y): (i32, i32)) -> Marker {
         let corner = |&(right, down): &(i32, i32)| {
             (x + right * MARKER_PIXELS / 100, y + down * MARKER_PIXELS / 100)
         };
         let corners: Vec<_> = self.shape.iter().map(corner).collect();
         let around: Vec<_> = corners.iter().chain(corners.first()).copied().collect();
-        // Lines of one color are told apart by it where their dashes are too short to be seen.
+        // The filling distinguishes lines of one color when their dashes are too short to be seen.
         let within = if self.variant == 0 { self.color } else { WHITE };
         let border = self.color.stroke_width(LINE_PIXELS);
         (Polygon::new(corners, within.filled()), PathElement::new(around, border))
     }
 }
 
-/// The largest font, at most `most`, by which a text needs no more pixels than there are.
+/// Returns the largest font size, at most `most`, with which a text fits into the pixels.
 pub fn fitting(text: &str, most: u32, pixels: u32) -> u32 {
     let fits = f64::from(pixels) / (text.chars().count().max(1) as f64 * CHARACTER);
     most.min(fits as u32)
 }
 
-/// Pixels of the widest of some texts, more or less, and rather more.
+/// Estimates the pixels of the widest text, rather too large.
 pub fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, font: u32) -> u32 {
     let most = texts.into_iter().map(|text| text.chars().count()).max().unwrap_or(0);
     (most as f64 * CHARACTER * f64::from(font)).ceil() as u32
 }
 
-/// A number at an axis: as people write it, without a fraction that is nothing.
+/// Formats a number at an axis, without a fraction if that is zero.
 pub fn number(value: f64) -> String {
     let text = if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
     let text = match text.split_once('.') {
@@ -127,10 +128,10 @@ pub fn number(value: f64) -> String {
     written
 }
 
-/// Pixels of a line.
+/// The width of a line in pixels.
 pub const LINE_PIXELS: u32 = 2;
 const MARKER_PIXELS: i32 = 5;
-/// Width of a character by its font's size, of fonts that are wide.
+/// The width of a character relative to the font size, for wide fonts.
 const CHARACTER: f64 = 0.53;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Taking turns, medians, and the clocks.
+//! Rounds in turns, medians, and clocks.
 
 use std::time::{Duration, Instant};
 
@@ -8,43 +8,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::peers::{Label, Peer, Times, times};
 
-/// One peer at one block size.
+/// The measurement of one peer at one block size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
-    /// Who was measured.
+    /// The peer that was measured.
     #[serde(flatten)]
     pub label: Label,
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub block_bytes: usize,
-    /// Microseconds of an operation, wall clock over count: the median of the rounds.
+    /// Microseconds per operation, as wall time over count: the median of the rounds.
     pub wall_us: f64,
-    /// The median round's bytes a second.
+    /// Bytes per second of the median round.
     pub throughput: f64,
-    /// Microseconds from submission to completion that half of the operations kept to.
+    /// The median of the microseconds from submission to completion.
     pub latency_us_p50: f64,
-    /// The same for all but one in a hundred.
+    /// The 99th percentile of the microseconds from submission to completion.
     pub latency_us_p99: f64,
-    /// Microseconds of CPU of the calling thread for each operation: a median as well.
+    /// CPU microseconds of the calling thread per operation: a median as well.
     pub client_cpu_us: f64,
-    /// Microseconds of server CPU for each operation, where there is a server.
+    /// CPU microseconds of the server per operation, if there is a server.
     pub server_cpu_us: Option<f64>,
 }
 
-/// How rounds go.
+/// The number and length of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
-    /// How many.
+    /// The number of rounds.
     pub count: usize,
-    /// How long each.
+    /// The length of each round.
     pub span: Duration,
-    /// Whose CPU time is the server's.
+    /// The process whose CPU time counts as the server's.
     pub server: Option<u32>,
 }
 
 /// Measures all peers at one block size; they take turns.
 ///
 /// # Errors
-/// Whatever fails in a peer.
+/// The first error of a peer.
 pub fn measure(
     peers: &mut [Box<dyn Peer>],
     block: usize,
@@ -63,7 +63,7 @@ pub fn measure(
     Ok(figures.filter_map(|(peer, samples)| samples.figure(peer.label(), block)).collect())
 }
 
-/// What the rounds of one peer gave.
+/// The results of one peer's rounds.
 struct Samples {
     wall_us: Vec<f64>,
     client_cpu_us: Vec<f64>,
@@ -81,11 +81,10 @@ impl Samples {
         }
     }
 
-    /// One round: a short run to get going, the measured one, and one with the clock in
-    /// hand for each operation.
+    /// Runs one round: a short warm-up, the measured run, and a run that times each operation.
     fn take(&mut self, peer: &mut dyn Peer, block: usize, rounds: Rounds) -> Result<u64> {
         peer.run(block, rounds.span / 10, None)?;
-        // Looking at the server costs this thread time: outside of what is measured.
+        // Reading the server's CPU time costs this thread time, so do it outside the measured run.
         let server = peer.server().or(rounds.server.filter(|_| peer.label().is_ours()));
         let server_cpu = server.and_then(process_cpu);
         let (start, cpu) = (Instant::now(), thread_cpu());
@@ -122,13 +121,13 @@ pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// CPU time of the calling thread so far.
+/// Returns the CPU time of the calling thread so far.
 #[must_use]
 pub fn thread_cpu() -> Duration {
     cpu_by(ClockId::ThreadCPUTime)
 }
 
-/// CPU time of this process so far, of threads that have ended too.
+/// Returns the CPU time of this process so far, including threads that have ended.
 #[must_use]
 pub fn own_cpu() -> Duration {
     cpu_by(ClockId::ProcessCPUTime)
@@ -139,13 +138,13 @@ fn cpu_by(clock: ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of a process's threads so far, from their scheduler statistics; `None` if it is not
-/// there.
+/// Returns the CPU time of a process's threads so far, from their scheduler statistics; `None` if
+/// there is no such process.
 #[must_use]
 pub fn process_cpu(process: u32) -> Option<Duration> {
     let mut total = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
-        // A thread may end between the listing and the look.
+        // A thread may end between the listing and the read.
         let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
             continue;
         };
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
     use crate::peers::{Kind, Tally};
 
-    /// Moves nothing, and says how often it was asked to.
+    /// A peer that moves nothing and counts its calls.
     struct Still(u64);
 
     impl Peer for Still {

@@ -1,4 +1,4 @@
-//! Plots after Figures 4 to 7 of the DAFS paper.
+//! Charts after Figures 4 to 7 of the DAFS paper.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use crate::peers::{DEPTH_MAX, Kind, Label};
 use crate::report::bytes;
 use anyhow::Result;
 
-/// Writes one SVG for each figure of the paper into a directory, if anything was measured that
-/// it shows; returns their paths.
+/// Writes one SVG file for each figure of the paper for which there are measurements, and returns
+/// their paths.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -57,7 +57,7 @@ struct Plot {
 }
 
 impl Plot {
-    /// Remote peers at this depth, and the machine's limits.
+    /// Returns true for remote peers at this depth, and for the machine's limits.
     fn shows(&self, label: Label) -> bool {
         match label.kind {
             Kind::Read if label.is_remote() => label.depth == self.depth,
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn only_what_was_measured_is_drawn() {
         let directory = tempfile::tempdir().unwrap();
-        // Axes without a point would reach to infinity.
+        // Axes without a point would be infinite.
         assert!(plot(&figures(Kind::Write), directory.path()).unwrap().is_empty());
         let drawn = plot(&figures(Kind::Read), directory.path()).unwrap();
         assert_eq!(drawn.len(), 2);

@@ -16,26 +16,26 @@ use crate::peers::{
     Remote, Sleeper, Stream, Task,
 };
 
-/// Everything that was measured.
+/// All measurements of one run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Processor, cores and kernel.
+    /// The processor, cores and kernel of the machine.
     pub machine: String,
-    /// This program's version and, in a checkout, its commit.
+    /// The version of this program and, if built in a checkout, its commit.
     pub version: String,
-    /// The figures.
+    /// The figures of all peers.
     pub figures: Vec<Figure>,
     /// Reads of 4 KiB while another process keeps a core busy.
     pub contended: Vec<Figure>,
-    /// Servers with sessions that do nothing.
+    /// Servers with idle sessions.
     pub idle: Vec<Idle>,
-    /// What the project promises itself.
+    /// The project's performance goals.
     pub goals: Vec<Goal>,
     /// A sum over the work done.
     pub checksum: u64,
 }
 
-/// Measures and prints.
+/// Runs all measurements and prints them.
 ///
 /// # Errors
 /// If a server cannot be reached, or local files cannot be made.
@@ -127,7 +127,8 @@ fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
     Ok(peers)
 }
 
-/// nfs-ganesha through libnfs, where the machine has them and somebody wants it.
+/// Returns the peers that use nfs-ganesha through libnfs, if the machine has them and the options
+/// ask for them.
 fn over_nfs(out: &mut dyn Write, options: &Options) -> Result<Vec<Box<dyn Peer>>> {
     let is_wanted = options.only.as_ref().is_none_or(|only| {
         ["libnfs read x1", "libnfs read x32"].iter().any(|label| label.contains(only.as_str()))
@@ -194,7 +195,7 @@ fn print_goals(out: &mut dyn Write, goals: &[Goal]) -> Result<()> {
     Ok(())
 }
 
-/// A size as people write it.
+/// Formats a size in bytes for people.
 pub fn bytes(size: usize) -> String {
     match size {
         size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
@@ -203,7 +204,7 @@ pub fn bytes(size: usize) -> String {
     }
 }
 
-/// Processor, cores and kernel.
+/// Describes processor, cores and kernel.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
@@ -214,7 +215,7 @@ pub fn machine() -> String {
     format!("{model}, {cores} cores, Linux {}", kernel.trim())
 }
 
-/// The version, and the commit where this was built in a checkout.
+/// Returns the version, and the commit if this was built in a checkout.
 pub fn version() -> String {
     match (env!("CARGO_PKG_VERSION"), env!("DAFS_COMMIT")) {
         (version, "") => version.to_owned(),

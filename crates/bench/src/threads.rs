@@ -1,31 +1,31 @@
-//! Processor time of another process, thread by thread, so that a server's reactors and its pool
-//! are told apart; and of everybody on the cores that this process may use.
+//! The processor time of another process by thread, so that a server's reactors and its pool can be
+//! told apart, and the time that all programs used on the cores available to this process.
 //!
-//! Invariant: two looks are compared by the threads' numbers. A thread that has begun between them
-//! counts from its start; one that has ended counts no more.
+//! Invariant: two readings are compared by thread number. A thread that started between them counts
+//! from its start; one that has ended no longer counts.
 
 use std::time::Duration;
 
-/// What a thread has used so far.
+/// The processor time of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// The thread's number. The first thread has that of its process.
+    /// The number of the thread. The first thread has the number of its process.
     pub id: u32,
-    /// Its name, of which the kernel keeps 15 bytes.
+    /// The name of the thread, of which the kernel keeps 15 bytes.
     pub name: String,
-    /// Its processor time.
+    /// The processor time it has used so far.
     pub time: Duration,
 }
 
-/// The processor time of each thread of a process, by the scheduler's statistics; `None` if the
-/// process is not there.
+/// Returns the processor time of each thread of a process, from the scheduler's statistics; `None`
+/// if there is no such process.
 #[must_use]
 pub fn thread_times(process: u32) -> Option<Vec<ThreadTime>> {
     let mut times = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
         let path = task.ok()?.path();
         let id = path.file_name()?.to_str()?.parse().ok()?;
-        // A thread may end between the listing and the look.
+        // A thread may end between the listing and the read.
         let Ok(statistics) = std::fs::read_to_string(path.join("schedstat")) else { continue };
         let Ok(name) = std::fs::read_to_string(path.join("comm")) else { continue };
         let nanoseconds = statistics.split_whitespace().next()?.parse().ok()?;
@@ -35,7 +35,7 @@ pub fn thread_times(process: u32) -> Option<Vec<ThreadTime>> {
     Some(times)
 }
 
-/// What each thread has used between two looks.
+/// Returns what each thread has used between two readings.
 #[must_use]
 pub fn spent(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadTime> {
     let earlier = |id| before.iter().find(|thread| thread.id == id).map(|thread| thread.time);
@@ -46,10 +46,10 @@ pub fn spent(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadTime> {
     spent.collect()
 }
 
-/// For how long the cores that this process may use have been busy in all, for whomever, what a
-/// hypervisor took from them included. In steps of a hundredth of a second; `None` if the system
-/// does not tell, or if this process may use a part of their time only: then others may have the
-/// rest.
+/// Returns how long the cores available to this process have been busy in all, for any program,
+/// including time that a hypervisor took. The resolution is a hundredth of a second. `None` if the
+/// system does not report it, or if this process may use only part of the cores' time, because
+/// others may have the rest.
 #[must_use]
 pub fn busy_time() -> Option<Duration> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
@@ -63,12 +63,12 @@ pub fn busy_time() -> Option<Duration> {
     Some(Duration::from_micros(ticks * 1_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// A line of `/proc/stat` about one core: its number, and for how many ticks it was busy.
+/// Parses a line of `/proc/stat` about one core: its number, and the ticks it was busy.
 fn core_in(line: &str) -> Option<(usize, u64)> {
     let mut words = line.strip_prefix("cpu")?.split_whitespace();
     let core = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
-    // User, nice, system, idle, waiting for a disk, interrupts, those of software, stolen. What
-    // guests have used is in the first.
+    // User, nice, system, idle, iowait, irq, softirq, steal. The time of guests is included in the
+    // first.
     let ticks: Vec<u64> = words.take(8).map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let idle = ticks.get(3)? + ticks.get(4)?;
     Some((core, ticks.iter().sum::<u64>() - idle))

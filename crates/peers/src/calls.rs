@@ -1,8 +1,10 @@
-//! The calls of libnfs, made safe.
+//! Safe wrappers of the calls of libnfs.
 //!
-//! Invariant: what libnfs may still look at (a request's buffer, the place of its answer) lives
-//! on the heap, owned by the request under way, until libnfs has called back for it, which it
-//! does once for each request it has accepted; a handle is given to libnfs only while it is open.
+//! Invariants:
+//! - The memory that libnfs may still access (a request's buffer, its result) is on the heap and
+//!   owned by the pending request. It stays until libnfs has called back, which happens once for
+//!   each request that libnfs has accepted.
+//! - A handle is passed to libnfs only while it is open.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,7 +18,7 @@ use crate::PeerError;
 use crate::library::{Context, Handle, Library, Stat};
 use crate::nfs::{Answer, Attributes, Completion, FileId, Range, Request, Ticket};
 
-/// A context of libnfs with a mounted export.
+/// A libnfs context with a mounted export.
 pub(crate) struct Mount {
     library: Arc<Library>,
     context: Context,
@@ -26,11 +28,11 @@ pub(crate) struct Mount {
     under_way: usize,
 }
 
-// SAFETY: libnfs keeps no thread's own data for a context; it must not be used by two threads at
-// once, and all use of it here is by `&mut self`, or reads numbers that no call changes.
+// SAFETY: libnfs keeps no thread-local data for a context, but two threads must not use it at once.
+// All uses here are by `&mut self`, or read numbers that no call changes.
 unsafe impl Send for Mount {}
 
-/// A request that libnfs has: its address goes there and comes back with the callback.
+/// A request that libnfs holds: its address is passed to libnfs and comes back in the callback.
 struct Pending {
     library: Arc<Library>,
     ended: Arc<Mutex<VecDeque<Ended>>>,
@@ -38,19 +40,19 @@ struct Pending {
     kind: Kind,
 }
 
-/// What the answer of a request is made of.
+/// What the result of a request is built from.
 enum Kind {
     Plain(&'static str),
     Open,
     Read(Vec<u8>),
     Write(Vec<u8>),
     ReadTo(Range),
-    /// Kept for libnfs, which has its address.
+    /// Keeps the memory alive, because libnfs has its address.
     WriteFrom(#[allow(dead_code)] Range),
     Stat,
 }
 
-/// What a callback has left.
+/// The result that a callback has left.
 struct Ended {
     ticket: Ticket,
     result: Result<Yield, PeerError>,
@@ -58,11 +60,11 @@ struct Ended {
 
 enum Yield {
     Answer(Answer),
-    /// An open file's handle, of the context whose callback it was.
+    /// The handle of an open file, of the context whose callback it was.
     Handle(Handle),
 }
 
-// SAFETY: a handle is an address that only its context's owner gives to libnfs (see `Mount`).
+// SAFETY: a handle is an address that only its context's owner passes to libnfs (see `Mount`).
 unsafe impl Send for Yield {}
 
 impl Mount {
@@ -74,7 +76,7 @@ impl Mount {
         mount_port: u16,
     ) -> Result<Self, PeerError> {
         let library = Library::load()?;
-        // SAFETY: it takes nothing, and returns a new context or null.
+        // SAFETY: the function takes no arguments, and returns a new context or null.
         let context = unsafe { (library.nfs_init_context)() };
         if context.is_null() {
             return Err(failure("making a context", libc::ENOMEM, "there is no memory".into()));
@@ -85,8 +87,8 @@ impl Mount {
         let url = format!("nfs://{host}{export}?nfsport={nfs_port}&mountport={mount_port}");
         let (url, export) = (text(&url)?, text(export)?);
         let library = &mount.library;
-        // SAFETY: the context is alive, the texts end with a NUL and are copied; the URL, whose
-        // ports and version the context has taken on, is freed once and not used after.
+        // SAFETY: the context is valid, and the texts end with a NUL and are copied. The URL, from
+        // which the context has copied ports and version, is freed once and not used afterwards.
         let status = unsafe {
             let parsed = (library.nfs_parse_url_dir)(context, url.as_ptr());
             if parsed.is_null() {
@@ -100,12 +102,12 @@ impl Mount {
     }
 
     pub(crate) fn read_bytes_max(&self) -> u64 {
-        // SAFETY: the context is alive; the number is fixed since the mount.
+        // SAFETY: the context is valid; the number does not change after the mount.
         unsafe { (self.library.nfs_get_readmax)(self.context) }
     }
 
     pub(crate) fn write_bytes_max(&self) -> u64 {
-        // SAFETY: the context is alive; the number is fixed since the mount.
+        // SAFETY: the context is valid; the number does not change after the mount.
         unsafe { (self.library.nfs_get_writemax)(self.context) }
     }
 
@@ -118,7 +120,8 @@ impl Mount {
             Request::Open { path, flags, mode } => {
                 let (path, mode) = (text(path)?, mode as c_int);
                 self.send("opening", Kind::Open, |library, context, pending| {
-                    // SAFETY: as `send` says; the path ends with a NUL and is copied.
+                    // SAFETY: `send` passes a valid context and request; the path ends with a NUL
+                    // and is copied.
                     unsafe {
                         let path = path.as_ptr();
                         (library.nfs_open2_async)(context, path, flags, mode, called, pending)
@@ -133,14 +136,14 @@ impl Mount {
             Request::Sync(file) => {
                 let handle = self.handle(file)?;
                 self.send_plain("syncing", |library, context, pending| {
-                    // SAFETY: as `send` says; the handle is open.
+                    // SAFETY: `send` passes a valid context and request; the handle is open.
                     unsafe { (library.nfs_fsync_async)(context, handle, called, pending) }
                 })
             }
             Request::SetLength(file, length) => {
                 let handle = self.handle(file)?;
                 self.send_plain("setting a length", |library, context, pending| {
-                    // SAFETY: as `send` says; the handle is open.
+                    // SAFETY: `send` passes a valid context and request; the handle is open.
                     unsafe {
                         (library.nfs_ftruncate_async)(context, handle, length, called, pending)
                     }
@@ -150,7 +153,7 @@ impl Mount {
         }
     }
 
-    /// Requests that name what they are about.
+    /// Sends a request that names its file by path.
     fn by_name(&mut self, request: Request<'_>) -> Result<Ticket, PeerError> {
         let (first, second) = match &request {
             Request::Truncate { path, .. }
@@ -165,19 +168,22 @@ impl Mount {
         match request {
             Request::Truncate { length, .. } => {
                 self.send_plain("truncating", |library, context, pending| {
-                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    // SAFETY: `send` passes a valid context and request; paths end with a NUL and
+                    // are copied.
                     unsafe { (library.nfs_truncate_async)(context, path, length, called, pending) }
                 })
             }
             Request::Unlink(_) => {
                 self.send_plain("removing a file", |library, context, pending| {
-                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    // SAFETY: `send` passes a valid context and request; paths end with a NUL and
+                    // are copied.
                     unsafe { (library.nfs_unlink_async)(context, path, called, pending) }
                 })
             }
             Request::MakeDirectory(_, mode) => {
                 self.send_plain("making a directory", |library, context, pending| {
-                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    // SAFETY: `send` passes a valid context and request; paths end with a NUL and
+                    // are copied.
                     unsafe {
                         (library.nfs_mkdir2_async)(context, path, mode as c_int, called, pending)
                     }
@@ -185,19 +191,22 @@ impl Mount {
             }
             Request::RemoveDirectory(_) => {
                 self.send_plain("removing a directory", |library, context, pending| {
-                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    // SAFETY: `send` passes a valid context and request; paths end with a NUL and
+                    // are copied.
                     unsafe { (library.nfs_rmdir_async)(context, path, called, pending) }
                 })
             }
             Request::Rename(..) => {
                 let to = second.as_ref().map_or(path, |to| to.as_ptr());
                 self.send_plain("renaming", |library, context, pending| {
-                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    // SAFETY: `send` passes a valid context and request; paths end with a NUL and
+                    // are copied.
                     unsafe { (library.nfs_rename_async)(context, path, to, called, pending) }
                 })
             }
             _ => self.send("asking for attributes", Kind::Stat, |library, context, pending| {
-                // SAFETY: as `send` says; the path ends with a NUL and is copied.
+                // SAFETY: `send` passes a valid context and request; the path ends with a NUL and
+                // is copied.
                 unsafe { (library.nfs_stat64_async)(context, path, called, pending) }
             }),
         }
@@ -205,10 +214,11 @@ impl Mount {
 
     fn close(&mut self, file: FileId) -> Result<Ticket, PeerError> {
         let handle = self.handle(file)?;
-        // It is libnfs's to free from here on, however the request ends.
+        // From here on libnfs frees the handle, however the request ends.
         self.files[file.0] = None;
         self.send_plain("closing", |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open, and nobody can name it any more.
+            // SAFETY: `send` passes a valid context and request; the handle is open, and no id
+            // refers to it any more.
             unsafe { (library.nfs_close_async)(context, handle, called, pending) }
         })
     }
@@ -219,7 +229,8 @@ impl Mount {
             return Ok(self.end_at_once(buffer));
         }
         self.send("reading", Kind::Read(buffer), |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open. libnfs reads into memory of its own.
+            // SAFETY: `send` passes a valid context and request; the handle is open. libnfs reads
+            // into its own memory.
             unsafe { (library.nfs_pread_async)(context, handle, offset, length, called, pending) }
         })
     }
@@ -231,8 +242,9 @@ impl Mount {
         }
         let (bytes, length) = (buffer.as_ptr(), buffer.len() as u64);
         self.send("writing", Kind::Write(buffer), |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open. The bytes are the heap's of the
-            // buffer, which the pending request owns and nobody touches until it has ended.
+            // SAFETY: `send` passes a valid context and request; the handle is open. The bytes are
+            // on the heap, in the buffer that the pending request owns, and are not accessed until
+            // the request has ended.
             unsafe {
                 let bytes = bytes.cast();
                 let (call, pending) = (library.nfs_pwrite_async, pending);
@@ -247,7 +259,8 @@ impl Mount {
             return Ok(self.end_at_once(Vec::new()));
         }
         self.send("reading", Kind::ReadTo(to), |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open. libnfs reads into memory of its own.
+            // SAFETY: `send` passes a valid context and request; the handle is open. libnfs reads
+            // into its own memory.
             unsafe { (library.nfs_pread_async)(context, handle, offset, length, called, pending) }
         })
     }
@@ -259,8 +272,9 @@ impl Mount {
         }
         let bytes = from.memory.pointer(from.start, from.length).cast_const();
         self.send("writing", Kind::WriteFrom(from), |library, context, pending| {
-            // SAFETY: as `send` says; the handle is open. The bytes are of a memory that the
-            // pending request keeps; only the kernel reads them, which no writer disturbs.
+            // SAFETY: `send` passes a valid context and request; the handle is open. The bytes are
+            // in memory that the pending request keeps alive. Only the kernel reads them, so
+            // concurrent writes are harmless.
             unsafe {
                 let bytes = bytes.cast();
                 let (call, pending) = (library.nfs_pwrite_async, pending);
@@ -269,7 +283,8 @@ impl Mount {
         })
     }
 
-    /// libnfs would ask the server for nothing, and take its answer for an error.
+    /// Completes an empty transfer locally. libnfs would request zero bytes from the server and
+    /// report the reply as an error.
     fn end_at_once(&mut self, buffer: Vec<u8>) -> Ticket {
         let ticket = self.ticket();
         let result = Ok(Yield::Answer(Answer::Moved { count: 0, buffer }));
@@ -285,8 +300,8 @@ impl Mount {
         self.send(what, Kind::Plain(what), call)
     }
 
-    /// Gives libnfs a request. `call` gets the context, which is alive, and the address of the
-    /// request, which `called` takes back; if it does not return 0 there is no callback.
+    /// Passes a request to libnfs. `call` gets the context, which is valid, and the address of the
+    /// request, which `called` takes back. If it does not return 0 there is no callback.
     fn send(
         &mut self,
         what: &'static str,
@@ -301,7 +316,7 @@ impl Mount {
             return Ok(ticket);
         }
         self.under_way -= 1;
-        // SAFETY: libnfs has not accepted the request and has kept nothing of it.
+        // SAFETY: libnfs has not accepted the request and has kept no pointer to it.
         drop(unsafe { Box::from_raw(pending) });
         Err(self.failed(what, status))
     }
@@ -349,17 +364,18 @@ impl Mount {
         Some(Completion { ticket, result })
     }
 
-    /// Has libnfs send and take in what it can, after waiting for the socket.
+    /// Waits for the socket, then lets libnfs send and receive what it can.
     fn serve(&mut self, timeout: Option<&Timespec>) -> Result<(), PeerError> {
         let library = &self.library;
-        // SAFETY: the context is alive.
+        // SAFETY: the context is valid.
         let (number, wanted) = unsafe {
             ((library.nfs_get_fd)(self.context), (library.nfs_which_events)(self.context))
         };
         if number < 0 {
             return Err(self.failed("waiting", -libc::ENOTCONN));
         }
-        // SAFETY: the socket is the context's, which does not close it before it is served next.
+        // SAFETY: the socket belongs to the context, which does not close it before its next
+        // service call.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
         let wanted = PollFlags::from_bits_truncate(wanted as u16);
         let mut sockets = [PollFd::new(&socket, wanted)];
@@ -369,7 +385,7 @@ impl Mount {
             Err(error) => return Err(PeerError::host("waiting for libnfs")(error.into())),
         }
         let events = c_int::from(sockets[0].revents().bits());
-        // SAFETY: the context is alive; callbacks are `called` alone.
+        // SAFETY: the context is valid; all callbacks are `called`.
         let status = unsafe { (library.nfs_service)(self.context, events) };
         if status < 0 { Err(self.failed("serving the connection", status)) } else { Ok(()) }
     }
@@ -379,31 +395,31 @@ impl Mount {
     }
 
     fn failed(&self, what: &'static str, status: c_int) -> PeerError {
-        // SAFETY: the context is alive.
+        // SAFETY: the context is valid.
         failure(what, status.saturating_abs(), unsafe { said(&self.library, self.context) })
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // SAFETY: the context is alive, and nobody uses it after. What is under way is called
-        // back for, and so freed; open files' handles are lost.
+        // SAFETY: the context is valid and not used afterwards. libnfs calls back for pending
+        // requests, which frees them; handles of open files are leaked.
         unsafe { (self.library.nfs_destroy_context)(self.context) }
     }
 }
 
-/// libnfs's callback for every request.
+/// The callback of libnfs for every request.
 ///
 /// # Safety
-/// `request` is of a `Pending` that `send` has given away, and is given back once. `data` is
-/// what `nfsc/libnfs.h` says of a request of its kind.
+/// `request` is the address of a `Pending` that `send` has passed to libnfs, and is passed back
+/// once. `data` is what `nfsc/libnfs.h` specifies for a request of its kind.
 unsafe extern "C" fn called(
     status: c_int,
     context: Context,
     data: *mut c_void,
     request: *mut c_void,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes the address of a `Pending`, once.
     let pending = unsafe { Box::from_raw(request.cast::<Pending>()) };
     let Pending { library, ended, ticket, kind } = *pending;
     let result = if status < 0 {
@@ -417,16 +433,17 @@ unsafe extern "C" fn called(
         // SAFETY: the context is the one that calls back.
         Err(failure(what, status.saturating_abs(), unsafe { said(&library, context) }))
     } else {
-        // SAFETY: the caller's promise; the request has not failed.
+        // SAFETY: the caller passes the `data` of this kind of request, and the request has not
+        // failed.
         Ok(unsafe { yielded(kind, status.unsigned_abs() as usize, data) })
     };
     lock(&ended).push_back(Ended { ticket, result });
 }
 
-/// What a request that has not failed yields.
+/// Returns the result of a request that has not failed.
 ///
 /// # Safety
-/// As `called`.
+/// The same as for `called`.
 unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
     match kind {
         Kind::Plain(_) => Yield::Answer(Answer::Done),
@@ -434,7 +451,7 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
         Kind::Read(mut buffer) => {
             let count = count.min(buffer.len());
             if count > 0 {
-                // SAFETY: libnfs has so many bytes there, in memory of its own.
+                // SAFETY: libnfs has this many bytes there, in its own memory.
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 buffer[..count].copy_from_slice(bytes);
             }
@@ -444,7 +461,7 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
         Kind::ReadTo(to) => {
             let count = count.min(to.length);
             if count > 0 {
-                // SAFETY: libnfs has so many bytes there, in memory of its own.
+                // SAFETY: libnfs has this many bytes there, in its own memory.
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 to.memory.write(to.start, bytes);
             }
@@ -452,7 +469,8 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
         }
         Kind::WriteFrom(_) => Yield::Answer(Answer::Moved { count, buffer: Vec::new() }),
         Kind::Stat => {
-            // SAFETY: it is a `struct nfs_stat_64`, which lives until the callback returns.
+            // SAFETY: `data` points to a `struct nfs_stat_64` that is valid until the callback
+            // returns.
             let stat = unsafe { data.cast::<Stat>().read_unaligned() };
             let mode = u32::try_from(stat.mode).unwrap_or(0);
             let (size, modified) = (stat.size, stat.modified);
@@ -461,12 +479,13 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
     }
 }
 
-/// What libnfs says of its last error.
+/// Returns libnfs's description of its last error.
 ///
 /// # Safety
-/// The context is alive.
+/// The context must be valid.
 unsafe fn said(library: &Library, context: Context) -> String {
-    // SAFETY: the caller's promise; the text is the context's and is copied before it changes.
+    // SAFETY: the caller passes a valid context; the text belongs to it and is copied before it
+    // changes.
     unsafe {
         let text = (library.nfs_get_error)(context);
         if text.is_null() {

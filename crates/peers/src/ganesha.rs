@@ -1,11 +1,12 @@
-//! An nfs-ganesha of one's own, in a network that nobody else sees.
+//! A private nfs-ganesha server, in a network namespace of its own.
 //!
-//! Invariant: the server, and the port mapper that it insists on, run in a network, a mount and a
-//! process namespace of their own, and end with the value that started them and with this process,
-//! however it ends: the namespace's first process reads standard input, which closes then.
+//! Invariant: the server, and the port mapper that it requires, run in their own network, mount and
+//! process namespaces. They end with the value that started them, and with this process however it
+//! ends: the namespace's first process reads standard input, which is closed then.
 //!
-//! NFSv3 it is, for libnfs 4.0 cannot write 4 KiB at once by NFSv4. It asks for a port mapper,
-//! which would be the whole host's; hence the namespaces. The network is loopback there as here.
+//! The server is used over NFSv3, because libnfs 4.0 cannot write 4 KiB at once over NFSv4. NFSv3
+//! requires a port mapper, which would serve the whole host; hence the namespaces. The network is
+//! loopback there as it is here.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -21,29 +22,29 @@ use crate::calls::Mount;
 use crate::library::Library;
 use crate::nfs::Nfs;
 
-/// A running server. Exports one directory as [`Ganesha::EXPORT`].
+/// A running server, which exports one directory as [`Ganesha::EXPORT`].
 pub struct Ganesha {
     child: Child,
     directory: TempDir,
     entrance: Entrance,
 }
 
-/// The way into a server's network, for other programs and threads.
+/// Access to a server's network namespace, for other programs and threads.
 #[derive(Clone, Debug)]
 pub struct Entrance {
-    /// A process in it, by the host's number.
+    /// A process in the namespace, by the host's number.
     process: u32,
 }
 
 impl Ganesha {
-    /// The path under which NFS clients find the directory.
+    /// The path at which NFS clients find the directory.
     pub const EXPORT: &str = "/export";
 
     /// Starts a server for `export`, and returns when a client can mount it.
     ///
     /// # Errors
-    /// [`PeerError::Missing`] if the host has no server, no libnfs, or the user is not root;
-    /// and what goes wrong as it starts.
+    /// [`PeerError::Missing`] if the host lacks the server or libnfs, or the user is not root;
+    /// other errors if the start fails.
     pub fn start(export: &Path) -> Result<Self, PeerError> {
         Self::find()?;
         let export = export
@@ -66,7 +67,8 @@ impl Ganesha {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What a terminal's interrupt key ends, Drop and the end of input end in order.
+            // Ctrl-C in a terminal does not reach the process group; the server ends in order, by
+            // Drop or the end of its input.
             .process_group(0)
             .spawn()
             .map_err(PeerError::host("starting unshare"))?;
@@ -75,10 +77,10 @@ impl Ganesha {
         Ok(server)
     }
 
-    /// Whether the host has what [`Ganesha::start`] needs.
+    /// Checks that the host has what [`Ganesha::start`] needs.
     ///
     /// # Errors
-    /// [`PeerError::Missing`], which says what to install.
+    /// [`PeerError::Missing`], which names what to install.
     pub fn find() -> Result<(), PeerError> {
         let missing = |what: String, remedy| Err(PeerError::Missing { what, remedy });
         for (program, remedy) in PROGRAMS {
@@ -94,8 +96,8 @@ impl Ganesha {
         Library::load().map(drop)
     }
 
-    /// A new mount by libnfs. The connection is made by a thread that goes into the server's
-    /// network and ends there; any thread may use it then.
+    /// Mounts the export with libnfs. A temporary thread enters the server's network and makes the
+    /// connection; any thread may use it afterwards.
     ///
     /// # Errors
     /// If the server refuses.
@@ -103,14 +105,14 @@ impl Ganesha {
         self.entrance.mount()
     }
 
-    /// The way into the server's network.
+    /// Returns access to the server's network namespace.
     #[must_use]
     pub fn entrance(&self) -> &Entrance {
         &self.entrance
     }
 
-    /// The URL of a file for programs that use libnfs (`nfs-cat`, `nfs-cp`), in the network that
-    /// [`Entrance::command`] starts them in.
+    /// Returns the URL of a file for programs that use libnfs (`nfs-cat`, `nfs-cp`), in the network
+    /// in which [`Entrance::command`] starts them.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         let (export, path) = (Self::EXPORT, path.trim_start_matches('/'));
@@ -119,15 +121,15 @@ impl Ganesha {
         )
     }
 
-    /// Processor time that the server has used, user's and system's.
+    /// Returns the processor time that the server has used, in user and system mode.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the server has ended.
     pub fn cpu(&self) -> Result<Duration, PeerError> {
         let process = self.server_process()?;
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))
             .map_err(PeerError::host("reading nfs-ganesha's processor time"))?;
-        // The name in parentheses may contain anything; the fields behind it are 3 onwards.
+        // The name in parentheses may contain anything; the fields after it start with number 3.
         let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let ticks: u64 = rest
             .split(' ')
@@ -139,10 +141,10 @@ impl Ganesha {
         Ok(Duration::from_micros(ticks * 1_000_000 / per_second))
     }
 
-    /// The server's process by the host's number.
+    /// Returns the server's process, by the host's number.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the server has ended.
     pub fn server_process(&self) -> Result<u32, PeerError> {
         for child in children(self.entrance.process) {
             let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
@@ -186,27 +188,27 @@ impl Ganesha {
 
 impl Drop for Ganesha {
     fn drop(&mut self) {
-        // The first process of the namespace ends with its input, and with it all the others.
+        // The first process of the namespace ends with its input, and all others end with it.
         self.child.stdin.take();
-        // Without an answer there is nothing left to do.
+        // An error changes nothing here.
         let _ = self.child.wait();
     }
 }
 
 impl Entrance {
-    /// The entrance by which a process of the server's network is, for another process.
+    /// Makes an entrance from a process in the server's network, for use in another process.
     #[must_use]
     pub fn of(process: u32) -> Self {
         Self { process }
     }
 
-    /// A process in the server's network, for [`Entrance::of`].
+    /// Returns a process in the server's network, for [`Entrance::of`].
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// As [`Ganesha::mount`].
+    /// Mounts the export, like [`Ganesha::mount`].
     ///
     /// # Errors
     /// If the server refuses, or has ended.
@@ -229,7 +231,7 @@ impl Entrance {
         Ok(Nfs::new(mount))
     }
 
-    /// A program to be started in the server's network, everything else as here.
+    /// Makes a command that runs a program in the server's network, with everything else unchanged.
     #[must_use]
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
@@ -242,7 +244,8 @@ impl Entrance {
     }
 }
 
-/// A directory must be nameable in the configuration, and not hidden by what the script mounts.
+/// Checks that a directory can be named in the configuration, and is not hidden by what the script
+/// mounts.
 fn check(export: &Path) -> Result<(), PeerError> {
     let refuse = |why| Err(PeerError::Export { path: PathBuf::from(export), why });
     match export.to_str() {
@@ -274,16 +277,17 @@ LOG {{ Default_Log_Level = EVENT; }}
     )
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 fn children(process: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let text = text.unwrap_or_default();
     text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// What the namespace's first process does; its argument is the directory of the server's files.
-/// The port mapper and the server leave their sockets under `/run`, which is the namespace's own.
-/// The directory goes with the server, which may be all that is left of who has started it.
+/// The shell script of the namespace's first process; its argument is the directory for the
+/// server's files. The port mapper and the server put their sockets into `/run`, which belongs to
+/// the namespace. The script removes the directory at its end, because the process that started it
+/// may be gone.
 const SCRIPT: &str = r#"
 ip link set lo up && mount -t tmpfs none /run && mkdir /run/ganesha || exit 1
 PATH="$PATH:/usr/sbin:/sbin"
@@ -296,7 +300,7 @@ kill -9 -1
 rm -rf "$0"
 "#;
 
-/// What is needed, and what brings it.
+/// The programs that are needed, and the packages that contain them.
 const PROGRAMS: [(&str, &str); 5] = [
     ("ganesha.nfsd", "install the packages nfs-ganesha and nfs-ganesha-vfs"),
     ("rpcbind", "install the package rpcbind"),
@@ -306,12 +310,12 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// The ports are the namespace's own, and so are always free.
+/// The ports belong to the namespace and so are always free.
 const NFS_PORT: u16 = 2049;
 const MOUNT_PORT: u16 = 20048;
 
 const READY_MAX: Duration = Duration::from_secs(20);
 const READY_STEP: Duration = Duration::from_millis(20);
 const LOG_LINES: usize = 12;
-/// Fields of `/proc/PID/stat` between the name and the two times.
+/// The fields of `/proc/PID/stat` between the name and the two times.
 const FIELDS_BEFORE_TIMES: usize = 11;

@@ -1,8 +1,8 @@
-//! Other people's file servers and clients, to compare ours with: nfs-ganesha, and libnfs, its
-//! client in user space.
+//! Other file servers and clients, for comparison: nfs-ganesha, and libnfs, its client in user
+//! space.
 //!
-//! Invariant: nothing that ships needs this crate to do its work: benchmarks and tests start what
-//! is here, find both programs at run time, and say what to install where there are none.
+//! Invariant: no shipped program needs this crate to do its work. Benchmarks and tests start the
+//! servers, find both programs at run time, and report what to install if they are missing.
 //!
 //! ```no_run
 //! use dafs_peers::{Ganesha, Request, flag};
@@ -12,13 +12,7 @@
 //! let mut nfs = server.mount()?;
 //! let file = nfs.open("/file", flag::READ_WRITE | flag::CREATE, 0o644)?;
 //! nfs.pwrite(file, 0, b"so much".to_vec())?;
-//! // Or many at once: each is told by its ticket.
-//! let ticket = nfs.submit(Request::Read { file, offset: 0, buffer: vec![0; 7] })?;
-//! let completion = nfs.wait()?;
-//! assert_eq!(completion.ticket, ticket);
-//! # Ok(())
-//! # }
-//! ```
+//! Several requests can be in flight; each completion carries its ticket.
 
 mod calls;
 mod ganesha;
@@ -31,62 +25,61 @@ pub use ganesha::{Entrance, Ganesha};
 pub use library::flag;
 pub use nfs::{Answer, Attributes, Completion, FileId, Nfs, Range, Request, Ticket};
 
-/// Why a peer cannot be had, or failed.
+/// The reason why a peer is missing or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// A program or a library is not there, or the user may not start it.
+    /// A program or a library is missing, or the user may not start it.
     #[error("no nfs-ganesha to compare with: {what}; {remedy}")]
     Missing {
-        /// What is missing.
+        /// The missing program or library.
         what: String,
-        /// What to do about it.
+        /// What the user can do about it.
         remedy: &'static str,
     },
-    /// The server ended, or does not answer.
+    /// The server ended, or does not respond.
     #[error("nfs-ganesha is not ready after {seconds} s; the end of its log:\n{log}")]
     NotReady {
-        /// How long it was waited for.
+        /// How long the caller waited for it, in seconds.
         seconds: u64,
-        /// Its last words.
+        /// The last lines of its log.
         log: String,
     },
-    /// The directory cannot be served.
+    /// The directory cannot be exported.
     #[error("nfs-ganesha cannot export {}: {why}", path.display())]
     Export {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason, as text.
         why: &'static str,
     },
     /// A request failed.
     #[error("NFS: {what}: {said}")]
     Request {
-        /// What was asked.
+        /// The kind of request.
         what: &'static str,
-        /// What libnfs says of it.
+        /// The error text of libnfs.
         said: String,
-        /// The error's number, positive, as in `errno.h`.
+        /// The error number, positive, as in `errno.h`.
         errno: i32,
     },
-    /// A file's id that is of no open file.
+    /// A file id that names no open file.
     #[error("the file is not open")]
     NotOpen,
-    /// A path or name with a NUL.
+    /// A path or name that contains a NUL.
     #[error("a path contains a NUL")]
     Nul,
-    /// A file or process of the host.
+    /// A file or process operation on the host failed.
     #[error("{what}")]
     Host {
-        /// What was done.
+        /// The operation that failed.
         what: String,
-        /// Why it failed.
+        /// The operating system's error.
         source: std::io::Error,
     },
 }
 
 impl PeerError {
-    /// Whether there is nothing to compare with on this host: a test skips, a benchmark goes
-    /// on without.
+    /// Returns true if this host lacks the peer: a test is skipped, and a benchmark leaves it out.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing { .. })

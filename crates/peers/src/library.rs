@@ -1,7 +1,7 @@
-//! libnfs as it is: the functions used, found by name in the loaded library.
+//! The functions of libnfs, looked up by name in the loaded library.
 //!
-//! Invariant: layouts and signatures are those of `nfsc/libnfs.h` of libnfs 4.0, whose library
-//! is called `libnfs.so.13`; later ones have other signatures and other names.
+//! Invariant: layouts and signatures are those of `nfsc/libnfs.h` of libnfs 4.0, whose library is
+//! named `libnfs.so.13`. Later versions have other signatures and another name.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -13,14 +13,14 @@ use crate::PeerError;
 /// The name of libnfs 4.0, on Debian 12 and Ubuntu 22.04 to 24.04.
 const FILE: &str = "libnfs.so.13";
 
-/// `struct nfs_context`, known to the library alone.
+/// `struct nfs_context`, opaque here.
 pub(crate) type Context = *mut c_void;
-/// `struct nfsfh`, known to the library alone.
+/// `struct nfsfh`, opaque here.
 pub(crate) type Handle = *mut c_void;
-/// `struct nfs_url`, known to the library alone.
+/// `struct nfs_url`, opaque here.
 pub(crate) type Url = *mut c_void;
-/// `nfs_cb`: an error (negative) or a count, the context, what the operation yields, and what
-/// was given with the request.
+/// `nfs_cb`: an error (negative) or a count, the context, the result of the operation, and the
+/// pointer given with the request.
 pub(crate) type Callback = unsafe extern "C" fn(c_int, Context, *mut c_void, *mut c_void);
 type Text = *const c_char;
 
@@ -45,42 +45,42 @@ pub(crate) struct Stat {
     pub(crate) used: u64,
 }
 
-/// Flags of [`crate::Nfs::open`], those of the C library.
+/// The flags of [`crate::Nfs::open`], which are those of the C library.
 pub mod flag {
-    /// Read alone.
+    /// Open to read only.
     pub const READ: i32 = libc::O_RDONLY;
-    /// Write alone.
+    /// Open to write only.
     pub const WRITE: i32 = libc::O_WRONLY;
-    /// Both.
+    /// Open to read and write.
     pub const READ_WRITE: i32 = libc::O_RDWR;
-    /// Make the file if there is none.
+    /// Create the file if it does not exist.
     pub const CREATE: i32 = libc::O_CREAT;
-    /// Fail if there is one.
+    /// Fail if the file exists.
     pub const EXCLUSIVE: i32 = libc::O_EXCL;
-    /// Empty it.
+    /// Truncate the file to length zero.
     pub const TRUNCATE: i32 = libc::O_TRUNC;
-    /// Every write is stable when it is answered.
+    /// Make every write stable before its reply.
     pub const SYNC: i32 = libc::O_SYNC;
 }
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {
-        /// The functions used.
+        /// The functions that are used.
         pub(crate) struct Library {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
         impl Library {
             fn open(file: &'static str) -> Result<Self, PeerError> {
-                // SAFETY: what runs as the library is loaded is the system's own NFS client,
-                // which does nothing until it is called.
+                // SAFETY: loading runs only the initializers of the system's own NFS client, which
+                // does nothing until it is called.
                 let library = unsafe { libloading::Library::new(file) }.map_err(|error| {
                     PeerError::Missing {
                         what: format!("{file} cannot be loaded ({error})"),
                         remedy: "install the package libnfs13",
                     }
                 })?;
-                // It is never closed, so that pointers into it are good for ever.
+                // The library is never closed, so that pointers into it stay valid forever.
                 let library = ManuallyDrop::new(library);
                 $(
                     // SAFETY: the signature is the library's (this module's invariant).
@@ -125,7 +125,7 @@ functions! {
 }
 
 impl Library {
-    /// Loads the library, or hands out the one that is loaded.
+    /// Loads the library, or returns the one that is loaded.
     pub(crate) fn load() -> Result<Arc<Self>, PeerError> {
         static LOADED: OnceLock<Arc<Library>> = OnceLock::new();
         if let Some(library) = LOADED.get() {

@@ -1,7 +1,8 @@
-//! One mounted NFS export, by libnfs: requests go out together and are told by their tickets.
+//! One NFS export mounted with libnfs. Several requests can be in flight; completions carry their
+//! tickets.
 //!
-//! Invariant: a request's buffer belongs to it from its submission to its completion; a file's
-//! id stays valid until its close is asked for, and then never again names another file.
+//! Invariant: a request owns its buffer from its submission to its completion. A file's id stays
+//! valid until its close is requested, and never names another file afterwards.
 
 use std::collections::VecDeque;
 
@@ -10,76 +11,77 @@ use dafs_memory::Memory;
 use crate::PeerError;
 use crate::calls::Mount;
 
-/// A mounted export. One thread at a time uses it, and makes its progress in [`Nfs::wait`].
+/// A mounted export. One thread at a time uses it, and it makes progress only in [`Nfs::wait`] and
+/// [`Nfs::poll`].
 pub struct Nfs {
     mount: Mount,
-    /// Completions that a synchronous call met while it waited for its own.
+    /// Completions that arrived while a synchronous call waited for its own.
     early: VecDeque<Completion>,
 }
 
-/// An open file of one [`Nfs`].
+/// The id of an open file of one [`Nfs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub(crate) usize);
 
-/// Which request a completion is of: they count up from 0 within one [`Nfs`].
+/// Identifies the request of a completion. Tickets count up from 0 within one [`Nfs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
 
-/// What can be asked. Paths begin with `/`, the export's root.
+/// A request to the server. Paths begin with `/`, the export's root.
 #[derive(Debug)]
 pub enum Request<'path> {
     /// Opens a file: [`Answer::Opened`].
     Open {
-        /// Its path.
+        /// The path of the file.
         path: &'path str,
-        /// Of [`crate::flag`].
+        /// The flags of [`crate::flag`].
         flags: i32,
-        /// Permissions if it is made.
+        /// The permissions, if the file is created.
         mode: u32,
     },
-    /// Closes a file, whose id is invalid at once: [`Answer::Done`].
+    /// Closes a file, whose id becomes invalid at once: [`Answer::Done`].
     Close(FileId),
-    /// Reads as much as the buffer holds, or to the file's end: [`Answer::Moved`].
+    /// Reads until the buffer is full or the file ends: [`Answer::Moved`].
     Read {
-        /// From which file.
+        /// The file to read.
         file: FileId,
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
-        /// Into it; given back with the answer.
+        /// The buffer to fill; returned with the result.
         buffer: Vec<u8>,
     },
-    /// Writes the whole buffer; stable after a [`Request::Sync`] alone: [`Answer::Moved`].
+    /// Writes the whole buffer; stable only after a [`Request::Sync`]: [`Answer::Moved`].
     Write {
-        /// To which file.
+        /// The file to write.
         file: FileId,
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
-        /// From it; given back with the answer.
+        /// The data; the buffer is returned with the result.
         buffer: Vec<u8>,
     },
-    /// Reads as much as the range holds, or to the file's end: [`Answer::Moved`].
+    /// Reads until the range is full or the file ends: [`Answer::Moved`].
     ReadTo {
-        /// From which file.
+        /// The file to read.
         file: FileId,
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
-        /// Into it.
+        /// The memory to fill.
         to: Range,
     },
-    /// Writes the whole range, as [`Request::Write`] does: [`Answer::Moved`].
+    /// Writes the whole range, like [`Request::Write`]: [`Answer::Moved`].
     WriteFrom {
-        /// To which file.
+        /// The file to write.
         file: FileId,
-        /// From which byte on.
+        /// The offset of the first byte.
         offset: u64,
-        /// From it.
+        /// The memory with the data.
         from: Range,
     },
-    /// Makes what was written stable: [`Answer::Done`].
+    /// Makes written data stable: [`Answer::Done`].
     Sync(FileId),
-    /// Sets a file's length in bytes: [`Answer::Done`].
+    /// Sets a file's length: [`Answer::Done`].
     Truncate {
-        /// Its path.
+        /// The path of the file.
         path: &'path str,
         /// The new length in bytes.
         length: u64,
@@ -92,58 +94,58 @@ pub enum Request<'path> {
     MakeDirectory(&'path str, u32),
     /// Removes an empty directory: [`Answer::Done`].
     RemoveDirectory(&'path str),
-    /// Renames: [`Answer::Done`].
+    /// Renames the first path to the second: [`Answer::Done`].
     Rename(&'path str, &'path str),
-    /// Attributes: [`Answer::Attributes`].
+    /// Reads the attributes of a path: [`Answer::Attributes`].
     Stat(&'path str),
 }
 
-/// A range of a memory, which must be inside.
+/// A range of a [`Memory`], which must lie inside it.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// Which memory.
+    /// The memory that contains the range.
     pub memory: Memory,
-    /// Its first byte.
+    /// The index of its first byte.
     pub start: usize,
-    /// Bytes.
+    /// The length in bytes.
     pub length: usize,
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// Nothing more to say.
+    /// The request succeeded and returns no value.
     Done,
-    /// An open file.
+    /// The file that was opened.
     Opened(FileId),
-    /// So many bytes, and the request's buffer.
+    /// The request moved data.
     Moved {
-        /// Bytes read or written.
+        /// The number of bytes read or written.
         count: usize,
-        /// As long as it was given; empty if a range was.
+        /// The request's buffer with its full length; empty if the request used a range.
         buffer: Vec<u8>,
     },
-    /// Attributes of a file or directory.
+    /// The attributes of a file or directory.
     Attributes(Attributes),
 }
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Length in bytes.
+    /// The length in bytes.
     pub size: u64,
-    /// Kind and permissions, as in `stat`.
+    /// The kind and permissions, as in `stat`.
     pub mode: u32,
-    /// Seconds since 1970 when its content changed last.
+    /// The time of the last change of the content, in seconds since 1970.
     pub modified: u64,
 }
 
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which.
+    /// The ticket of the request.
     pub ticket: Ticket,
-    /// How. A failed read or write keeps its buffer: it is lost.
+    /// The result. A read or write that fails does not return its buffer.
     pub result: Result<Answer, PeerError>,
 }
 
@@ -152,36 +154,36 @@ impl Nfs {
         Self { mount, early: VecDeque::new() }
     }
 
-    /// The most bytes that one message of a read carries; longer ones are cut by libnfs.
+    /// Returns the most bytes that one message of a read carries; libnfs splits longer reads.
     #[must_use]
     pub fn read_bytes_max(&self) -> u64 {
         self.mount.read_bytes_max()
     }
 
-    /// The most bytes that one message of a write carries; longer ones are cut by libnfs.
+    /// Returns the most bytes that one message of a write carries; libnfs splits longer writes.
     #[must_use]
     pub fn write_bytes_max(&self) -> u64 {
         self.mount.write_bytes_max()
     }
 
-    /// Sends a request; [`Nfs::wait`] tells how it ended.
+    /// Sends a request; [`Nfs::wait`] returns its completion.
     ///
     /// # Errors
-    /// If it cannot even be sent; then there is no completion.
+    /// If it cannot be sent; then there is no completion.
     pub fn submit(&mut self, request: Request<'_>) -> Result<Ticket, PeerError> {
         self.mount.submit(request)
     }
 
-    /// Requests without completion.
+    /// Returns the number of requests in flight.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.mount.under_way() + self.early.len()
     }
 
-    /// The next completion, in whichever order they come.
+    /// Waits for the next completion, in any order.
     ///
     /// # Errors
-    /// If nothing is under way, or the connection is lost.
+    /// If no request is in flight, or the connection is lost.
     pub fn wait(&mut self) -> Result<Completion, PeerError> {
         if let Some(completion) = self.early.pop_front() {
             return Ok(completion);
@@ -189,7 +191,7 @@ impl Nfs {
         self.mount.wait()
     }
 
-    /// A completion if there is one without waiting.
+    /// Returns a completion if there is one, without waiting.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -200,10 +202,10 @@ impl Nfs {
         self.mount.poll()
     }
 
-    /// Opens a file: `flags` of [`crate::flag`], `mode` if it is made.
+    /// Opens a file with `flags` of [`crate::flag`]; `mode` sets the permissions if it is created.
     ///
     /// # Errors
-    /// What the server says, or a lost connection.
+    /// An error of the server, or a lost connection.
     pub fn open(&mut self, path: &str, flags: i32, mode: u32) -> Result<FileId, PeerError> {
         match self.call(Request::Open { path, flags, mode })? {
             Answer::Opened(file) => Ok(file),
@@ -211,18 +213,18 @@ impl Nfs {
         }
     }
 
-    /// Closes a file.
+    /// Closes a file; its id becomes invalid.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn close(&mut self, file: FileId) -> Result<(), PeerError> {
         self.call(Request::Close(file)).map(drop)
     }
 
-    /// Reads; returns the bytes read, fewer than asked for at the file's end alone.
+    /// Reads and returns the bytes; fewer than requested only at the end of the file.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn pread(
         &mut self,
         file: FileId,
@@ -232,10 +234,10 @@ impl Nfs {
         Ok(moved(self.call(Request::Read { file, offset, buffer })?))
     }
 
-    /// Writes the whole buffer and gives it back.
+    /// Writes the whole buffer and returns it.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn pwrite(
         &mut self,
         file: FileId,
@@ -245,10 +247,10 @@ impl Nfs {
         Ok(moved(self.call(Request::Write { file, offset, buffer })?))
     }
 
-    /// Makes what was written to a file stable.
+    /// Makes the data written to a file stable.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn fsync(&mut self, file: FileId) -> Result<(), PeerError> {
         self.call(Request::Sync(file)).map(drop)
     }
@@ -256,23 +258,23 @@ impl Nfs {
     /// Sets a file's length in bytes.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn truncate(&mut self, path: &str, length: u64) -> Result<(), PeerError> {
         self.call(Request::Truncate { path, length }).map(drop)
     }
 
-    /// Removes a file.
+    /// Removes a file by its path.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn unlink(&mut self, path: &str) -> Result<(), PeerError> {
         self.call(Request::Unlink(path)).map(drop)
     }
 
-    /// Makes a directory.
+    /// Makes a directory with these permissions.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn mkdir(&mut self, path: &str, mode: u32) -> Result<(), PeerError> {
         self.call(Request::MakeDirectory(path, mode)).map(drop)
     }
@@ -280,15 +282,15 @@ impl Nfs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn rmdir(&mut self, path: &str) -> Result<(), PeerError> {
         self.call(Request::RemoveDirectory(path)).map(drop)
     }
 
-    /// Attributes of a file or directory.
+    /// Returns the attributes of a file or directory.
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn stat(&mut self, path: &str) -> Result<Attributes, PeerError> {
         match self.call(Request::Stat(path))? {
             Answer::Attributes(attributes) => Ok(attributes),
@@ -296,10 +298,10 @@ impl Nfs {
         }
     }
 
-    /// One request and its answer; what ends meanwhile is kept for [`Nfs::wait`].
+    /// Sends one request and waits for its result; other completions are kept for [`Nfs::wait`].
     ///
     /// # Errors
-    /// As [`Nfs::open`].
+    /// Those of [`Nfs::open`].
     pub fn call(&mut self, request: Request<'_>) -> Result<Answer, PeerError> {
         let ticket = self.submit(request)?;
         loop {

@@ -1,6 +1,6 @@
 //! The JSON document of a server's state.
 //!
-//! Invariant: names and numbers have the same meaning in later versions; new ones may come.
+//! Invariant: names and numbers keep their meaning in later versions; new ones may be added.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use dafs_sessions::LimitedBy;
 use dafs_wire::Procedure;
 use serde_json::{Map, Value, json};
 
-/// Everything that is known of a server.
+/// Returns the complete state of a server as JSON.
 #[must_use]
 pub fn of(found: &Inspection) -> Value {
     let Inspection { stats, lock_counters, fence_counters, .. } = found;
@@ -53,8 +53,8 @@ pub fn of(found: &Inspection) -> Value {
     })
 }
 
-/// The same with so many rows of each table at most: the busiest sessions, the first of all else.
-/// How many there are stands beside them.
+/// Returns the state with at most this many rows of each table: the busiest sessions, and the first
+/// rows of other tables. The total number of rows is given beside them.
 #[must_use]
 pub fn shown(found: &Inspection, rows_max: usize) -> Value {
     let mut all = of(found);
@@ -98,7 +98,8 @@ fn session(session: &SessionInspection) -> Value {
     })
 }
 
-/// Whether others, and not its own wishes, keep a session from more.
+/// Returns true if a limit or other sessions, and not its own wish, keep a session from having more
+/// credits.
 #[must_use]
 pub fn is_throttled(limited_by: LimitedBy) -> bool {
     match limited_by {
@@ -109,7 +110,7 @@ pub fn is_throttled(limited_by: LimitedBy) -> bool {
     }
 }
 
-/// A procedure's name.
+/// Returns the name of a procedure.
 #[must_use]
 pub fn name(procedure: Option<Procedure>) -> &'static str {
     procedure.map_or("unknown", Procedure::name)
@@ -128,7 +129,7 @@ fn procedure(numbers: &ProcedureNumbers) -> Value {
     })
 }
 
-/// A request that was answered.
+/// Describes a request that has its reply.
 #[must_use]
 pub fn record(record: &RequestRecord) -> Value {
     let ended = record.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -159,7 +160,7 @@ fn fence(fence: &FenceView) -> Value {
     })
 }
 
-/// Which limit keeps a session from more.
+/// Returns the name of the limit that keeps a session from having more credits.
 #[must_use]
 pub fn limit(limited_by: LimitedBy) -> &'static str {
     match limited_by {
@@ -196,7 +197,7 @@ fn file(view: &FileView) -> Value {
     view.place.clone().or_else(handle).map_or(Value::Null, Value::String)
 }
 
-/// `null` to the end of the file.
+/// Returns the length of a range; `None` (JSON `null`) if it extends to the end of the file.
 fn length(length: u64) -> Option<u64> {
     (length != u64::MAX).then_some(length)
 }
@@ -218,7 +219,7 @@ fn condition(condition: LockCondition) -> &'static str {
     }
 }
 
-/// Text if it is, bytes if it is not.
+/// Formats bytes as text if they are valid text, else in hexadecimal.
 fn readable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => text.to_owned(),

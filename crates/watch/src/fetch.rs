@@ -1,7 +1,6 @@
-//! The state of a server by HTTP, for `dafs top` elsewhere.
+//! Fetches the state of a server over HTTP, for `dafs top` on another machine.
 //!
-//! Invariant: no more than a bounded number of bytes and a bounded time are given to whoever
-//! answers.
+//! Invariant: the bytes read from a server and the time spent on it are limited.
 
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// What `http://HOST:PORT` tells at `/api/status`.
+/// Fetches `/api/status` from `http://HOST:PORT`.
 ///
 /// # Errors
-/// That nobody answers there, or something else than a server of ours.
+/// If there is no reply, or the peer is not a DAFS server.
 pub fn status(url: &str) -> Result<Value> {
     let host = url.strip_prefix("http://").context("write http://HOST:PORT")?;
     let host = host.split('/').next().unwrap_or(host);
@@ -29,7 +28,7 @@ pub fn status(url: &str) -> Result<Value> {
 
 async fn ask(host: &str) -> Result<Bytes> {
     let stream = TcpStream::connect(host).await?;
-    // By its address: the server answers only to those names that it was told.
+    // Use the address as the host name: the server replies only to the names it is configured with.
     let address = stream.peer_addr()?.to_string();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

@@ -1,9 +1,9 @@
-//! The page, the metrics and the state by HTTP, for reading alone.
+//! The web page, the metrics and the state of a server over HTTP, read-only.
 //!
-//! Invariants: one thread answers everybody, and a bounded number of connections, requests and
-//! bytes at a time; whoever is slow or sends nothing loses its connection. All who ask within a
-//! short while get the same copy of the server's state, so that many who watch cost it no more
-//! than one.
+//! Invariants: one thread serves all connections. The number of connections, requests and bytes at
+//! a time is limited, and a peer that is slow or silent is disconnected. Requests within a short
+//! time get the same copy of the server's state, so that many viewers cost the server no more than
+//! one.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -25,34 +25,34 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::otlp::SpanNumbers;
 use crate::{document, metrics};
 
-/// What is served where.
+/// A page that is being served.
 #[derive(Debug)]
 pub struct Page {
     address: SocketAddr,
 }
 
-/// Why there is no page.
+/// The reason why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The address could not be had.
+    /// The address cannot be bound.
     #[error("nothing can be served at http://{address}/; choose another --http ADDRESS")]
     Address {
-        /// Where it was to be.
+        /// The address that was requested.
         address: SocketAddr,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// No thread for it.
+    /// The thread cannot be started.
     #[error("nothing can be served by HTTP: starting its thread failed")]
     Thread(#[from] std::io::Error),
 }
 
 impl Page {
-    /// Serves a running server's page at an address, until the process ends. It answers to IP
-    /// addresses, to `localhost` and to these names, whatever their case.
+    /// Serves a running server's page at an address until the process ends. It replies to requests
+    /// for IP addresses, for `localhost` and for `names`, ignoring case.
     ///
     /// # Errors
-    /// [`PageError`]: the address is taken, or there is no thread for it.
+    /// [`PageError`]: the address is in use, or the thread cannot be started.
     pub fn serve(
         address: SocketAddr,
         names: Vec<String>,
@@ -79,7 +79,7 @@ impl Page {
         Ok(Self { address })
     }
 
-    /// Where it is.
+    /// Returns the address at which the page is served.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -90,8 +90,8 @@ impl Page {
 struct Watched {
     inspector: Inspector,
     spans: Option<Arc<SpanNumbers>>,
-    /// The only names that are answered to. A page from elsewhere could otherwise read the answers
-    /// in the browser of whoever has both open, by having its own name lead here.
+    /// The host names that are accepted. Without this check a web page from another site could make
+    /// its own name resolve to this server, and read the replies in the user's browser.
     names: Vec<String>,
     latest: Mutex<Option<(Instant, Arc<Inspection>)>>,
 }
@@ -100,12 +100,12 @@ async fn accept_all(listener: std::net::TcpListener, watched: Arc<Watched>) -> s
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // Whoever finds no room waits in the kernel's queue.
+        // A connection without a permit waits in the kernel's queue.
         let Ok(place) = room.clone().acquire_owned().await else { return Ok(()) };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
-                // No descriptors, most likely; some will be given back.
+                // Most likely there are no free descriptors; wait until some are closed.
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
             }
@@ -121,7 +121,7 @@ async fn accept_all(listener: std::net::TcpListener, watched: Arc<Watched>) -> s
                 .header_read_timeout(HEADER_PATIENCE)
                 .max_buf_size(REQUEST_BYTES_MAX)
                 .serve_connection(TokioIo::new(stream), service_fn(answer));
-            // Whatever went wrong is between it and its peer.
+            // Errors of a connection concern only its peer.
             let _ = tokio::time::timeout(CONNECTION_LIFE, connection).await;
             drop(place);
         });
@@ -169,7 +169,7 @@ impl Watched {
         metrics::text(found, self.spans.as_ref())
     }
 
-    /// A copy of the server's state, made not long ago.
+    /// Returns a recent copy of the server's state.
     async fn look(&self) -> Option<Arc<Inspection>> {
         let mut latest = self.latest.lock().await;
         if let Some((made, found)) = &*latest
@@ -185,8 +185,8 @@ impl Watched {
     }
 }
 
-/// Whether a Host header names this machine. An IP address always does: whoever asks by one has
-/// no name that could lead elsewhere first.
+/// Returns true if a Host header names this machine. An IP address always does, because it cannot
+/// be made to resolve to another host first.
 fn is_this_machine(host: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -226,24 +226,24 @@ fn body(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
     answer
 }
 
-/// The page loads nothing from anywhere else, and nobody frames it.
+/// The page loads nothing from other sites, and no site may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Connections at a time.
+/// The most connections at a time.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request that are looked at.
+/// The most bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
-/// How long a request's header may take to come.
+/// The longest time in which a request's header must arrive.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may last; browsers make another.
+/// The longest duration of a connection; browsers open another.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// How long a copy of the state is good for.
+/// The longest time for which a copy of the state is reused.
 const COPY_AGE_MAX: Duration = Duration::from_millis(200);
-/// How long a server may take to answer.
+/// The longest time a server may take to make a copy.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Sessions, locks and the like that the page gets; it says how many there are.
+/// The most sessions, locks and so on that the page shows; it also shows their total number.
 const ROWS_MAX: usize = 200;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Watching a running server: numbers for Prometheus, a page for browsers, a screen for
-//! terminals, spans for OpenTelemetry.
+//! Monitoring of a running server: metrics for Prometheus, a web page, a terminal screen, and spans
+//! for OpenTelemetry.
 //!
-//! Invariant: whoever watches gets copies ([`dafs_server::Inspector`]) and can change nothing;
-//! however many watch, and however slowly, the server makes at most ten copies a second.
+//! Invariant: viewers get copies of the state ([`dafs_server::Inspector`]) and cannot change it.
+//! However many there are, and however slow, the server makes at most ten copies a second.
 #![forbid(unsafe_code)]
 
 pub mod document;

@@ -1,7 +1,7 @@
-//! The numbers of a server in the text format of Prometheus.
+//! The metrics of a server in the text format of Prometheus.
 //!
-//! Invariant: a metric keeps its name, its meaning and its unit in later versions; procedures,
-//! transports and limits are labels, all of them from tables of the server.
+//! Invariant: a metric keeps its name, its meaning and its unit in later versions. Procedures,
+//! transports and limits are labels, all taken from tables of the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use prometheus::proto::{
 use crate::document;
 use crate::otlp::SpanNumbers;
 
-/// What `/metrics` says.
+/// Returns the contents of `/metrics`.
 ///
 /// # Errors
-/// What the encoder says; no name or label of ours is refused by it.
+/// An error of the encoder; it accepts all names and labels used here.
 pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus::Result<String> {
     let mut families = Families::default();
     server(&mut families, found);
@@ -37,7 +37,7 @@ pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus:
             )
             .add(&[], spans.dropped() as f64);
     }
-    // What nobody has asked for yet has no sample, which the encoder minds.
+    // A metric without samples is an error for the encoder.
     families.0.retain(|family| !family.get_metric().is_empty());
     prometheus::TextEncoder::new().encode_to_string(&families.0)
 }
@@ -211,7 +211,7 @@ fn locks(families: &mut Families, found: &Inspection) {
     }
 }
 
-/// What is written in the end.
+/// The metrics to encode.
 #[derive(Default)]
 struct Families(Vec<MetricFamily>);
 
@@ -286,7 +286,7 @@ fn pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
     labels.iter().map(pair).collect()
 }
 
-/// Labels of `dafs_sessions_limited` that are there even where no session is.
+/// The labels of `dafs_sessions_limited` that are present even if no session has them.
 const LIMITS: [&str; 6] = [
     "its own wish",
     "the session's maximum",

@@ -1,11 +1,11 @@
-//! Requests as spans of OpenTelemetry, sent to a collector by HTTP.
+//! Exports requests as OpenTelemetry spans to a collector over HTTP.
 //!
-//! Invariant: the reactor leaves records in a queue with a bound and waits for nobody; whatever
-//! is lost on the way, there or at the collector, is counted.
+//! Invariant: the reactor puts records into a queue of limited length and never waits. Records that
+//! are lost, here or at the collector, are counted.
 //!
-//! A request whose client has put a label into the header's analyzer field belongs to the trace
-//! whose id ends with that label ([`trace_of`]), so that everything done for one label is found
-//! together. Others are traces of their own.
+//! If the client has set the analyzer field in a request's header, the request belongs to the trace
+//! whose id ends with that value ([`trace_of`]), so that all requests with one value are found
+//! together. Each other request is a trace of its own.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,28 +26,28 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLink
 
 use crate::document;
 
-/// What is sent where.
+/// The parameters of the export.
 #[derive(Clone, Debug, Default)]
 pub struct TracesOptions {
-    /// The collector, such as `http://127.0.0.1:4318`. Without one the environment says where
-    /// (`OTEL_EXPORTER_OTLP_ENDPOINT` and its relatives).
+    /// The URL of the collector, such as `http://127.0.0.1:4318`. Without it the environment
+    /// decides (`OTEL_EXPORTER_OTLP_ENDPOINT` and related variables).
     pub collector: Option<String>,
-    /// Of requests without a label, one in so many; 0 and 1 for all.
+    /// Of requests without an analyzer value, one in this many is exported; 0 and 1 export all.
     pub one_in: u32,
 }
 
-/// Why there are no traces.
+/// The reason why traces cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
-    /// The collector's address makes no sense.
+    /// The collector's URL is invalid.
     #[error("traces cannot be sent")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
-    /// No thread for it.
+    /// The thread cannot be started.
     #[error("traces cannot be sent: starting their thread failed")]
     Thread(#[from] std::io::Error),
 }
 
-/// What has become of spans.
+/// Counters of exported and lost spans.
 #[derive(Debug, Default)]
 pub struct SpanNumbers {
     exported: AtomicU64,
@@ -56,12 +56,12 @@ pub struct SpanNumbers {
 }
 
 impl SpanNumbers {
-    /// That the collector has taken.
+    /// Returns the number of spans that the collector has accepted.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
     }
 
-    /// That were lost.
+    /// Returns the number of spans that were lost.
     pub fn dropped(&self) -> u64 {
         self.refused.load(Ordering::Relaxed) + self.crowded_out.load(Ordering::Relaxed)
     }
@@ -75,10 +75,10 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Sends spans for the requests of a server from now on.
+    /// Starts to send spans for the requests of a server.
     ///
     /// # Errors
-    /// [`TracesError`]: the collector's address makes no sense, or there is no thread for it.
+    /// [`TracesError`]: the collector's URL is invalid, or the thread cannot be started.
     pub fn start(inspector: &Inspector, options: &TracesOptions) -> Result<Self, TracesError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let builder = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
@@ -106,13 +106,13 @@ impl Traces {
         Ok(Self { thread, numbers })
     }
 
-    /// What has become of spans so far.
+    /// Returns the counters of spans.
     #[must_use]
     pub fn numbers(&self) -> Arc<SpanNumbers> {
         self.numbers.clone()
     }
 
-    /// Waits until what is left of a server that has ended is sent, but not for long.
+    /// Sends the remaining records of a server that has ended, for at most `patience`.
     pub fn finish(self, patience: Duration) {
         let end = Instant::now() + patience;
         while !self.thread.is_finished() && Instant::now() < end {
@@ -164,7 +164,7 @@ async fn send_all(exporter: &SpanExporter, followed: &Followed, numbers: &SpanNu
     }
 }
 
-/// The span of a request.
+/// Makes the span of a request.
 fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> SpanData {
     let trace = if record.analyzer == 0 { ids.trace() } else { trace_of(record.analyzer) };
     let context =
@@ -200,8 +200,8 @@ fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> 
     }
 }
 
-/// The trace of a label: `dafs` in ASCII, four zeros, and the label's eight bytes, the highest
-/// first.
+/// Returns the trace of an analyzer value: `dafs` in ASCII, four zeros, and the eight bytes of the
+/// value, big endian.
 #[must_use]
 pub fn trace_of(analyzer: u64) -> TraceId {
     let mut bytes = [0; 16];
@@ -210,7 +210,7 @@ pub fn trace_of(analyzer: u64) -> TraceId {
     TraceId::from_bytes(bytes)
 }
 
-/// Ids that differ from all others with all but certainty.
+/// A generator of ids that are almost certainly unique.
 struct Ids(std::hash::RandomState, u64);
 
 impl Ids {
@@ -234,7 +234,7 @@ impl Ids {
     }
 }
 
-/// A collector's address with the path for spans, unless it has one.
+/// Returns the collector's URL with the path for spans appended, unless it has a path.
 fn endpoint(collector: &str) -> String {
     let after_scheme = collector.find("://").map_or(0, |at| at + 3);
     let path = collector[after_scheme..].find('/').map(|at| &collector[after_scheme + at..]);
@@ -244,7 +244,7 @@ fn endpoint(collector: &str) -> String {
     }
 }
 
-/// Who sends them. `OTEL_SERVICE_NAME` counts for more.
+/// Describes the sender. `OTEL_SERVICE_NAME` takes precedence.
 fn resource() -> Resource {
     let builder = Resource::builder();
     let builder = match std::env::var_os("OTEL_SERVICE_NAME") {
@@ -257,11 +257,11 @@ fn resource() -> Resource {
         .build()
 }
 
-/// Records that may wait for the collector.
+/// The most records that may wait for the collector.
 const QUEUE_MAX: usize = 16 * 1024;
-/// Spans in one message.
+/// The most spans in one message.
 const BATCH_MAX: usize = 512;
-/// Between looks at an empty queue.
+/// The pause between checks of an empty queue.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! `dafs top`: a running server on a terminal, drawn anew every second.
+//! `dafs top`: shows a running server on a terminal, updated every second.
 //!
-//! Invariant: the terminal is as it was before when this ends, however it ends; what is shown is
-//! made of two of the server's documents ([`crate::document`]) and the time between them alone.
+//! Invariant: the terminal is restored when this ends, however it ends. The screen is computed only
+//! from two of the server's documents ([`crate::document`]) and the time between them.
 
 mod rates;
 mod screen;
@@ -15,40 +15,40 @@ use serde_json::Value;
 pub use rates::{Rates, quantile};
 pub use screen::draw;
 
-/// How rows are ordered.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By requests a second.
+    /// By requests per second.
     #[default]
     Requests,
-    /// By bytes a second.
+    /// By bytes per second.
     Bytes,
-    /// By how long they take; sessions by how long they have been silent.
+    /// By latency; sessions by the time they have been silent.
     Time,
-    /// By name.
+    /// By the name of the row.
     Name,
 }
 
-/// What the screen shows.
+/// The contents of the screen.
 #[derive(Debug, Default)]
 pub struct Top {
-    /// The last document, and what has happened since the one before.
+    /// The last document and the rates since the one before.
     pub rates: Option<Rates>,
-    /// Why there is nothing newer.
+    /// Why there is no newer document.
     pub trouble: Option<String>,
-    /// How rows are ordered.
+    /// The order of the rows.
     pub order: Order,
-    /// Whether help is shown.
+    /// True if the help text is shown.
     pub helps: bool,
-    /// There are no keys.
+    /// True for output without a keyboard.
     pub is_page: bool,
 }
 
-/// Columns of [`page`].
+/// The width of a [`page`] in columns.
 const PAGE_COLUMNS: u16 = 140;
 
 impl Top {
-    /// A document has come, or none has.
+    /// Stores a new document, or the error that there is none.
     pub fn take(&mut self, found: Result<Value>) {
         match found {
             Ok(now) => {
@@ -60,7 +60,7 @@ impl Top {
         }
     }
 
-    /// A key was pressed. False if that ends the program.
+    /// Handles a key. Returns false if it ends the program.
     pub fn press(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -76,10 +76,10 @@ impl Top {
     }
 }
 
-/// Shows what `ask` tells, until the user has had enough.
+/// Shows the documents that `ask` returns, until the user quits.
 ///
 /// # Errors
-/// Whatever the terminal refuses. That the server does not answer is shown, and asked again.
+/// An error of the terminal. If `ask` fails, the screen shows the error and `ask` is called again.
 pub fn run(mut ask: impl FnMut() -> Result<Value>, interval: Duration) -> Result<()> {
     let mut terminal = ratatui::try_init()?;
     let mut top = Top::default();
@@ -95,7 +95,7 @@ pub fn run(mut ask: impl FnMut() -> Result<Value>, interval: Duration) -> Result
     Ok(ended?)
 }
 
-/// The screen as text, for scripts.
+/// Returns the screen as text, for scripts.
 #[must_use]
 pub fn page(rates: Rates) -> String {
     let rows = rates.procedures.len() + rates.sessions.len() + 12;
@@ -112,7 +112,8 @@ pub fn page(rates: Rates) -> String {
     lines[..end].join("\n") + "\n"
 }
 
-/// Draws, and again after each key, until it is time to ask anew. False if that is never.
+/// Draws the screen, and again after each key, until the next document is due. Returns false if the
+/// user quits.
 fn show_until(
     terminal: &mut ratatui::DefaultTerminal,
     top: &mut Top,

@@ -1,6 +1,6 @@
-//! The sorted files that are merged.
+//! The sorted input files of a merge.
 //!
-//! Invariant: they are the same for all peers, and gone with the value.
+//! Invariant: the files are the same for all peers, and are removed with the value.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Sorted files of records, each with a key of 8 bytes in front, the first of which counts most.
+/// Sorted files of records. Each record begins with a big-endian key of 8 bytes.
 pub struct Inputs {
     directory: PathBuf,
     pub names: Vec<String>,
@@ -17,10 +17,10 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// The file that is written.
+    /// The name of the output file.
     pub const OUTPUT: &str = "dafs-bench-merged";
 
-    /// Makes `order` files, `total_bytes` large together, as near as records allow.
+    /// Makes `order` files with `total_bytes` in all, rounded to whole records.
     pub fn make(
         directory: &Path,
         order: usize,
@@ -36,7 +36,7 @@ impl Inputs {
             total_bytes: count * (order * record_bytes) as u64,
         };
         for index in 0..order {
-            // A name for each, lest a server remember another file by it.
+            // Each file has its own name, so that a server cannot confuse it with an earlier file.
             let name = format!("dafs-bench-merge-{order}-{record_bytes}-{index}");
             inputs.names.push(name.clone());
             let path = directory.join(&name);
@@ -47,8 +47,8 @@ impl Inputs {
             let (mut key, mut state) =
                 (0_u64, (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             for _ in 0..count {
-                // Keys of all files rise alike, each by its own steps, so that the merge changes
-                // from file to file as it would among random ones.
+                // The keys of all files rise at the same rate, each in its own steps, so that the
+                // merge switches between files as often as with random keys.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
@@ -65,7 +65,7 @@ impl Inputs {
         self.directory.join(Self::OUTPUT)
     }
 
-    /// Whether the output has all records, and sorted.
+    /// Checks that the output has all records, in order.
     pub fn check(&self) -> Result<()> {
         let mut file = File::open(self.output()).context("opening the output")?;
         let size = file.metadata()?.len();
@@ -91,7 +91,7 @@ impl Inputs {
 impl Drop for Inputs {
     fn drop(&mut self) {
         for name in &self.names {
-            // Whoever made the directory removes what is left in it.
+            // The caller that made the directory removes what is left in it.
             let _ = std::fs::remove_file(self.directory.join(name));
         }
     }

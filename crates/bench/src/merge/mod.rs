@@ -1,9 +1,9 @@
-//! The merge of external memory (the graph of Duke University's DAFS demonstration): sorted files
-//! of records are merged into one by the same program over DAFS, local files and nfs-ganesha
-//! through libnfs, for several merge orders and record sizes.
+//! The external merge benchmark (the graph of Duke University's DAFS demonstration). One program
+//! merges sorted files of records into one, over DAFS, local files, and nfs-ganesha through libnfs,
+//! for several merge orders and record sizes.
 //!
-//! Invariant: all of a round run one behind the other with the same blocks, on the same files;
-//! what each has written is checked against the others, byte by byte, in the first round.
+//! Invariant: all peers of a round run one after the other, with the same blocks on the same files.
+//! In the first round the outputs are compared byte by byte.
 
 mod files;
 mod nfs;
@@ -28,36 +28,36 @@ use nfs::NfsEngine;
 
 pub use plot::plot_merge;
 
-/// What is measured.
+/// The parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct MergeSettings {
-    /// A directory that all servers serve as their root, on a file system in memory if disks are
+    /// The directory that all servers export as their root; on a file system in memory if disks are
     /// to be left out.
     pub directory: PathBuf,
-    /// Servers of DAFS, one for each transport.
+    /// The DAFS servers, one for each transport.
     pub servers: Vec<Address>,
-    /// What sessions with them begin with.
+    /// The options of sessions with them.
     pub session: SessionOptions,
-    /// Whether to compare with nfs-ganesha. Without it, or where there is none, it is left out.
+    /// True to compare with nfs-ganesha. It is also left out if the machine has none.
     pub with_nfs: bool,
-    /// Bytes of all input files of a merge together.
+    /// The bytes of all input files of a merge together.
     pub input_bytes: u64,
-    /// Files merged at once.
+    /// The merge orders: numbers of files merged at once.
     pub orders: Vec<usize>,
-    /// Bytes of a record; in the graph, records of a megabyte.
+    /// The record sizes in bytes; the graph shows records per megabyte.
     pub record_sizes: Vec<usize>,
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub block_bytes: usize,
-    /// Blocks of a file, where it is not synchronous.
+    /// The blocks of a file in memory, if the peer is asynchronous.
     pub depth: usize,
-    /// Rounds for each median.
+    /// The number of rounds for each median.
     pub rounds: usize,
     /// Only peers whose name contains this, such as "shm asynchronous".
     pub only: Option<String>,
 }
 
 impl MergeSettings {
-    /// The whole graph, in some minutes.
+    /// Returns settings for the whole graph, which takes some minutes.
     #[must_use]
     pub fn full(directory: PathBuf) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl MergeSettings {
         }
     }
 
-    /// Shows that everything works; the figures mean nothing.
+    /// Returns settings that only show that everything works; the figures mean nothing.
     #[must_use]
     pub fn tiny(directory: PathBuf) -> Self {
         let (orders, record_sizes) = (vec![2, 4], vec![16 << 10, 64]);
@@ -83,47 +83,47 @@ impl MergeSettings {
     }
 }
 
-/// Merge throughputs, and what makes them comparable.
+/// Merge throughputs and the parameters needed to compare them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergeReport {
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub block_bytes: usize,
-    /// Blocks of a file where it is not synchronous.
+    /// The blocks of a file in memory, if the peer is asynchronous.
     pub depth: usize,
-    /// Bytes of the input files of a merge together.
+    /// The bytes of the input files of a merge together.
     pub input_bytes: u64,
-    /// Medians.
+    /// The medians.
     pub points: Vec<MergePoint>,
 }
 
 /// A point of the graph.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergePoint {
-    /// Over what, such as "tcp asynchronous".
+    /// The peer, such as "tcp asynchronous".
     pub peer: String,
-    /// Files merged at once.
+    /// The number of files merged at once.
     pub order: usize,
-    /// Bytes of a record.
+    /// The bytes of a record.
     pub record_bytes: usize,
-    /// Records of a megabyte: the graph's axis.
+    /// Records per megabyte: the horizontal axis of the graph.
     pub records_per_mb: f64,
-    /// Bytes merged in a second, in millions; as many were read and as many written.
+    /// Megabytes merged per second; as many were read and as many written.
     pub megabytes_per_s: f64,
-    /// The slowest round and the fastest.
+    /// The slowest and the fastest round.
     pub spread: [f64; 2],
 }
 
 /// A line of the graph.
 #[derive(Clone, Debug)]
 pub struct MergeSeries {
-    /// Over what.
+    /// The name of the peer.
     pub label: String,
-    /// Records of a megabyte, and megabytes of a second.
+    /// Pairs of records per megabyte and megabytes per second.
     pub points: Vec<(f64, f64)>,
 }
 
 impl MergeReport {
-    /// The lines of the graph for one merge order.
+    /// Returns the lines of the graph for one merge order.
     #[must_use]
     pub fn series(&self, order: usize) -> Vec<MergeSeries> {
         let mut lines: Vec<MergeSeries> = Vec::new();
@@ -137,7 +137,7 @@ impl MergeReport {
         lines
     }
 
-    /// Throughput of one peer as a multiple of another's.
+    /// Returns the throughput of one peer as a multiple of another's.
     #[must_use]
     pub fn ratio(&self, peer: &str, other: &str, order: usize, record_bytes: usize) -> Option<f64> {
         let of = |name: &str| {
@@ -149,10 +149,10 @@ impl MergeReport {
         Some(of(peer)? / of(other)?)
     }
 
-    /// Writes a table.
+    /// Writes the results as a table.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the table cannot be written.
     pub fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         write!(out, "{:20} {:>6}", "MB/s merged", "order")?;
         let mut sizes: Vec<usize> = self.points.iter().map(|point| point.record_bytes).collect();
@@ -187,21 +187,21 @@ impl MergeReport {
 
 type Remove = Rc<dyn Fn(&str) -> Result<()>>;
 
-/// Something that merges.
+/// A system that is measured.
 struct Peer {
     name: String,
     engine: Rc<dyn Engine>,
-    /// Where the engine finds the directory.
+    /// The path of the directory, as the engine names it.
     root: String,
     depth: usize,
-    /// Removes the output as the peer would, so that its server keeps nothing of it.
+    /// Removes the output through the peer, so that its server keeps nothing of it.
     remove: Remove,
 }
 
-/// Measures all of it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// If files cannot be made, a server cannot be reached, or two peers do not write the same.
+/// If files cannot be made, a server cannot be reached, or the outputs of two peers differ.
 pub fn merge_cost(settings: &MergeSettings) -> Result<MergeReport> {
     let ganesha = if settings.with_nfs { ganesha(settings)? } else { None };
     let peers = peers(settings, ganesha.as_ref())?;
@@ -267,13 +267,13 @@ fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer
     Ok(peers)
 }
 
-/// The points of all peers for one order and record size.
+/// Measures all peers for one order and record size.
 fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<Vec<MergePoint>> {
     let mut speeds: Vec<Vec<f64>> = vec![Vec::new(); peers.len()];
     // The first round fills caches and is checked.
     for round in 0..=settings.rounds {
-        // There and back again, so that nobody always comes behind the same peer, whose server may
-        // still be freeing what was removed.
+        // Alternate the direction, so that no peer always comes after the same other one, whose
+        // server may still be freeing what was removed.
         let mut order: Vec<usize> = (0..peers.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -309,7 +309,7 @@ fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<
     Ok(peers.iter().zip(speeds).map(point).collect())
 }
 
-/// Opens the files, merges them, and gives the output its name; how many seconds that took.
+/// Opens the files, merges them, and renames the output. Returns the seconds that this took.
 fn merge_once(settings: &MergeSettings, peer: &Peer, inputs: &Inputs) -> Result<f64> {
     let layout = RecordLayout::new(inputs.record_bytes, "0:8:u:be".parse()?)?;
     let flow = Flow { block_bytes: settings.block_bytes, depth: peer.depth };

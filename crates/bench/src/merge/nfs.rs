@@ -1,7 +1,8 @@
-//! A block transfer engine over libnfs, to compare with: as many requests under way as with ours,
-//! of the same blocks, read into and written from the same memory.
+//! A block transfer engine over libnfs, for comparison. It has as many requests in flight as the
+//! DAFS engine, with the same blocks, and reads into and writes from the same memory.
 //!
-//! Invariant: one connection serves all files; what has ended is kept for the channel that asked.
+//! Invariant: one connection serves all files. Completions are kept for the channel that sent the
+//! request.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -54,14 +55,15 @@ impl NfsEngine {
 }
 
 impl Shared {
-    /// Sends, and has what fits go out at once: nothing moves between the calls of libnfs.
+    /// Sends a request at once as far as the socket accepts it, because libnfs makes no progress
+    /// between calls.
     fn submit(&mut self, request: Request<'_>) -> std::result::Result<Ticket, PeerError> {
         let ticket = self.nfs.submit(request)?;
         self.serve()?;
         Ok(ticket)
     }
 
-    /// Takes in what has come, without waiting.
+    /// Processes what has arrived, without waiting.
     fn serve(&mut self) -> std::result::Result<(), PeerError> {
         while let Some(completion) = self.nfs.poll()? {
             self.ended.insert(completion.ticket, completion.result);
@@ -82,7 +84,7 @@ impl Shared {
 
 impl Engine for NfsEngine {
     fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>> {
-        // The benchmark's own names, which are text.
+        // The names are made by the benchmark, and are valid text.
         let path = &*path.to_string_lossy();
         Ok(self.open_file(path, path, flag::READ)?)
     }
@@ -119,7 +121,8 @@ impl Output for NfsOutput {
 
 impl Drop for NfsFile {
     fn drop(&mut self) {
-        // A file that was read has nothing to lose; one that was written was told before.
+        // A file that was read has nothing to lose; errors of one that was written were reported
+        // before.
         let _ = self.engine.0.borrow_mut().nfs.close(self.file);
     }
 }

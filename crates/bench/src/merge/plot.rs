@@ -1,4 +1,4 @@
-//! The graph: merge throughput over record density, one for each merge order.
+//! The merge graph: throughput over record density, one chart for each merge order.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::MergeReport;
 use crate::lines::{Line, Lines};
 use crate::look::number;
 
-/// Writes one SVG for each merge order into a directory; returns their paths.
+/// Writes one SVG file for each merge order into a directory and returns their paths.
 ///
 /// # Errors
 /// If a file cannot be written.

@@ -1,10 +1,10 @@
-//! What bare sockets do with the exchange that DAFS makes over TCP: requests as long as
-//! ours are, answered by a header, a block that lies in memory, and a message behind it;
-//! all requests of a turn in one system call, their answers in another, and the client
-//! sleeps until all are there, its blocks where they belong.
+//! A lower bound for DAFS over TCP: the same exchange of messages over bare sockets. Requests have
+//! the same length as DAFS requests. A reply consists of a header, a block from memory, and a
+//! trailing message. All requests of a turn take one system call, and all replies another. The
+//! client sleeps until all have arrived, with the blocks in their final place.
 //!
-//! Invariant: nothing is looked at but where a block lies and how long it is, so this is
-//! what a protocol over these sockets costs at least.
+//! Invariant: the peers read only the offset and the length of each block, so this is the least
+//! that a protocol over these sockets can cost.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use super::{
     BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat_together,
 };
 
-/// The child's part: a request begins with the offset and the length of a block.
+/// Runs the child process: each request begins with the offset and the length of a block.
 pub fn blocks(mut connection: TcpStream) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let arena = vec![1; ARENA_BYTES];
@@ -59,11 +59,11 @@ fn word(request: &[u8], index: usize) -> usize {
     usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(0)
 }
 
-/// Reads in flight together over bare sockets.
+/// Concurrent reads over bare sockets.
 pub struct Bare {
     stream: TcpStream,
     requests: Vec<u8>,
-    /// Headers and trailers, which nobody looks at.
+    /// Headers and trailers, whose contents are ignored.
     frames: Vec<[u8; HEADER_BYTES + TRAILER_BYTES]>,
     blocks: Vec<u8>,
     offsets: Offsets,
@@ -71,6 +71,8 @@ pub struct Bare {
 }
 
 impl Bare {
+    /// Starts the child process.
+    ///
     /// # Errors
     /// If the child cannot be started.
     pub fn new(program: &Path, file_bytes: u64) -> Result<Self> {
@@ -119,9 +121,9 @@ impl Peer for Bare {
     }
 }
 
-/// As much as the file that is measured elsewhere.
+/// As large as the file in the other measurements.
 const ARENA_BYTES: usize = 256 << 20;
-/// As an RDMA write of one segment has before its payload.
+/// The bytes that an RDMA write of one segment has before its payload.
 const HEADER_BYTES: usize = 16;
-/// The write's checksum field, and the answer in a send of its own.
+/// The bytes of the write's checksum field and of the reply, which is a separate send.
 const TRAILER_BYTES: usize = 84;

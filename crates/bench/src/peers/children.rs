@@ -1,8 +1,8 @@
-//! Peers that are processes of their own, as the server is: a raw echo, a raw stream, and
-//! a process that does nothing but keep a core busy.
+//! Peers that are separate processes, like the server: a raw echo, a raw stream, and a process that
+//! only keeps a core busy.
 //!
-//! Invariant: a child ends with the value that started it and with this process however
-//! it ends: its standard input closes then.
+//! Invariant: a child ends with the value that started it, and with this process however it ends,
+//! because its standard input is closed then.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,15 +15,14 @@ use anyhow::{Context, Result, bail};
 use super::bare::blocks;
 use super::{BLOCK_BYTES_MAX, Kind, Label, Peer, Tally, Times, repeat};
 
-/// What a child process does: `echo`, `stream`, `blocks` or `busy`. Returns when standard
-/// input ends.
+/// Runs a child process: `echo`, `stream`, `blocks` or `busy`. Returns when standard input ends.
 ///
 /// # Errors
-/// If the work is unknown or no socket can be had.
+/// If the work is unknown or a socket cannot be opened.
 pub fn serve(work: &str) -> Result<()> {
     let wait = || {
         let mut rest = Vec::new();
-        // Whatever ends the input ends the work.
+        // Both the end and an error of the input end the work.
         let _ = std::io::stdin().lock().read_to_end(&mut rest);
     };
     let session: fn(TcpStream) -> std::io::Result<()> = match work {
@@ -47,7 +46,7 @@ pub fn serve(work: &str) -> Result<()> {
     println!("{}", listener.local_addr()?);
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // The other side ends it when it has had enough.
+            // The other side closes the connection.
             std::thread::spawn(move || session(connection));
         }
     });
@@ -55,7 +54,7 @@ pub fn serve(work: &str) -> Result<()> {
     Ok(())
 }
 
-/// A request of 192 bytes, whose first eight say how long the answer shall be.
+/// Serves requests of 192 bytes, whose first eight contain the length of the reply.
 fn echo(mut connection: TcpStream) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let answer = vec![1; BLOCK_BYTES_MAX];
@@ -69,7 +68,7 @@ fn echo(mut connection: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Bytes without end.
+/// Sends bytes without end.
 fn stream(mut connection: TcpStream) -> std::io::Result<()> {
     let block = vec![1; BLOCK_BYTES_MAX];
     loop {
@@ -77,7 +76,7 @@ fn stream(mut connection: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// A child and the line it said first.
+/// A child process and the first line it printed.
 pub(super) struct Process {
     child: Child,
     line: String,
@@ -101,7 +100,7 @@ impl Process {
         Ok(process)
     }
 
-    /// What it said first: where it listens.
+    /// Returns the first line it printed: the address at which it listens.
     pub(super) fn line(&self) -> &str {
         &self.line
     }
@@ -110,7 +109,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.child.stdin.take();
-        // Without an answer there is nothing left to do.
+        // An error changes nothing here.
         let _ = self.child.wait();
     }
 }
@@ -119,7 +118,7 @@ impl Drop for Process {
 pub struct Busy(#[expect(dead_code, reason = "its life is what counts")] Process);
 
 impl Busy {
-    /// `program` is this program: it knows `bench-peer`.
+    /// Starts the process. `program` is this program, which implements `bench-peer`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -128,7 +127,7 @@ impl Busy {
     }
 }
 
-/// A blocking echo over loopback: a request of 192 bytes, an answer of a block.
+/// A blocking echo over loopback: a request of 192 bytes, and a reply of one block.
 pub struct Echo {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -136,6 +135,8 @@ pub struct Echo {
 }
 
 impl Echo {
+    /// Starts the child process.
+    ///
     /// # Errors
     /// If the child cannot be started.
     pub fn new(program: &Path) -> Result<Self> {
@@ -163,7 +164,7 @@ impl Peer for Echo {
     }
 }
 
-/// What a socket carries when nobody asks for anything.
+/// The throughput of a socket without requests.
 pub struct Stream {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -171,6 +172,8 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Starts the child process.
+    ///
     /// # Errors
     /// If the child cannot be started.
     pub fn new(program: &Path) -> Result<Self> {
@@ -198,5 +201,5 @@ impl Peer for Stream {
     }
 }
 
-/// As long as a read request of DAFS with its header.
+/// The length of a DAFS read request with its header.
 pub(super) const REQUEST_BYTES: usize = 192;

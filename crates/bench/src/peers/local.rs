@@ -1,5 +1,5 @@
-//! The machine's own limits: local file access, copies of memory by ourselves and by
-//! another thread for which we sleep, two cores that pass a cache line to and fro.
+//! The machine's own limits: local file access, memory copies by this thread and by another for
+//! which it sleeps, and two cores that exchange a cache line.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,8 +56,8 @@ impl Peer for Local {
     }
 }
 
-/// Copies from a mapping as large as the file, into one block or into several in turn,
-/// as reads do that are in flight together.
+/// Copies from a mapping as large as the file into one block, or into several in turn, as
+/// concurrent reads do.
 pub struct Copies {
     source: Memory,
     target: Memory,
@@ -67,8 +67,10 @@ pub struct Copies {
 }
 
 impl Copies {
+    /// Makes the mapping and the blocks.
+    ///
     /// # Errors
-    /// If there is no memory.
+    /// If there is not enough memory.
     pub fn new(file_bytes: u64, depth: usize) -> Result<Self> {
         let source = filled(usize::try_from(file_bytes)?)?;
         let target = filled(BLOCK_BYTES_MAX * depth)?;
@@ -95,15 +97,17 @@ impl Peer for Copies {
     }
 }
 
-/// Copies by another thread, one or many at a time, for which this one sleeps: what a
-/// client's sleep costs at least.
+/// Copies by another thread, one or many at a time, while this thread sleeps: the least that a
+/// sleeping client can cost.
 pub struct Sleeper {
     copies: Copies,
 }
 
 impl Sleeper {
+    /// Makes the memory and starts the thread.
+    ///
     /// # Errors
-    /// If there is no memory.
+    /// If there is not enough memory.
     pub fn new(file_bytes: u64, depth: usize) -> Result<Self> {
         Ok(Self { copies: Copies::new(file_bytes, depth)? })
     }
@@ -151,14 +155,14 @@ impl Peer for Sleeper {
     }
 }
 
-/// Two threads that pass a number to and fro through memory: what a round trip over
-/// shared memory costs at least.
+/// Two threads that pass a number back and forth through memory: the least that a round trip over
+/// shared memory can cost.
 #[derive(Default)]
 pub struct PingPong {
     shared: Lines,
 }
 
-/// The number on its way there and on its way back, each on lines of its own.
+/// The number on its way there or back, in cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicU64);
@@ -174,7 +178,7 @@ impl Peer for PingPong {
         Label::plain("ping-pong", Kind::Echo)
     }
 
-    /// The block size is the same for all: one cache line.
+    /// The block size does not matter: it is always one cache line.
     fn serves(&self, block: usize) -> bool {
         block == 4096
     }
@@ -199,7 +203,7 @@ impl Peer for PingPong {
     }
 }
 
-/// Ends the other thread, whatever ends ours.
+/// Ends the other thread when this one ends for any reason.
 struct Ends<'l>(&'l Lines);
 
 impl Drop for Ends<'_> {

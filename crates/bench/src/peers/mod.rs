@@ -1,5 +1,5 @@
-//! Who is measured. A peer moves blocks for a span of time, one at a time or several in
-//! flight, and says how many it moved.
+//! The peers that are measured. A peer moves blocks for a span of time, one at a time or several in
+//! flight, and returns how many it moved.
 
 mod bare;
 mod children;
@@ -22,39 +22,39 @@ pub use remote::{Link, Remote, Task, name_of};
 
 /// One way to move blocks.
 pub trait Peer {
-    /// What it is.
+    /// Returns the name of the peer.
     fn label(&self) -> Label;
-    /// Whether it says anything at this block size.
+    /// Returns true if the peer can be measured at this block size.
     fn serves(&self, block: usize) -> bool {
         block > 0
     }
-    /// The process that serves it, if it is not the server of ours that is measured.
+    /// Returns the process that serves the peer, unless it is the DAFS server that is measured.
     fn server(&self) -> Option<u32> {
         None
     }
-    /// Moves blocks until `span` is over. `times`, if given, gets the nanoseconds of each
-    /// operation; asking for them costs time.
+    /// Moves blocks until `span` is over. Fills `times`, if given, with the nanoseconds of each
+    /// operation; timing each operation costs time.
     ///
     /// # Errors
-    /// Whatever fails on the way.
+    /// The first error of the peer.
     fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally>;
 }
 
-/// What a peer is called in tables, and what goals look for.
+/// The name of a peer in tables and goals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Label {
     /// `pread`, `memcpy`, `shm`, `tcp`, ...
     pub peer: &'static str,
-    /// What is done with the blocks.
+    /// The kind of operation.
     pub kind: Kind,
-    /// Operations in flight.
+    /// The number of operations in flight.
     pub depth: usize,
-    /// The client sleeps until all in flight are complete.
+    /// True if the client sleeps until all operations in flight are complete.
     pub sleeps: bool,
 }
 
 impl Label {
-    /// One operation at a time of a peer that has no other way.
+    /// Returns the label of a peer with one operation at a time and no variants.
     #[must_use]
     pub const fn plain(peer: &'static str, kind: Kind) -> Self {
         Self { peer, kind, depth: 1, sleeps: false }
@@ -62,20 +62,20 @@ impl Label {
 }
 
 impl Label {
-    /// Whether a file server does the work.
+    /// Returns true if a file server does the work.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.is_ours() || self.peer == NFS
     }
 
-    /// Whether it is a server of ours.
+    /// Returns true if the peer is a DAFS server.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         matches!(self.peer, "shm" | "tcp" | "verbs" | "sim")
     }
 }
 
-/// Who can be in a report.
+/// The peers that a report may contain.
 const PEERS: [&str; 12] = [
     "shm",
     "tcp",
@@ -90,7 +90,7 @@ const PEERS: [&str; 12] = [
     "tcp stream",
     "tcp bare",
 ];
-/// What nfs-ganesha through libnfs is called.
+/// The name of nfs-ganesha through libnfs.
 const NFS: &str = "libnfs";
 
 impl<'de> Deserialize<'de> for Label {
@@ -122,31 +122,31 @@ impl std::fmt::Display for Label {
     }
 }
 
-/// What is done with the blocks.
+/// The kind of operation on blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// From the file, or from memory.
+    /// Reads a block from the file or from memory.
     Read,
-    /// Into the file.
+    /// Writes a block into the file.
     Write,
-    /// A message there and back.
+    /// Sends a message and gets it back.
     Echo,
 }
 
-/// What one run did.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Operations.
+    /// The number of operations.
     pub count: u64,
-    /// A sum over what was moved, so that the work is known to be real.
+    /// A sum over the data moved, which shows that the work was done.
     pub sum: u64,
 }
 
 /// Nanoseconds of single operations.
 pub type Times = Histogram<u64>;
 
-/// An empty collection of times: 1 ns to 10 s, three digits.
+/// Makes an empty histogram of times: 1 ns to 10 s, three digits.
 ///
 /// # Panics
 /// Never: the bounds are constants that the histogram accepts.
@@ -155,19 +155,19 @@ pub fn times() -> Times {
     Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("constant bounds")
 }
 
-/// The largest block.
+/// The largest block size in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// The most operations in flight.
 pub const DEPTH_MAX: usize = 32;
 
-/// Offsets of blocks, spread over the file.
+/// An endless sequence of block offsets, spread over the file.
 pub struct Offsets {
     state: u64,
     file_bytes: u64,
 }
 
 impl Offsets {
-    /// Over a file of `file_bytes`.
+    /// Makes a sequence for a file of `file_bytes`.
     #[must_use]
     pub fn new(file_bytes: u64) -> Self {
         Self { state: 7, file_bytes }
@@ -179,8 +179,8 @@ impl Offsets {
     }
 }
 
-/// Calls `one` until the span is over, looking at the clock every few calls, or at every
-/// call if times are asked for.
+/// Calls `one` until the span is over. Reads the clock every few calls, or at every call if times
+/// are wanted.
 fn repeat(
     span: Duration,
     times: Option<&mut Times>,
@@ -208,7 +208,7 @@ fn repeat(
     Ok(tally)
 }
 
-/// As [`repeat`] for `depth` operations that end together: `all` does so many.
+/// Like [`repeat`] for `depth` operations that end together: `all` runs that many.
 fn repeat_together(
     depth: usize,
     span: Duration,
@@ -231,5 +231,5 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Operations between two looks at the clock.
+/// The operations between two readings of the clock.
 const OPERATIONS: u64 = 8;

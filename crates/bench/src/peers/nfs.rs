@@ -1,7 +1,7 @@
-//! The same reads on nfs-ganesha through libnfs: NFS without the kernel's client in between.
+//! The same reads from nfs-ganesha through libnfs: NFS without the kernel's client.
 //!
-//! Invariant: one connection, used by one thread; each block in flight has a buffer of its own,
-//! which goes out with its request and comes back with its answer.
+//! Invariant: one connection, used by one thread. Each block in flight has its own buffer, which is
+//! passed with the request and returned with the reply.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,9 +15,9 @@ use dafs_peers::{Answer, FileId, Ganesha, Nfs, Request, Ticket, flag};
 
 use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, NFS, Offsets, Peer, Tally, Times, nanos};
 
-/// A server of its own, the connection, and the open file.
+/// A server, a connection to it, and an open file.
 pub struct Export {
-    // Ends before the server does.
+    // Dropped before the server.
     nfs: RefCell<Nfs>,
     file: FileId,
     process: u32,
@@ -25,11 +25,11 @@ pub struct Export {
 }
 
 impl Export {
-    /// Serves a directory that gets a file of `file_bytes`, and reads it once, so that it is
-    /// cached. `None` if the machine has no such server; `out` gets why.
+    /// Exports a directory with a file of `file_bytes`, and reads it once so that it is cached.
+    /// Returns `None` if the machine has no such server, and writes the reason to `out`.
     ///
     /// # Errors
-    /// If there is one, and it fails.
+    /// If there is a server and it fails.
     pub fn new(out: &mut dyn Write, directory: &Path, file_bytes: u64) -> Result<Option<Rc<Self>>> {
         let ganesha = match Ganesha::start(directory) {
             Ok(server) => server,
@@ -59,13 +59,13 @@ fn fill(path: &Path, file_bytes: u64) -> Result<()> {
             let length = (file_bytes - offset).min(BLOCK_BYTES_MAX as u64);
             file.write_all(&ones[..length as usize])?;
         }
-        // What is still on its way to the disk would be in the way of what is measured.
+        // Data on its way to the disk would disturb the measurement.
         file.sync_all()
     };
     write().with_context(|| format!("writing {}", path.display()))
 }
 
-/// Reads over an export, so many in flight.
+/// Reads from an export, several in flight.
 pub struct OverNfs {
     export: Rc<Export>,
     depth: usize,
@@ -75,7 +75,7 @@ pub struct OverNfs {
 }
 
 impl OverNfs {
-    /// Over the file of `file_bytes` that the export has open.
+    /// Makes a peer that reads the open file of `file_bytes` on the export.
     #[must_use]
     pub fn new(export: &Rc<Export>, depth: usize, file_bytes: u64) -> Self {
         Self {
@@ -148,5 +148,5 @@ impl Peer for OverNfs {
     }
 }
 
-/// In the directory that is served.
+/// The name of the file in the export.
 const FILE: &str = "blocks";

@@ -1,4 +1,4 @@
-//! A file on a server, over one session for each transport and way to wait.
+//! A file on a DAFS server, with one session for each transport and way of waiting.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use dafs_dat::{Address, WaitPolicy};
 use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos, repeat};
 use crate::Options;
 
-/// A session, an open file and room for all blocks in flight.
+/// A session, an open file, and buffers for all blocks in flight.
 pub struct Link {
     transport: &'static str,
     sleeps: bool,
@@ -22,8 +22,10 @@ pub struct Link {
 }
 
 impl Link {
+    /// Connects and opens the file.
+    ///
     /// # Errors
-    /// If the server cannot be reached or does not let the file be written.
+    /// If the server cannot be reached or denies access to the file.
     pub fn new(address: &Address, options: &Options, path: &str, sleeps: bool) -> Result<Rc<Self>> {
         let open = || -> Result<Self> {
             let wait = if sleeps { WaitPolicy { spin_max: Duration::ZERO } } else { options.wait };
@@ -40,15 +42,15 @@ impl Link {
         Ok(Rc::new(open().with_context(|| format!("measuring over {address}"))?))
     }
 
-    /// Removes the file: nobody wants it but us.
+    /// Removes the file.
     ///
     /// # Errors
-    /// If the server does not let it.
+    /// If the server refuses.
     pub fn remove(&self) -> Result<()> {
         Ok(self.session.remove(self.file.path())?)
     }
 
-    /// Fills the server's file and its cache.
+    /// Writes the file, which fills the server's cache as well.
     ///
     /// # Errors
     /// If the server has no room for it.
@@ -72,7 +74,7 @@ impl Link {
     }
 }
 
-/// What a transport is called in tables.
+/// Returns the name of a transport in tables.
 pub fn name_of(address: &Address) -> &'static str {
     match address {
         Address::Shm(_) => "shm",
@@ -82,12 +84,12 @@ pub fn name_of(address: &Address) -> &'static str {
     }
 }
 
-/// What is done over a link.
+/// The operations of a [`Remote`].
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
     /// Reads or writes.
     pub kind: Kind,
-    /// Operations in flight, at most [`DEPTH_MAX`].
+    /// The operations in flight, at most [`DEPTH_MAX`].
     pub depth: usize,
 }
 
@@ -96,13 +98,13 @@ pub struct Remote {
     link: Rc<Link>,
     task: Task,
     offsets: Offsets,
-    /// When each operation in flight was submitted, where times are asked for.
+    /// When each operation in flight was submitted, if times are wanted.
     submitted: [Option<Instant>; DEPTH_MAX],
     free: Vec<usize>,
 }
 
 impl Remote {
-    /// Over the file of `file_bytes` that the link has open.
+    /// Makes a peer that uses the link's open file of `file_bytes`.
     #[must_use]
     pub fn new(link: &Rc<Link>, task: Task, file_bytes: u64) -> Self {
         Self {
@@ -114,7 +116,7 @@ impl Remote {
         }
     }
 
-    /// One at a time, through the calls that return when it is done.
+    /// Runs one operation at a time, through the blocking calls.
     fn one_by_one(
         &mut self,
         block: usize,

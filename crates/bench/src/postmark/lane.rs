@@ -1,6 +1,6 @@
-//! One lane: a sequence of steps over files that are its own.
+//! One lane: a sequence of steps on its own files.
 //!
-//! Invariant: at any time at most one step is under way, and the pool is what the steps before
+//! Invariant: at most one step is in flight at any time, and the pool is what the earlier steps
 //! have left.
 
 use anyhow::{Result, bail};
@@ -8,40 +8,40 @@ use serde::Serialize;
 
 use super::Workload;
 
-/// A file: where it is, and what is in it.
+/// A file: its directory, name and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The directory's number.
+    /// The number of the directory.
     pub directory: usize,
-    /// The file's number, unique in the run; its name.
+    /// The number of the file, unique in the run; its name.
     pub number: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
 }
 
-/// What is to be done next.
+/// The next step of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Open, read the whole file, close.
     Read(Target),
-    /// Open, which makes the file, write it, close.
+    /// Open with creation, write, close.
     Create(Target),
-    /// Remove.
+    /// Remove the file.
     Remove(Target),
 }
 
-/// What was done.
+/// The work that was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// Transactions.
+    /// The number of transactions.
     pub transactions: u64,
-    /// Files read.
+    /// The number of files read.
     pub read: u64,
-    /// Files made, those of the beginning among them.
+    /// The number of files created, including the initial pool.
     pub created: u64,
-    /// Files removed, those of the end among them.
+    /// The number of files removed, including the final removal.
     pub removed: u64,
-    /// Bytes read and written.
+    /// The bytes read and written.
     pub bytes: u64,
     /// A sum over all steps and the bytes that were read.
     pub checksum: u64,
@@ -68,21 +68,21 @@ pub struct Lane {
     numbers_apart: u64,
     directories: usize,
     sizes: (usize, usize),
-    /// Files still to be made, transactions to be done, in their phases.
+    /// In each phase: files still to be created, or transactions still to be done.
     to_create: usize,
     to_do: usize,
     share: usize,
     is_removing: bool,
-    /// The transaction's second step, which follows its read.
+    /// The second step of the transaction, which follows its read.
     second: Option<Step>,
-    /// What it has done.
+    /// The work done so far.
     pub work: Work,
-    /// What files hold, each from somewhere in it on.
+    /// The bytes from which the contents of files are taken, each at its own offset.
     pattern: std::rc::Rc<Vec<u8>>,
 }
 
 impl Lane {
-    /// The lane of this index, with the creation of its share of the pool to be done.
+    /// Makes the lane of this index, at the start of the phase that creates its share of the pool.
     #[must_use]
     pub fn new(workload: &Workload, index: usize) -> Self {
         let lanes = workload.in_flight;
@@ -106,19 +106,19 @@ impl Lane {
         lane
     }
 
-    /// Begins the transactions; returns how many there are.
+    /// Begins the transactions; returns their number.
     pub fn begin_transactions(&mut self) -> usize {
         self.to_do = self.share;
         self.share
     }
 
-    /// Begins to remove what is left; returns how much that is.
+    /// Begins to remove the remaining files; returns their number.
     pub fn begin_removal(&mut self) -> usize {
         self.is_removing = true;
         self.pool.len()
     }
 
-    /// The next step of this phase.
+    /// Returns the next step of this phase.
     pub fn next_step(&mut self) -> Option<Step> {
         if let Some(second) = self.second.take() {
             return Some(second);
@@ -135,11 +135,11 @@ impl Lane {
         if self.is_removing { self.pool.pop().map(Step::Remove) } else { None }
     }
 
-    /// Decides a transaction; its read comes first.
+    /// Chooses a transaction and returns its read, which comes first.
     fn transaction(&mut self) -> Step {
         let index = self.below(self.pool.len());
         let read = self.pool[index];
-        // The pool keeps a file to be read.
+        // The pool keeps at least one file to read.
         let creates = self.pool.len() < 2 || self.below(2) == 0;
         self.second = Some(if creates {
             Step::Create(self.new_target())
@@ -150,7 +150,7 @@ impl Lane {
         Step::Read(read)
     }
 
-    /// A file that is in the pool when its step is over, which is before the next one.
+    /// Returns a new file. It is in the pool when its step is over, which is before the next step.
     fn new_target(&mut self) -> Target {
         let (smallest, largest) = self.sizes;
         let number = self.next_number;
@@ -161,17 +161,17 @@ impl Lane {
         target
     }
 
-    /// What a file holds.
+    /// Returns the content of a file.
     #[must_use]
     pub fn content(&self, target: Target) -> &[u8] {
         let begin = target.number as usize * 8 % PATTERN_SPARE;
         &self.pattern[begin..begin + target.size]
     }
 
-    /// Takes note that a step is done.
+    /// Notes that a step is done.
     ///
     /// # Errors
-    /// If a read has read something else than was written.
+    /// If a read returned other bytes than were written.
     pub fn done(&mut self, step: Step, bytes: &[u8]) -> Result<()> {
         let (kind, target) = match step {
             Step::Read(target) => {
@@ -205,14 +205,14 @@ impl Lane {
 }
 
 impl Target {
-    /// Its name in its directory.
+    /// Returns its name in its directory.
     #[must_use]
     pub fn name(&self) -> String {
         self.number.to_string()
     }
 }
 
-/// The name of a directory.
+/// Returns the name of a directory.
 pub(super) fn directory_name(index: usize) -> String {
     format!("s{index}")
 }
@@ -222,7 +222,7 @@ fn mixed(word: u64) -> u64 {
     word ^ word >> 27
 }
 
-/// Bytes without order.
+/// Returns pseudo-random bytes.
 fn pattern() -> Vec<u8> {
     let words = (super::SIZE_MAX + PATTERN_SPARE) / 8;
     (1..=words as u64)
@@ -230,5 +230,5 @@ fn pattern() -> Vec<u8> {
         .collect()
 }
 
-/// Where contents may begin.
+/// The range of offsets at which contents may begin.
 const PATTERN_SPARE: usize = 64 << 10;

@@ -1,7 +1,7 @@
-//! The workload in a local directory.
+//! The Postmark workload in a local directory.
 //!
-//! Invariant: names are looked up from their directories, which stay open, as with the others; one
-//! thread, for which lanes take turns.
+//! Invariant: names are looked up relative to their directories, which stay open, as in the other
+//! implementations. One thread runs the lanes in turns.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use super::lane::{Lane, Step, Target, directory_name};
 use super::{SIZE_MAX, Store};
 
-/// A local directory.
+/// A local directory for the workload.
 pub struct Directory {
     top: PathBuf,
     stable: bool,
@@ -23,10 +23,10 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Works beneath `top`, which is there.
+    /// Works beneath `top`, which must exist.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it does not exist.
     pub fn new(top: &Path, stable: bool) -> Result<Self> {
         let top = top.canonicalize().with_context(|| top.display().to_string())?;
         Ok(Self { top, stable, directories: Vec::new(), buffer: vec![0; SIZE_MAX + 1] })

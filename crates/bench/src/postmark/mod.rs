@@ -1,12 +1,12 @@
-//! The Postmark workload: a pool of small files of which some are read and others made or removed,
-//! as mail servers do it. After Postmark (Katcher, 1997) and its use for federated DAFS: a
+//! The Postmark workload: a pool of small files, of which some are read and others created or
+//! removed, as mail servers do. After Postmark (Katcher, 1997) and its use for federated DAFS: a
 //! transaction is a read (open, read, close) and either a creation (open, write, close) or a
 //! removal.
 //!
-//! Invariant: what is done depends on the workload's numbers alone, not on who does it or how
-//! fast: several in flight are so many lanes, each with files of its own and one step after the
-//! other. Every byte that is read is compared with what was written, and a checksum over the
-//! steps says that two runs have done the same.
+//! Invariant: the steps depend only on the workload's parameters, not on the store or its speed.
+//! The steps in flight belong to different lanes, each with its own files and one step after the
+//! other. Every byte that is read is compared with what was written, and a checksum over the steps
+//! shows that two runs have done the same.
 
 mod lane;
 mod local;
@@ -24,24 +24,24 @@ pub use self::nfs::Mounted;
 pub use self::remote::Served;
 pub(crate) use self::remote::all;
 
-/// The workload's numbers.
+/// The parameters of the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {
-    /// Files in the pool before the first transaction.
+    /// The files in the pool before the first transaction.
     pub files: usize,
-    /// Transactions.
+    /// The number of transactions.
     pub transactions: usize,
-    /// Directories that the files are spread over.
+    /// The number of directories that the files are spread over.
     pub directories: usize,
-    /// Bytes of the smallest file.
+    /// The bytes of the smallest file.
     pub size_min: usize,
-    /// Bytes of the largest file, at most 64 KiB.
+    /// The bytes of the largest file, at most 64 KiB.
     pub size_max: usize,
-    /// Steps under way at once: lanes.
+    /// The steps in flight at once, which is the number of lanes.
     pub in_flight: usize,
-    /// What chance begins with.
+    /// The seed of the random choices.
     pub seed: u64,
-    /// Every created file is on stable storage before its step ends.
+    /// True if every created file must be on stable storage before its step ends.
     pub stable: bool,
 }
 
@@ -60,44 +60,44 @@ impl Default for Workload {
     }
 }
 
-/// Who keeps the files.
+/// A system that stores the files.
 pub trait Store {
-    /// Makes the directories, by their numbers.
+    /// Makes this many directories, which are named by number.
     ///
     /// # Errors
-    /// If one cannot be made; one may not be there.
+    /// If one cannot be made or exists already.
     fn make_directories(&mut self, count: usize) -> Result<()>;
-    /// Takes the steps of all lanes, of each one after the other, until all have none.
+    /// Runs the steps of all lanes, those of each lane one after the other, until no lane has any.
     ///
     /// # Errors
-    /// If one fails, or reads something else than was written.
+    /// If a step fails, or reads other bytes than were written.
     fn run(&mut self, lanes: &mut [Lane]) -> Result<()>;
     /// Removes the directories, which are empty.
     ///
     /// # Errors
-    /// If one is not.
+    /// If one cannot be removed.
     fn remove_directories(&mut self, count: usize) -> Result<()>;
 }
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Transactions a second, of the transactions' time alone.
+    /// Transactions per second, in the transaction phase only.
     pub transactions_per_second: f64,
-    /// Files made a second, in the beginning.
+    /// Files created per second, in the first phase.
     pub created_per_second: f64,
-    /// Files removed a second, in the end.
+    /// Files removed per second, in the last phase.
     pub removed_per_second: f64,
-    /// Seconds of the transactions.
+    /// The seconds of the transaction phase.
     pub seconds: f64,
-    /// What was done.
+    /// The work that was done.
     pub work: Work,
 }
 
-/// Runs a workload: makes the pool, does the transactions, removes what is left.
+/// Runs a workload: creates the pool, runs the transactions, removes what is left.
 ///
 /// # Errors
-/// If the numbers make no sense, or a step fails.
+/// If the parameters are invalid, or a step fails.
 pub fn run(workload: &Workload, store: &mut dyn Store) -> Result<Outcome> {
     check(workload)?;
     store.make_directories(workload.directories)?;
@@ -144,7 +144,7 @@ fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// The largest file.
+/// The largest permitted file size in bytes.
 pub const SIZE_MAX: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The workload through libnfs.
+//! The Postmark workload through libnfs.
 //!
-//! Invariant: each lane has one request under way at most, as it opens, moves and closes; all
-//! lanes' are under way together on one connection, served by one thread.
+//! Invariant: each lane has at most one request in flight. The requests of all lanes are in flight
+//! together on one connection, served by one thread.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use dafs_peers::{Answer, FileId, Nfs, Request, Ticket, flag};
 use super::Store;
 use super::lane::{Lane, Step, Target, directory_name};
 
-/// A mounted export.
+/// A mounted export for the workload.
 pub struct Mounted {
     nfs: Nfs,
     stable: bool,
 }
 
-/// How far a lane's step has come.
+/// The progress of a lane's step.
 enum State {
     Opening,
     Moving(FileId),
@@ -29,7 +29,8 @@ enum State {
 impl Mounted {
     /// Works in the export's root.
     ///
-    /// libnfs commits what was written when the file is closed; `stable` asks for it before.
+    /// libnfs commits written data when the file is closed; with `stable` the commit comes before
+    /// the close.
     #[must_use]
     pub fn new(nfs: Nfs, stable: bool) -> Self {
         Self { nfs, stable }
@@ -55,7 +56,7 @@ impl Mounted {
         })
     }
 
-    /// Goes on with a step; `None` if it is done.
+    /// Continues a step; returns `None` if it is done.
     fn go_on(
         &mut self,
         lane: &Lane,

@@ -1,7 +1,7 @@
-//! The workload on a DAFS server.
+//! The Postmark workload on a DAFS server.
 //!
-//! Invariant: a step is one chain, and so one round trip: open, read or write, close. Each lane
-//! has a future; it is polled again when something it waits for has come.
+//! Invariant: a step is one chain, and so one round trip: open, read or write, close. Each lane has
+//! a future, which is polled again when a reply that it waits for has arrived.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use dafs_client::{Buffer, FileHandle, OpenOptions, Outcome, Session, ShareAccess
 use super::lane::{Lane, Step, Target, directory_name};
 use super::{SIZE_MAX, Store};
 
-/// A directory on a server.
+/// A directory on a server for the workload.
 pub struct Served {
     session: Session,
     top: String,
@@ -24,7 +24,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Works beneath `top`, a path of the session's server.
+    /// Works beneath `top`, a path on the session's server.
     #[must_use]
     pub fn new(session: &Session, top: &str, stable: bool) -> Self {
         let top = top.trim_end_matches('/').to_owned();
@@ -56,7 +56,7 @@ impl Served {
         Ok(())
     }
 
-    /// Opens, reads one byte more than there should be, closes.
+    /// Opens, reads one byte more than the file should have, and closes.
     async fn read(&self, target: Target, buffer: &Buffer) -> Result<usize> {
         let slice = buffer.slice(0, target.size + 1)?;
         let chain = self.session.chain().at(self.directories[target.directory]);
@@ -67,7 +67,7 @@ impl Served {
         Ok(moved.length as usize)
     }
 
-    /// Opens, writes, closes.
+    /// Opens, writes and closes.
     async fn create(&self, target: Target, bytes: &[u8], buffer: &Buffer) -> Result<()> {
         let options =
             OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
@@ -120,8 +120,8 @@ impl Store for Served {
     }
 }
 
-/// Runs futures side by side to the end of all, or the first error. `turn` waits for something
-/// to come, and returns whether anything can.
+/// Runs futures concurrently until all have ended, or until the first error. `turn` waits for an
+/// event, and returns false if none can come.
 pub(crate) fn all<F: Future<Output = Result<()>>>(
     futures: impl Iterator<Item = F>,
     mut turn: impl FnMut() -> bool,

@@ -1,7 +1,7 @@
-//! One client of `dafs bench scale`, in a process of its own.
+//! One client process of `dafs bench scale`.
 //!
-//! Invariant: it sleeps while it waits, so that what it uses is what its requests cost. Each block
-//! that it reads is checked for whose it is.
+//! Invariant: the client sleeps while it waits, so that its CPU time is what its requests cost.
+//! Each block that it reads is checked to belong to the right file.
 
 use std::time::{Duration, Instant};
 
@@ -18,27 +18,27 @@ use super::{Files, HOT, HOT_BYTES, LANES, MANY_BYTES, SHARED, Work, directory_of
 use crate::measure::own_cpu;
 use crate::postmark::all;
 
-/// What a client is told at its start.
+/// The parameters that a client gets at its start.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    /// Which of the clients it is.
+    /// The number of this client.
     pub number: usize,
-    /// How many small files there are.
+    /// The number of small files.
     pub files: usize,
-    /// Servers, one for each transport and number of reactors.
+    /// The servers, one for each transport and number of reactors.
     pub servers: Vec<Address>,
-    /// What sessions with them begin with.
+    /// The options of sessions with them.
     pub session: SessionOptions,
 }
 
-/// What a client has done in one round.
+/// The work of a client in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Operations.
+    /// The number of operations.
     pub operations: u64,
-    /// Seconds from the first to the end of the last.
+    /// The seconds from the first operation to the end of the last.
     pub seconds: f64,
-    /// Seconds of processor time of the client's process.
+    /// The processor time of the client's process, in seconds.
     pub cpu_seconds: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct ScaleClient {
     links: Vec<Link>,
 }
 
-/// A session, and everything that is open.
+/// A session and its open files.
 struct Link {
     client: Client,
     session: Session,
@@ -55,12 +55,12 @@ struct Link {
     buffer: Buffer,
     hot: File,
     many: Vec<File>,
-    /// The directory that all clients use, and one for each lane of this client.
+    /// The directory that all clients use; `own` has one for each lane of this client.
     shared: FileHandle,
     own: Vec<FileHandle>,
     random: Random,
     number: usize,
-    /// Names that were made; no two are the same.
+    /// The number of names made so far, so that no two are the same.
     made: u64,
 }
 
@@ -68,16 +68,16 @@ impl ScaleClient {
     /// Connects to every server, and opens the files.
     ///
     /// # Errors
-    /// If a server cannot be reached, or has not the files.
+    /// If a server cannot be reached or lacks the files.
     pub fn new(plan: &ClientPlan) -> Result<Self> {
         let links = plan.servers.iter().map(|address| Link::new(plan, address));
         Ok(Self { links: links.collect::<Result<_>>()? })
     }
 
-    /// Does one kind of work for a while on one of the servers.
+    /// Runs one kind of work for a while on one of the servers.
     ///
     /// # Errors
-    /// If an operation fails, or reads what is not there.
+    /// If an operation fails or reads unexpected data.
     pub fn run(&mut self, server: usize, work: Work, span: Duration) -> Result<Tally> {
         let link = self.links.get_mut(server).context("there is no such server")?;
         let (start, cpu) = (Instant::now(), own_cpu());
@@ -121,14 +121,15 @@ impl Link {
         open().with_context(|| format!("measuring over {address}"))
     }
 
-    /// Reads blocks, so many at once, until a moment, each slot at least one; returns how many.
+    /// Reads blocks, several in flight, until `end`, at least one in each slot. Returns the number
+    /// of reads.
     fn read(&mut self, work: Work, end: Instant) -> Result<u64> {
         let (bytes, depth) = (work.bytes(), work.depth());
         let mut free: Vec<usize> = (0..depth).collect();
         let mut expected = vec![0; depth];
         let (mut operations, mut submitted) = (0, 0);
         loop {
-            // Whoever is woken too late does something all the same.
+            // A client that wakes up too late still does one read in each slot.
             let goes_on = submitted == 0 || Instant::now() < end;
             while goes_on && let Some(slot) = free.pop() {
                 let (file, index, length) = match work.files() {
@@ -148,7 +149,7 @@ impl Link {
             if under_way == 0 {
                 return Ok(operations);
             }
-            // Half of them are answered while it sleeps, and it is woken once for as many.
+            // The client wakes up once half of the reads are complete.
             self.client.wait(self.group, under_way.div_ceil(2), None);
             while let Some(done) = self.client.next(self.group) {
                 let slot = usize::try_from(done.context)?;
@@ -165,7 +166,7 @@ impl Link {
         }
     }
 
-    /// Makes and removes files until a moment; returns how many names were made and removed.
+    /// Makes and removes files until `end`. Returns how many names were made and removed.
     fn name(&mut self, work: Work, end: Instant) -> Result<u64> {
         let mut done = [0; LANES];
         let first = self.made;

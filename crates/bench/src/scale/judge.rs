@@ -1,62 +1,63 @@
-//! What points say of scaling, and where they say nothing.
+//! Conclusions about scaling from the measured points, and refusals to draw them.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Against, Point, Report, Round, Work};
 use crate::measure::median;
 
-/// What was varied.
+/// The quantity that was varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// Reactors of the server. For each number of them the clients' number that got most counts.
+    /// The reactors of the server. For each number, the number of clients with the most operations
+    /// counts.
     Reactors,
-    /// Clients of one and the same number of reactors.
+    /// The clients, with the same number of reactors.
     Clients,
 }
 
-/// How one point stands to the first of its line.
+/// The ratio of one point to the first of its line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// What was done.
+    /// The work that was done.
     pub work: Work,
-    /// Over what.
+    /// The transport.
     pub transport: String,
-    /// What was varied.
+    /// The quantity that was varied.
     pub axis: Axis,
-    /// How many of them the first point has, and this one.
+    /// The number of reactors or clients at the first point.
     pub from: usize,
-    /// As `from` for this point.
+    /// The number of reactors or clients at this point.
     pub to: usize,
-    /// What can be said.
+    /// The conclusion.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What can be said of two points.
+/// The conclusion about two points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", untagged)]
 pub enum Verdict {
-    /// How they stand to each other.
+    /// The points can be compared.
     Drawn {
-        /// Operations, as a multiple of the first point's.
+        /// Operations per second, as a multiple of the first point's.
         speedup: f64,
-        /// That as a part of what growth along the line would be.
+        /// The speedup as a part of linear growth.
         part_of_linear: f64,
-        /// The server's processor time for each operation, as a multiple of the first point's.
+        /// The server's processor time per operation, as a multiple of the first point's.
         server_cpu_ratio: f64,
-        /// Requests and notices between reactors for each operation of this point.
+        /// Requests and notices between reactors per operation of this point.
         messages: f64,
     },
-    /// Nothing.
+    /// No conclusion can be drawn.
     Refused {
-        /// Why.
+        /// The reason.
         no_conclusion: String,
     },
 }
 
 impl Axis {
-    /// Where a point is along it.
+    /// Returns the position of a point on this axis.
     #[must_use]
     pub fn of(self, point: &Point) -> usize {
         match self {
@@ -65,7 +66,7 @@ impl Axis {
         }
     }
 
-    /// What its numbers count.
+    /// Returns the unit of this axis.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -76,7 +77,7 @@ impl Axis {
 }
 
 impl Against {
-    /// How a point stands to another, round by round.
+    /// Compares a point with another, round by round.
     fn of(point: &Point, other: &Point) -> Self {
         let ratio = |of: fn(&Round) -> f64| {
             let rounds = point.rounds.iter().zip(&other.rounds);
@@ -92,8 +93,8 @@ impl Against {
 }
 
 impl Report {
-    /// Marks points at which clients or others have taken too many cores, and says what the rest
-    /// shows.
+    /// Marks the points at which clients or other programs took too many cores, and draws
+    /// conclusions from the rest.
     pub fn judge(&mut self) {
         let (clients_max, others_max) = (self.clients_cores_max(), self.others_cores_max());
         for point in &mut self.points {
@@ -113,19 +114,19 @@ impl Report {
         self.conclusions = conclusions;
     }
 
-    /// The most cores that clients may take where a conclusion is drawn.
+    /// Returns the most cores that clients may take at a conclusive point.
     #[must_use]
     pub fn clients_cores_max(&self) -> f64 {
         self.cores as f64 * self.clients_share_max
     }
 
-    /// The most that others may take there.
+    /// Returns the most cores that other programs may take at a conclusive point.
     #[must_use]
     pub fn others_cores_max(&self) -> f64 {
         self.cores as f64 * self.others_share_max
     }
 
-    /// The points of one line of a plot, in the order of the axis.
+    /// Returns the points of one line of a chart, in the order of the axis.
     pub(super) fn line<'r>(&'r self, work: Work, transport: &'r str) -> Vec<&'r Point> {
         let axis = self.axis();
         let mut line: Vec<&'r Point> = Vec::new();
@@ -142,7 +143,7 @@ impl Report {
         line
     }
 
-    /// How a point stands to that with the fewest reactors and the same clients.
+    /// Compares a point with the one that has the fewest reactors and the same clients.
     fn against(&self, point: &Point) -> Option<Against> {
         let others = self.points_of(point.work, &point.transport);
         let others = others.filter(|other| other.clients == point.clients);
@@ -249,7 +250,7 @@ pub(super) mod tests {
             let round = |rate| Round { operations_per_second: rate, server_cpu_us };
             rates.map(round).to_vec()
         };
-        // The machine was slow in the second round, for both.
+        // In the second round the machine was slow for both points.
         let one = Point { rounds: rounds([100.0, 50.0, 100.0], 2.0), ..point(1, 2, 100.0, 1.0) };
         let two = Point { rounds: rounds([160.0, 75.0, 150.0], 2.2), ..point(2, 2, 150.0, 1.0) };
         let report = report(4, vec![point(1, 4, 500.0, 1.0), one, two, point(2, 3, 1.0, 1.0)]);

@@ -1,8 +1,9 @@
-//! How operations grow with a server's reactors and with its clients (`dafs bench scale`).
+//! Measures how throughput grows with a server's reactors and with its clients (`dafs bench
+//! scale`).
 //!
-//! Invariant: a conclusion is drawn only from points at which the clients have left at least half
-//! of the cores to the server, and other programs have taken next to none. Otherwise what was
-//! measured is how the machine was shared.
+//! Invariant: a conclusion is drawn only from points at which the clients left at least half of the
+//! cores to the server, and other programs used almost none. Otherwise the measurement shows only
+//! how the machine was shared.
 
 mod client;
 mod judge;
@@ -15,7 +16,7 @@ pub use client::{ClientPlan, ScaleClient, Tally};
 pub use judge::{Axis, Conclusion, Verdict};
 pub use plot::plot_scale;
 
-/// What clients do.
+/// The work that clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -33,21 +34,21 @@ pub enum Work {
     NamesInMany,
 }
 
-/// What a work is about.
+/// The files that a kind of work uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// All clients read the same file.
     One,
-    /// They read any of many files.
+    /// Each client reads any of many files.
     Many,
-    /// They make files in the same directory.
+    /// All clients make files in the same directory.
     OneDirectory,
-    /// Each has directories of its own for that.
+    /// Each client makes files in its own directories.
     ManyDirectories,
 }
 
 impl Work {
-    /// All of them.
+    /// All kinds of work.
     pub const ALL: [Self; 6] = [
         Self::SmallOfOne,
         Self::SmallOfMany,
@@ -57,7 +58,7 @@ impl Work {
         Self::NamesInMany,
     ];
 
-    /// What it is called in tables, plots and arguments.
+    /// Returns the name in tables, charts and arguments.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,13 +71,13 @@ impl Work {
         }
     }
 
-    /// The work of this name.
+    /// Returns the work with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.name() == name)
     }
 
-    /// The name of its plot.
+    /// Returns the file name of its chart.
     #[must_use]
     pub fn file(self) -> &'static str {
         match self {
@@ -89,7 +90,7 @@ impl Work {
         }
     }
 
-    /// What it is about.
+    /// Returns the files that it uses.
     #[must_use]
     pub fn files(self) -> Files {
         match self {
@@ -100,7 +101,7 @@ impl Work {
         }
     }
 
-    /// Bytes of a block; 0 where no bytes are read.
+    /// Returns the bytes of a block; 0 if no data is read.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -110,7 +111,7 @@ impl Work {
         }
     }
 
-    /// Operations of one client under way at once.
+    /// Returns the number of operations that one client has in flight.
     #[must_use]
     pub fn depth(self) -> usize {
         match self {
@@ -121,103 +122,102 @@ impl Work {
     }
 }
 
-/// Medians of one work over one transport, with so many reactors and clients.
+/// Medians of one kind of work over one transport, with a number of reactors and clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What was done.
+    /// The work that was done.
     pub work: Work,
     /// `shm` or `tcp`.
     pub transport: String,
-    /// Reactors of the server.
+    /// The reactors of the server.
     pub reactors: usize,
-    /// Processes that asked it.
+    /// The client processes.
     pub clients: usize,
-    /// Operations of all clients together.
+    /// Operations per second of all clients together.
     pub operations_per_second: f64,
-    /// The slowest round and the fastest.
+    /// The slowest and the fastest round.
     pub spread: [f64; 2],
-    /// Microseconds of the server's processor time for each operation: of all its threads.
+    /// Microseconds of the server's processor time per operation, over all its threads.
     pub server_cpu_us: f64,
-    /// The part of it of reactors.
+    /// The part of it that reactors used.
     pub reactor_cpu_us: f64,
-    /// The part of it of the pool's threads, which make the system calls that may wait.
+    /// The part of it that the pool's threads used, which make the system calls that may block.
     pub pool_cpu_us: f64,
-    /// Microseconds of the clients' processor time for each operation.
+    /// Microseconds of the clients' processor time per operation.
     pub client_cpu_us: f64,
-    /// Cores that the server kept busy.
+    /// The number of cores that the server kept busy.
     pub server_cores: f64,
-    /// The part of a core that its busiest reactor kept busy: close to the others' if connections
-    /// are spread well.
+    /// The part of a core that the busiest reactor used. It is close to that of the others if
+    /// connections are spread well.
     pub busiest_reactor: f64,
-    /// Cores that the clients kept busy.
+    /// The number of cores that the clients kept busy.
     pub client_cores: f64,
-    /// Cores that others kept busy, among those that server and clients had; 0 if nobody knows.
+    /// The number of cores that other programs kept busy, of those available to server and clients;
+    /// 0 if unknown.
     pub other_cores: f64,
-    /// Requests that the server has counted, for each operation.
+    /// Requests that the server has counted, per operation.
     pub requests: f64,
-    /// Requests and notices that one of the server's reactors has handed to another, for each
-    /// operation.
+    /// Requests and notices passed between the server's reactors, per operation.
     pub messages: f64,
-    /// What the rounds were, in their order. The same round of two points was measured side by
-    /// side, so what disturbed one of them disturbed the other.
+    /// The rounds in their order. The same round of two points was measured side by side, so a
+    /// disturbance affected both.
     pub rounds: Vec<Round>,
-    /// Whether clients and others have left enough of the cores to the server.
+    /// True if clients and other programs left enough of the cores to the server.
     pub is_conclusive: bool,
-    /// How the point stands to that with the fewest reactors and the same clients; nothing if it
-    /// is that one, or if one of the two is not conclusive.
+    /// The comparison with the point that has the fewest reactors and the same clients. `None` if
+    /// this is that point, or if one of the two is not conclusive.
     pub against: Option<Against>,
 }
 
 /// One round of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Operations of all clients together.
+    /// Operations per second of all clients together.
     pub operations_per_second: f64,
-    /// Microseconds of the server's processor time for each operation.
+    /// Microseconds of the server's processor time per operation.
     pub server_cpu_us: f64,
 }
 
-/// How a point stands to another: medians of what the rounds' figures are as multiples of the
-/// other's in the same round.
+/// The comparison of a point with another: medians of the ratios between the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
-    /// Reactors of the other.
+    /// The reactors of the other point.
     pub reactors: usize,
-    /// Operations.
+    /// The ratio of operations per second.
     pub speedup: f64,
-    /// The server's processor time for each operation.
+    /// The ratio of the server's processor time per operation.
     pub server_cpu_ratio: f64,
 }
 
-/// Everything that was measured.
+/// All measurements of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Processor, cores and kernel.
+    /// The processor, cores and kernel of the machine.
     pub machine: String,
-    /// This program's version and, in a checkout, its commit.
+    /// The version of this program and, if built in a checkout, its commit.
     pub version: String,
-    /// Cores that server and clients had together.
+    /// The cores that server and clients had together.
     pub cores: usize,
-    /// The part of the cores that clients may take where a conclusion is drawn.
+    /// The part of the cores that clients may take at a conclusive point.
     pub clients_share_max: f64,
-    /// The part of the cores that others may take there.
+    /// The part of the cores that other programs may take at a conclusive point.
     pub others_share_max: f64,
     /// The most reactors that a server can have.
     pub reactors_max: usize,
-    /// Seconds of a round.
+    /// The seconds of a round.
     pub round_seconds: f64,
-    /// Rounds for each median.
+    /// The number of rounds for each median.
     pub rounds: usize,
-    /// Medians.
+    /// The medians.
     pub points: Vec<Point>,
-    /// What they say of scaling.
+    /// The conclusions about scaling.
     pub conclusions: Vec<Conclusion>,
-    /// Operations of all rounds, each of which was checked.
+    /// The operations of all rounds, each of which was checked.
     pub operations: u64,
 }
 
 impl Report {
-    /// The points of one work over one transport.
+    /// Returns the points of one kind of work over one transport.
     fn points_of<'r>(
         &'r self,
         work: Work,
@@ -226,7 +226,7 @@ impl Report {
         self.points.iter().filter(move |point| (point.work, &*point.transport) == (work, transport))
     }
 
-    /// The transports that were measured, in their order.
+    /// Returns the transports that were measured, in order.
     fn transports(&self) -> Vec<&str> {
         let mut transports: Vec<&str> = Vec::new();
         for point in &self.points {
@@ -237,7 +237,8 @@ impl Report {
         transports
     }
 
-    /// What is varied: reactors, if there were several numbers of them, and clients if not.
+    /// Returns the quantity that was varied: reactors if there were several numbers of them,
+    /// otherwise clients.
     #[must_use]
     pub fn axis(&self) -> Axis {
         let first = self.points.first().map(|point| point.reactors);
@@ -246,30 +247,31 @@ impl Report {
     }
 }
 
-/// The file that all clients read, at the top of what is served.
+/// The name of the file that all clients read, at the top of the export.
 pub const HOT: &str = "hot";
-/// Bytes of it.
+/// The bytes of that file.
 pub const HOT_BYTES: usize = 16 << 20;
-/// Bytes of each of the many files.
+/// The bytes of each of the many files.
 pub const MANY_BYTES: usize = 1 << 20;
-/// Files that one client makes and removes at once.
+/// The files that one client makes and removes concurrently.
 pub const LANES: usize = 8;
-/// The directory that all clients make files in.
+/// The name of the directory that all clients make files in.
 pub const SHARED: &str = "shared";
 
-/// One of the many files.
+/// Returns the name of one of the many files.
 #[must_use]
 pub fn many(index: usize) -> String {
     format!("many-{index:04}")
 }
 
-/// A directory in which one lane of one client alone makes files.
+/// Returns the name of a directory used by one lane of one client only.
 #[must_use]
 pub fn directory_of(client: usize, lane: usize) -> String {
     format!("names-{client:03}-{lane}")
 }
 
-/// The first eight bytes of the block at `offset` of the hot file, or of one of the many.
+/// Returns the first eight bytes of the block at `offset` of the hot file (`None`) or of one of the
+/// many.
 #[must_use]
 pub fn mark(index: Option<usize>, offset: u64) -> u64 {
     let file = index.map_or(u64::MAX, |index| index as u64 + 1);

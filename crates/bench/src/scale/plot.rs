@@ -1,4 +1,4 @@
-//! One plot for each work, with the line of linear growth for each transport.
+//! One chart for each kind of work, with the line of linear growth for each transport.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::{Axis, Report, Work};
 use crate::lines::{Line, Lines};
 use crate::look::number;
 
-/// Writes one SVG for each work that was measured into a directory; returns their paths.
+/// Writes one SVG file for each kind of work that was measured, and returns their paths.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -66,12 +66,12 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Numbers of clients and reactors are whole; between them the axis has no number.
+/// Formats numbers of clients and reactors; the axis has no label between whole numbers.
 fn whole(value: f64) -> String {
     if (value - value.round()).abs() < 1e-6 { number(value) } else { String::new() }
 }
 
-/// Beside the name of a line of which nothing is concluded.
+/// The note after the name of a line without a conclusion.
 const UNSURE: &str = "no conclusion";
 
 #[cfg(test)]

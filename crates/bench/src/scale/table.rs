@@ -1,14 +1,14 @@
-//! The table.
+//! The table of a scaling report.
 
 use std::io::Write;
 
 use super::{Against, Axis, Conclusion, Report, Verdict, Work};
 
 impl Report {
-    /// Writes what was measured, and what it says.
+    /// Writes the measurements and the conclusions.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the table cannot be written.
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         for work in Work::ALL {
             self.print_work(out, work)?;
@@ -17,10 +17,10 @@ impl Report {
         self.print_conclusions(out)
     }
 
-    /// Writes what the numbers are about.
+    /// Writes the heading of the report.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the heading cannot be written.
     pub fn print_heading(&self, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(out, "{}; dafs {}", self.machine, self.version)?;
         writeln!(

@@ -1,66 +1,67 @@
-//! What has happened between two documents of a server.
+//! The rates between two documents of a server.
 //!
-//! Invariant: a server that has restarted in between counts from nothing, so no rate is below 0.
+//! Invariant: if the server has restarted in between, its counters start from zero, so no rate is
+//! negative.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-/// A document, and what has happened since the one before.
+/// A document and the rates since the one before.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// The document itself.
+    /// The latest document.
     pub now: Value,
-    /// Requests a second.
+    /// Requests per second.
     pub requests: f64,
-    /// Requests and notices a second that one reactor has handed to another.
+    /// Requests and notices per second that reactors passed to each other.
     pub messages: f64,
-    /// Bytes a second that clients have read.
+    /// Bytes per second that clients have read.
     pub read: f64,
-    /// Bytes a second that they have written.
+    /// Bytes per second that clients have written.
     pub written: f64,
-    /// Part of reads that found their first block in the cache, if there were any.
+    /// The part of reads that found their first block in the cache; `None` without reads.
     pub hits: Option<f64>,
-    /// By procedure.
+    /// The rates of each procedure.
     pub procedures: Vec<ProcedureRate>,
-    /// By session.
+    /// The rates of each session.
     pub sessions: Vec<SessionRate>,
 }
 
-/// What a procedure was asked for.
+/// The rates of one procedure.
 #[derive(Clone, Debug)]
 pub struct ProcedureRate {
-    /// Its name.
+    /// The name of the procedure.
     pub name: String,
-    /// Requests a second.
+    /// Requests per second.
     pub requests: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes: f64,
-    /// Seconds that half of them took at most: of the last while, or of all if there were none.
+    /// The median latency in seconds: of the last interval, or of all requests if it had none.
     pub p50: Option<f64>,
-    /// The same for all but one in a hundred.
+    /// The 99th percentile of the latency, likewise.
     pub p99: Option<f64>,
-    /// Requests since the start.
+    /// Requests since the start of the server.
     pub whole: u64,
-    /// Those of them that failed.
+    /// Those requests that failed.
     pub failed: u64,
 }
 
-/// What a session asks for.
+/// The rates of one session.
 #[derive(Clone, Debug)]
 pub struct SessionRate {
-    /// Its row in the document.
+    /// The session's row in the document.
     pub row: Value,
-    /// Requests a second.
+    /// Requests per second.
     pub requests: f64,
-    /// Bytes a second read.
+    /// Bytes read per second.
     pub read: f64,
-    /// Bytes a second written.
+    /// Bytes written per second.
     pub written: f64,
 }
 
 impl Rates {
-    /// What has happened between two documents; without a first one, nothing.
+    /// Computes the rates between two documents; they are zero without a first one.
     #[must_use]
     pub fn between(before: Option<Value>, now: Value) -> Self {
         let is_same =
@@ -90,7 +91,7 @@ impl Rates {
         }
     }
 
-    /// The rates as JSON, for scripts: the document with `rates` in it.
+    /// Returns the document as JSON, with the rates added as `rates`, for scripts.
     #[must_use]
     pub fn document(&self) -> Value {
         let procedures = self.procedures.iter().map(|rate| {
@@ -163,7 +164,7 @@ fn sessions(before: &Value, now: &Value, seconds: f64) -> Vec<SessionRate> {
     rows(now, "sessions").map(rate).collect()
 }
 
-/// The time in seconds that so large a part of requests kept to, out of counts by bucket.
+/// Returns the quantile `part` of the latencies in seconds, from the counts of histogram buckets.
 #[must_use]
 pub fn quantile(part: f64, buckets: &[u64], bounds: &[f64]) -> Option<f64> {
     let all: u64 = buckets.iter().sum();
@@ -174,7 +175,7 @@ pub fn quantile(part: f64, buckets: &[u64], bounds: &[f64]) -> Option<f64> {
         if count > 0.0 && below + count >= wanted {
             let Some(&upper) = bounds.get(index) else { return bounds.last().copied() };
             let lower = index.checked_sub(1).map_or(upper / 2.0, |below| bounds[below]);
-            // Between the bounds as times are: by ratios.
+            // Interpolate geometrically between the bounds.
             return Some(lower * (upper / lower).powf((wanted - below) / count));
         }
         below += count;

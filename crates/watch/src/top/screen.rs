@@ -1,6 +1,6 @@
 //! The screen of `dafs top`.
 //!
-//! Invariant: a colour only repeats what words say.
+//! Invariant: a colour only repeats what the text says.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,7 +11,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use super::rates::{ProcedureRate, SessionRate, number, rows};
 use super::{Order, Rates, Top};
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, top: &Top) {
     let Some(rates) = &top.rates else {
         let text = top.trouble.as_deref().unwrap_or("asking the server…");
@@ -42,7 +42,7 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
     let grace =
         if now["in_grace"] == true { "; clients are taking back what they held" } else { "" };
     let reactors = match number(&now["reactors"], "count") {
-        // A server that does not say, and one that has nobody to hand anything to.
+        // The server does not report the number, or it has only one reactor.
         0 => String::new(),
         1 => "; reactors 1".to_owned(),
         count => format!("; reactors {count}, {} messages/s", quantity(rates.messages)),
@@ -172,7 +172,7 @@ fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// A number with its thousands as letters.
+/// Formats a number with a suffix for thousands.
 pub(super) fn quantity(number: f64) -> String {
     match number {
         n if n < 9_999.5 => format!("{n:.0}"),
