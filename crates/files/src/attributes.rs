@@ -1,7 +1,6 @@
 //! Attributes and access: GETATTR, SETATTR, GET_FSATTR, ACCESS, VERIFY, NVERIFY.
 //!
-//! Invariant: attributes of a file that the cache holds are those of its cached
-//! content, dirty data included.
+//! Invariant: the attributes of a cached file are those of its cached content, dirty data included.
 
 use std::sync::Arc;
 
@@ -24,14 +23,14 @@ use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
 
 impl Files<'_> {
-    /// Attributes as clients see them.
+    /// Returns the attributes as clients see them.
     pub fn attributes_of(
         &mut self,
         by: &Caller,
         handle: &FileHandle,
     ) -> Result<Attributes, StoreError> {
         let mut attributes = match self.opened.file(handle) {
-            // Its names may be gone; the open file is not.
+            // The file may have lost its names, but it is still open.
             Some(file) if by.store().shows(handle) => file.attributes()?,
             Some(_) | None => by.store().attributes(by, handle)?,
         };
@@ -42,8 +41,8 @@ impl Files<'_> {
         Ok(attributes)
     }
 
-    /// Attributes, with those among them that cost calls of their own and are wanted. `told` is
-    /// what was heard meanwhile from whoever has the file delegated.
+    /// Returns the attributes, including wanted ones that need separate calls of the store. `told`
+    /// contains those that the holder of a delegation has reported meanwhile.
     pub fn attributes(
         &mut self,
         by: &Caller,
@@ -64,13 +63,13 @@ impl Files<'_> {
 
     // ---- setting --------------------------------------------------------------------
 
-    /// Sets attributes.
+    /// Sets attributes of an object.
     pub fn set_attributes(
         &mut self,
         by: &Caller,
         ask: &SetAttributes,
     ) -> Result<Now<Outcome>, NotDone> {
-        // Some have taken their time to come here.
+        // The request may have waited, so the fences are checked again.
         self.pass_file(by, &ask.file)?;
         let (changes, extras) = changes_in(&ask.attributes)?;
         let truncate = changes.size == Some(0);
@@ -130,8 +129,8 @@ impl Files<'_> {
             self.check_state(by, state, handle, IoKind::Write)?;
         }
         if !extras.is_empty() {
-            // A list goes behind a change of mode, and both before the size, since a write
-            // takes set-id bits away; times go last.
+            // The order matters: a list after the mode, which would change it; both before the
+            // size, because a write clears set-id bits; times last.
             let (mode, uid, gid) = (changes.mode.take(), changes.uid.take(), changes.gid.take());
             let first = AttributeChanges { mode, uid, gid, ..AttributeChanges::default() };
             if !first.is_empty() {
@@ -140,12 +139,12 @@ impl Files<'_> {
             by.store().set_extras(by, handle, &extras)?;
         }
         let Some(file) = self.cache.find(handle) else {
-            // Nobody caches it: the store does it all.
+            // The file is not cached: the store sets everything.
             by.store().set_attributes(by, handle, &changes)?;
             return Ok(Now::Done(all_set(set)));
         };
         changes.size = None;
-        // A file that is cached and that nobody has open has no descriptor to set a size by.
+        // A cached file that no client has open has no descriptor to set a size with.
         let borrowed = state == StateId::ANONYMOUS;
         let file = match borrowed {
             true => self.borrow_file(by, handle, ShareAccess::Write)?.file,
@@ -164,8 +163,8 @@ impl Files<'_> {
         })))
     }
 
-    /// Takes the times, and a mode with set-id bits, out of what is to be set if the file's data is
-    /// still on its way, which would change them: they are set when it is there.
+    /// Removes the times, and a mode with set-id bits, from `changes` if dirty data of the file is
+    /// still to be written, which would change them. They are set when the data is in the file.
     fn times_behind_data(
         &self,
         handle: &FileHandle,
@@ -190,14 +189,14 @@ impl Files<'_> {
         times: AttributeChanges,
         set: AttributeSet,
     ) -> Left {
-        // Who asks about the data hears of what is lost.
+        // Only clients that ask about the data learn of lost data.
         let listener = Listener::Nobody;
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable, listener);
         Left::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 
-    /// Our own change of attributes must not be taken for somebody else's: what is cached of the
-    /// file's data is as good as it was.
+    /// Runs a change of attributes by the server itself. It must not look like a change by another
+    /// program, which would make the cached data invalid.
     pub fn note_set(
         &mut self,
         handle: &FileHandle,
@@ -207,7 +206,7 @@ impl Files<'_> {
         let Altered { before, after } = match altered {
             Ok(altered) => altered,
             Err(error) => {
-                // Part of it may have been set.
+                // Some attributes may have been set.
                 self.revalidate(handle);
                 return Err(error);
             }
@@ -218,7 +217,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// The file may have changed: what is cached of its data is thrown away if it has.
+    /// Discards cached data of a file if the file has changed.
     pub fn revalidate(&mut self, handle: &FileHandle) {
         if let (Some(file), Some(open)) = (self.cache.find(handle), self.opened.file(handle))
             && let Ok(version) = open.version()
@@ -227,7 +226,8 @@ impl Files<'_> {
         }
     }
 
-    /// Sets what was to be set besides the size. What is left to do then; it has the file.
+    /// Sets the attributes other than the size. Returns what is left to do, which then owns the
+    /// reference to the file.
     pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Left>, StoreError> {
         let who = &task.who;
         let mut rest = task.rest;
@@ -243,29 +243,29 @@ impl Files<'_> {
     }
 }
 
-/// These attributes were set.
+/// The outcome of setting all these attributes.
 pub fn all_set(set: AttributeSet) -> Outcome {
     Outcome::done(Ended::Set(Set { set }))
 }
 
-/// Something has failed, and these attributes were set all the same.
+/// The outcome of a failure after these attributes were set.
 pub fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
     Outcome::refused(error, Partial::Set { set })
 }
 
-/// Puts them beside the others.
+/// Adds the extra attributes to the others.
 pub fn add_extras(full: &mut FileAttributes, extras: Extras) {
     full.named_attributes = extras.named_attributes;
     full.acl = extras.acl;
     full.mime_type = extras.mime_type;
 }
 
-/// The size, by its number among attributes.
+/// The size, by its attribute number.
 pub const SIZE: AttributeSet = AttributeSet::one(9);
-/// An access control list and a MIME type, which are set by a call of their own.
+/// The access control list and the MIME type, which are set by a separate call.
 const EXTRAS: AttributeSet = AttributeSet::one(22).with(AttributeSet::one(23));
-/// Both times and the mode, which may be set when data has gone its way.
+/// Both times and the mode, which may have to be set after dirty data is written.
 pub const BEHIND_DATA: AttributeSet =
     AttributeSet::one(13).with(AttributeSet::one(19)).with(AttributeSet::one(6));
-/// Set-user-id and set-group-id.
+/// The set-user-id and set-group-id bits of a mode.
 const SET_ID_BITS: u32 = 0o6000;

@@ -1,7 +1,7 @@
-//! Who asks: an identity, and what it sees of the exports.
+//! The caller of an operation: its identity, and its view of the exports.
 //!
-//! Invariant: an identity and the terms on which it enters the exports go together, whoever
-//! it is; a request has the same from its start to its end.
+//! Invariant: an identity always goes together with the terms on which it sees the exports. Both
+//! stay the same from the start of a request to its end.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,27 +12,27 @@ use dafs_store::local::Squash;
 use dafs_store::{ExportTerms, Store};
 use dafs_types::Credentials;
 
-/// The store as some clients see it.
+/// A view of the store that some clients share.
 pub struct View {
-    /// The store, on their terms.
+    /// The store, restricted to their terms.
     pub store: Arc<dyn Store>,
-    /// Whose identity does not count, in a store that knows no terms, and who they are then.
+    /// For a store without terms: which identities are replaced, and by which identity.
     squash: Option<(Squash, Credentials)>,
 }
 
-/// Whoever asks for something.
+/// The identity of a caller, and its view of the store.
 pub struct Asker {
-    /// In whose name they ask.
+    /// The credentials that operations act with.
     pub credentials: Credentials,
     view: Arc<View>,
 }
 
-/// Who asks for an operation: in whose name, and as which client.
+/// The caller of an operation: its identity, and its client.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Whose rights count, and what they see of the exports.
+    /// The identity whose rights count, and its view of the exports.
     pub who: Arc<Asker>,
-    /// As whom the filer knows them.
+    /// The client and connection as the filer knows them.
     pub party: Party,
 }
 
@@ -45,12 +45,12 @@ impl Deref for Caller {
 }
 
 impl View {
-    /// The whole store, as it is.
+    /// The unrestricted view of the store.
     pub fn whole(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self { store, squash: None })
     }
 
-    /// A store on terms.
+    /// The view of the store on these terms.
     pub fn new(store: &Arc<dyn Store>, terms: &[ExportTerms]) -> Arc<Self> {
         match store.on_terms(terms) {
             Some(store) => Self::whole(store),
@@ -63,7 +63,7 @@ impl View {
 }
 
 impl Asker {
-    /// Somebody who comes in by a view.
+    /// A caller with these credentials that uses a view. The view may replace the credentials.
     pub fn new(who: Credentials, view: &Arc<View>) -> Self {
         let credentials = match &view.squash {
             Some((squash, anonymous)) => squash.apply(&who, anonymous).into_owned(),
@@ -72,12 +72,12 @@ impl Asker {
         Self { credentials, view: view.clone() }
     }
 
-    /// The store as they see it.
+    /// The store as the caller sees it.
     pub fn store(&self) -> &dyn Store {
         &*self.view.store
     }
 
-    /// Somebody else in the same place.
+    /// The same view with the credentials of another user.
     pub fn acting_for(&self, other: &Credentials) -> Self {
         Self::new(other.clone(), &self.view)
     }

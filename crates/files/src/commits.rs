@@ -1,6 +1,7 @@
-//! Commits: data that goes to the file or to stable storage, and what its end comes to.
+//! Commits: dirty data is written to the file or to stable storage.
 //!
-//! Invariant: who is told that data was lost is noted to have heard in the same step.
+//! Invariant: when the reply to a client reports lost data, the open is marked as informed in the
+//! same step.
 
 use dafs_filer::Party;
 use dafs_ops::{Appended, Commit, Committed, Fault};
@@ -14,14 +15,14 @@ use crate::left::{CommitTask, Left, Then};
 use crate::outcome::{Ended, Now, Outcome};
 
 impl Files<'_> {
-    /// Has what was written to a part of a file go to stable storage.
+    /// Commits the dirty data of a range of a file to stable storage.
     pub fn commit(&mut self, by: &Caller, ask: &Commit) -> Result<Now<Outcome>, Fault> {
         let (file, borrowed) = match self.cache.find(&ask.file) {
             Some(file) => {
                 self.check_use(by, &ask.file)?;
                 (file, false)
             }
-            // Nothing of it is in the cache; what was written before is the kernel's.
+            // The cache has nothing of the file, but the kernel may have data written before.
             None => (self.borrow_file(by, &ask.file, ShareAccess::Write)?.file, true),
         };
         let (stable, listener) = (Stability::FileSync, self.listener(by.party, file));
@@ -30,8 +31,8 @@ impl Files<'_> {
         Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed, then })))
     }
 
-    /// The data is where it is to be, or could not be brought there. What the operation has come
-    /// to, and what has moved by that. The client may be gone by now.
+    /// Finishes an operation whose data was written, or could not be. Returns its outcome, and the
+    /// progress that other requests may wait for. The client may be gone by now.
     pub fn finish_commit(
         &mut self,
         by: Option<Party>,

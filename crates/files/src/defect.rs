@@ -1,30 +1,29 @@
-//! Defects on purpose, by which tests show that they would notice one.
+//! Injected defects, with which tests show that they would notice a real one.
 
-/// A defect on purpose.
+/// A defect to inject.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// A change of a fencing list is answered before what it waits for has ended.
+    /// The reply to a change of a fencing list is sent before the operations that it waits for end.
     AnswerFencesEarly,
-    /// Requests are carried out without a record of what is about to be done.
+    /// Requests are executed without an intent in the journal.
     SkipIntent,
-    /// A stream's last result is taken for that of the request after it, which was not
-    /// carried out.
+    /// The last result of a stream is returned for the next request, which is not executed.
     ReuseStreamReply,
-    /// Of all that is to be saved before it is changed, the first piece is not.
+    /// The first piece of undo data is not saved.
     ForgetUndoBlock,
-    /// Undo data shares a file's blocks before what the cache has of them is written there.
+    /// Undo data shares blocks with a file before the cache's dirty data is written there.
     CloneUnwritten,
-    /// A reactor is not woken for what another has left to it.
+    /// A reactor is not woken for work that another reactor has left to it.
     WakeNobody,
-    /// A reactor steps parked requests of connections that other reactors have.
+    /// A reactor steps parked requests of connections that belong to other reactors.
     StepOthersTasks,
     /// Messages for connections of other reactors are lost.
     LoseOthersMessages,
-    /// What a reactor moves while others have their turns is not under way for them.
+    /// Transfers that run while other reactors take turns are hidden from these.
     HideMoves,
-    /// A write is answered before its bytes are there.
+    /// The reply to a write is sent before its bytes have arrived.
     AnswerBeforeMove,
-    /// What is read is not held in the cache while it is moved.
+    /// The blocks of a read are not pinned while they are moved.
     UnpinBeforeMove,
 }

@@ -1,4 +1,4 @@
-//! Delegations that are granted, or claimed.
+//! Grants delegations with OPEN, and reclaims them.
 
 use dafs_filer::{DelegationWish, FileKey, GrantedDelegation};
 use dafs_ops::Fault;
@@ -10,7 +10,7 @@ use crate::delegations::FreshOpen;
 impl Files<'_> {
     // ---- granting -------------------------------------------------------------------
 
-    /// A delegation for an OPEN that has just succeeded, if there is reason to give one.
+    /// Grants a delegation for an OPEN that has just succeeded, if there is reason to.
     pub fn delegate(
         &mut self,
         by: &Caller,
@@ -20,7 +20,7 @@ impl Files<'_> {
         if !self.filer.config().delegations.enabled || !can_recall {
             return None;
         }
-        // What is under way may change the file after its new holder has read it.
+        // A change in progress could alter the file after the new holder has read it.
         if self.under_way.is_changing(open.cached) || self.keeps_undo_of(&open.handle) {
             return None;
         }
@@ -50,7 +50,7 @@ impl Files<'_> {
         open: &FreshOpen<'_>,
     ) -> DelegationWish {
         let FreshOpen { handle, access, cached, .. } = *open;
-        // Growth is promised to writers alone.
+        // Only writers get a promise of space to grow.
         let space = if access.writes() {
             let fs = by.store().fs_attributes(by, &handle).ok();
             fs.and_then(|fs| fs.space_available).unwrap_or(0)

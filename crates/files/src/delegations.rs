@@ -1,22 +1,22 @@
-//! Delegations: granting, calling back, and requests that wait for that (draft 6.5.10,
-//! 6.5.11, 6.5.24, 6.6.3, 6.6.4).
+//! Delegations: grants, recalls, and requests that wait for recalls (draft 6.5.10, 6.5.11, 6.5.24,
+//! 6.6.3, 6.6.4).
 //!
-//! A request that touches a delegated file asks by [`crate::Files::touch`] right before it
-//! has its effect, and before its intent goes into the journal. If it must wait it ends with
-//! [`NotDone::Recalls`] or [`NotDone::Asks`], and whoever carried it out hands what it asks for to
-//! the server, which sets it aside instead of replying. It is carried out
-//! from its start when the delegation is back, was revoked, or its holder has told what was asked.
-//! While nothing is delegated all of that is one comparison; reads and writes under the state id
-//! of an open have none.
+//! A request that accesses a delegated file calls [`crate::Files::touch`] just before it takes
+//! effect, and before its intent goes into the journal. If it must wait, it ends with
+//! [`NotDone::Recalls`] or [`NotDone::Asks`], and its caller passes it to the server, which sets it
+//! aside instead of replying. It is executed from its start when the delegation is returned or
+//! revoked, or when its holder has replied. As long as nothing is delegated, all of this costs one
+//! comparison; reads and writes with the state id of an open do not even make that.
 //!
-//! Nothing is granted while a write or a change of size is under way, or may yet be undone:
-//! what a holder reads stays what it is until it has heard of a recall.
+//! No delegation is granted while a write or a change of size is in progress, or while a change may
+//! still be undone. So the data that a holder reads stays valid until it is told of a recall.
 //!
-//! Delegations are volatile: they end with the server, and clients take their opens back
-//! without them (`gaps.md`).
+//! Delegations are volatile: they end with the server, and clients reclaim their opens without them
+//! (`gaps.md`).
 //!
-//! Invariant: every request set aside is known to the filer or is a question that has a
-//! deadline; a file with a delegation is kept open.
+//! Invariants:
+//! - Every request that is set aside is known to the filer, or waits for a reply with a deadline.
+//! - A delegated file is kept open.
 
 use std::sync::Arc;
 
@@ -28,30 +28,30 @@ use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess};
 
 use crate::outcome::{NotDone, Question};
 
-/// What the server keeps beside the filer's table.
+/// The server's data about delegations beside the filer's table.
 #[derive(Default)]
 pub struct Delegations {
-    /// Files with a delegation, and some that had one lately.
+    /// Files with a delegation, and some that had one recently.
     files: QuickMap<FileHandle, Arc<dyn File>>,
     last_waiter: u64,
 }
 
-/// What a holder says of its file, or that it says nothing.
+/// The reply of a delegation's holder about its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It says this.
+    /// The holder has replied.
     Facts {
-        /// The size, if it is told.
+        /// The size, if the reply contains it.
         size: Option<u64>,
-        /// The change attribute, if it is told.
+        /// The change attribute, if the reply contains it.
         change: Option<u64>,
     },
-    /// It does not reply.
+    /// The holder does not reply.
     Nothing,
 }
 
 impl Told {
-    /// What a request for attributes that has heard this still has to ask for.
+    /// The access that a request for attributes still needs to check after this reply.
     pub fn touch(told: Option<Self>) -> Option<Touch> {
         match told {
             None => Some(Touch::GetAttributes { may_ask: true }),
@@ -60,7 +60,7 @@ impl Told {
         }
     }
 
-    /// What the holder of a write delegation has told goes over what the server knows.
+    /// Replaces attributes by those that the holder of a write delegation has reported.
     pub fn overlay(told: Option<Self>, full: &mut FileAttributes) {
         let Some(Told::Facts { size, change }) = told else { return };
         if let Some(size) = size {
@@ -74,20 +74,21 @@ impl Told {
 
 /// An OPEN that has succeeded.
 pub struct FreshOpen<'o> {
-    /// The file, open.
+    /// The open file of the store.
     pub file: &'o Arc<dyn File>,
-    /// The same, as the cache knows it.
+    /// The cache's id of the file.
     pub cached: CachedFile,
     /// The file's handle.
     pub handle: FileHandle,
-    /// What the open may do.
+    /// The access that the open allows.
     pub access: ShareAccess,
 }
 
 impl Delegations {
-    /// Whether a request may touch a file that may be delegated.
+    /// Checks whether a request may access a file that may be delegated.
     ///
     /// # Errors
+    /// The request must wait for a recall or a reply, or may not even do that (DELAY).
     /// It waits, or may not even do that (DELAY).
     #[cold]
     pub fn touch(
@@ -111,17 +112,17 @@ impl Delegations {
         }
     }
 
-    /// The key of a file that is delegated, or was lately; an impossible one if it was not.
+    /// The key of a file that is or was recently delegated, else a key that no file has.
     pub fn key_of(&self, file: &FileHandle) -> FileKey {
         self.files.get(file).map_or(FileKey(u64::MAX), |file| FileKey(file.key().0))
     }
 
-    /// A file is delegated: it is kept open as long as that lasts.
+    /// Notes a delegated file, and keeps it open.
     pub fn enter(&mut self, handle: FileHandle, file: Arc<dyn File>) {
         self.files.insert(handle, file);
     }
 
-    /// Forgets files that nobody holds any more.
+    /// Drops files that are no longer delegated.
     pub fn forget_ended(&mut self, filer: &Filer) {
         self.files.retain(|_, file| filer.is_delegated(FileKey(file.key().0)));
     }

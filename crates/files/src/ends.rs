@@ -1,17 +1,17 @@
-//! Ends of files that appends are about to move.
+//! The ends of files that appends are extending.
 //!
-//! Invariant: the end of a file belongs to one append at most.
+//! Invariant: at most one append owns the end of a file.
 
 use dafs_store::cache::CachedFile;
 
-/// All ends that are taken.
+/// All ends of files that appends own.
 #[derive(Debug, Default)]
 pub struct Ends {
     taken: Vec<CachedFile>,
 }
 
 impl Ends {
-    /// Takes the end of a file. False if another append has it.
+    /// Takes the end of a file. Returns false if another append owns it.
     pub fn take(&mut self, file: CachedFile) -> bool {
         let is_free = !self.taken.contains(&file);
         if is_free {
@@ -20,7 +20,7 @@ impl Ends {
         is_free
     }
 
-    /// Gives the end of a file back.
+    /// Releases the end of a file.
     pub fn leave(&mut self, file: CachedFile) {
         self.taken.retain(|other| *other != file);
     }

@@ -1,4 +1,4 @@
-//! Fencing lists as whoever may see them asks for them.
+//! Reads of fencing lists.
 
 use dafs_filer::{FenceAuthority, FenceId, FencedObject};
 use dafs_ops::Fault;
@@ -8,7 +8,7 @@ use crate::Files;
 use crate::caller::Caller;
 
 impl Files<'_> {
-    /// Who may reach an object.
+    /// Returns the fencing list of an object.
     pub fn fencing_list(
         &mut self,
         by: &Caller,
@@ -20,7 +20,7 @@ impl Files<'_> {
         Ok(self.filer.fencing_list(&object, authority)?.to_vec())
     }
 
-    /// What whoever asks may do about an object's list (draft 4.4.4.4).
+    /// Returns what the caller may do with an object's list (draft 4.4.4.4).
     pub fn fence_authority(
         &mut self,
         by: &Caller,

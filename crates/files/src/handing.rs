@@ -1,7 +1,7 @@
-//! Files that their readers ask for themselves (`docs/decisions/0038`): whether one may be had.
+//! Checks whether a client may get a whole file, to read it directly (`docs/decisions/0038`).
 //!
-//! Invariant: nobody gets a file that he could not read by the server, and none that another could
-//! change meanwhile without his delegation being called back.
+//! Invariant: a user never gets a file that it could not read through the server, nor one that can
+//! be changed without a recall of the user's delegation.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use dafs_types::{ClientId, Credentials, FileHandle, Stability, StateId, Status, 
 use crate::Files;
 use crate::caller::Asker;
 
-/// A file that its reader asks for itself: under which open, and which delegation.
+/// A client's request for a whole file under an open and a delegation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileAsked {
-    /// The file.
+    /// The handle of the file.
     pub file: FileHandle,
     /// The state id of the open.
     pub state: StateId,
@@ -25,19 +25,19 @@ pub struct FileAsked {
     pub delegation: StateId,
 }
 
-/// A file that may be handed over, and to whom.
+/// A file that may be handed over to a client.
 pub struct Allowed {
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// The client.
+    /// The client that may have it.
     pub client: ClientId,
 }
 
 impl Files<'_> {
-    /// Whether a user may have a file that he reads as a client.
+    /// Checks whether a user may get a file that it reads as a client.
     ///
     /// # Errors
-    /// ACCES if not this one; RESOURCE if not now; those of state ids.
+    /// ACCES if not this file; RESOURCE if not now; errors of state ids.
     pub fn may_hand_over(
         &mut self,
         by: ClientKey,
@@ -49,7 +49,7 @@ impl Files<'_> {
         let (key, file) = (FileKey(record.key.0), record.file);
         self.filer.check_io(by, request.state, key, IoKind::Read, self.now)?;
         let client = match self.filer.check_undisturbed(by, request.delegation, key) {
-            // The client is to go on without, not to ask again after a pause.
+            // RESOURCE tells the client to read through the server, not to try again later.
             Err(Fault::WouldWait) => Err(Fault::Limit),
             checked => checked,
         }?;
@@ -71,23 +71,23 @@ impl Files<'_> {
         Ok(Allowed { file, client })
     }
 
-    /// What is to be written to a file before its reader has it; `None` if there is nothing. The
-    /// file is held until then.
+    /// Starts to write dirty data of a file before its reader gets it; `None` if there is none. The
+    /// file is held until the write ends.
     pub fn write_for_reader(&mut self, file: CachedFile) -> Option<CommitTicket> {
         if self.cache.is_written(file) {
             return None;
         }
         // The open may end meanwhile.
         self.cache.hold(file);
-        // Whoever has written is to hear of what is lost, not who reads.
+        // A loss of data must be reported to writers, not to this reader.
         let stability = Stability::Unstable;
         Some(self.cache.commit_begin(file, 0, 0, stability, Listener::Nobody))
     }
 
-    /// A file, if all that was written is in it.
+    /// The file, if all its data is written.
     ///
     /// # Errors
-    /// RESOURCE if not now; BAD_STATEID if nobody has it open.
+    /// RESOURCE if there is dirty data; BAD_STATEID if no client has the file open.
     pub fn written_file(
         &self,
         file: CachedFile,

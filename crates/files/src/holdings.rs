@@ -1,15 +1,16 @@
-//! What clients hold of files, besides what the machine of opens and locks knows of it: files that
-//! are open or delegated, ends that are taken, and who waits for locks.
+//! What clients hold of files beside the filer's opens and locks: open and delegated files, owned
+//! ends, and waiting lock requests.
 //!
-//! Invariant: a file that is open or delegated is kept open; whatever is held by nobody is not
-//! here.
+//! Invariants:
+//! - A file that a client has open or delegated is kept open.
+//! - Nothing is kept here that no client holds.
 
 use crate::delegations::Delegations;
 use crate::ends::Ends;
 use crate::lock_waits::LockWaits;
 use crate::opened::Opened;
 
-/// All of it.
+/// All these tables.
 #[derive(Default)]
 pub struct Holdings {
     opened: Opened,
@@ -19,25 +20,25 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// What state ids stand for, what is delegated, who waits for locks, and ends that are taken:
-    /// the parts that operations work with.
+    /// The parts that operations work with: open files, delegations, waiting lock requests, and
+    /// owned ends.
     #[inline]
     pub fn parts(&mut self) -> (&mut Opened, &mut Delegations, &mut LockWaits, &mut Ends) {
         (&mut self.opened, &mut self.delegations, &mut self.lock_waits, &mut self.ends)
     }
 
-    /// What state ids stand for.
+    /// The open files, by state id.
     #[inline]
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// What is delegated.
+    /// The delegated files.
     pub fn delegations(&mut self) -> &mut Delegations {
         &mut self.delegations
     }
 
-    /// Who waits for locks.
+    /// The waiting lock requests.
     pub fn lock_waits(&mut self) -> &mut LockWaits {
         &mut self.lock_waits
     }

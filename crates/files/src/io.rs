@@ -1,7 +1,7 @@
-//! Which file a read or write is about, and whether it may be.
+//! Finds the file of a read or write, and checks the access.
 //!
-//! Invariant: a file is handed out for a read or write only after the state id, the locks of
-//! others, and for whoever has no open the store and the delegations, have let it through.
+//! Invariant: a file is returned for a read or write only after the state id and the locks of
+//! others allow it. Without an open, the store and the delegations must allow it too.
 
 use dafs_filer::{ClientKey, Filer, IoKind, Party, Touch};
 use dafs_ops::Fault;
@@ -14,18 +14,18 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::undo::seen::UndoSeen;
 
-/// The file of a read or write, and whether it was opened for this request alone.
+/// The file of a read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct IoFile {
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// Whether the file was opened for this request alone.
+    /// True if the file was opened for this request alone.
     pub borrowed: bool,
-    /// Undo that was kept when it was let in. What comes later is for others' changes.
+    /// The state of undo at the check. Locks taken later are not concerned by this request.
     pub undo_seen: UndoSeen,
 }
 
-/// What a state id stands for. Good as long as the filer says that the state is.
+/// The file of a state id. Valid as long as the filer accepts the state id.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentFile {
     state: StateId,
@@ -34,28 +34,28 @@ pub struct RecentFile {
     file: CachedFile,
 }
 
-/// Files that somebody has lately read or written, by state id. Whoever asks keeps it.
+/// Files that a client has recently read or written, by state id. Each connection has its own.
 #[derive(Debug, Default)]
 pub struct Recent {
     files: [Option<RecentFile>; RECENT_FILES],
 }
 
 impl Recent {
-    /// The file of a state id, if it was used lately with this very handle.
+    /// The file of a state id, if it was used recently with this very handle.
     #[inline]
     pub fn find(&self, state: StateId, handle: &FileHandle) -> Option<&RecentFile> {
         let recent = self.files[slot_of(state)].as_ref();
         recent.filter(|r| r.state == state && r.handle == *handle)
     }
 
-    /// Remembers a file.
+    /// Adds a file, in place of another.
     pub fn remember(&mut self, recent: RecentFile) {
         self.files[slot_of(recent.state)] = Some(recent);
     }
 }
 
 impl RecentFile {
-    /// The file, if its state id may be used so by a client.
+    /// The file, if a client may use its state id for this access.
     #[inline]
     pub fn pass(
         &self,
@@ -68,7 +68,7 @@ impl RecentFile {
         Ok(self.opened(undo_seen))
     }
 
-    /// The file, after its state id has passed.
+    /// The file, after the check of its state id.
     #[inline]
     pub fn opened(&self, undo_seen: UndoSeen) -> IoFile {
         IoFile { file: self.file, borrowed: false, undo_seen }
@@ -76,8 +76,8 @@ impl RecentFile {
 }
 
 impl Files<'_> {
-    /// What stands behind the state id of an open, if it may be used so. `None` if it is not an
-    /// open's: then [`Files::unopened_file`] has the file.
+    /// The file of an open, if its state id allows the access. `None` if the state id is not that
+    /// of an open; then call [`Files::unopened_file`].
     pub fn opened_file(
         &mut self,
         by: Party,
@@ -92,13 +92,13 @@ impl Files<'_> {
         if record.is_none() && self.filer.is_of_delegation(state) {
             return Ok(None);
         }
-        // The filer tells stale, old and plainly wrong state ids apart.
+        // The filer distinguishes stale, old and invalid state ids.
         self.filer.check_io(by.client, state, self.opened.key_of(state, handle), kind, self.now)?;
         let record = record.ok_or(Fault::BadState)?;
         Ok(Some(RecentFile { state, handle: *handle, key: record.key, file: record.file }))
     }
 
-    /// The file of a read or write without an open, opened for this alone.
+    /// The file of a read or write without an open. It is opened for this request alone.
     pub fn unopened_file(
         &mut self,
         by: &Caller,
@@ -112,7 +112,8 @@ impl Files<'_> {
         }
     }
 
-    /// I/O without an open: permission is checked now, deny modes of others too.
+    /// The file of a read or write without a state id. Checks permissions and the deny modes of
+    /// other opens.
     fn anonymous_file(
         &mut self,
         by: &Caller,
@@ -131,7 +132,7 @@ impl Files<'_> {
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
-    /// The file of a read or write under a delegation's state id.
+    /// The file of a read or write with the state id of a delegation.
     #[cold]
     fn delegated_file(
         &mut self,
@@ -144,7 +145,7 @@ impl Files<'_> {
         self.borrow_file(by, handle, access_for(kind))
     }
 
-    /// Whether a delegation's state id may be used so.
+    /// Checks whether the state id of a delegation allows the access.
     fn check_delegated(
         &mut self,
         by: Party,
@@ -167,9 +168,9 @@ impl Files<'_> {
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
-    /// Whether a file's data is any business of the asker's: they may read or write it, or own it,
-    /// or have it open since they might. A handle alone, which says where the file is, does not
-    /// let anybody have the server sync it, fetch it or drop it.
+    /// Checks whether the caller may read or write a file, owns it, or has it open. A handle alone,
+    /// which only names the file, must not let a client make the server sync, fetch or drop its
+    /// data.
     pub fn check_use(&self, by: &Caller, handle: &FileHandle) -> Result<(), Fault> {
         let rights = AccessMask::READ | AccessMask::MODIFY;
         if by.store().access(by, handle, rights)? != AccessMask::default() {
@@ -181,7 +182,7 @@ impl Files<'_> {
         if is_open || is_own() { Ok(()) } else { Err(Fault::Access) }
     }
 
-    /// Whether locks of others let a read or write through. Nearly free while there are none.
+    /// Checks whether locks of others allow a read or write. Almost free while there are none.
     #[inline]
     pub fn check_locks(
         &self,
@@ -196,7 +197,7 @@ impl Files<'_> {
         self.check_locks_of(state, handle, (offset, length), kind)
     }
 
-    /// The same where there are locks.
+    /// The same if there are locks.
     #[cold]
     pub fn check_locks_of(
         &self,
@@ -205,13 +206,13 @@ impl Files<'_> {
         (offset, length): (u64, u64),
         kind: IoKind,
     ) -> Result<(), Fault> {
-        // Locks outlive opens only on record, and those keep their file.
+        // Locks survive their opens only if they are in the journal, which keeps their file.
         let locked = || self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle));
         let Some(key) = self.opened.key(handle).or_else(locked) else { return Ok(()) };
         self.filer.check_locks(key, state, offset, length, kind)
     }
 
-    /// Whether a state id may be used so with a file.
+    /// Checks whether a state id allows this use of a file.
     pub fn check_state(
         &mut self,
         by: &Caller,
@@ -234,8 +235,8 @@ impl Files<'_> {
         self.opened.record(state).map(|_| ()).ok_or(Fault::BadState)
     }
 
-    /// Whether a request that waited may not go on: its client is fenced out by now. One whose
-    /// client is gone counts as of a client without an identity.
+    /// Returns true if the client of a request that waited has been fenced out meanwhile. A request
+    /// whose client is gone counts as one without an identity.
     pub fn is_barred(&mut self, by: Option<Party>, file: CachedFile) -> bool {
         self.filer.has_fences() && {
             let handle = self.cache.handle(file);
@@ -251,7 +252,7 @@ fn access_for(kind: IoKind) -> ShareAccess {
     }
 }
 
-/// Whether a request may be about such a range at all.
+/// Checks that a range is within the largest file.
 #[inline]
 pub fn check_range(offset: u64, length: u32) -> Result<(), Fault> {
     if length > limits::TRANSFER_BYTES_MAX {
@@ -263,12 +264,12 @@ pub fn check_range(offset: u64, length: u32) -> Result<(), Fault> {
     }
 }
 
-/// State ids carry their index in some of their low bits; all of them take part.
+/// The slot of a state id. It hashes all low bits, because some of them are the state's index.
 #[inline]
 fn slot_of(state: StateId) -> usize {
     let mixed = state.0 ^ (state.0 >> 20) ^ (state.0 >> 40);
     mixed as usize % RECENT_FILES
 }
 
-/// Files that are remembered for each who asks.
+/// The number of files that are remembered for each connection.
 const RECENT_FILES: usize = 16;

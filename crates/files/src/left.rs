@@ -1,7 +1,7 @@
-//! What is left to do of an operation that could not be finished at once.
+//! The remaining work of operations that could not be finished at once.
 //!
-//! Invariant: it names files, users and what is to be done, and nobody who waits for it: whoever
-//! asked keeps it, and has it carried on when what it waits for has come.
+//! Invariant: it names files, users and the work, but not the request that waits for it. The caller
+//! keeps it, and continues it when what it waits for has happened.
 
 use std::sync::Arc;
 
@@ -16,145 +16,145 @@ use super::under_way::{Reach, UnderWay};
 use crate::caller::Asker;
 use crate::undo::seen::UndoSeen;
 
-/// What is left to do.
+/// The remaining work of an operation.
 #[derive(Debug)]
 pub enum Left {
-    /// Data is on its way.
+    /// Data is being written.
     Commit(CommitTask),
-    /// A size is to be set.
+    /// A size must be set.
     Size(SizeTask),
-    /// Times are to be set behind data.
+    /// Times must be set after data is written.
     Times(TimesTask),
-    /// A lock is granted, and not told yet.
+    /// A lock is granted, but the reply must wait.
     Grant(GrantTask),
 }
 
-/// Data on its way to the file or to stable storage.
+/// Data being written to the file or to stable storage.
 #[derive(Debug)]
 pub struct CommitTask {
-    /// What the cache knows it by.
+    /// The cache's ticket of the commit.
     pub ticket: CommitTicket,
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// The file is open for this request alone.
+    /// True if the file is open for this request alone.
     pub borrowed: bool,
-    /// What the operation comes to then.
+    /// The operation to finish after the commit.
     pub then: Then,
 }
 
-/// What an operation comes to once its data is where it is to be.
+/// The operation to finish after its data is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Then {
-    /// A commit is done.
+    /// A COMMIT.
     Committed,
-    /// A write is done.
+    /// A write.
     Written {
-        /// How many bytes it is.
+        /// The number of bytes.
         length: u32,
-        /// How stable they are to be.
+        /// The stability that the write asked for.
         stability: Stability,
     },
-    /// With the place at the file's end, if the next append must wait for this one's outcome.
+    /// An append. It keeps the end of the file if the next append must wait for its outcome.
     Appended {
-        /// Where in the file it begins.
+        /// The offset at which it begins.
         offset: u64,
-        /// How stable they are to be.
+        /// The stability that the append asked for.
         stability: Stability,
-        /// Whether it still has the end of its file.
+        /// True if it still owns the end of its file.
         has_place: bool,
     },
-    /// An open has ended.
+    /// The end of an open.
     Closed {
-        /// Not before this is durable.
+        /// The reply waits until this record is durable.
         after: RecordNumber,
     },
-    /// What ends auto-recovery locks comes behind it.
+    /// The end of auto-recovery locks, which must come after their data is stable.
     Ending(Ending),
 }
 
-/// A request that makes final what was changed under auto-recovery locks.
+/// A request that makes changes under auto-recovery locks final.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// Locks end.
+    /// LOCKU.
     Unlock(LockSpan),
-    /// An open ends.
+    /// CLOSE.
     Close(Close),
 }
 
-/// A change of size on its way, other attributes follow.
+/// A change of size in progress. Other attributes are set after it.
 #[derive(Debug)]
 pub struct SizeTask {
-    /// Who asked; the connection may be gone by the time it is done.
+    /// The caller. Its connection may be gone by the time the size is set.
     pub who: Arc<Asker>,
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// The file is open for this request alone.
+    /// True if the file is open for this request alone.
     pub borrowed: bool,
     /// The file's handle.
     pub handle: FileHandle,
-    /// The size that is to be set.
+    /// The new size in bytes.
     pub size: u64,
-    /// Undo that was kept when it was let in.
+    /// The state of undo when the request was checked.
     pub undo_seen: UndoSeen,
-    /// What else is to be set, behind the size.
+    /// The other attributes, to be set after the size.
     pub rest: AttributeChanges,
-    /// What is set in the end, if all goes well.
+    /// All attributes that will be set if nothing fails.
     pub set: AttributeSet,
-    /// What to answer when the size is set: SETATTR's result, or that of an OPEN.
+    /// The operation that the change of size belongs to.
     pub reply: SizeReply,
 }
 
 impl SizeTask {
-    /// What it may yet change.
+    /// The range that it may still change.
     pub fn reach(&self) -> Reach {
         let range = ByteRange::from_ends(self.size, u64::MAX);
         Reach { file: self.file, range, changes: Some(self.undo_seen) }
     }
 }
 
-/// Who asked for a change of size.
+/// The operation that a change of size belongs to.
 #[derive(Clone, Debug)]
 pub enum SizeReply {
-    /// A change of attributes.
+    /// A SETATTR.
     SetAttributes,
-    /// An opening, which has this to tell, and not before a record is durable.
+    /// An OPEN, with its results, and the record that must be durable before the reply.
     Open(Box<(Opened, RecordNumber)>),
 }
 
-/// Times to be set, once what was written before is in the file: its way there sets them, too.
+/// Times to be set after dirty data is in the file, because writing the data changes them.
 #[derive(Debug)]
 pub struct TimesTask {
-    /// Who asked; the connection may be gone by the time it is done.
+    /// The caller. Its connection may be gone by the time the times are set.
     pub who: Arc<Asker>,
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// The file is open for this request alone.
+    /// True if the file is open for this request alone.
     pub borrowed: bool,
     /// The file's handle.
     pub handle: FileHandle,
-    /// What the cache knows it by.
+    /// The cache's ticket of the write-back.
     pub ticket: CommitTicket,
-    /// What is to be set.
+    /// The times, and perhaps a mode, to set.
     pub times: AttributeChanges,
-    /// What is set in the end, if all goes well.
+    /// All attributes that will be set if nothing fails.
     pub set: AttributeSet,
 }
 
-/// A granted lock whose answer waits for what others have under way.
+/// A granted lock whose reply waits for transfers of others in its range.
 #[derive(Debug)]
 pub struct GrantTask {
-    /// The file, as the cache knows it, if it is there.
+    /// The cache's id of the file, if it is cached.
     pub file: Option<CachedFile>,
-    /// The bytes that it is about.
+    /// The locked bytes.
     pub range: ByteRange,
-    /// How it is locked.
+    /// The kind of the lock.
     pub mode: LockMode,
-    /// Not to be told before this record is durable.
+    /// The reply waits until this record is durable.
     pub after: RecordNumber,
 }
 
 impl GrantTask {
-    /// Whether somebody else's transfers are under way in the range.
+    /// Returns true if transfers of others are in progress in the range.
     pub fn waits(&self, under_way: &UnderWay) -> bool {
         self.file.is_some_and(|file| under_way.has_conflicting(file, self.range, self.mode))
     }

@@ -1,10 +1,10 @@
-//! What is done to files, seen from the operations: the parts of the server that names, opens and
-//! data are looked up and changed with. An operation has these parts and nothing else: no
-//! connection, no message and no way to reply. Of a read or write it says where in the cache the
-//! bytes are, and what must be done first; whoever asked moves them.
+//! Operations on files: they look up and change names, opens and data with parts of the server's
+//! state. An operation has these parts only: no connection, no message, no way to reply. For a read
+//! or write it returns where in the cache the bytes are, and what must happen first; the caller
+//! moves the bytes.
 //!
-//! Invariant: whoever may not pass a fence, or must wait for a delegation, is stopped before
-//! anything is changed.
+//! Invariant: a caller that is fenced out or must wait for a delegation is stopped before anything
+//! is changed.
 
 #![forbid(unsafe_code)]
 
@@ -56,73 +56,71 @@ use crate::outcome::NotDone;
 use crate::under_way::{TaskId, UnderWay};
 use crate::undo::UndoTask;
 
-/// The parts that operations on files work with.
+/// The parts of the server's state that operations on files work with.
 pub struct Files<'r> {
     /// Opens, locks, delegations, fences and clients.
     pub filer: &'r mut Filer,
     /// The cached blocks of files.
     pub cache: &'r mut Cache,
-    /// What state ids stand for.
+    /// The open files, by state id.
     pub opened: &'r mut Opened,
-    /// What is delegated.
+    /// The delegated files.
     pub delegations: &'r mut Delegations,
-    /// Who waits for locks.
+    /// The waiting lock requests.
     pub lock_waits: &'r mut LockWaits,
     /// The journal, if there is one.
     pub ledger: &'r mut Option<Ledger>,
-    /// Ends of files that appends are about to move.
+    /// The ends of files that appends own.
     pub ends: &'r mut Ends,
-    /// What is under way.
+    /// The ranges that waiting requests may still access.
     pub under_way: &'r UnderWay,
-    /// For whoever can tell clients something, and go on with what waits.
+    /// Notices for the server, which can notify clients and continue waiting requests.
     pub notices: &'r mut VecDeque<Notice>,
-    /// The number of the server's life: no other has had it.
+    /// The number of this start of the server, which no other start has.
     pub boot: u64,
-    /// What time it is for all of it.
+    /// The current time for all parts.
     pub now: Moment,
 }
 
-/// What operations have to say to others than those who asked for them.
+/// A message of an operation to the server, beside the operation's own result.
 pub enum Notice {
-    /// The turn of a lock request has come.
+    /// A waiting lock can be granted now.
     LockReady(LockWaiter),
-    /// A task need not wait any more for what it overwrites to be saved.
+    /// A task need no longer wait for the undo data of what it overwrites.
     Resume(TaskId),
-    /// This is to be done, by whoever may block.
+    /// A job that may block must be run.
     Do(Box<FileJob>),
-    /// Something has moved.
+    /// A file or the cache has made progress.
     Moved(Progress),
-    /// What was changed under locks is taken back. Whoever waits for that may be told once a record
-    /// is durable.
+    /// A rollback has finished. Requests that wait for it may be answered when a record is durable.
     RolledBack {
-        /// The rollback that is over.
+        /// The rollback that has finished.
         id: RollbackId,
         /// The record that must be durable first.
         after: RecordNumber,
     },
 }
 
-/// What operations have others do. What comes of it comes back to the cache, or to the undo data
-/// that it is about.
+/// A job that an operation needs. Its result goes back to the cache or to the undo data.
 pub enum FileJob {
-    /// Blocks are read into the cache.
+    /// Reads blocks into the cache.
     Fill(FillJob),
-    /// Written blocks go to their file.
+    /// Writes dirty blocks to their file.
     Flush(FlushJob),
-    /// A file goes to stable storage.
+    /// Syncs a file to stable storage.
     Sync(SyncJob),
-    /// Something about undo data.
+    /// A job about undo data.
     Undo(UndoTask),
 }
 
 impl Files<'_> {
-    /// Has something done that may block.
+    /// Asks the server to run a job that may block.
     pub fn submit(&mut self, job: FileJob) {
         self.notices.push_back(Notice::Do(Box::new(job)));
     }
 
-    /// Brings data to where a commit is to have it, as far as that goes now. `None` if it goes on
-    /// when something moves on the file.
+    /// Advances a commit as far as possible. Returns `None` if it continues on progress of the
+    /// file.
     pub fn push_commit(&mut self, ticket: &mut CommitTicket) -> Option<Result<(), StoreError>> {
         match self.cache.commit_step(ticket) {
             CommitStep::Flush(job) => self.submit(FileJob::Flush(job)),
@@ -133,10 +131,10 @@ impl Files<'_> {
         None
     }
 
-    /// Whether a request may touch an object that it has found.
+    /// Checks the fences of an object that a request has found.
     ///
     /// # Errors
-    /// ACCES if its session is fenced out.
+    /// ACCES if the caller's session is fenced out.
     pub fn pass_file(&mut self, by: &Caller, file: &FileHandle) -> Result<(), Fault> {
         if !self.filer.has_fences() {
             return Ok(());
@@ -144,10 +142,10 @@ impl Files<'_> {
         self.filer.pass_fence(by.party.fence, file)
     }
 
-    /// The same for whatever has a name now.
+    /// Checks the fences of the object that has a name now.
     ///
     /// # Errors
-    /// As [`Files::pass_file`]; none if there is nothing.
+    /// As [`Files::pass_file`]; none if there is no such object.
     pub fn pass_name(
         &mut self,
         by: &Caller,
@@ -159,12 +157,12 @@ impl Files<'_> {
         }
         match by.store().lookup(by, directory, name) {
             Ok(object) => self.pass_file(by, &object.handle),
-            // Whoever does something with the name will say so.
+            // The operation itself reports the error of the lookup.
             Err(_) => Ok(()),
         }
     }
 
-    /// Looks a path up; every directory on the way is passed before it is searched.
+    /// Looks a path up. Checks the fences of every directory before searching it.
     pub fn walk(&mut self, by: &Caller, directory: &FileHandle, names: &[&[u8]]) -> PathLookup {
         let mut reached = PathLookup::starting_at(*directory);
         if names.is_empty() {
@@ -185,11 +183,11 @@ impl Files<'_> {
         reached
     }
 
-    /// Whether a request may touch a file, as far as delegations go. It must not have had any
-    /// effect yet.
+    /// Checks whether a request may access a file that may be delegated. The request must not have
+    /// had any effect yet.
     ///
     /// # Errors
-    /// It waits, or may not even do that (DELAY).
+    /// The request must wait, or may not even do that (DELAY).
     #[inline]
     pub fn touch(&mut self, by: &Caller, file: &FileHandle, touch: Touch) -> Result<(), NotDone> {
         if self.filer.has_no_delegations() {
@@ -198,7 +196,7 @@ impl Files<'_> {
         self.delegations.touch(self.filer, by.party.client, file, touch, self.now)
     }
 
-    /// An object has a name, which it may not have had before.
+    /// Notes that an object has a name, which may be its first.
     pub fn named_again(&mut self, handle: &FileHandle) {
         if let Some(key) = self.opened.key(handle) {
             self.filer.file_linked(key);
@@ -206,7 +204,7 @@ impl Files<'_> {
         self.cache.remember(handle);
     }
 
-    /// An object has lost its last name.
+    /// Notes that an object has lost its last name.
     pub fn forget_object(&mut self, handle: &FileHandle) {
         match self.opened.key(handle) {
             Some(key) => drop(self.filer.file_unlinked(key)),

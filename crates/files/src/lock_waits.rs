@@ -1,15 +1,14 @@
-//! LOCK, LOCKT, LOCKU, and what locks ask of the server.
+//! Lock requests that wait.
 //!
-//! Invariant: a lock is granted for its owner's eyes only when no read or write of others
-//! that began before it is still under way in its range, and when what must be on stable
-//! storage for it is.
+//! Invariant: the reply that grants a lock is sent only when no earlier read or write of others is
+//! in progress in its range, and when the records that it depends on are durable.
 
 use dafs_filer::FenceKey;
 use dafs_filer::locks::{LockMode, WaiterId};
 use dafs_ops::{Lock, LockSpan};
 use dafs_types::{FileHandle, StateId};
 
-/// A client whose lock request waits for its turn, and that asks again.
+/// A lock request that waits for its turn. Its client repeats the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockWaiter {
     id: WaiterId,
@@ -22,19 +21,19 @@ pub struct LockWaiter {
 }
 
 impl LockWaiter {
-    /// Under which identity it was asked for: each session has its own.
+    /// The fence identity of the session that sent the request. Each session has its own.
     pub fn fence(&self) -> Option<FenceKey> {
         self.fence
     }
 
-    /// What it waits for.
+    /// The range that it waits for.
     pub fn span(&self) -> LockSpan {
         let Self { file, state, offset, length, .. } = *self;
         LockSpan { file, state, offset, length }
     }
 }
 
-/// All that wait for locks.
+/// All waiting lock requests.
 #[derive(Debug, Default)]
 pub struct LockWaits {
     waiters: Vec<LockWaiter>,
@@ -42,7 +41,7 @@ pub struct LockWaits {
 }
 
 impl LockWaits {
-    /// The name of a request that may have to wait: the one it has if it has asked before.
+    /// The id of a request that may have to wait. A repeated request keeps its id.
     pub fn name_of(&mut self, fence: Option<FenceKey>, ask: &Lock, mode: LockMode) -> WaiterId {
         let Lock { file, state, offset, length, .. } = *ask;
         let is_same = |waiter: &&LockWaiter| {
@@ -59,17 +58,17 @@ impl LockWaits {
         id
     }
 
-    /// Who waits under a name.
+    /// The waiting request with this id.
     pub fn find(&self, id: WaiterId) -> Option<LockWaiter> {
         self.waiters.iter().find(|waiter| waiter.id == id).copied()
     }
 
-    /// Nobody waits under a name any more.
+    /// Removes the request with this id.
     pub fn forget(&mut self, id: WaiterId) {
         self.waiters.retain(|waiter| waiter.id != id);
     }
 
-    /// Whoever asked under an identity is gone, and what waited for them.
+    /// Removes all requests of a session that has ended.
     pub fn forget_all(&mut self, fence: Option<FenceKey>) {
         self.waiters.retain(|waiter| waiter.fence != fence);
     }

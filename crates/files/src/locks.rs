@@ -1,4 +1,4 @@
-//! Taking, testing and ending locks.
+//! Takes, tests and ends locks.
 
 use std::borrow::Cow;
 
@@ -16,16 +16,16 @@ use crate::left::{CommitTask, Ending, GrantTask, Left, Then};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::{Files, Notice};
 
-/// What ending locks with all that was changed under them has come to.
+/// The result of ending locks and undoing the changes under them.
 pub enum Aborted {
-    /// All is as it was.
+    /// Nothing is left to roll back.
     Done(Outcome),
-    /// It will be once these are over.
+    /// It is done when these rollbacks have finished.
     RollsBack(Vec<RollbackId>),
 }
 
 impl Files<'_> {
-    /// Takes a lock.
+    /// Takes a lock (LOCK).
     pub fn lock(&mut self, by: &Caller, ask: &Lock) -> Result<Now<Outcome>, NotDone> {
         let mode = mode_of(ask.mode);
         self.touch(by, &ask.file, Touch::Lock { exclusive: mode == LockMode::Write })?;
@@ -76,18 +76,18 @@ impl Files<'_> {
             | LockAnswer::Waiting { conflict, .. } => {
                 let refused =
                     Outcome::refused(fault.unwrap_or(Fault::Denied), in_the_way(conflict));
-                // What the request has changed is written down before it is told.
+                // The changes of the request are journaled before the reply.
                 Ok(Now::Done(Outcome { after, ..refused }))
             }
             LockAnswer::Deadlock(_) => Err(Fault::Deadlock.into()),
         }
     }
 
-    /// Whether a lock could be taken, which it is not.
+    /// Checks whether a lock could be taken, without taking it (LOCKT).
     pub fn lock_test(&mut self, by: &Caller, ask: &TestLock<'_>) -> Result<(), NotDone> {
         self.check_use(by, &ask.file)?;
         let wanted = LockRequest {
-            // A file that nobody has open has no locks.
+            // A file that no client has open has no locks.
             file: self.opened.key(&ask.file).unwrap_or(FileKey(u64::MAX)),
             offset: ask.offset,
             length: ask.length,
@@ -97,7 +97,7 @@ impl Files<'_> {
             wait: Wait::No,
         };
         let tested = self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)?;
-        // Whoever asks has taken back what it wants. No answer need wait for the record.
+        // The request ends the client's reclaims. The reply need not wait for that record.
         self.record_client(by.party.client);
         match tested {
             LockTestAnswer::Free => Ok(()),
@@ -110,7 +110,7 @@ impl Files<'_> {
         }
     }
 
-    /// Ends locks.
+    /// Ends locks (LOCKU).
     pub fn unlock(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return self.end_undo(by, &ask.file, Ending::Unlock(*ask));
@@ -118,8 +118,8 @@ impl Files<'_> {
         self.unlock_now(by, ask)
     }
 
-    /// What was changed under auto-recovery locks is final once they end: so it goes to stable
-    /// storage first, or a loss of power could leave part of it.
+    /// Ends auto-recovery locks, which makes the changes under them final. The changes go to
+    /// stable storage first, because a loss of power must not leave only part of them.
     pub fn end_undo(
         &mut self,
         by: Party,
@@ -133,7 +133,7 @@ impl Files<'_> {
         Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
-    /// What was changed is on stable storage.
+    /// Ends the locks after the changes are on stable storage.
     pub fn end_now(&mut self, by: Party, ending: &Ending) -> Result<Now<Outcome>, Fault> {
         match ending {
             Ending::Unlock(ask) => self.unlock_now(by, ask),
@@ -149,7 +149,7 @@ impl Files<'_> {
         Ok(Now::done(Ended::Unlocked, after))
     }
 
-    /// Ends locks and takes back what was changed under them.
+    /// Ends locks and undoes the changes under them (ABORT).
     pub fn abort_lock(&mut self, by: Party, ask: &LockSpan) -> Result<Aborted, Fault> {
         let wanted = self.range_request(ask);
         let aborted = self.filer.abort_lock(by.client, ask.state, &wanted);
@@ -161,7 +161,7 @@ impl Files<'_> {
         })
     }
 
-    /// A range of a file, and nothing more.
+    /// A lock request for a range of a file, without a kind.
     fn range_request(&self, ask: &LockSpan) -> LockRequest {
         LockRequest {
             file: self.opened.key_of(ask.state, &ask.file),
@@ -174,7 +174,7 @@ impl Files<'_> {
         }
     }
 
-    /// Does what locks ask for. Answers wait for the record that is returned.
+    /// Carries out the lock table's requests. Returns the record that replies must wait for.
     pub fn act_on_locks(&mut self) -> RecordNumber {
         let mut after = RecordNumber(0);
         while let Some(action) = self.filer.take_lock_action() {
@@ -207,7 +207,7 @@ impl Files<'_> {
     }
 }
 
-/// What is told of a lock that stands in the way.
+/// The part of a refusal that describes a conflicting lock.
 fn in_the_way(conflict: LockConflict) -> Partial<'static> {
     let conflict = Conflict {
         client: conflict.client,

@@ -1,17 +1,18 @@
-//! Who hears that written data was lost.
+//! Reports lost data to clients.
 //!
-//! A write that was answered can be lost: what it left in the cache cannot be written to the file.
-//! Several clients may have the file open then, and the server does not know whose bytes they
-//! were. So all of them hear of it: an open by its CLOSE, and a session, for all of its opens of
-//! the file, by a COMMIT, a stable WRITE, an APPEND or an entry of a batch, whichever comes first.
-//! An unstable WRITE tells it as well if nobody has been told yet. COMMIT names no open: a client
-//! with several programs passes the word on to each.
+//! A write that was answered can still be lost, if its data in the cache cannot be written to the
+//! file. Several clients may have the file open, and the server does not know whose bytes were
+//! lost. So all of them are told: each open by its CLOSE; each session, for all of its opens of the
+//! file, by a COMMIT, a stable WRITE, an APPEND or an entry of a batch, whichever comes first. An
+//! unstable WRITE reports the loss too if no client has been told yet. COMMIT names no open, so a
+//! client with several programs must pass the error on to each of them.
 //!
-//! Invariant: every open that was there when data of its file was lost hears of it once, unless it
-//! ends without a CLOSE; one that came later does not hear of it, unless an older open of its
-//! session has not heard yet: a client may open a file anew to learn by that CLOSE what became of
-//! what it has written. Sessions that have no open of the
-//! file hear of what nobody was told; what else they have lost the write verifier tells them.
+//! Invariants:
+//! - Every open that existed at a loss is told of it once, unless it ends without a CLOSE.
+//! - A later open is not told, unless an older open of its session has not been told yet: a client
+//!   may open a file again to learn from its CLOSE whether its earlier writes were lost.
+//! - A session without an open of the file is told only if no other client has been told. It learns
+//!   of other losses from the write verifier.
 
 use dafs_filer::Party;
 use dafs_store::StoreError;
@@ -21,7 +22,7 @@ use dafs_types::StateId;
 use crate::Files;
 
 impl Files<'_> {
-    /// Whom a request of a client about a file tells.
+    /// Identifies the client to which a request about a file may report losses.
     pub fn listener(&self, by: Party, file: CachedFile) -> Listener {
         let count = self.cache.losses(file);
         if count == 0 {
@@ -36,12 +37,12 @@ impl Files<'_> {
         Listener::Who(unheard.unwrap_or(count))
     }
 
-    /// The same for a request that has waited: its client may be gone.
+    /// The same for a request that has waited, whose client may be gone.
     pub fn listener_of(&self, by: Option<Party>, file: CachedFile) -> Listener {
         by.map_or(Listener::Nobody, |by| self.listener(by, file))
     }
 
-    /// A loss of a file that a client has not heard of. It is told now.
+    /// Takes a loss that the client has not been told of, to report it now.
     pub fn take_loss(&mut self, by: Option<Party>, file: CachedFile) -> Option<StoreError> {
         let listener = self.listener_of(by, file);
         let error = self.cache.take_loss(file, listener)?;
@@ -51,7 +52,7 @@ impl Files<'_> {
         Some(error)
     }
 
-    /// A client hears of all that was lost of a file so far.
+    /// Notes that a client has been told of all losses of a file so far.
     pub fn note_heard(&mut self, by: Party, file: CachedFile) {
         let count = self.cache.losses(file);
         for state in self.own_opens(by, file) {
@@ -59,8 +60,8 @@ impl Files<'_> {
         }
     }
 
-    /// What of the losses of a file a client need not hear by an open that it makes now: no less
-    /// than its other opens have heard.
+    /// The number of losses that count as reported for an open that a client makes now: not more
+    /// than its other opens have been told of.
     pub fn heard_at_open(&self, by: Party, file: CachedFile) -> u32 {
         match self.listener(by, file) {
             Listener::Who(heard) if heard != self.cache.losses(file) => heard,
@@ -68,7 +69,7 @@ impl Files<'_> {
         }
     }
 
-    /// A client's opens of a file.
+    /// The client's opens of a file.
     fn own_opens(&self, by: Party, file: CachedFile) -> Vec<StateId> {
         let key = self.opened.key(&self.cache.handle(file));
         key.map_or_else(Vec::new, |key| self.filer.opens_by(by.client, key))

@@ -1,7 +1,7 @@
-//! Names: looking them up, making, linking, removing and renaming them, and listing directories.
+//! Names: look up, create, link, remove, rename, and list directories.
 //!
-//! Invariant: the store checks names and permissions; here only what other clients
-//! hold open has a say.
+//! Invariant: the store checks names and permissions. This module only checks what other clients
+//! have open.
 
 use dafs_filer::{RemoveDecision, Touch};
 use dafs_ops::Fault;
@@ -16,19 +16,19 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
-/// A name in its directory.
+/// A directory and a name in it.
 pub type Named<'n> = (&'n FileHandle, &'n [u8]);
 
-/// What the removal of a name has done.
+/// The effects of removing a name.
 pub struct Removed {
-    /// The directory before and after.
+    /// The change information of the directory.
     pub directory: ChangeInfo,
-    /// Of an object that had no other name: the bytes that the system frees once it is closed.
+    /// For an object without other names: the bytes that the system frees when it is closed.
     pub held: Option<u64>,
 }
 
 impl Files<'_> {
-    /// Makes an object that is no regular file.
+    /// Creates an object that is not a regular file.
     pub fn create_node(
         &mut self,
         by: &Caller,
@@ -42,8 +42,8 @@ impl Files<'_> {
         Ok(created)
     }
 
-    /// Sets what a new object was to have besides, or takes the object back. True if there
-    /// was anything.
+    /// Applies the remaining creation attributes to a new object, or removes the object again on
+    /// failure. Returns true if there were any.
     pub fn outfit(
         &self,
         by: &Caller,
@@ -56,8 +56,8 @@ impl Files<'_> {
         }
         let handle = created.object.handle;
         if let Err(error) = by.store().set_extras(by, &handle, extras) {
-            // As if it had never been, if it still has the name; what else could fail here has
-            // nobody to tell.
+            // The object is removed if it still has the name. A failure of that is ignored,
+            // because the reply already reports another error.
             let is_it = &mut |object: &FileHandle| *object == handle;
             let _ = by.store().remove_if(by, directory, name, is_it);
             return Err(error.into());
@@ -78,7 +78,7 @@ impl Files<'_> {
         Ok(changed)
     }
 
-    /// Takes a name away.
+    /// Removes a name from a directory.
     pub fn remove(
         &mut self,
         by: &Caller,
@@ -102,7 +102,7 @@ impl Files<'_> {
         Ok(Removed { directory: removed.change, held })
     }
 
-    /// Moves a name; what has the new one loses it.
+    /// Renames an object. An object that has the new name loses it.
     pub fn rename(
         &mut self,
         by: &Caller,
@@ -127,7 +127,7 @@ impl Files<'_> {
         Ok(renamed)
     }
 
-    /// Whether nobody stands in the way of an object's name being removed.
+    /// Checks whether an object's name may be removed: its opens, delegations and fences.
     fn may_go(
         &mut self,
         by: &Caller,
@@ -139,7 +139,7 @@ impl Files<'_> {
         self.touch(by, object, Touch::Remove)
     }
 
-    /// Whether those who have the object open let its name go.
+    /// Checks whether the opens of an object allow its name to be removed.
     fn may_remove(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Fault> {
         let Some(key) = self.opened.key(handle) else { return Ok(()) };
         match self.filer.remove_check(key, mode)? {
@@ -147,7 +147,7 @@ impl Files<'_> {
         }
     }
 
-    /// The attributes of an entry of a listing, as far as they are wanted.
+    /// The wanted attributes of an entry of a listing.
     pub fn attributes_of_entry(
         &mut self,
         by: &Caller,

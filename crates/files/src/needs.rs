@@ -1,14 +1,14 @@
-//! What data must wait for before it can be read or written.
+//! What a read or write must wait for.
 
 use dafs_store::cache::{CachedFile, FillJob};
 
-/// What comes first.
+/// What must happen before data can be read or written.
 #[derive(Debug)]
 pub enum Need {
-    /// These jobs, for this file: somebody has to do them.
+    /// These jobs of this file must be run.
     Fills(CachedFile, Vec<FillJob>),
-    /// Others' jobs or transfers on this file, which are under way.
+    /// Jobs or transfers of this file that are in progress must end.
     Progress(CachedFile),
-    /// Room in the cache: flushes are due.
+    /// The cache must have room; flushes must be run.
     Room,
 }

@@ -1,7 +1,7 @@
-//! Opening files, giving up part of an open, closing: from a name to a state id and back.
+//! Opens, downgrades and closes files: from a name to a state id and back.
 //!
-//! Invariant: one record per state id, holding one open of the cache, which goes when the state
-//! id does.
+//! Invariant: each state id has one record, which holds one open of the cache. Both end with the
+//! state id.
 
 use std::sync::Arc;
 
@@ -27,22 +27,22 @@ use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
 
-/// A file found or made, open in the store, not yet in the filer.
+/// A file that was found or created. It is open in the store but not yet in the filer.
 struct Found {
     file: Arc<dyn File>,
     directory: ChangeInfo,
     component_count: u32,
-    /// An existing file must be truncated once the open is granted.
+    /// True if an existing file must be truncated once the open is granted.
     truncate: bool,
     unlinked: bool,
-    /// It was open before a restart.
+    /// True if the open existed before a restart and is reclaimed.
     is_reclaim: bool,
-    /// What the store said while it found or made the file.
+    /// The file's version when the store found or created it.
     version: Option<FileVersion>,
 }
 
 impl Found {
-    /// A file that was there.
+    /// A file that existed already.
     fn existing(file: Arc<dyn File>, component_count: u32) -> Self {
         Self {
             file,
@@ -57,9 +57,9 @@ impl Found {
 }
 
 impl Files<'_> {
-    /// Opens a file, and makes it if that is asked for. `can_recall` says whether the client can be
-    /// asked to give a delegation back. What the opening has done, and the record that must be
-    /// durable before anybody is told.
+    /// Opens a file, and creates it if the request says so. `can_recall` is true if the client can
+    /// be asked to return a delegation. Returns the results, and the record that must be durable
+    /// before the reply.
     pub fn open(
         &mut self,
         by: &Caller,
@@ -67,7 +67,7 @@ impl Files<'_> {
         ask: &Open<'_>,
     ) -> Result<Now<(Opened, RecordNumber)>, NotDone> {
         if ask.claim != Claim::Previous {
-            // Before anything is made that the client could not open.
+            // Checked before anything is created that the client could not open.
             self.filer.may_take(by.party.client, self.now)?;
         }
         let found = self.find_to_open(by, ask)?;
@@ -104,7 +104,7 @@ impl Files<'_> {
             Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => Ok(None),
         };
         if opened.reopened {
-            // One CLOSE ends both; so does one open of the cache.
+            // The open was merged with an older one: one CLOSE ends both, so the cache counts one.
             self.cache.close(cached);
         } else {
             let heard = self.heard_at_open(by.party, cached);
@@ -132,7 +132,7 @@ impl Files<'_> {
         if !found.truncate {
             return Ok(Now::Done((opened, after)));
         }
-        // Under the new open: its owner's own locks are not in its way.
+        // Checked under the new open, so that its owner's own locks do not conflict.
         let reach = (0, limits::FILE_OFFSET_MAX);
         if let Err(fault) = self.check_locks(state, &handle, reach, IoKind::Write) {
             self.undo_open(by.party, state, opened.delegation.as_ref());
@@ -151,7 +151,7 @@ impl Files<'_> {
         })))
     }
 
-    /// A file is truncated that was opened for it, or could not be: then the open goes, too. The
+    /// Finishes an open after its file was truncated. If the truncation failed, the open ends. The
     /// connection may be gone by now, and the open with it.
     pub fn finish_open(
         &mut self,
@@ -168,10 +168,10 @@ impl Files<'_> {
         Outcome::failed(error)
     }
 
-    /// An open that was granted fails after all.
+    /// Ends an open that was granted but then failed.
     fn undo_open(&mut self, by: Party, state: StateId, delegation: Option<&Delegation>) {
         if let Some(delegation) = delegation {
-            // It was granted just now, and nobody has heard of it.
+            // It was granted just now and is not in any reply yet.
             let _ = self.filer.return_delegation(by.client, delegation.state, self.now);
         }
         let Some(record) = self.opened.record(state) else { return };
@@ -192,7 +192,7 @@ impl Files<'_> {
             Claim::Null { path }
             | Claim::DelegateCurrent { path, .. }
             | Claim::DelegatePrevious { path } => {
-                // Put where they stay: a list that is handed over is a copied one.
+                // The list is built in place, because moving it means copying it.
                 let mut names = SmallVec::<[&[u8]; 8]>::new();
                 names.extend(path.iter());
                 self.find(by, &names, ask).map_err(NotDone::from)
@@ -205,7 +205,7 @@ impl Files<'_> {
         }
     }
 
-    /// Walks to the file and opens or makes it in the store.
+    /// Walks to the file, and opens or creates it in the store.
     fn find(&mut self, by: &Caller, names: &[&[u8]], ask: &Open<'_>) -> Result<Found, Missed> {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(ask.from, 0, Fault::Invalid));
@@ -236,15 +236,15 @@ impl Files<'_> {
         if let Ok((file, version)) = by.store().open_entry(by, &directory, name, ask.access) {
             let denied = |_| failed(StoreError::Access);
             self.pass_file(by, &file.handle()).map_err(denied)?;
-            // As the store has seen it just now, which saves another look.
+            // The version that the store has just seen saves another call.
             let version = Some(version);
             return Ok(Found { version, ..Found::existing(file, component_count) });
         }
-        // Step by step: how far it gets belongs to the answer.
+        // Step by step, because the reply contains how far the walk got.
         let object = by.store().lookup(by, &directory, name).map_err(failed)?;
         self.pass_file(by, &object.handle).map_err(|_| failed(StoreError::Access))?;
         if object.attributes.kind == ObjectType::SymbolicLink {
-            // The client reads the link and goes on by itself.
+            // The client reads the link and continues by itself.
             return Err(missed(object.handle, count + 1, Fault::IsSymlink));
         }
         let file = by.store().open(by, &object.handle, ask.access).map_err(failed)?;
@@ -262,7 +262,7 @@ impl Files<'_> {
         let refused = |fault: Fault| missed(directory, count, fault);
         let settings = ask.creation.attributes();
         let (mut changes, extras) = wanted(settings).map_err(failed)?;
-        // Truncation of a file that exists goes through the cache, once it is granted.
+        // An existing file is truncated through the cache, after the open is granted.
         let truncates = changes.size == Some(0);
         if truncates {
             changes.size = None;
@@ -272,10 +272,10 @@ impl Files<'_> {
             .store()
             .create_file(by, &directory, name, mode, &changes, ask.access)
             .map_err(failed)?;
-        // Nothing was done to a file that was there.
+        // An existing file was not changed, so the fence can be checked after the call.
         self.pass_file(by, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
         if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
-            // Its handle may be one that was removed, and is open still.
+            // Its handle may be that of a removed attribute that is still open.
             self.named_again(&created.object.handle);
         }
         let is_changed = self.outfit(by, (&directory, name), &created, &extras).map_err(refused)?;
@@ -293,7 +293,7 @@ impl Files<'_> {
         Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
     }
 
-    /// Opens what the handle itself names (`docs/spec/gaps.md`, "Opens").
+    /// Opens the object that the handle itself names (`docs/spec/gaps.md`, "Opens").
     fn find_itself(&mut self, by: &Caller, ask: &Open<'_>) -> Result<Found, Missed> {
         self.pass_file(by, &ask.from).map_err(|_| missed(ask.from, 0, Fault::Access))?;
         let file = by.store().open(by, &ask.from, ask.access);
@@ -301,14 +301,14 @@ impl Files<'_> {
         Ok(Found::existing(file, 1))
     }
 
-    /// Gives up part of what an open may do.
+    /// Gives up part of an open's access (OPEN_DOWNGRADE).
     pub fn open_downgrade(&mut self, by: Party, ask: &Downgrade) -> Result<(), Fault> {
         let Downgrade { file, state, access, deny, key } = *ask;
         let file = self.opened.key_of(state, &file);
         self.filer.open_downgrade(by.client, state, file, access, deny, key)
     }
 
-    /// Ends an open that has more to end than itself.
+    /// Ends an open for which more than the open may have to end.
     pub fn close(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return self.end_undo(by, &ask.file, Ending::Close(*ask));
@@ -316,7 +316,7 @@ impl Files<'_> {
         self.close_now(by, ask)
     }
 
-    /// The key of an open's file if nothing else can become of a CLOSE than that the open ends.
+    /// The key of an open's file, if a CLOSE has nothing to do but to end the open.
     pub fn closes_alone(
         &mut self,
         by: Party,
@@ -331,7 +331,7 @@ impl Files<'_> {
         Ok((is_plain && self.filer.closes_alone(by.client, ask.state, key)?).then_some(key))
     }
 
-    /// Ends an open; what was written under it goes to the file.
+    /// Ends an open. The data written under it goes to the file.
     pub fn close_now(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         let key = self.opened.key_of(ask.state, &ask.file);
         let closed = self.filer.close(by.client, ask.state, key, self.now)?;
@@ -339,8 +339,8 @@ impl Files<'_> {
         let Some(record) = self.forget_open(&closed) else {
             return Err(Fault::BadState);
         };
-        // Local processes see what was written once the close is answered, and the
-        // client hears of errors; nobody needs the data of a file that goes away.
+        // When a CLOSE is answered, local processes see the written data, and the client has
+        // been told of errors. The data of a deleted file is not needed.
         let unlinked = closed.delete;
         if unlinked || self.has_nothing_to_tell(&record) {
             return Ok(Now::Done(self.finish_close(record.file, after, Ok(()))));
@@ -351,12 +351,12 @@ impl Files<'_> {
         Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
-    /// Whether all that was written is in the file, and an open has heard of what was lost.
+    /// Returns true if all written data is in the file and the open has been told of all losses.
     fn has_nothing_to_tell(&self, record: &OpenRecord) -> bool {
         self.cache.is_written(record.file) && self.cache.losses(record.file) == record.heard
     }
 
-    /// What was written under an open that has ended is in the file, or is lost.
+    /// Finishes a close after the open's data was written or lost.
     pub fn finish_close(
         &mut self,
         file: CachedFile,
@@ -370,14 +370,14 @@ impl Files<'_> {
         }
     }
 
-    /// An open ended whose file nobody waits for.
+    /// Releases an ended open whose data no request waits for.
     pub fn release_open(&mut self, closed: &Closed) {
         if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);
         }
     }
 
-    /// Drops the record of a state id and its count of the open file.
+    /// Removes the record of a state id, and its count of the open file.
     fn forget_open(&mut self, closed: &Closed) -> Option<OpenRecord> {
         let record = self.opened.forget(closed.state_id)?;
         if closed.delete {
@@ -387,7 +387,7 @@ impl Files<'_> {
     }
 }
 
-/// Makes a file that has no name.
+/// Creates a file without a name.
 fn make_unlinked(by: &Caller, ask: &Open<'_>) -> Result<Found, StoreError> {
     let (changes, extras) = wanted(ask.creation.attributes())?;
     let (object, file) = by.store().create_unlinked(by, &ask.from, &changes)?;
@@ -396,7 +396,7 @@ fn make_unlinked(by: &Caller, ask: &Open<'_>) -> Result<Found, StoreError> {
     Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
 }
 
-/// What a new file is to have.
+/// The attributes of a new file.
 fn wanted(
     settings: Option<&SetAttributes>,
 ) -> Result<(AttributeChanges, ExtraChanges), StoreError> {
@@ -428,7 +428,7 @@ fn arguments<'a>(ask: &Open<'a>, file: dafs_filer::FileKey, found: &Found) -> Op
     }
 }
 
-/// A delegation as whoever asked for the open is told of it.
+/// A delegation in the form of the OPEN's results.
 fn shown(granted: &GrantedDelegation) -> Delegation {
     let GrantedDelegation { state_id: state, kind, recall, limit } = *granted;
     let delegated = match kind {
@@ -438,7 +438,7 @@ fn shown(granted: &GrantedDelegation) -> Delegation {
     Delegation { state, recall, delegated }
 }
 
-/// How far an OPEN got before it failed.
+/// The failure of an OPEN, and how far its path was walked.
 struct Missed {
     reached: Walked,
     fault: Fault,

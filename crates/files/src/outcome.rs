@@ -1,7 +1,7 @@
-//! What operations come to: at once, or later.
+//! Results of operations, now or later.
 //!
-//! Invariant: an operation never replies. It says what it did, or what is left to do; who asked,
-//! and over which connection, is the business of whoever called it.
+//! Invariant: an operation never replies. It returns what it did, or what is left to do. Only its
+//! caller knows the client and the connection.
 
 use dafs_filer::WaiterId;
 use dafs_journal::RecordNumber;
@@ -11,56 +11,56 @@ use dafs_types::{ClientId, FileHandle, Status};
 
 use crate::left::Left;
 
-/// What an operation has come to so far.
+/// The result of an operation, or its remaining work.
 #[derive(Debug)]
 pub enum Now<T> {
-    /// It is done.
+    /// The operation is finished.
     Done(T),
-    /// This is left to do.
+    /// This work is left to do.
     Later(Box<Left>),
 }
 
 impl<T> Now<T> {
-    /// Something is left to do.
+    /// Wraps remaining work.
     pub fn later(left: Left) -> Self {
         Self::Later(Box::new(left))
     }
 }
 
 impl Now<Outcome> {
-    /// It is done, and may be told once a record is durable.
+    /// A finished operation whose reply waits until a record is durable.
     pub fn done(ended: Ended, after: RecordNumber) -> Self {
         Self::Done(Outcome { result: Ok(ended), after })
     }
 }
 
-/// Why an operation was not carried out.
+/// The reason why an operation was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
     /// It failed.
     Failed(Fault),
-    /// It failed on its way, and how far it came belongs to the answer.
+    /// It failed on its way, and the reply contains how far it got.
     Partly(Box<Refusal<'static>>),
-    /// It has had no effect yet, and waits until a delegation has ended: this is the name that
-    /// it waits by.
+    /// It has had no effect yet and must wait for the end of a delegation. The id is that of the
+    /// waiting request.
     Recalls(WaiterId),
-    /// It has had no effect yet, and waits until the holder of a delegation has answered this.
+    /// It has had no effect yet and must wait for the reply of a delegation's holder.
     Asks(Box<Question>),
 }
 
-/// What the holder of a delegation is to be asked: what its file is like.
+/// A request to the holder of a delegation for the attributes of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Who is asked.
+    /// The client that holds the delegation.
     pub client: ClientId,
-    /// About which file.
+    /// The delegated file.
     pub file: FileHandle,
-    /// What waits for the answer.
+    /// The id of the request that waits for the reply.
     pub waiter: WaiterId,
 }
 
 impl NotDone {
-    /// It failed on its way.
+    /// A failure with a partial result.
     pub fn partly(fault: Fault, partial: Partial<'static>) -> Self {
         Self::Partly(Box::new(Refusal { fault, partial }))
     }
@@ -72,7 +72,7 @@ impl From<Fault> for NotDone {
     }
 }
 
-/// Of what DAFS refuses by itself.
+/// For requests that the DAFS front end itself refuses.
 impl From<Status> for NotDone {
     fn from(status: Status) -> Self {
         Self::Failed(status.into())
@@ -85,51 +85,51 @@ impl From<StoreError> for NotDone {
     }
 }
 
-/// What an operation that is done has done.
+/// What a finished operation has done.
 #[derive(Debug)]
 pub enum Ended {
-    /// Bytes are written.
+    /// Bytes were written.
     Written(Written),
-    /// Bytes are appended.
+    /// Bytes were appended.
     Appended(Appended),
-    /// What was written is stable.
+    /// Written data is stable.
     Committed(Committed),
     /// An open has ended.
     Closed,
     /// Locks have ended.
     Unlocked,
-    /// A lock is granted.
+    /// A lock was granted.
     Locked,
-    /// A file is open.
+    /// A file was opened.
     Opened(Box<Opened>),
-    /// Attributes are set.
+    /// Attributes were set.
     Set(Set),
-    /// A fencing list holds.
+    /// A new fencing list is in force.
     Fenced,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What it has done, or why it has not.
+    /// What it has done, or why it failed.
     pub result: Result<Ended, Box<Refusal<'static>>>,
-    /// Not to be told before this record is durable; 0 waits for none.
+    /// The reply waits until this record is durable; 0 means no wait.
     pub after: RecordNumber,
 }
 
 impl Outcome {
-    /// It may be told at once.
+    /// A success that may be reported at once.
     #[inline]
     pub fn done(ended: Ended) -> Self {
         Self { result: Ok(ended), after: RecordNumber(0) }
     }
 
-    /// It failed, and there is nothing more to be said.
+    /// A failure without a partial result.
     pub fn failed(why: impl Into<Fault>) -> Self {
         Self::refused(why, Partial::Nothing)
     }
 
-    /// It failed, and this is known besides.
+    /// A failure with a partial result.
     pub fn refused(why: impl Into<Fault>, partial: Partial<'static>) -> Self {
         let refusal = Refusal { fault: why.into(), partial };
         Self { result: Err(Box::new(refusal)), after: RecordNumber(0) }

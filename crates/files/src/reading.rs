@@ -1,7 +1,7 @@
-//! Reading: where in the cache the bytes of a file are.
+//! Reads: finds where in the cache the bytes of a file are.
 //!
-//! Invariant: what is found is pinned, and whoever asked gives each pin back once; what is not
-//! there is told as what it needs, and nothing is held meanwhile.
+//! Invariant: the pieces found are pinned, and the caller releases each pin once. If bytes are
+//! missing, the result says what must happen first, and nothing stays pinned.
 
 use dafs_ops::{Fault, Hint};
 use dafs_store::cache::{CachedFile, FillJob, Pieces, Planned, Read};
@@ -12,62 +12,61 @@ use crate::caller::Caller;
 use crate::io::IoFile;
 use crate::needs::Need;
 
-/// A read, as far as it has come.
+/// The state of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// Where in the file it begins.
+    /// The offset at which it begins.
     pub offset: u64,
-    /// How many bytes it is.
+    /// The number of bytes to read.
     pub length: u32,
-    /// How many of them are done.
+    /// The number of bytes that are done.
     pub done: u32,
-    /// How the bytes will be used.
+    /// The client's hint how the bytes will be used.
     pub hint: CacheHint,
-    /// The file is open for this request alone.
+    /// True if the file is open for this request alone.
     pub borrowed: bool,
 }
 
 impl Reading {
-    /// One that has not begun.
+    /// Creates a read that has not started.
     pub fn new(io: IoFile, offset: u64, length: u32, hint: CacheHint) -> Self {
         Self { file: io.file, offset, length, done: 0, hint, borrowed: io.borrowed }
     }
 
-    /// Where in the file it goes on.
+    /// The offset at which it continues.
     pub fn place(&self) -> u64 {
         self.offset + u64::from(self.done)
     }
 
-    /// Bytes that it still has to find.
+    /// The number of bytes still to find.
     pub fn left(&self) -> u32 {
         self.length - self.done
     }
 }
 
-/// What was found of a read: the pieces that were added hold so many bytes, and the file ends with
-/// them or does not.
+/// The bytes found by a look into the cache. Their pieces were added to the caller's list.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// How many bytes it is.
+    /// The number of bytes found.
     pub length: u32,
-    /// Whether the file ends with them.
+    /// True if the file ends after them.
     pub is_end: bool,
 }
 
-/// Whether anything was found of a read.
+/// The result of a look into the cache.
 #[derive(Debug)]
 pub enum Look {
-    /// This was found.
+    /// These bytes were found.
     Hit(Found),
-    /// Nothing yet: this comes first.
+    /// Nothing was found. This must happen first.
     Needs(Need),
 }
 
 impl Files<'_> {
-    /// Looks for what is left of a read. What a sequential reader will want next is put into
-    /// `ahead`: nobody waits for it.
+    /// Looks up the rest of a read in the cache. Adds to `ahead` the jobs that prefetch what a
+    /// sequential reader will want next; no request waits for those.
     pub fn look(
         &mut self,
         reading: &Reading,
@@ -78,7 +77,7 @@ impl Files<'_> {
         self.look_on(reading, found, pieces, ahead)
     }
 
-    /// As [`Files::look`], with what the cache has said already.
+    /// As [`Files::look`], if the cache was already looked up.
     pub fn look_on(
         &mut self,
         reading: &Reading,
@@ -98,7 +97,7 @@ impl Files<'_> {
         }
     }
 
-    /// As [`Files::look`] for somebody who does not want what is not there yet.
+    /// As [`Files::look`], for a caller that does not wait for missing bytes.
     pub fn look_now(
         &mut self,
         reading: &Reading,
@@ -121,7 +120,7 @@ impl Files<'_> {
         Some(Found { length, is_end })
     }
 
-    /// What a read needs that has found nothing. `None` if it is there now.
+    /// What a read needs that has found nothing. `None` if the bytes are there now.
     fn needs_of(
         &mut self,
         file: CachedFile,
@@ -137,7 +136,7 @@ impl Files<'_> {
         }
     }
 
-    /// Says how part of a file will be used. What is to be read for that.
+    /// Handles a hint how part of a file will be used. Returns the jobs that prefetch it.
     pub fn hint(&mut self, by: &Caller, ask: &Hint) -> Result<Vec<FillJob>, Fault> {
         self.check_use(by, &ask.file)?;
         let mut jobs = Vec::new();

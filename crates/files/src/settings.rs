@@ -1,8 +1,8 @@
-//! Attributes that are to be set, in the form in which the store takes them.
+//! Attributes to be set, in the form that the store takes.
 
 use dafs_store::{AttributeChanges, ExtraChanges, StoreError};
 
-/// What is to be set, as the store takes it. Owners are decimal numbers here.
+/// Converts attributes to the store's form. Owners must be decimal numbers.
 pub fn changes_in(
     settings: &dafs_types::SetAttributes,
 ) -> Result<(AttributeChanges, ExtraChanges), StoreError> {

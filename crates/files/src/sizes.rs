@@ -1,7 +1,8 @@
-//! Sizes and times on their way: changes of attributes that wait for data.
+//! Changes of sizes and times that wait for data.
 //!
-//! Invariant: a size is set when no job or transfer of the file is under way that would undo it;
-//! times are set when the data is in the file whose way there would set them, too.
+//! Invariants:
+//! - A size is set when no job or transfer of the file is in progress that could revert it.
+//! - Times are set when the data is in the file, because writing it changes them.
 
 use dafs_filer::Party;
 use dafs_ops::AttributeSet;
@@ -13,8 +14,8 @@ use crate::left::{SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Now, Outcome};
 
 impl Files<'_> {
-    /// The data is in the file, or is lost: who asks about the data hears of that. The times
-    /// follow.
+    /// Sets times after the data is in the file or lost. A loss is reported to clients that ask
+    /// about the data, not here.
     pub fn finish_times(&mut self, by: Option<Party>, task: &TimesTask) -> Outcome {
         let who = &task.who;
         let done = match self.is_barred(by, task.file) {
@@ -33,8 +34,8 @@ impl Files<'_> {
         }
     }
 
-    /// The size is set, or could not be; what else was asked for follows. The client may be gone by
-    /// now.
+    /// Finishes a change of size, successful or not, and sets the other attributes. The client may
+    /// be gone by now.
     pub fn finish_size(
         &mut self,
         by: Option<Party>,
@@ -46,7 +47,7 @@ impl Files<'_> {
             (SizeReply::SetAttributes, Err(error)) => set_in_part(error, AttributeSet::NONE),
             (SizeReply::SetAttributes, Ok(())) => match self.set_rest(task) {
                 Ok(None) => all_set(task.set),
-                // It has the file.
+                // The remaining work now owns the reference to the file.
                 Ok(Some(left)) => return Now::later(left),
                 Err(error) => set_in_part(error, SIZE),
             },

@@ -1,30 +1,30 @@
-//! What is under way on files, for those who must wait until it is over.
+//! The table of accesses to files that waiting requests may still make.
 //!
-//! Invariant: whatever waits, and may yet read or change bytes of a file, is listed here with the
-//! range that it is about.
+//! Invariant: every waiting request that may still read or change bytes of a file is in this table
+//! with its range.
 
 use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_store::cache::CachedFile;
 
 use crate::undo::seen::UndoSeen;
 
-/// Names a request that is under way. Whoever asked has given the name.
+/// The id of a request in progress, given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub u32);
 
-/// Bytes of a file, and what a request that waits may yet do to them.
+/// A range of a file, and the access that a waiting request may still make to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// `None` is anywhere.
+    /// The range; `None` means the whole file.
     pub range: Option<ByteRange>,
-    /// The undo that was kept when a change was let in; a read has none.
+    /// The state of undo when a change was checked; `None` for a read.
     pub changes: Option<UndoSeen>,
 }
 
 impl Reach {
-    /// A read or write of so many bytes; one of none counts as one of a byte.
+    /// The access of a read or write. One of zero bytes counts as one of one byte.
     pub fn of(file: CachedFile, (offset, length): (u64, u32), changes: Option<UndoSeen>) -> Self {
         let range = ByteRange::new(offset, u64::from(length.max(1)));
         Self { file, range, changes }
@@ -35,14 +35,14 @@ impl Reach {
     }
 }
 
-/// All that is under way, by the names of the requests.
+/// The accesses of all waiting requests, by request id.
 #[derive(Debug, Default)]
 pub struct UnderWay {
     slots: Vec<Option<Reach>>,
 }
 
 impl UnderWay {
-    /// A request waits that may yet do this, or nothing to any file.
+    /// Enters a waiting request. `None` if it accesses no file.
     pub fn enter(&mut self, id: TaskId, reach: Option<Reach>) {
         let index = id.0 as usize;
         if self.slots.len() <= index {
@@ -51,25 +51,25 @@ impl UnderWay {
         self.slots[index] = reach;
     }
 
-    /// A request waits no more.
+    /// Removes a request that no longer waits.
     pub fn leave(&mut self, id: TaskId) {
         if let Some(slot) = self.slots.get_mut(id.0 as usize) {
             *slot = None;
         }
     }
 
-    /// What is under way on a file.
+    /// The accesses to a file.
     fn on(&self, file: CachedFile) -> impl Iterator<Item = &Reach> {
         self.slots.iter().flatten().filter(move |reach| reach.file == file)
     }
 
-    /// Whether a read or write waits that a lock stands against.
+    /// Returns true if a read or write waits that conflicts with a lock.
     pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
         let minds = |reach: &Reach| mode == LockMode::Write || reach.changes.is_some();
         self.on(file).any(|reach| minds(reach) && reach.meets(range))
     }
 
-    /// Whether a change of a range waits that has seen such undo when it was let in.
+    /// Returns true if a change of the range waits that was checked at this state of undo.
     pub fn has_change(
         &self,
         file: CachedFile,
@@ -79,7 +79,7 @@ impl UnderWay {
         self.on(file).any(|reach| reach.changes.is_some_and(&has_seen) && reach.meets(range))
     }
 
-    /// Whether something waits that may yet change a file.
+    /// Returns true if a waiting request may still change the file.
     pub fn is_changing(&self, file: CachedFile) -> bool {
         self.on(file).any(|reach| reach.changes.is_some())
     }

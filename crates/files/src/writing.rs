@@ -1,8 +1,9 @@
-//! Writing: where in the cache the bytes of a file go, and how stable they are to be.
+//! Writes: finds where in the cache the bytes of a file go, and makes them stable.
 //!
-//! Invariant: room is handed out with a token, which comes back once, whether the bytes have
-//! arrived or not; an append has the end of its file from before it knows its place until its
-//! bytes are in the cache, or its outcome is in the journal.
+//! Invariants:
+//! - Room is handed out with a token, which is returned once, whether or not the bytes arrived.
+//! - An append owns the end of its file from before its offset is known until its bytes are in the
+//!   cache, or its outcome is in the journal.
 
 use dafs_filer::{IoKind, Party};
 use dafs_memory::Memory;
@@ -19,35 +20,35 @@ use crate::outcome::{Ended, Now, Outcome};
 use crate::under_way::Reach;
 use crate::undo::seen::UndoSeen;
 
-/// A write or append, as far as it has come.
+/// The state of a write or append.
 #[derive(Debug)]
 pub struct Writing {
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// Where in the file it begins.
+    /// The offset at which it begins.
     pub offset: u64,
-    /// How many bytes it is.
+    /// The number of bytes to write.
     pub length: u32,
-    /// How many of them are done.
+    /// The number of bytes that are done.
     pub done: u32,
-    /// How stable they are to be.
+    /// The stability that was asked for.
     pub stability: Stability,
-    /// The room that is being filled.
+    /// The token of the room that is being filled.
     pub token: Option<WriteToken>,
-    /// Whether it goes to the end of the file.
+    /// True for an append.
     pub is_append: bool,
-    /// The append has its place at the end of the file, which nobody else may take.
+    /// True if the append owns the end of the file.
     pub has_place: bool,
-    /// That is in the journal.
+    /// True if the append's offset is in the journal.
     pub has_intent: bool,
-    /// The file is open for this request alone.
+    /// True if the file is open for this request alone.
     pub borrowed: bool,
-    /// Undo that was kept when it was let in.
+    /// The state of undo when the request was checked.
     pub undo_seen: UndoSeen,
 }
 
 impl Writing {
-    /// A write that has not begun.
+    /// Creates a write that has not started.
     pub fn new(io: IoFile, offset: u64, length: u32, stability: Stability) -> Self {
         Self {
             file: io.file,
@@ -64,18 +65,18 @@ impl Writing {
         }
     }
 
-    /// An append that has not begun.
+    /// Creates an append that has not started.
     pub fn append(io: IoFile, length: u32, stability: Stability) -> Self {
         Self { is_append: true, ..Self::new(io, 0, length, stability) }
     }
 
-    /// What is left of it.
+    /// The rest of the write.
     pub fn part(&self) -> Part {
         let place = self.offset + u64::from(self.done);
         Part { file: self.file, place, left: self.length - self.done }
     }
 
-    /// What it may yet change.
+    /// The range that it may still change.
     pub fn reach(&self) -> Reach {
         let changes = Some(self.undo_seen);
         match self.is_append && !self.has_place {
@@ -85,30 +86,30 @@ impl Writing {
     }
 }
 
-/// Part of a file.
+/// A part of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The file, as the cache knows it.
+    /// The cache's id of the file.
     pub file: CachedFile,
-    /// Where it begins.
+    /// The offset at which it begins.
     pub place: u64,
-    /// How many bytes it is.
+    /// The number of bytes.
     pub left: u32,
 }
 
-/// Whether there is room for a write.
+/// The cache's answer to a request for room.
 #[derive(Debug)]
 pub enum Room {
-    /// The spans are to be filled; then the token is given back by [`Files::filled`].
+    /// The spans can be filled. Then the token must be returned with [`Files::filled`].
     Ready(WriteToken),
-    /// Not yet: this comes first.
+    /// There is no room yet. This must happen first.
     Needs(Need),
-    /// It cannot be written, or an earlier write was lost of which the writer hears now.
+    /// The write fails, or it must report that an earlier write was lost.
     Failed(StoreError),
 }
 
 impl Files<'_> {
-    /// Asks for room for part of a file.
+    /// Requests room for part of a file.
     pub fn room(&mut self, by: Option<Party>, part: Part, spans: &mut Spans) -> Room {
         let Part { file, place, left } = part;
         let mut jobs = Vec::new();
@@ -116,7 +117,7 @@ impl Files<'_> {
         self.room_found(by, part, (found, jobs), spans)
     }
 
-    /// As [`Files::room`], with what the cache has said already.
+    /// As [`Files::room`], if the cache was already asked.
     pub fn room_found(
         &mut self,
         by: Option<Party>,
@@ -126,7 +127,8 @@ impl Files<'_> {
     ) -> Room {
         let Part { file, place, left } = part;
         if let Prepared::Lost(_) = found {
-            // If it is the writer who hears of that there is none; else others do.
+            // If this writer must be told of the loss, it gets the error instead of room. Otherwise
+            // other clients are told.
             found = match self.take_loss(by, file) {
                 Some(error) => Prepared::Failed(error),
                 None => self.cache.prepare_write_anyhow(file, place, left, spans, &mut jobs),
@@ -141,7 +143,7 @@ impl Files<'_> {
         }
     }
 
-    /// Takes room back that was handed out: its bytes are there, or never will be.
+    /// Returns room to the cache, filled or not.
     pub fn filled(&mut self, token: WriteToken, has_arrived: bool) -> Progress {
         match has_arrived {
             true => self.cache.write_done(token, self.now),
@@ -149,8 +151,8 @@ impl Files<'_> {
         }
     }
 
-    /// All bytes of a write are in the cache: it is done, or they are to be made stable first. The
-    /// caller lets go of the end of the file that an append still has.
+    /// Finishes a write whose bytes are all in the cache: it is done, or the bytes must be made
+    /// stable first. The caller releases the end of the file if the append still owns it.
     pub fn finish_write(&mut self, by: Option<Party>, writing: &mut Writing) -> Now<Outcome> {
         let &mut Writing { file, offset, length, stability, borrowed, .. } = writing;
         if stability == Stability::Unstable {
@@ -160,7 +162,7 @@ impl Files<'_> {
         let ticket = self.cache.commit_begin(file, offset, u64::from(length), stability, listener);
         let then = match writing.is_append {
             true => {
-                // What the journal says of its place is to hold until its outcome is known.
+                // The journaled offset must stay valid until the append's outcome is known.
                 let has_place = writing.has_place && writing.has_intent;
                 writing.has_place &= !has_place;
                 Then::Appended { offset, stability, has_place }
@@ -170,13 +172,13 @@ impl Files<'_> {
         Now::later(Left::Commit(CommitTask { ticket, file, borrowed, then }))
     }
 
-    /// What a write has done.
+    /// The results of a write.
     #[inline]
     pub fn written(&self, length: u32, committed: Stability) -> Written {
         Written { length, committed, verifier: self.verifier() }
     }
 
-    /// What changes when data that is not stable may have been lost.
+    /// The verifier, which changes when data that is not stable may have been lost.
     #[inline]
     pub fn verifier(&self) -> Verifier {
         verifier_of(self.boot, self.cache)
@@ -184,38 +186,38 @@ impl Files<'_> {
 
     // ---- appends --------------------------------------------------------------------
 
-    /// Whether locks let an append through: it may end up anywhere behind the present end.
+    /// Checks whether locks allow an append, which may write anywhere after the present end.
     pub fn check_end_locks(&mut self, state: StateId, handle: &FileHandle) -> Result<(), Fault> {
         let end = self.cache.find(handle).map_or(0, |file| self.cache.size(file));
         let reach = (end, limits::FILE_OFFSET_MAX - end);
         self.check_locks(state, handle, reach, IoKind::Write)
     }
 
-    /// Takes the place at the end of the file for an append. False if another has it.
+    /// Takes the end of the file for an append. Returns false if another append owns it.
     pub fn claim_end(&mut self, writing: &mut Writing) -> bool {
         if !self.ends.take(writing.file) {
             return false;
         }
         writing.offset = self.cache.size(writing.file);
         if check_range(writing.offset, writing.length).is_err() {
-            // Answered as a write that cannot be prepared would be.
+            // This offset makes it fail like a write for which no room can be prepared.
             writing.offset = limits::FILE_OFFSET_MAX - u64::from(writing.length);
         }
         writing.has_place = true;
         true
     }
 
-    /// Lets the next append of a file have its end.
+    /// Releases the end of a file for the next append.
     pub fn leave_end(&mut self, file: CachedFile) -> Progress {
         self.ends.leave(file);
         Progress { file, error: None }
     }
 
-    /// An append that has its place, as the journal is to know it.
+    /// The operation to journal for an append whose offset is known.
     pub fn intended_append(&self, writing: &Writing) -> Append {
         Append {
             file: self.cache.handle(writing.file),
-            // By the time it is asked what became of it, there is no state to speak of.
+            // By the time the journal is asked, the state id is no longer valid.
             state: StateId::ANONYMOUS,
             length: writing.length,
             stability: writing.stability,
@@ -224,7 +226,7 @@ impl Files<'_> {
     }
 }
 
-/// Puts bytes into room that was handed out.
+/// Copies bytes into room in the cache.
 pub fn copy_in(arena: &Memory, bytes: &[u8], spans: &[Span]) {
     let mut from = 0;
     for span in spans {
@@ -235,8 +237,8 @@ pub fn copy_in(arena: &Memory, bytes: &[u8], spans: &[Span]) {
     }
 }
 
-/// What tells clients that unstable data may have been lost: it changes at a restart, and after a
-/// write error has made the cache give data up.
+/// The verifier that tells clients that unstable data may have been lost. It changes at a restart,
+/// and when the cache drops data after a write error.
 #[inline]
 pub fn verifier_of(boot: u64, cache: &Cache) -> Verifier {
     Verifier((boot ^ cache.loss_count()).to_le_bytes())

@@ -1,25 +1,25 @@
-//! Numbers and bytes of records, little-endian.
+//! Encodes and decodes numbers and bytes of records, little-endian.
 //!
-//! Invariant: what is taken was put, and taking never goes beyond the end.
+//! Invariant: decoding returns what was encoded, and never reads beyond the end.
 
-/// Writing numbers and bytes.
+/// Appends numbers and bytes to a record.
 pub trait Put {
-    /// Adds bytes as they are.
+    /// Appends the bytes without a length.
     fn put_rest(&mut self, bytes: &[u8]);
 
-    /// Adds a number.
+    /// Appends a 16-bit number.
     fn put_u16(&mut self, value: u16) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Adds a number.
+    /// Appends a 32-bit number.
     fn put_u32(&mut self, value: u32) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Adds a number.
+    /// Appends a 64-bit number.
     fn put_u64(&mut self, value: u64) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Behind their count.
+    /// Appends the length of the bytes, then the bytes.
     fn put_counted(&mut self, bytes: &[u8]) {
         self.put_u32(bytes.len() as u32);
         self.put_rest(bytes);
@@ -32,26 +32,26 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Reading them from the front.
+/// Takes numbers and bytes from the front of a record.
 pub trait Take {
-    /// Takes so many bytes.
+    /// Takes `N` bytes; `None` if there are fewer.
     fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
-    /// Takes bytes that stand behind their count.
+    /// Takes a length, then that many bytes.
     fn take_counted(&mut self) -> Option<&[u8]>;
 
-    /// Takes a number.
+    /// Takes an 8-bit number.
     fn take_u8(&mut self) -> Option<u8> {
         self.take_array::<1>().map(|[value]| value)
     }
-    /// Takes a number.
+    /// Takes a 16-bit number.
     fn take_u16(&mut self) -> Option<u16> {
         self.take_array().map(u16::from_le_bytes)
     }
-    /// Takes a number.
+    /// Takes a 32-bit number.
     fn take_u32(&mut self) -> Option<u32> {
         self.take_array().map(u32::from_le_bytes)
     }
-    /// Takes a number.
+    /// Takes a 64-bit number.
     fn take_u64(&mut self) -> Option<u64> {
         self.take_array().map(u64::from_le_bytes)
     }

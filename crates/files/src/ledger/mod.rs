@@ -1,9 +1,11 @@
-//! The ledger: what is written down in the journal, and what is kept undo of. Whoever asked waits
-//! for that by record number (`docs/decisions/0014-exactly-once.md`).
+//! The server's use of the journal and of undo data. Requests wait for record numbers
+//! (`docs/decisions/0014-exactly-once.md`).
 //!
-//! Invariant: a request is carried out after its intent is durable, and answered after what its
-//! operation touched is synced; its outcome is written after that. Until the outcome is durable
-//! nobody else changes the names it is about, so that the intent and the names tell as much.
+//! Invariants:
+//! - A request is executed after its intent is durable. The reply is sent after the changes are
+//!   synced. The outcome is written after the sync.
+//! - Until the outcome is durable, no other request changes the same names. So after a crash, the
+//!   intent and the names show whether the request was executed.
 
 pub mod bytes;
 pub mod plan;
@@ -28,14 +30,14 @@ use crate::undo::Undo;
 
 pub use state::{Entry, StateRecord};
 
-/// Where the journal is kept, and how large it may get.
+/// The location of the journal, and its size limits.
 #[derive(Clone)]
 pub struct JournalConfig {
-    /// The place; nobody else may use it meanwhile.
+    /// The storage of the journal. No other server may use it at the same time.
     pub shelf: Arc<dyn Shelf>,
-    /// Bounds.
+    /// Size limits of the log.
     pub log: LogConfig,
-    /// Bounds of the undo data of each auto-recovery lock, which is kept beside it.
+    /// Size limits of the undo data of each auto-recovery lock, which is stored beside the log.
     pub undo: UndoConfig,
 }
 
@@ -45,44 +47,44 @@ impl std::fmt::Debug for JournalConfig {
     }
 }
 
-/// The journal, as far as clients and files are concerned.
+/// The journal, as used for clients and files.
 pub struct Ledger {
     log: Log,
-    /// Records the log has no room for yet, in order.
+    /// Records for which the log has no room yet, in order.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
-    /// Files of locks on record, which stay open as long as the locks are there.
+    /// The files of recorded locks, which stay open as long as the locks exist.
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
-    /// Behind this record it is written down that nobody takes anything back any more.
+    /// When this record is durable, the journal says that no client may reclaim any more.
     grace_ended: RecordNumber,
-    /// The last that was said of clients that have state.
+    /// The last record about clients with state.
     clients_noted: RecordNumber,
-    /// What is kept undo of.
+    /// The undo data of all files.
     pub undo: Undo,
 }
 
-/// Something on its way to stable storage.
+/// A job that makes records or changes durable.
 pub enum LedgerJob {
-    /// A group of records.
+    /// Writes a group of records.
     Group(GroupJob),
-    /// What operations have touched.
+    /// Syncs what operations have changed.
     Sync {
-        /// Where they are.
+        /// The store of the objects.
         store: Arc<dyn Store>,
-        /// Each is synced.
+        /// The objects to sync.
         touched: Vec<FileHandle>,
     },
 }
 
-/// What came of it.
+/// The result of a [`LedgerJob`].
 pub enum LedgerDone {
-    /// A group was written, or could not be.
+    /// A group was written, or failed.
     Group(GroupDone),
-    /// What was touched is synced, or could not be.
+    /// The changes were synced, or that failed.
     Synced(Result<(), StoreError>),
 }
 
 impl LedgerJob {
-    /// Does it. Blocks.
+    /// Runs the job. This blocks.
     pub fn run(self) -> LedgerDone {
         match self {
             Self::Group(group) => LedgerDone::Group(group.run()),
@@ -90,7 +92,7 @@ impl LedgerJob {
         }
     }
 
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     pub fn failed(&self, why: &'static str) -> LedgerDone {
         match self {
             Self::Group(group) => LedgerDone::Group(group.failed(why)),
@@ -104,7 +106,7 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
         let mut synced = store.sync(handle);
         for _ in 0..SEARCHES_MAX {
             match synced {
-                // This thread may wait.
+                // This is a worker thread, which may wait.
                 Err(StoreError::Busy) => {}
                 Err(StoreError::Unseen) => std::thread::sleep(SEARCH_PAUSE),
                 _ => break,
@@ -113,7 +115,7 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
             synced = store.sync(handle);
         }
         match synced {
-            // Somebody has removed it: nothing of it is left to be kept.
+            // The object was removed, so nothing of it must be durable.
             Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
             Err(error) => return Err(error),
         }
@@ -121,22 +123,22 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Why a server with a journal cannot go on.
+/// The reason why a server with a journal must stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// The journal failed.
     #[error("the journal failed, so nothing more can be promised: {0}")]
     Journal(String),
-    /// What an operation changed could not be made durable.
+    /// A change of an operation could not be made durable.
     #[error("the exported file system failed to sync, so nothing more can be promised: {0}")]
     Store(StoreError),
-    /// Whoever was fenced out would be let in.
+    /// The recorded fencing lists could not be restored, so fenced clients would have access.
     #[error("its fencing lists cannot be taken over: {0}")]
     Fences(FenceRestoreError),
 }
 
 impl Ledger {
-    /// Over a log, with what was kept undo of.
+    /// Creates a ledger over a log and the undo data.
     pub fn new(log: Log, undo: Undo) -> Self {
         Self {
             log,
@@ -148,32 +150,32 @@ impl Ledger {
         }
     }
 
-    /// Adds a record behind all others; it becomes durable with one of the next groups.
+    /// Appends a record. It becomes durable with one of the next groups.
     pub fn append(&mut self, record: &impl Entry) -> RecordNumber {
         self.append_bytes(record.kind(), record.encode())
     }
 
-    /// The same for a record that is encoded already.
+    /// Appends a record that is already encoded.
     pub fn append_bytes(&mut self, kind: RecordKind, bytes: Vec<u8>) -> RecordNumber {
         self.backlog.push_back((kind, bytes));
         self.drain();
         self.last()
     }
 
-    /// The last record that is durable.
+    /// The number of the last durable record.
     pub fn durable(&self) -> RecordNumber {
         self.log.durable()
     }
 
-    /// The record appended last.
+    /// The number of the last appended record.
     pub fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
 
-    /// Gives the log what it has room for.
+    /// Moves records of the backlog to the log as far as there is room.
     fn drain(&mut self) {
         while let Some((kind, bytes)) = self.backlog.front() {
-            // Whatever is wrong besides a lack of room shows when the group is done.
+            // Errors other than lack of room show when the group is written.
             if self.log.append(*kind, &[bytes]).is_err() {
                 return;
             }
@@ -181,33 +183,33 @@ impl Ledger {
         }
     }
 
-    /// The key of a file that has a lock on record.
+    /// The key of a file that has a recorded lock.
     pub fn locked_file(&self, handle: &FileHandle) -> Option<FileKey> {
         let mut files = self.locked.values();
         let (_, file) = files.find(|(locked, _)| locked == handle)?;
         Some(FileKey(file.key().0))
     }
 
-    /// Whether there is anything to write. It is asked at each turn.
+    /// Returns true if there are records to write. Called in each turn.
     #[inline]
     #[must_use]
     pub fn has_some(&self) -> bool {
         !self.backlog.is_empty() || self.log.has_some()
     }
 
-    /// A group to be written, if there is anything to write and none is on its way.
+    /// The job that writes the next group, if there are records and no group is being written.
     pub fn take_group(&mut self) -> Option<LedgerJob> {
         self.drain();
         Some(LedgerJob::Group(self.log.take_group()?))
     }
 
-    /// A group was written: up to which record everything is durable.
+    /// Handles a written group. Returns the number of the last durable record.
     pub fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LedgerError> {
         self.log.on_group_done(done).map_err(journal_failed)
     }
 }
 
-/// The file of a lock: open, or kept for the sake of its record.
+/// The file of a lock, which is open or kept for the lock's record.
 pub fn locked_file_of(
     opened: &Opened,
     ledger: Option<&Ledger>,
@@ -216,12 +218,12 @@ pub fn locked_file_of(
     opened.by_key(key).or_else(|| ledger?.locked_by_key(key))
 }
 
-/// What the failure of its log is for the ledger.
+/// Converts an error of the log.
 pub fn journal_failed(error: LogError) -> LedgerError {
     LedgerError::Journal(chain_of(&error))
 }
 
-/// Searches for an object that is to be synced, while they cannot see everything.
+/// The number of attempts to find an object to sync, if searches cannot see all directories.
 const SEARCHES_MAX: u32 = 10;
-/// Before each but the first.
+/// The pause between these attempts.
 const SEARCH_PAUSE: Duration = Duration::from_millis(200);

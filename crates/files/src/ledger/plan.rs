@@ -1,5 +1,5 @@
-//! What an operation is about to do to names and objects, and whether that must be written down
-//! first.
+//! Plans: the names and objects that an operation will change, and whether its intent must be
+//! journaled.
 //!
 //! Invariant: planning changes nothing.
 
@@ -15,61 +15,61 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
-/// What one request is about to change: a name in a directory, or an object (no name).
+/// Something that a request will change: a name in a directory, or (with an empty name) an object.
 pub type Place = (FileHandle, Box<[u8]>);
 
 /// At most two names, or one object.
 pub type Places = ArrayVec<Place, 2>;
 
-/// Objects to sync before an outcome is true for good.
+/// The objects to sync before an outcome is final.
 pub type Touched = ArrayVec<FileHandle, 2>;
 
-/// What the file system said just before a request was to be carried out.
+/// The state of the file system just before a request is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Facts {
-    /// The name that will be made was free.
+    /// The name to be created was free.
     NameFree,
-    /// The file to be truncated was there.
+    /// The file to be truncated existed.
     Truncates,
-    /// The name that will go had this object.
+    /// The name to be removed named this object.
     Victim(FileHandle),
-    /// The old name had an object, and the new one perhaps another.
+    /// The old name named an object, and the new one perhaps another.
     Renames {
-        /// What had the old name.
+        /// The object with the old name.
         object: FileHandle,
-        /// What had the new name.
+        /// The object with the new name.
         replaced: Option<FileHandle>,
     },
     /// Attributes will be set.
     Attributes,
-    /// An append has its place: the file ended here.
+    /// An append owns the end of its file, which was at this offset.
     Appends {
-        /// The file.
+        /// The file to append to.
         file: FileHandle,
-        /// Where in the file it begins.
+        /// The offset at which the append begins.
         offset: u64,
-        /// How many bytes it is.
+        /// The number of bytes.
         length: u32,
     },
 }
 
-/// What a request is about to do: it waits for whoever is about to change the same.
+/// The plan of a request. The request waits for others that change the same names or objects.
 pub struct Plan {
-    /// What the file system says before.
+    /// The state of the file system before the request.
     pub facts: Facts,
-    /// Names and objects that nobody else may change meanwhile.
+    /// The names and objects that no other request may change meanwhile.
     pub places: Places,
-    /// What is to be synced before it counts as done.
+    /// The objects to sync before the request counts as done.
     pub touched: Touched,
-    /// Whether it must be written down first.
+    /// True if an intent must be journaled first.
     pub is_written: bool,
 }
 
 impl Files<'_> {
-    /// Looks at the names a request is about.
+    /// Looks up the names that a request will change. `None` if no plan is needed.
     ///
     /// # Errors
-    /// What the operation would say of them.
+    /// The error that the operation itself would report.
     pub fn plan(
         &mut self,
         by: &Caller,
@@ -130,7 +130,7 @@ impl Files<'_> {
         Ok(Some(plan))
     }
 
-    /// An OPEN is written down if it makes or truncates a file.
+    /// Plans an OPEN, which is journaled if it creates or truncates a file.
     fn plan_open(&mut self, by: &Caller, asked: &Open<'_>) -> Result<Option<Plan>, NotDone> {
         let Claim::Null { path } = &asked.claim else { return Ok(None) };
         let names: SmallVec<[&[u8]; 8]> = path.iter().collect();
@@ -140,7 +140,7 @@ impl Files<'_> {
         }
         let walked = self.walk(by, &asked.from, way);
         if walked.error.is_some() {
-            // Carrying it out will say how far it got.
+            // The execution will report how far the walk gets.
             return Ok(None);
         }
         match by.store().lookup(by, &walked.handle, last) {
@@ -177,20 +177,21 @@ impl Plan {
     }
 }
 
-/// A name in its directory.
+/// A name in a directory, as a place.
 fn place(directory: &FileHandle, name: &[u8]) -> Place {
     (*directory, name.into())
 }
 
-/// An object, under whatever name.
+/// An object, independent of its names, as a place.
 fn itself(object: &FileHandle) -> Place {
     (*object, Box::default())
 }
 
-/// Whether a change of attributes is asked anew after a crash, whatever the file says. Times tell
-/// nothing apart, so that no verdict would ever say that it was done, and the same request sets the
-/// same times again. It sets nothing else: the right that another client has taken away meanwhile
-/// must not come back, so a mode, an owner or a list that comes with times is written down.
+/// Returns true if a change of attributes is repeated after a crash, whatever the file says. Times
+/// do not show whether they were set, so no verdict could say that it was done, and repeating it
+/// sets the same times again. This holds only if it sets nothing else. A change of mode, owner or
+/// list is journaled, because repeating it could restore a right that another client has removed
+/// meanwhile.
 pub fn is_asked_anew(asked: &SetAttributes) -> bool {
     let Settings { time_access, time_modify, mode, size, acl, mime_type, owner, owner_group } =
         &asked.attributes;

@@ -1,7 +1,7 @@
-//! What is written down of clients and files.
+//! Writes records about clients and files.
 //!
-//! Invariant: who gets state hears of it when it is written down, and so is that nobody else takes
-//! theirs back any more.
+//! Invariant: the reply that gives a client state is sent after the state is recorded, and after it
+//! is recorded that other clients can no longer reclaim theirs.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::defect::Defect;
 use crate::undo::{Extent, RecordedLock};
 
 impl Files<'_> {
-    /// A lock that outlives its owner is there, or has changed.
+    /// Records a new or changed lock that survives its owner.
     pub fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
         let found = self.locked_file_of(record.file);
         let (Some((handle, file)), Some(ledger)) = (found, &mut *self.ledger) else {
@@ -32,15 +32,14 @@ impl Files<'_> {
         locked_file_of(self.opened, self.ledger.as_ref(), key)
     }
 
-    /// It is no more.
+    /// Records the end of a lock.
     pub fn remove_lock(&mut self, id: LockId) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         ledger.locked.remove(&id);
         ledger.append(&StateRecord::LockGone(id))
     }
 
-    /// Writes down which clients have no state any more. The last record about that, if there is
-    /// any.
+    /// Records which clients have no state any more. Returns the last of these records, or 0.
     pub fn note_lapsed(&mut self) -> RecordNumber {
         let (lapsed, has_grace_ended) = self.filer.take_lapsed();
         let mut after = RecordNumber(0);
@@ -55,14 +54,14 @@ impl Files<'_> {
         after
     }
 
-    /// A client is about to have state: its answer waits until that is written
-    /// down, and until it is that others' time to take theirs back is over.
+    /// Records that a client is about to have state. Its reply must wait for the returned record,
+    /// which also covers the end of other clients' time to reclaim.
     pub fn record_client(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         self.note_lapsed();
         let record = self.filer.client_to_record(client);
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         if let Some(record) = record {
-            // One that was written down before may hold plain locks that it has taken back.
+            // A client that was recorded before may hold plain locks that it has reclaimed.
             let locker = record.has_locks.then(|| StateRecord::Locker(record.name.clone()));
             ledger.clients_noted = ledger.append(&StateRecord::Client(record));
             if let Some(locker) = locker {
@@ -72,11 +71,11 @@ impl Files<'_> {
         ledger.after_clients()
     }
 
-    /// A client has a plain lock: its answer waits until it is written down that it
-    /// takes such, so that others wait for it after a restart.
+    /// Records that a client takes plain locks, so that other clients wait for it after a restart.
+    /// Its reply must wait for the returned record.
     pub fn record_locker(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
-        // That it is a client was written down with the open that the lock is of, or is by now.
+        // The client itself was recorded with the open that the lock belongs to, or is by now.
         if let Some(name) = self.filer.lock_holder_to_record(client) {
             ledger.clients_noted = ledger.append(&StateRecord::Locker(name));
         }
@@ -85,14 +84,13 @@ impl Files<'_> {
 }
 
 impl Ledger {
-    /// Gives it a number that no other server has had, and a defect on purpose if it is to have
-    /// one.
+    /// Sets the seed of random numbers, which no other server has had, and injects a defect.
     pub fn prepare(&mut self, seed: u64, defect: Option<Defect>) {
         self.undo.prepare(Random::new(seed), defect);
     }
 
-    /// Puts locks back that outlive their owners. What that changes in them is in the
-    /// checkpoint that follows; what is to be rolled back is, once the server runs.
+    /// Restores locks that survive their owners. The changes that this makes to them are in the
+    /// following checkpoint; rollbacks are done when the server runs.
     pub fn restore_locks(&mut self, locks: Vec<RecordedLock>, filer: &mut Filer) {
         let mut records = Vec::new();
         for RecordedLock { handle, file, record } in locks {
@@ -110,7 +108,7 @@ impl Ledger {
                 LockAction::Rollback { rollback, file, range } => {
                     self.undo.roll_back(rollback, file, range);
                 }
-                // Nobody waits yet; and nothing is unlocked or locked anew.
+                // No request waits yet, and nothing is unlocked or locked again.
                 LockAction::KeepUndo { .. }
                 | LockAction::DropUndo { .. }
                 | LockAction::Ready { .. }
@@ -120,24 +118,24 @@ impl Ledger {
         }
     }
 
-    /// The file of a lock on record.
+    /// The file of a recorded lock.
     pub(super) fn locked_by_key(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
         self.locked.values().find(|(_, file)| file.key().0 == key.0).cloned()
     }
 
-    /// What the answer to somebody who gets state waits for: what was written down of
-    /// clients, be it for a request of the same client before, and of the end of grace.
+    /// The record that the reply to a client with new state must wait for: the last record about
+    /// clients, possibly of an earlier request of the same client, or that of the end of grace.
     fn after_clients(&self) -> RecordNumber {
         let after = self.clients_noted.max(self.grace_ended);
         if after > self.log.durable() { after } else { RecordNumber(0) }
     }
 
-    /// Whether the journal has grown enough for a checkpoint.
+    /// Returns true if the journal has grown enough for a checkpoint.
     pub fn wants_checkpoint(&self) -> bool {
         self.log.wants_checkpoint()
     }
 
-    /// Hands the log everything its records amount to, those of fronts among them.
+    /// Starts a checkpoint with all present records, including those of front ends.
     pub fn begin_checkpoint(
         &mut self,
         filer: &Filer,
@@ -161,7 +159,7 @@ impl Ledger {
         for (handle, Extent { range, id }) in self.undo.extents() {
             push(StateRecord::UndoKept { id, handle, range });
         }
-        // What is in the backlog is written behind the checkpoint in any case.
+        // The records in the backlog are written after the checkpoint in any case.
         let records = records.iter().map(|(kind, bytes)| (*kind, bytes.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
     }

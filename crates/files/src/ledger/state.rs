@@ -1,7 +1,7 @@
-//! What the journal's records say of clients and files, as bytes (`docs/spec/journal.md`, "What
-//! records say"): who has state, locks, fencing lists, undo.
+//! The journal's records about clients and files as bytes (`docs/spec/journal.md`, "What records
+//! say"): clients with state, locks, fencing lists, undo data.
 //!
-//! Invariant: as of all records (`docs/spec/journal.md`); nothing of them depends on a protocol.
+//! Invariant: the rules of `docs/spec/journal.md` hold. No record here depends on a protocol.
 
 use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
 use dafs_filer::{ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal};
@@ -10,43 +10,43 @@ use dafs_types::{ClientId, FileHandle, FsHandle, Verifier};
 
 use super::bytes::{Put, Take};
 
-/// Something that can be written down.
+/// A record that can be written to the journal.
 pub trait Entry {
-    /// Its kind in the journal.
+    /// Returns its kind in the journal.
     fn kind(&self) -> RecordKind;
-    /// Its bytes.
+    /// Returns its encoded bytes.
     fn encode(&self) -> Vec<u8>;
 }
 
-/// What is said of clients and files.
+/// A record about clients or files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateRecord {
-    /// A client has state that it may take back after a restart.
+    /// A client has state that it may reclaim after a restart.
     Client(ClientRecord),
-    /// A client has none any more, by its name.
+    /// The client with this name has no state any more.
     ClientGone(Box<[u8]>),
-    /// This client takes plain locks, which are not written down.
+    /// The client with this name takes plain locks, which are not recorded.
     Locker(Box<[u8]>),
-    /// A lock that outlives its owner; the key in it means nothing.
+    /// A lock that survives its owner. The key inside has no meaning.
     Lock(FileHandle, Box<LockRecord>),
-    /// It is no more.
+    /// The lock has ended.
     LockGone(LockId),
-    /// Who may reach an object, from now on; everybody if nobody is named.
+    /// The new fencing list of an object. An empty list gives everyone access.
     Fence(FenceRecord),
-    /// From now on what is overwritten in a range is saved as this undo data.
+    /// From now on, what is overwritten in a range is saved as this undo data.
     UndoKept {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
         /// The file's handle.
         handle: FileHandle,
-        /// The bytes that it is about.
+        /// The range of the file.
         range: ByteRange,
     },
-    /// What was saved of a range means nothing any more.
+    /// The undo data of a range is no longer valid.
     UndoDropped {
         /// The file's handle.
         handle: FileHandle,
-        /// The bytes that it is about.
+        /// The range of the file.
         range: ByteRange,
     },
 }
@@ -88,7 +88,7 @@ impl Entry for StateRecord {
 }
 
 impl StateRecord {
-    /// Has each handle in it brought up to date, whichever server wrote the record.
+    /// Converts each handle in the record to its present form, whichever server wrote the record.
     pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Lock(handle, _)
@@ -106,7 +106,7 @@ impl StateRecord {
         }
     }
 
-    /// Reads a record of these kinds. `None` if it is not one of ours.
+    /// Decodes a record of these kinds. `None` if it is malformed.
     pub fn take(kind: u16, from: &mut &[u8]) -> Option<Self> {
         Some(match kind {
             6 => Self::Client(ClientRecord {
@@ -137,7 +137,7 @@ impl StateRecord {
     }
 }
 
-/// Adds who a client is.
+/// Appends the identity of a client.
 pub fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
     match principal {
         Principal::Anonymous => to.push(0),
@@ -156,7 +156,7 @@ pub fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
     }
 }
 
-/// Takes who a client is.
+/// Takes the identity of a client.
 pub fn take_principal(from: &mut &[u8]) -> Option<Principal> {
     match from.take_u8()? {
         0 => Some(Principal::Anonymous),
@@ -247,7 +247,7 @@ fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
     };
     let count = from.take_u32()?;
     let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
-    // Each takes four bytes, so that a wrong count finds its end.
+    // Each id takes several bytes, so a wrong count runs into the end of the record.
     let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
     Some(FenceRecord { object, fence_ids })
 }
@@ -263,7 +263,7 @@ fn take_range_of(from: &mut &[u8]) -> Option<(FileHandle, ByteRange)> {
     Some((handle, ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?))
 }
 
-/// Takes a handle.
+/// Takes a file handle.
 pub fn take_handle(from: &mut &[u8]) -> Option<FileHandle> {
     from.take_array().map(FileHandle)
 }

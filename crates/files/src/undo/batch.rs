@@ -1,13 +1,13 @@
-//! What a file held, read in batches to be put back.
+//! Reads undo data in batches, to be put back.
 //!
-//! Of what was cloned only as much is put back as may have changed: all the rest is in the file
-//! still, perhaps in blocks that are shared yet, and to write them would take room that a full
-//! disk does not have. A server that has let in every change since the clone was made knows
-//! which they were; another one looks at both. What it finds unchanged must be so on the disk as
-//! well: an owner may have changed something, and changed it back in the kernel's memory alone.
+//! Of cloned data only what may have changed is put back. The rest is still in the file, perhaps in
+//! blocks that are still shared, and writing it would take room that a full disk does not have. A
+//! server that has checked every change since the clone was made knows what changed; another server
+//! compares both versions. What it finds unchanged must also be unchanged on the disk: an owner may
+//! have changed something, and changed it back only in the kernel's memory.
 //!
-//! Invariant: a byte that was changed under the lock, and is on stable storage as it was
-//! changed, is in some batch as it was before.
+//! Invariant: a byte that was changed under the lock, and whose change is on stable storage, is in
+//! some batch with its old value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,35 +17,35 @@ use dafs_journal::{Ranges, Shelf, ShelfError, UndoError, UndoId, UndoLog};
 use dafs_memory::{Memory, Pages};
 use dafs_store::File;
 
-/// Where batches come from.
+/// The source of batches.
 pub struct Source {
     shelf: Arc<dyn Shelf>,
     id: UndoId,
-    /// Once it has begun.
+    /// The opened undo data; `None` before the first batch.
     saved: Option<SavedUndo>,
-    /// What is left of a cloned piece.
+    /// The rest of a cloned piece.
     cloned: Range<u64>,
-    /// What is put back; nothing else is asked for.
+    /// The range that is put back; no other bytes are wanted.
     wanted: Range<u64>,
     changed: Changed,
-    /// Whether what the file holds is on stable storage, once that was asked for.
+    /// The result of syncing the file, once that was done.
     is_stable: Option<bool>,
 }
 
-/// What of cloned pieces may have changed.
+/// What may have changed in cloned pieces.
 pub enum Changed {
-    /// This at most.
+    /// At most these ranges.
     Within(Ranges),
-    /// What differs in the file, to which all has been written that was changed.
+    /// Unknown: compare with the file, to which all changes have been written.
     Unknown(Arc<dyn File>),
 }
 
-/// Some of what a file held, and how to get more.
+/// Some of the undo data, and the source of more.
 pub struct Batch {
     pub pieces: Vec<(u64, Vec<u8>)>,
-    /// `None` behind the last piece.
+    /// The source of the next batch; `None` after the last piece.
     pub more: Option<Box<Source>>,
-    /// Bytes of the file when the undo data began.
+    /// The size of the file when the undo data was created, in bytes.
     pub size: u64,
 }
 
@@ -54,13 +54,13 @@ impl Source {
         Self { shelf, id, saved: None, cloned: 0..0, wanted, changed, is_stable: None }
     }
 
-    /// The next batch; `None` if nothing was ever saved. Blocks.
+    /// Reads the next batch; `None` if nothing was ever saved. This blocks.
     pub fn read(mut self: Box<Self>) -> Result<Option<Batch>, UndoError> {
         let mut saved = match self.saved.take() {
             Some(saved) => saved,
             None => match UndoLog::open(&*self.shelf, self.id) {
                 Ok(saved) => saved,
-                // It never began.
+                // It was never completely created, so nothing was changed.
                 Err(
                     UndoError::Unfinished { .. }
                     | UndoError::Shelf { source: ShelfError::NotFound { .. } },
@@ -69,7 +69,7 @@ impl Source {
             },
         };
         let size = saved.original_size();
-        // What was looked at counts as well as what was found: others have their turn.
+        // Compared bytes count as well as found ones, so that other jobs get their turn.
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES {
             if !self.cloned.is_empty() {
@@ -94,7 +94,7 @@ impl Source {
         Ok(Some(Batch { pieces, more: Some(self), size }))
     }
 
-    /// Goes a chunk on with a cloned piece. How many bytes were read.
+    /// Reads the next chunk of a cloned piece. Returns the number of bytes read.
     fn read_cloned(
         &mut self,
         saved: &SavedUndo,
@@ -129,14 +129,14 @@ impl Source {
     }
 }
 
-/// What a file holds now; nothing if it cannot be read, so that all of it is put back.
+/// The present content of a file. Empty if it cannot be read, so that everything is put back.
 fn present(file: &dyn File, offset: u64, length: usize) -> Vec<u8> {
     let Ok(memory) = Memory::anonymous(length.max(1), Pages::Small) else { return Vec::new() };
     let count = file.read_at(&memory, 0, length, offset).unwrap_or(0);
     memory.to_vec(0, count)
 }
 
-/// The stretches of blocks in which two versions differ. What one lacks differs.
+/// The block-aligned ranges in which two versions differ. Missing bytes count as different.
 fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for start in (0..before.len()).step_by(BLOCK_BYTES) {
@@ -152,11 +152,11 @@ fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Bytes read at once, more or less.
+/// The approximate number of bytes read at once.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Of cloned pieces.
+/// The number of bytes of cloned pieces read at once.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Bytes that are compared as one.
+/// The unit of comparison in bytes.
 const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that can be read once they were synced.
+    /// Bytes that can be read only after a sync.
     struct Bytes {
         content: Vec<u8>,
         can_sync: bool,

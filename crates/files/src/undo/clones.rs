@@ -1,15 +1,14 @@
-//! Saving by sharing blocks: the first change in a stretch has all that is not saved of the
-//! stretch cloned at once, so that later ones find it saved.
+//! Saves undo data by sharing blocks. The first change in a stretch clones everything of the
+//! stretch that is not saved yet, so that later changes find it saved.
 //!
-//! A stretch is cloned when nothing can change it any more that is not let in by the
-//! [gate](super::gate): changes that were let in before the lock was taken have ended, and
-//! changes under the lock wait. What the cache has of it and the file has not is written to
-//! the file first, for it is the file whose blocks are shared. Neighbours go on: what they
-//! change is not of this stretch, or was saved before.
+//! A stretch is cloned when only changes that pass the [gate](super::gate) can reach it: changes
+//! from before the lock have ended, and changes under the lock wait. Dirty data of the stretch is
+//! first written to the file, because it is the file whose blocks are shared. Changes of other
+//! stretches, and of parts saved before, continue.
 //!
-//! Where it cannot be done what is overwritten is copied, as if there were no clones.
+//! Where blocks cannot be shared, overwritten data is copied instead.
 //!
-//! Invariant: while a stretch is being cloned the gate is shut for it.
+//! Invariant: while a stretch is being cloned, the gate is closed for it.
 
 mod sharing;
 
@@ -29,7 +28,7 @@ use super::{Blob, Undo};
 /// A stretch that is being cloned.
 pub(super) struct Cloning {
     id: UndoId,
-    /// Held in the cache.
+    /// The file, held in the cache.
     cached: CachedFile,
     file: Arc<dyn File>,
     range: Range<u64>,
@@ -37,25 +36,25 @@ pub(super) struct Cloning {
 }
 
 enum Stage {
-    /// Until older changes have ended.
+    /// Waits for the end of older changes.
     Quiet,
-    /// What the cache has of it goes to the file.
+    /// Writes dirty data of the stretch to the file.
     Writing(CommitTicket),
     /// A job shares the blocks.
     Sharing,
-    /// To be written down.
+    /// The blocks are shared; the record must be written.
     Shared(Cloned),
     Over,
 }
 
-/// What is known of sharing blocks.
+/// The state of cloning.
 pub(super) struct Clones {
-    /// Whether the place of undo data has reflinks at all.
+    /// True if the storage of undo data supports reflinks at all.
     may: bool,
-    /// Whether it went, by file system.
+    /// By file system: true if sharing blocks worked.
     went: BTreeMap<u64, bool>,
     under_way: Vec<Cloning>,
-    /// Bytes cloned so far.
+    /// The number of bytes cloned so far.
     pub bytes: u64,
 }
 
@@ -68,12 +67,12 @@ impl Clones {
         self.under_way.iter().find(|cloning| cloning.id == id)
     }
 
-    /// Whether a stretch of undo data is being cloned.
+    /// Returns true if a stretch for this undo data is being cloned.
     pub fn is_cloning(&self, id: UndoId) -> bool {
         self.of(id).is_some()
     }
 
-    /// Whether a job has the undo data.
+    /// Returns true if a job is using the undo data.
     pub fn is_sharing(&self, id: UndoId) -> bool {
         self.of(id).is_some_and(|cloning| matches!(cloning.stage, Stage::Sharing))
     }
@@ -84,8 +83,8 @@ impl Clones {
 }
 
 impl Undo {
-    /// What is to be cloned when a change meets a gap in what is saved of an extent; `None` to
-    /// have the gap copied.
+    /// The stretch to clone when a change finds a gap in the undo data of an extent. `None` if the
+    /// gap must be copied.
     fn stretch(&mut self, id: UndoId, extent: &Range<u64>, gap: &Range<u64>) -> Option<Range<u64>> {
         let (least, most) = (self.config.clone_bytes_min, self.config.clone_bytes_max);
         let kept = self.data.get_mut(&id)?;
@@ -106,7 +105,7 @@ impl Undo {
         Some(file.open.clone())
     }
 
-    /// Notes what came of sharing blocks on a file system, and says so the first time.
+    /// Notes whether sharing blocks works on a file system, and logs it the first time.
     fn note_clone(&mut self, file: &dyn File, failure: Option<&CloneFailure>) {
         let went = &mut self.clones.went;
         let place = file.place().unwrap_or_default();

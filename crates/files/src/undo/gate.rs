@@ -1,7 +1,7 @@
-//! The gate before changes: what they would overwrite is saved first.
+//! The gate before changes: what they overwrite is saved first.
 //!
-//! Invariant: the gate is open for a range only when all that undo is kept of in it is durable,
-//! or lies behind the end the file had.
+//! Invariant: the gate is open for a range only when all its undo data is durable, or when the
+//! range is beyond the old end of the file.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use crate::under_way::TaskId;
 use crate::{FileJob, Files, Notice};
 
 impl Files<'_> {
-    /// From now on what is overwritten in a range is saved first.
+    /// Starts to keep undo data for a range.
     pub fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
@@ -28,7 +28,7 @@ impl Files<'_> {
         ledger.append(&StateRecord::UndoKept { id, handle, range })
     }
 
-    /// What was changed in a range is final.
+    /// Ends undo of a range: its changes are final.
     pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
@@ -38,12 +38,12 @@ impl Files<'_> {
         after
     }
 
-    /// Whether undo is kept of anything in a file.
+    /// Returns true if undo data is kept for any part of a file.
     pub fn keeps_undo_of(&self, handle: &FileHandle) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
     }
 
-    /// What is kept undo of now.
+    /// The current state of undo, to compare with later.
     #[inline]
     pub fn undo_seen(&self) -> UndoSeen {
         undo_seen(self.ledger)
@@ -51,7 +51,7 @@ impl Files<'_> {
 
     // ---- the gate --------------------------------------------------------------------
 
-    /// Whether a task may change a range of a file; if not, what it waits for.
+    /// Checks whether a task may change a range of a file, and saves what it overwrites.
     #[inline]
     pub fn undo_gate(
         &mut self,
@@ -80,7 +80,7 @@ impl Files<'_> {
         let undo = &ledger.undo;
         let found = undo.files.values().find(|file| file.handle == handle);
         let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
-        // A change that was let in before the lock was taken is not its owner's to take back.
+        // A lock's rollback does not cover changes that were checked before the lock was taken.
         for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent.id)) {
             let Some(part) = kept.intersection(range) else { continue };
             let gate = self.pass_extent(task, file, (id, offsets(kept)), offsets(part));
@@ -131,7 +131,7 @@ impl Files<'_> {
         self.ledger.as_mut()?.undo.data.get_mut(&id)
     }
 
-    /// Has undo data opened. `None` if it is.
+    /// Opens undo data. `None` if it is open already.
     fn open_undo(&mut self, task: TaskId, file: CachedFile, id: UndoId) -> Option<UndoGate> {
         let size = self.cache.size(file);
         let ledger = self.ledger.as_mut()?;
@@ -155,7 +155,7 @@ impl Files<'_> {
         Some(UndoGate::Shut)
     }
 
-    /// The first stretch of a range that is not saved.
+    /// The first part of a range that is not saved.
     fn gap_in(&mut self, id: UndoId, range: &Range<u64>) -> Option<Range<u64>> {
         let forgets = self.ledger.as_ref().is_some_and(|ledger| ledger.undo.forgets_block);
         let ledger = self.ledger.as_mut()?;
@@ -174,7 +174,7 @@ impl Files<'_> {
         gaps.find(|gap| !is_forgotten(gap))
     }
 
-    /// What a file holds at a place now. Zeros where it ends before.
+    /// The present content of a range of a file, with zeros after the file's end.
     fn bytes_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Need> {
         let mut bytes: Vec<u8> = Vec::with_capacity(length as usize);
         let (hint, borrowed) = (CacheHint::default(), false);
@@ -210,7 +210,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// The task waits until more of undo data is durable.
+    /// Lets a task wait until more of the undo data is durable.
     fn wait_for_undo(&mut self, task: TaskId, id: UndoId) -> UndoGate {
         if let Some(kept) = self.kept(id) {
             kept.waiters.push(task);
@@ -219,7 +219,7 @@ impl Files<'_> {
         UndoGate::Shut
     }
 
-    /// Has what was saved made durable, unless a group is under way.
+    /// Starts to make saved pieces durable, unless a group is being written.
     pub(super) fn push_undo_data(&mut self, id: UndoId) {
         let job = match self.kept(id).map(|kept| &mut kept.blob) {
             Some(Blob::Open(log)) => log.take_job(),
@@ -230,9 +230,9 @@ impl Files<'_> {
         }
     }
 
-    // ---- what comes back -------------------------------------------------------------
+    // ---- results of jobs -------------------------------------------------------------
 
-    /// Something about undo data was done.
+    /// Handles the result of a job about undo data.
     pub fn on_undo_done(&mut self, done: UndoTaskDone) {
         match done {
             UndoTaskDone::Opened { id, result } => self.on_undo_opened(id, result),
@@ -294,7 +294,7 @@ impl Files<'_> {
         self.notices.extend(waiters.map(Notice::Resume));
     }
 
-    /// Records are durable up to this one: undo data of locks that have ended may go.
+    /// Removes undo data of ended locks whose ends are durable up to this record.
     pub fn remove_undo(&mut self, durable: RecordNumber) {
         while let Some(ledger) = &mut *self.ledger
             && let Some(id) = ledger.undo.next_doomed(durable)
@@ -305,13 +305,13 @@ impl Files<'_> {
     }
 }
 
-/// Whether there is anything to keep undo of.
+/// Returns true if undo data must be kept for any file.
 #[inline]
 pub fn keeps_undo(ledger: &Option<Ledger>) -> bool {
     ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
 }
 
-/// What is kept undo of now.
+/// The current state of undo, to compare with later.
 #[inline]
 pub fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
     UndoSeen(ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
@@ -332,5 +332,5 @@ fn refused(error: &UndoError) -> UndoGate {
     })
 }
 
-/// Bytes saved at once: with what frames them they fit what waits for one group.
+/// The most bytes saved in one piece. With its framing it fits in one group.
 const PIECE_BYTES: u32 = 1 << 20;

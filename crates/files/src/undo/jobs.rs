@@ -1,7 +1,8 @@
-//! What of undo may block.
+//! Jobs of undo that may block.
 //!
-//! Invariant: a job has its undo data for itself: it is `Busy` meanwhile, or a group of it or a
-//! clone is under way, or it is read for a rollback, when nobody changes what it is of.
+//! Invariant: a job is the only user of its undo data. Meanwhile the undo data is `Busy`, or a
+//! group of it or a clone is being written, or it is read for a rollback, during which nothing
+//! changes its file.
 
 use std::sync::Arc;
 
@@ -13,110 +14,110 @@ use dafs_types::Entropy;
 
 use super::batch::{Batch, Source};
 
-/// Something about undo data that may block.
+/// A job about undo data that may block.
 pub enum UndoTask {
-    /// It begins, for a file of `size` bytes.
+    /// Creates undo data for a file of `size` bytes.
     Create {
-        /// Where undo data lies.
+        /// The storage of undo data.
         shelf: Arc<dyn Shelf>,
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// How much it may become.
+        /// Its size limits.
         config: UndoConfig,
-        /// A number that tells it from older data.
+        /// A number that distinguishes it from older data.
         stream: u64,
-        /// The size.
+        /// The size of the file in bytes.
         size: u64,
     },
-    /// It goes on where the last server left it.
+    /// Opens undo data of the previous server to continue it.
     Resume {
-        /// Where undo data lies.
+        /// The storage of undo data.
         shelf: Arc<dyn Shelf>,
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// How much it may become.
+        /// Its size limits.
         config: UndoConfig,
     },
-    /// A group of it becomes durable.
+    /// Makes a group of undo data durable.
     Save {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// The group.
+        /// The write of the group.
         job: UndoJob,
     },
-    /// Part of it is read, to be put back.
+    /// Reads part of the undo data, to put it back.
     Read {
-        /// For which rollback.
+        /// The rollback that needs it.
         rollback: RollbackId,
-        /// What is read.
+        /// The source of the next batch.
         source: Box<Source>,
     },
-    /// Part of a file is saved by sharing blocks with it.
+    /// Saves part of a file by sharing its blocks.
     Clone {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// Where undo data lies.
+        /// The storage of undo data.
         shelf: Arc<dyn Shelf>,
-        /// The file, open.
+        /// The open file.
         file: Arc<dyn File>,
-        /// What is shared.
+        /// The blocks to share.
         job: CloneJob,
     },
-    /// Nobody needs it any more.
+    /// Removes undo data that is no longer needed.
     Remove {
-        /// Where undo data lies.
+        /// The storage of undo data.
         shelf: Arc<dyn Shelf>,
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
     },
 }
 
-/// What came of it.
+/// The result of an [`UndoTask`].
 pub enum UndoTaskDone {
-    /// Undo data is open, or cannot be had.
+    /// Undo data is open, or could not be opened.
     Opened {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// The undo data, open.
+        /// The open undo data.
         result: Result<Box<UndoLog>, UndoError>,
     },
-    /// A group of it is durable, or never will be.
+    /// A group is durable, or failed.
     Saved {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// What came of the group.
+        /// The result of the write.
         done: UndoDone,
     },
-    /// `None`: nothing was ever saved.
+    /// A batch was read, or failed.
     Read {
-        /// For which rollback.
+        /// The rollback that needs it.
         rollback: RollbackId,
-        /// Some of what was saved.
+        /// The batch; `None` if nothing was ever saved.
         result: Result<Option<Batch>, UndoError>,
     },
-    /// Blocks are shared, or are not.
+    /// Blocks are shared, or that failed.
     Cloned {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// What was shared.
+        /// The shared blocks.
         result: Result<Cloned, CloneFailure>,
     },
-    /// It is gone, or stays for now.
+    /// Undo data was removed, or stays for now.
     Removed {
-        /// Which undo data it is.
+        /// The id of the undo data.
         id: UndoId,
-        /// Whether that went well.
+        /// The result of the removal.
         result: Result<(), UndoError>,
     },
 }
 
-/// Why nothing was cloned.
+/// The reason why no blocks were shared.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneFailure {
-    /// Its store does not share blocks.
+    /// The store of the file does not share blocks.
     #[error("files of this store do not share blocks")]
     NoSource,
-    /// The file cannot be had.
+    /// The file could not be opened.
     #[error("the file cannot be opened to share its blocks")]
     Store { source: StoreError },
     #[error(transparent)]
@@ -124,7 +125,7 @@ pub enum CloneFailure {
 }
 
 impl CloneFailure {
-    /// Whether other files of the same file system will fare no better.
+    /// Returns true if cloning will fail for all files of the same file system.
     pub fn is_for_good(&self) -> bool {
         match self {
             Self::NoSource | Self::Shelf(CloneError::Unable { .. }) => true,
@@ -134,7 +135,7 @@ impl CloneFailure {
 }
 
 impl UndoTask {
-    /// Does it, on this thread.
+    /// Runs the job on this thread.
     pub fn run(self) -> UndoTaskDone {
         match self {
             Self::Create { shelf, id, config, stream, size } => {
@@ -160,7 +161,7 @@ impl UndoTask {
 }
 
 impl UndoTask {
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     pub fn failed(&self, why: &'static str) -> UndoTaskDone {
         let error = || UndoError::Poisoned { cause: why.to_owned() };
         match self {
@@ -186,7 +187,7 @@ fn share(shelf: &dyn Shelf, file: &dyn File, job: CloneJob) -> Result<Cloned, Cl
     Ok(job.run(shelf, &*source)?)
 }
 
-/// A number drawn before, by the thread that has the source of all of them.
+/// A random number drawn in advance by the thread that owns the generator.
 struct Once(u64);
 
 impl Entropy for Once {

@@ -1,21 +1,23 @@
-//! Undo for auto-recovery locks (draft 4.4.1.4): what a file held before it was changed under
-//! such a lock, and how it is put back if the lock's holder fails or changes its mind.
+//! Undo for auto-recovery locks (draft 4.4.1.4): saves what a file contained before it was changed
+//! under such a lock, and restores it if the lock's holder fails or aborts.
 //!
-//! The filer's lock table says which ranges are to be kept undo of ([`LockAction::KeepUndo`],
-//! `DropUndo`, `Rollback`); the journal knows at any moment which undo data is good for which
-//! range; the undo data itself lies in blobs beside the journal (`journal/src/undo`). A change
-//! passes [`gate`] before the cache lets it in, which has what is overwritten copied or, where
-//! the file system can, cloned; a rollback puts things back through the cache.
+//! The filer's lock table decides for which ranges undo data is kept ([`LockAction::KeepUndo`],
+//! `DropUndo`, `Rollback`). The journal always knows which undo data is valid for which range. The
+//! undo data itself is stored beside the journal (`journal/src/undo`). A change passes the [`gate`]
+//! before the cache accepts it. The gate has the overwritten data copied or, where the file system
+//! can do that, cloned. A rollback restores data through the cache.
 //!
-//! | what | is in the journal | has a blob |
+//! | event | record in the journal | undo data |
 //! |---|---|---|
-//! | a lock was granted | `UndoKept`, before the grant is answered | no |
-//! | its first change was let in | | yes: the file's size, then what changes overwrite |
-//! | it ended, or was rolled back | `UndoDropped`, behind its record | until that is durable |
+//! | a lock was granted | `UndoKept`, before the reply | none |
+//! | its first change was accepted | | created: the file's size, then what changes overwrite |
+//! | it ended, or was rolled back | `UndoDropped`, after the lock's record | kept until that is
+//! durable |
 //!
-//! Invariant: no byte in a range of which undo is kept changes before what it was is durable;
-//! whatever a crash leaves, the journal names for each byte of an auto-recovery lock the undo
-//! data that is good for it, or none if nothing was changed.
+//! Invariants:
+//! - No byte in a range with undo changes before its old value is durable.
+//! - After any crash, the journal names the valid undo data for each byte of an auto-recovery lock,
+//!   or none if nothing was changed.
 //!
 //! [`LockAction::KeepUndo`]: dafs_filer::locks::LockAction::KeepUndo
 
@@ -47,84 +49,84 @@ pub use jobs::{UndoTask, UndoTaskDone};
 pub use restart::RecordedLock;
 use rollback::Rollback;
 
-/// Bytes of a file of which undo is kept, and which undo data is theirs.
+/// A range of a file for which undo data is kept, and the id of that undo data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The bytes that it is about.
+    /// The range of the file.
     pub range: ByteRange,
-    /// Which undo data it is.
+    /// The id of the undo data.
     pub id: UndoId,
 }
 
-/// A file with extents. It stays open: its key means nothing otherwise.
+/// A file with extents. It stays open, because its key is only valid while it is open.
 struct UndoneFile {
     handle: FileHandle,
     open: Arc<dyn File>,
-    /// They do not overlap.
+    /// The extents, which do not overlap.
     extents: Vec<Extent>,
 }
 
-/// Undo data, as far as this server has come with it.
+/// The state of undo data in this server.
 enum Blob {
-    /// There is none: nothing was changed.
+    /// There is none, because nothing was changed.
     Unborn,
-    /// It is as the last server has left it.
+    /// It is as the previous server left it.
     Resting,
-    /// A job has it.
+    /// A job is using it.
     Busy,
     Open(Box<UndoLog>),
-    /// It could not be made or read; changes are refused.
+    /// It could not be created or read. Changes are refused.
     Failed,
 }
 
 struct Kept {
     blob: Blob,
-    /// Changes that wait for it.
+    /// The changes that wait for it.
     waiters: Vec<TaskId>,
-    /// What was saved and is not durable yet.
+    /// The pieces that are saved but not durable yet.
     fresh: VecDeque<(PieceNumber, Range<u64>)>,
-    /// Whether it may share blocks with the file, as far as is known yet.
+    /// False if it is known that it cannot share blocks with the file.
     may_clone: bool,
-    /// What was to be cloned, whatever came of it.
+    /// The ranges for which cloning was tried, successfully or not.
     tried: Ranges,
-    /// What changes were let in to; `None` if that is not known.
+    /// The ranges of accepted changes; `None` if they are unknown.
     changed: Option<Ranges>,
-    /// An earlier write of the file was lost, and nobody was told yet.
+    /// The error of an earlier lost write that was not reported yet.
     lost: Option<StoreError>,
 }
 
-/// All undo that is kept.
+/// All undo data.
 pub struct Undo {
     shelf: Arc<dyn Shelf>,
     config: UndoConfig,
-    /// Where files are opened that are to be put back.
+    /// The store in which files to be restored are opened.
     store: Arc<dyn Store>,
     next: u64,
     files: BTreeMap<FileKey, UndoneFile>,
     data: BTreeMap<UndoId, Kept>,
     rollbacks: Vec<Rollback>,
     clones: Clones,
-    /// Undo data of no lock, to be removed once a record is durable.
+    /// Undo data without a lock, to be removed when a record is durable.
     doomed: VecDeque<(RecordNumber, UndoId)>,
-    /// What tells the undo data of this server from older data.
+    /// Random numbers that distinguish this server's undo data from older data.
     seeds: Random,
-    /// Defects on purpose: the first piece is not saved, and what it was.
+    /// An injected defect: the first piece is not saved. `forgotten` says which piece that was.
     forgets_block: bool,
     forgotten: Option<(UndoId, Range<u64>)>,
-    /// The same: blocks are shared before what the cache has of them is written.
+    /// An injected defect: blocks are shared before dirty data is written.
     clones_unwritten: bool,
 }
 
-/// Whether a change may be made.
+/// The gate's decision about a change.
 #[derive(Debug)]
 pub enum UndoGate {
-    /// What it overwrites is saved.
+    /// The change may be made: what it overwrites is saved.
     Open,
-    /// Not yet: this comes first.
+    /// Not yet. This must happen first.
     Needs(Need),
-    /// Not yet. The task is named by a notice when it is to try again.
+    /// Not yet. A notice names the task when it must try again.
     Shut,
-    /// What it overwrites cannot be saved.
+    /// What the change overwrites cannot be saved.
     Refused(Status),
 }
 
@@ -147,45 +149,45 @@ impl Undo {
         }
     }
 
-    /// Gives it random numbers, and a defect on purpose if it is to have one.
+    /// Sets the random numbers, and injects a defect.
     pub fn prepare(&mut self, seeds: Random, defect: Option<Defect>) {
         self.seeds = seeds;
         self.forgets_block = defect == Some(Defect::ForgetUndoBlock);
         self.clones_unwritten = defect == Some(Defect::CloneUnwritten);
     }
 
-    /// Whether there is nothing to keep undo of.
+    /// Returns true if no file has undo data.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Files of which undo is kept.
+    /// The number of files with undo data.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// Rollbacks under way.
+    /// The number of rollbacks in progress.
     pub fn rollback_count(&self) -> usize {
         self.rollbacks.len()
     }
 
-    /// Whether anything waits to be pushed on.
+    /// Returns true if rollbacks or clones are in progress.
     pub fn is_at_work(&self) -> bool {
         self.rollback_count() > 0 || self.clones.count() > 0
     }
 
-    /// Bytes that undo data has shared with files, so far.
+    /// The number of bytes that undo data has shared with files so far.
     pub fn cloned_bytes(&self) -> u64 {
         self.clones.bytes
     }
 
-    /// Undo data there is.
+    /// The number of sets of undo data.
     pub fn data_count(&self) -> usize {
         self.data.len()
     }
 
-    /// Begins to keep undo of a range.
+    /// Starts to keep undo data for a range.
     pub fn keep(
         &mut self,
         key: FileKey,
@@ -205,8 +207,8 @@ impl Undo {
         self.files.entry(key).or_insert_with(made).extents.push(extent);
     }
 
-    /// Keeps no undo of a range any more. `after` is the record that says so. Whose changes
-    /// need not wait any more.
+    /// Ends undo of a range. `after` is the record of that. Returns the tasks whose changes need
+    /// not wait any more.
     pub fn drop_range(
         &mut self,
         key: FileKey,
@@ -228,27 +230,27 @@ impl Undo {
             woken.extend(undo.waiters);
             match undo.blob {
                 Blob::Unborn => {}
-                // The job's end finds out.
+                // The end of the job removes it.
                 _ if self.clones.is_sharing(id) => {}
                 Blob::Resting | Blob::Open(_) | Blob::Failed => self.doomed.push_back((after, id)),
-                // The job's end finds out.
+                // The end of the job removes it.
                 Blob::Busy => {}
             }
         }
         woken
     }
 
-    /// The handle of a file that undo is kept of.
+    /// The handle of a file with undo data.
     pub fn handle_of(&self, key: FileKey) -> Option<FileHandle> {
         Some(self.files.get(&key)?.handle)
     }
 
-    /// Whether undo is kept of anything in a file.
+    /// Returns true if undo data is kept for any part of a file.
     pub fn has_file(&self, handle: &FileHandle) -> bool {
         self.files.values().any(|file| file.handle == *handle)
     }
 
-    /// Every extent, with its file.
+    /// Iterates over all extents and their files.
     pub fn extents(&self) -> impl Iterator<Item = (FileHandle, Extent)> + '_ {
         let with_handle = |file: &UndoneFile, extent: &Extent| (file.handle, *extent);
         self.files
@@ -264,7 +266,7 @@ impl Undo {
         found
     }
 
-    /// Undo data that nobody needs once a record is durable, which it is now.
+    /// Takes the next undo data to remove, if its record is durable.
     fn next_doomed(&mut self, durable: RecordNumber) -> Option<UndoId> {
         self.doomed.front().filter(|(number, _)| *number <= durable)?;
         self.doomed.pop_front().map(|(_, id)| id)
@@ -285,7 +287,7 @@ impl Kept {
         }
     }
 
-    /// A change is let in.
+    /// Notes an accepted change.
     fn note_change(&mut self, range: Range<u64>) {
         if let Some(changed) = &mut self.changed {
             changed.insert(range);
@@ -296,10 +298,10 @@ impl Kept {
     }
 }
 
-/// Most ranges of changes that are kept track of, for each undo data.
+/// The most ranges of changes that are tracked for each set of undo data.
 const CHANGED_COUNT_MAX: usize = 1 << 16;
 
-/// Extents less a range.
+/// The extents without the parts inside a range.
 pub fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {
     let (first, last) = (range.first(), range.last());
     let mut left = Vec::with_capacity(extents.len() + 1);
@@ -315,7 +317,7 @@ pub fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {
     left
 }
 
-/// A range as offsets of a file: its end is behind its last byte.
+/// Converts an inclusive range to offsets with an exclusive end.
 fn offsets(range: ByteRange) -> Range<u64> {
     range.first()..range.last().saturating_add(1)
 }

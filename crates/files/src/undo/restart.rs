@@ -1,7 +1,7 @@
-//! Undo data that the last server has left.
+//! Undo data of the previous server.
 //!
-//! Invariant: of what is on the shelf, just what some lock on record covers is kept; the rest
-//! belongs to locks that have ended, and is removed before the first request.
+//! Invariant: stored undo data is kept only as far as a recorded lock covers it. The rest belongs
+//! to locks that have ended, and is removed before the first request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use dafs_types::FileHandle;
 
 use super::{Blob, Extent, Kept, Undo, without};
 
-/// A lock on record, with its file.
+/// A recorded lock and its file.
 pub struct RecordedLock {
     /// The file's handle.
     pub handle: FileHandle,
-    /// The file, open.
+    /// The open file.
     pub file: Arc<dyn File>,
-    /// What is on record of it.
+    /// The record of the lock.
     pub record: LockRecord,
 }
 
 impl Undo {
-    /// Takes over what the journal names. Blocks.
+    /// Restores the undo data that the journal names. This blocks.
     ///
     /// # Errors
-    /// Undo data of a lock that is damaged or cannot be read: its file would be left half
-    /// changed for good.
+    /// The undo data of a lock is damaged or cannot be read, so its file would stay half changed
+    /// for ever.
     pub fn restore(
         shelf: &Arc<dyn Shelf>,
         config: &UndoConfig,
@@ -58,7 +58,8 @@ impl Undo {
         Ok(undo)
     }
 
-    /// What of an extent a lock covers. Records of one owner may overlap after a crash.
+    /// Takes the part of an extent that a lock covers. After a crash, records of one owner may
+    /// overlap.
     fn take_over(&mut self, lock: &RecordedLock, extent: Extent) {
         let Some(range) = extent.range.intersection(lock.record.range) else { return };
         let key = FileKey(lock.file.key().0);
@@ -84,7 +85,7 @@ fn may_be_rolled_back(record: &LockRecord) -> bool {
 fn look_at(shelf: &dyn Shelf, id: UndoId) -> Result<Blob, UndoError> {
     match UndoLog::open(shelf, id) {
         Ok(_) => Ok(Blob::Resting),
-        // Nothing was changed before it was finished.
+        // It was never completely created, so nothing was changed.
         Err(
             UndoError::Unfinished { .. } | UndoError::Shelf { source: ShelfError::NotFound { .. } },
         ) => {

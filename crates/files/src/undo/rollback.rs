@@ -1,16 +1,16 @@
-//! Rollbacks: a file gets back what it held when an auto-recovery lock was taken.
+//! Rollbacks: restore what a file contained when an auto-recovery lock was taken.
 //!
-//! A rollback waits until changes that were let in before have ended; nobody else is let in
-//! meanwhile, says the lock table. Then the saved pieces go back through the cache, last extent
-//! first, each extent's part of the file is cut off or cleared to where the file ended, and
-//! all of it is synced. A crash on the way begins it anew: saved pieces stay what they are.
+//! A rollback waits until earlier changes have ended; the lock table lets no new ones start. Then
+//! the saved pieces are written back through the cache, the last extent first. Each extent's part
+//! of the file is cut off or cleared at the old end of the file. At last everything is synced.
+//! After a crash in between, the rollback starts again; the saved pieces do not change.
 //!
-//! **The end of the file.** If the file ends within the range now, it has grown under the lock,
-//! and is cut off where it ended; but never before the range begins, since what is there may be
-//! others'. If it ends behind the range, others have made it longer: what of the range was behind
-//! the end then becomes zeros, as if they had skipped it.
+//! **The end of the file.** If the file now ends within the range, it has grown under the lock and
+//! is cut off at its old end, but never before the start of the range, because bytes there may
+//! belong to others. If it ends after the range, others have extended it. Then the part of the
+//! range beyond the old end becomes zeros, as if they had left a hole there.
 //!
-//! Invariant: a rollback is reported done when what it put back is on stable storage.
+//! Invariant: a rollback is reported as finished when the restored data is on stable storage.
 
 mod steps;
 
@@ -28,43 +28,43 @@ pub(super) struct Rollback {
     id: RollbackId,
     key: FileKey,
     range: ByteRange,
-    /// The file, held in the cache, once it has begun.
+    /// The file, held in the cache once the rollback has started.
     file: Option<CachedFile>,
-    /// Extents yet to be put back; the last one goes first.
+    /// The extents still to restore, in order; the last one is restored first.
     left: Vec<Extent>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Until changes under way have ended.
+    /// Waits for the end of changes in progress.
     Quiet,
-    /// What the cache has of it goes to the file, to be looked at there.
+    /// Writes dirty data to the file, to compare it there.
     Writing(CommitTicket),
-    /// The next extent is to be read.
+    /// The next extent must be read.
     Next,
-    /// A job reads.
+    /// A job reads undo data.
     Reading,
-    /// Pieces go back.
+    /// Pieces are written back.
     Putting(Putting),
-    /// The file gets its end back.
+    /// The end of the file is restored.
     Fitting { size: u64, clear_from: u64 },
-    /// All is synced.
+    /// Everything is being synced.
     Syncing(CommitTicket),
-    /// Something failed: it begins anew then.
+    /// A step failed. The rollback starts again at this time.
     Again(Moment),
-    /// Nothing is left to do.
+    /// The rollback is finished.
     Over,
 }
 
 struct Putting {
     pieces: VecDeque<(u64, Vec<u8>)>,
-    /// Bytes of the first piece that are back.
+    /// The number of bytes of the first piece that are written back.
     done: usize,
     more: Option<Box<Source>>,
     size: u64,
 }
 
-/// How far a step came.
+/// The result of a step of a rollback.
 enum Turn {
     On,
     Wait,
@@ -73,7 +73,7 @@ enum Turn {
 }
 
 impl Undo {
-    /// Begins a rollback.
+    /// Starts a rollback.
     pub fn roll_back(&mut self, id: RollbackId, key: FileKey, range: ByteRange) {
         let (file, left, stage) = (None, Vec::new(), Stage::Quiet);
         self.rollbacks.push(Rollback { id, key, range, file, left, stage });
@@ -81,7 +81,7 @@ impl Undo {
 }
 
 impl Blob {
-    /// Whether anything may have been saved.
+    /// Returns true if the undo data may contain saved pieces.
     fn may_hold_pieces(&self) -> bool {
         match self {
             Blob::Unborn => false,
@@ -90,7 +90,7 @@ impl Blob {
     }
 }
 
-/// Most bytes put back before others have their turn.
+/// The most bytes written back in one step, so that other work gets its turn.
 const PUT_BYTES_MAX: u32 = 1 << 20;
-/// After a failure.
+/// The pause before a failed rollback starts again.
 const RETRY_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Blocks that are shared: asked for, awaited, told of.
+//! The steps of sharing blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Cloning, Stage};
 use crate::{FileJob, Files};
 
 impl Files<'_> {
-    /// What of a gap is to be copied now; `None` if that has to wait until a stretch is cloned.
+    /// The part of a gap to copy now. `None` if the change must wait until a stretch is cloned.
     pub(in crate::undo) fn clone_first(
         &mut self,
         cached: CachedFile,
@@ -47,11 +47,11 @@ impl Files<'_> {
         self.cache.hold(cached);
         undo.clones.under_way.push(Cloning { id, cached, file, range, stage: Stage::Quiet });
         while self.step_cloning(id) {}
-        // Whoever waits for others is woken later.
+        // A change that waits for others is woken later.
         if self.end_clones(|other| other == id).is_empty() { None } else { Some(gap) }
     }
 
-    /// Goes on with all that is being cloned, as far as it goes now.
+    /// Advances all clones as far as possible.
     pub(in crate::undo) fn push_clones(&mut self) {
         let Some(ledger) = &*self.ledger else { return };
         let under_way = ledger.undo.clones.under_way.iter();
@@ -64,7 +64,7 @@ impl Files<'_> {
         }
     }
 
-    /// Lets go of what is over, of some undo data: of which it was.
+    /// Removes finished clones of the undo data that `is_meant` selects. Returns their ids.
     fn end_clones(&mut self, is_meant: impl Fn(UndoId) -> bool) -> Vec<UndoId> {
         let Some(ledger) = &mut *self.ledger else { return Vec::new() };
         let is_over =
@@ -81,20 +81,20 @@ impl Files<'_> {
         under_way.find(|cloning| cloning.id == id)
     }
 
-    /// Goes a step on. False if it must wait, or is over.
+    /// Advances a clone by one step. Returns false if it must wait or is finished.
     fn step_cloning(&mut self, id: UndoId) -> bool {
         let Some(cloning) = self.cloning(id) else { return false };
         if matches!(cloning.stage, Stage::Sharing | Stage::Over) {
             return false;
         }
-        // Others may look at the list meanwhile, and nobody else steps it.
+        // Other code may look at the list meanwhile, but only this function steps the clone.
         let stage = std::mem::replace(&mut cloning.stage, Stage::Quiet);
         let (cached, file, range) = (cloning.cached, cloning.file.clone(), cloning.range.clone());
         let is_open = self.kept(id).is_some_and(|kept| matches!(kept.blob, Blob::Open(_)));
         let (next, goes_on) = if is_open {
             self.advance(id, cached, &file, &range, stage)
         } else {
-            // Its lock has ended, or changes are refused from now on.
+            // Its lock has ended, or changes are now refused.
             (Stage::Over, false)
         };
         if let Some(cloning) = self.cloning(id) {
@@ -141,7 +141,8 @@ impl Files<'_> {
         }
     }
 
-    /// Whether a change is under way in a stretch that was let in before undo was kept of it.
+    /// Returns true if a change of the stretch is in progress that was checked before its undo
+    /// data existed.
     fn has_older_change(&self, cached: CachedFile, id: UndoId, range: &Range<u64>) -> bool {
         let length = range.end - range.start;
         let Some(range) = ByteRange::new(range.start, length) else { return false };
@@ -149,7 +150,7 @@ impl Files<'_> {
         self.under_way.has_change(cached, range, |seen| !seen.has(extent.id))
     }
 
-    /// Brings what the cache has of a stretch to the file. Whether that went; `None`: wait.
+    /// Writes dirty data of a stretch to the file. Returns true on success; `None` means wait.
     fn write_stretch(&mut self, id: UndoId, ticket: &mut CommitTicket) -> Option<bool> {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.clones_unwritten) {
             return Some(true);
@@ -162,7 +163,7 @@ impl Files<'_> {
         Some(is_written)
     }
 
-    /// An earlier write of the file was lost, as the next change of it is to tell.
+    /// Notes the loss of an earlier write, which the next change of the file must report.
     fn lose(&mut self, id: UndoId, error: StoreError) {
         if let Some(kept) = self.kept(id) {
             kept.lost = Some(error);
@@ -200,7 +201,7 @@ impl Files<'_> {
         }
     }
 
-    /// Blocks are shared, or are not.
+    /// Handles the end of a job that shares blocks, successful or not.
     pub(in crate::undo) fn on_undo_cloned(
         &mut self,
         id: UndoId,
@@ -219,7 +220,7 @@ impl Files<'_> {
                 cloning.stage = Stage::Shared(cloned);
                 undo.note_clone(&*file, None);
             }
-            // Not a whole block.
+            // The job shared less than a whole block.
             Ok(_) => {}
             Err(failure) => {
                 undo.note_clone(&*file, Some(&failure));

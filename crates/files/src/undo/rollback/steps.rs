@@ -1,4 +1,4 @@
-//! The way of a rollback: begun, put back, fitted, synced.
+//! The steps of a rollback: start, write back, restore the end, sync.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,8 +15,8 @@ use crate::writing::copy_in;
 use crate::{FileJob, Files, Notice};
 
 impl Files<'_> {
-    /// Goes on with every rollback, and with what is being cloned, as far as it goes now. True if
-    /// one waits for room in the cache.
+    /// Advances all rollbacks and clones as far as possible. Returns true if one waits for room in
+    /// the cache.
     #[cold]
     pub fn push_undo(&mut self) -> bool {
         self.push_clones();
@@ -31,14 +31,14 @@ impl Files<'_> {
             wants_room |= self.push_rollback(rollback);
         }
         let Some(ledger) = &mut *self.ledger else { return false };
-        // Others may have begun meanwhile.
+        // Other rollbacks may have started meanwhile.
         under_way.append(&mut ledger.undo.rollbacks);
         under_way.retain(|rollback| !matches!(rollback.stage, Stage::Over));
         ledger.undo.rollbacks = under_way;
         wants_room
     }
 
-    /// Goes on with one. True if it waits for room.
+    /// Advances one rollback. Returns true if it waits for room.
     fn push_rollback(&mut self, rollback: &mut Rollback) -> bool {
         loop {
             let turn = match &mut rollback.stage {
@@ -74,7 +74,7 @@ impl Files<'_> {
         }
     }
 
-    /// Waits until nothing that was let in before is under way, then takes hold of the file.
+    /// Waits until earlier changes have ended, then holds the file.
     fn begin_rollback(&mut self, rollback: &mut Rollback) -> Turn {
         let Some(ledger) = &*self.ledger else { return Turn::Wait };
         let Some(undone) = ledger.undo.files.get(&rollback.key) else {
@@ -93,13 +93,13 @@ impl Files<'_> {
         };
         let busy: Vec<_> = extents.iter().filter(|extent| is_busy(extent)).copied().collect();
         if !busy.is_empty() {
-            // Whoever saved it may have failed before it came to that.
+            // A save may have failed before it was started.
             for extent in busy {
                 self.push_undo_data(extent.id);
             }
             return Turn::Wait;
         }
-        // The cache may know a file that nobody has open any more, and cannot reach it.
+        // The cache may contain a file that no client has open and that it cannot write to.
         let is_open = self.opened.file(&handle).is_some();
         let file = match self.cache.find(&handle).filter(|_| is_open) {
             Some(file) => {
@@ -132,12 +132,12 @@ impl Files<'_> {
         Turn::On
     }
 
-    /// Whether it is known what of an extent was changed.
+    /// Returns true if the changed ranges of an extent are known.
     fn knows_changes(&mut self, extent: &Extent) -> bool {
         self.kept(extent.id).is_none_or(|kept| kept.changed.is_some())
     }
 
-    /// Brings to the file what changes have left in the cache.
+    /// Writes the changes in the cache to the file.
     fn write_range(&mut self, rollback: &mut Rollback) -> Turn {
         let Stage::Writing(ticket) = &mut rollback.stage else { return Turn::Wait };
         match self.push_commit(ticket) {
@@ -178,7 +178,7 @@ impl Files<'_> {
         }
     }
 
-    /// What is to be read of undo data; `None` if nothing can be saved there.
+    /// The source of an extent's undo data. `None` if nothing can have been saved.
     fn source_of(&self, rollback: &Rollback, id: dafs_journal::UndoId) -> Option<Source> {
         let undo = &self.ledger.as_ref()?.undo;
         let kept = undo.data.get(&id).filter(|kept| kept.blob.may_hold_pieces())?;
@@ -196,7 +196,7 @@ impl Files<'_> {
         Turn::Wait
     }
 
-    /// Some of what a file held has been read.
+    /// Handles a batch that was read, or its failure.
     pub(in crate::undo) fn on_undo_read(
         &mut self,
         id: RollbackId,
@@ -225,7 +225,7 @@ impl Files<'_> {
         }
     }
 
-    /// Puts pieces back, as far as there is room.
+    /// Writes pieces back as far as there is room.
     fn put_back(&mut self, rollback: &mut Rollback) -> Turn {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
             return Turn::Wait;
@@ -235,7 +235,7 @@ impl Files<'_> {
         };
         let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
         while let Some((offset, bytes)) = putting.pieces.front() {
-            // Pieces of others' parts of the undo data are not for us to put back.
+            // Other parts of the undo data's pieces belong to other locks.
             let from = part.start.saturating_sub(*offset).min(bytes.len() as u64) as usize;
             let to = part.end.saturating_sub(*offset).min(bytes.len() as u64) as usize;
             let at = from.max(putting.done);
@@ -259,7 +259,7 @@ impl Files<'_> {
         }
     }
 
-    /// Writes bytes as far as there is room at once: how many.
+    /// Writes bytes as far as there is room now. Returns their number.
     fn put_bytes(&mut self, file: CachedFile, at: u64, bytes: &[u8]) -> Result<usize, Turn> {
         let length = u32::try_from(bytes.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
@@ -281,7 +281,7 @@ impl Files<'_> {
         }
     }
 
-    /// Gives the file its end back, as far as that lies in the range.
+    /// Restores the end of the file, as far as it is within the range.
     fn fit(&mut self, rollback: &mut Rollback) -> Turn {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
             return Turn::Wait;
@@ -296,7 +296,7 @@ impl Files<'_> {
             match self.cache.set_size(*file, before.max(part.start)) {
                 SizeStep::Wait => return Turn::Wait,
                 SizeStep::Job(job) => {
-                    // It touches metadata only.
+                    // This touches only metadata.
                     let failed = job.failed(StoreError::Fault);
                     let done = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or(failed);
                     let progress = self.cache.on_sized(done);
@@ -339,7 +339,7 @@ impl Files<'_> {
         }
     }
 
-    /// The file holds what it held, for good.
+    /// Ends a rollback: the file has its old content on stable storage.
     fn finish_rollback(&mut self, rollback: &mut Rollback) -> Turn {
         self.release_rolled_back(rollback);
         rollback.stage = Stage::Over;
