@@ -149,7 +149,7 @@ impl Stream {
             }
             if self.sound {
                 let (covered, crc) = frame.split_at_mut(total - 4);
-                crc.copy_from_slice(&dafs_iwarp::crc::checksum_of(covered));
+                crc.copy_from_slice(&dafs_iwarp::checksum_of(covered));
             }
             rest = behind;
         }

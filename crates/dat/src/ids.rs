@@ -94,6 +94,7 @@ pub struct ListenerId {
 
 impl ListenerId {
     /// The first listener of the interface with owner 0.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) const FIRST: Self = Self { owner: 0, index: 0 };
 }
 

@@ -29,6 +29,7 @@
 mod address;
 mod connection;
 mod disposal;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;

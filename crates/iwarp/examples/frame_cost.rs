@@ -6,10 +6,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WITHOUT_CRC};
-use dafs_iwarp::transmit::READ_REQUEST_FPDU_BYTES;
 use dafs_iwarp::{
-    Established, Outbound, ReadRequest, Receiver, Role, Stag, TaggedOffset, Transmitter,
+    Established, HEADER_BYTES_MAX, Outbound, READ_REQUEST_FPDU_BYTES, ReadRequest, Receiver, Role,
+    Stag, TRAILER_BYTES_MAX, TRAILER_WITHOUT_CRC, TaggedOffset, Transmitter,
 };
 
 const PAYLOAD_BYTES: usize = 4096;

@@ -5,8 +5,8 @@
 //! side makes.
 
 use crate::connect::{
-    ConnectConfig, DEPTH_NOT_NEGOTIATED, Initiator, InitiatorOutcome, Progress, ReadyToReceiveSet,
-    Request, Responder,
+    ConnectConfig, ConnectRequest, DEPTH_NOT_NEGOTIATED, Initiator, InitiatorOutcome, Progress,
+    ReadyToReceiveSet, Responder,
 };
 use crate::fpdu::{CRC_BYTES, FpduShape, MULPDU_MIN};
 use crate::transmit::TERMINATE_FPDU_BYTES_MAX;
@@ -69,7 +69,7 @@ fn connect_responder(config: &ConnectConfig, cut: usize, bytes: &[u8]) {
 }
 
 /// Returns an initiator that could have sent `request` and accepts any reply.
-fn initiator_of(request: &Request) -> Initiator {
+fn initiator_of(request: &ConnectRequest) -> Initiator {
     let (ird, ord) = request.peer_depth.unwrap_or((0, 0));
     let any = ReadyToReceiveSet { write: true, read: true, send: true };
     let config = ConnectConfig {

@@ -51,6 +51,7 @@ pub struct TerminatedHeader {
 }
 
 /// The contents of a Terminate message, sent or received.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Terminate {
     /// The reason for ending the stream.

@@ -5,30 +5,6 @@
 //! - Messages get their sequence numbers in the order of the calls of [`Transmitter::begin`].
 //! - Each segment fits the MULPDU, and the offsets within a message are contiguous.
 //! - After a Terminate, nothing more is framed.
-//!
-//! The following loop frames a message without allocation:
-//!
-//! ```
-//! # use dafs_iwarp::{Outbound, Transmitter, Established, Stag, TaggedOffset};
-//! # use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX};
-//! # let established = Established::client_server(dafs_iwarp::Role::Initiator, false, 1, 1);
-//! # let payload = [0u8; 4096];
-//! let mut transmitter = Transmitter::new(&established, 1440);
-//! let write = Outbound::Write { stag: Stag(7), offset: TaggedOffset(0) };
-//! let mut segments = transmitter.begin(write, 4096)?;
-//! let mut header = [0; HEADER_BYTES_MAX];
-//! let mut trailer = [0; TRAILER_BYTES_MAX];
-//! while let Some(segment) = segments.next_segment(&mut header) {
-//!     let body = &payload[segment.offset as usize..][..segment.length as usize];
-//!     if transmitter.crc_in_use() {
-//!         let mut checksum = segment.checksum(&header);
-//!         checksum.update(body);
-//!         segment.finish(checksum, &mut trailer);
-//!     }
-//!     // Gather: header[..segment.header_length], body, trailer[..segment.trailer_length]
-//! }
-//! # Ok::<(), dafs_iwarp::Refusal>(())
-//! ```
 
 use crate::connect::{Established, ReadyToReceive, Role};
 use crate::crc::Checksum;
@@ -58,7 +34,8 @@ const _: () = assert!(READ_REQUEST_FPDU_BYTES <= TERMINATE_FPDU_BYTES_MAX);
 /// pad, and the placement stays aligned.
 const PAYLOAD_ALIGNMENT: u32 = 8;
 
-/// The sending half of an established stream.
+/// The sending half of an established stream. Framing allocates nothing; the example at the crate
+/// root frames a write.
 #[derive(Clone, Debug)]
 pub struct Transmitter {
     crc: bool,
@@ -112,6 +89,7 @@ pub struct Segments {
 }
 
 /// One frame: the part of the message between its header and its trailer.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// The number of bytes of the message before this payload.

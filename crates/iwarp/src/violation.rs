@@ -10,6 +10,7 @@ use crate::terminate::TerminateCode;
 
 /// A breach of the protocol by the peer, which ends the stream. [`Violation::terminate_code`]
 /// returns the code that is reported to the peer.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum Violation {
     /// The CRC of a frame does not match (RFC 5044 8, code 2).
@@ -93,6 +94,7 @@ pub enum Violation {
 
 /// The reason why the driver could not place data in, read, or invalidate a buffer that the peer
 /// named.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum PlacementError {
     /// No receive buffer is posted for a Send.
@@ -122,6 +124,7 @@ pub enum PlacementError {
 }
 
 /// The operation during which a [`PlacementError`] occurred.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PlacementContext {
     /// Placing data of a Write or a read response.
@@ -133,6 +136,7 @@ pub enum PlacementContext {
 }
 
 /// The error of a call by the local side that is not allowed now. The call changed nothing.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum Refusal {
     /// The stream is over: a Terminate was sent or received, or a violation was found.

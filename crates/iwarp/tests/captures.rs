@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dafs_iwarp::connect::{Initiator, InitiatorOutcome, Responder};
-use dafs_iwarp::{ConnectConfig, Established, Event, ReadyToReceiveSet, Receiver, Role};
+use dafs_iwarp::{
+    ConnectConfig, Established, Event, Initiator, InitiatorOutcome, ReadyToReceiveSet, Receiver,
+    Responder, Role,
+};
 
 /// How many of each kind one side has sent.
 type Counts = BTreeMap<&'static str, usize>;
@@ -42,6 +44,7 @@ impl Half {
                     "answer"
                 }
                 Event::Terminated => "terminate",
+                other => panic!("an event that this test does not know: {other:?}"),
             };
             *self.counts.entry(kind).or_default() += 1;
             let length = frame.total_length;
@@ -68,14 +71,11 @@ fn decoded(name: &str) -> (Counts, Counts, Option<String>) {
     let (_, replied) = lines.next().expect("a reply");
     let request = Responder::new().on_bytes(&bytes(asked)).expect("well-formed").outcome;
     let request = request.expect("whole");
-    let config = ConnectConfig {
-        crc: request.crc,
-        enhanced: request.enhanced,
-        ird: 128,
-        ord: 128,
-        negotiate_depth: true,
-        ready_to_receive: request.peer_to_peer.unwrap_or(ReadyToReceiveSet::EMPTY),
-    };
+    let mut config = ConnectConfig::default();
+    config.crc = request.crc;
+    config.enhanced = request.enhanced;
+    (config.ird, config.ord) = (128, 128);
+    config.ready_to_receive = request.peer_to_peer.unwrap_or(ReadyToReceiveSet::EMPTY);
     let mut initiator = Initiator::new(config, b"").expect("no private data");
     let outcome = initiator.on_bytes(&bytes(replied)).expect("well-formed").outcome;
     let Some(InitiatorOutcome::Accepted { established, .. }) = outcome else { panic!("accepted") };

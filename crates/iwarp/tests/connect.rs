@@ -1,14 +1,11 @@
 //! Start-up: the frames byte by byte, what is agreed on, and what was seen of
 //! Linux siw on the wire.
 
-use dafs_iwarp::connect::{
-    DEPTH_NOT_NEGOTIATED, FRAME_BYTES_MAX, Initiator, InitiatorOutcome, PRIVATE_DATA_OUT_BYTES_MAX,
-    Responder,
-};
-use dafs_iwarp::transmit::{READ_REQUEST_FPDU_BYTES, TERMINATE_FPDU_BYTES_MAX};
 use dafs_iwarp::{
-    ConnectConfig, Established, Event, Outbound, ReadyToReceive, ReadyToReceiveSet, Receiver,
-    Refusal, Role, Target, Terminate, TerminateCode, Transmitter, Violation,
+    ConnectConfig, DEPTH_NOT_NEGOTIATED, Established, Event, FRAME_BYTES_MAX, Initiator,
+    InitiatorOutcome, Outbound, PRIVATE_DATA_OUT_BYTES_MAX, READ_REQUEST_FPDU_BYTES,
+    ReadyToReceive, ReadyToReceiveSet, Receiver, Refusal, Responder, Role,
+    TERMINATE_FPDU_BYTES_MAX, Target, Terminate, TerminateCode, Transmitter, Violation,
 };
 
 const REQUEST_KEY: &[u8] = b"MPA ID Req Frame";
@@ -23,8 +20,15 @@ fn config() -> ConnectConfig {
     ConnectConfig::default()
 }
 
+/// The default with some fields set.
+fn with(change: impl FnOnce(&mut ConnectConfig)) -> ConnectConfig {
+    let mut config = config();
+    change(&mut config);
+    config
+}
+
 fn plain() -> ConnectConfig {
-    ConnectConfig { enhanced: false, ..config() }
+    with(|c| c.enhanced = false)
 }
 
 /// Both machines against each other.
@@ -63,7 +67,12 @@ fn plain_frames_byte_by_byte() {
 #[test]
 fn enhanced_frames_byte_by_byte() {
     let all = ReadyToReceiveSet { write: true, read: true, send: true };
-    let wishes = ConnectConfig { crc: true, ird: 5, ord: 0x123, ready_to_receive: all, ..config() };
+    let wishes = with(|c| {
+        c.crc = true;
+        c.ird = 5;
+        c.ord = 0x123;
+        c.ready_to_receive = all;
+    });
     let initiator = Initiator::new(wishes, b"p").unwrap();
     let expected = frame(REQUEST_KEY, 0x50, 2, &[0xc0, 5, 0xc1, 0x23, b'p']);
     assert_eq!(initiator.request(), expected);
@@ -80,8 +89,11 @@ fn enhanced_frames_byte_by_byte() {
 fn crc_is_used_if_either_side_wants_it() {
     for (one, other) in [(false, false), (false, true), (true, false), (true, true)] {
         for enhanced in [false, true] {
-            let initiator = ConnectConfig { crc: one, enhanced, ..config() };
-            let responder = ConnectConfig { crc: other, ..config() };
+            let initiator = with(|c| {
+                c.crc = one;
+                c.enhanced = enhanced;
+            });
+            let responder = with(|c| c.crc = other);
             let (here, there) = meet(initiator, responder).unwrap();
             assert_eq!((here.crc, there.crc), (one || other, one || other));
         }
@@ -90,8 +102,14 @@ fn crc_is_used_if_either_side_wants_it() {
 
 #[test]
 fn depths_are_fitted_to_the_smaller() {
-    let initiator = ConnectConfig { ird: 4, ord: 100, ..config() };
-    let responder = ConnectConfig { ird: 30, ord: 9, ..config() };
+    let initiator = with(|c| {
+        c.ird = 4;
+        c.ord = 100;
+    });
+    let responder = with(|c| {
+        c.ird = 30;
+        c.ord = 9;
+    });
     let (here, there) = meet(initiator, responder).unwrap();
     assert_eq!((here.ird, here.ord), (4, 30));
     assert_eq!((there.ird, there.ord), (30, 4));
@@ -101,10 +119,17 @@ fn depths_are_fitted_to_the_smaller() {
 
 #[test]
 fn depths_not_negotiated_stay() {
-    let initiator = ConnectConfig { ird: 4, ord: 100, negotiate_depth: false, ..config() };
+    let initiator = with(|c| {
+        c.ird = 4;
+        c.ord = 100;
+        c.negotiate_depth = false;
+    });
     let request = Initiator::new(initiator, b"").unwrap().request().to_vec();
     assert_eq!(request[20..], [0x3f, 0xff, 0x3f, 0xff]);
-    let responder = ConnectConfig { ird: 30, ord: 9, ..config() };
+    let responder = with(|c| {
+        c.ird = 30;
+        c.ord = 9;
+    });
     let (here, there) = meet(initiator, responder).unwrap();
     assert_eq!((here.ird, here.ord), (4, 100));
     assert_eq!((there.ird, there.ord), (30, 9));
@@ -113,7 +138,7 @@ fn depths_not_negotiated_stay() {
 
 #[test]
 fn too_deep_a_responder_is_told_so() {
-    let mut initiator = Initiator::new(ConnectConfig { ird: 4, ..config() }, b"").unwrap();
+    let mut initiator = Initiator::new(with(|c| c.ird = 4), b"").unwrap();
     let reply = frame(REPLY_KEY, 0x50, 2, &[0, 16, 0, 5]);
     assert_eq!(initiator.on_bytes(&reply), Err(Violation::InsufficientReadDepth));
     let (bytes, length) = initiator.terminate_fpdu().unwrap();
@@ -130,8 +155,8 @@ fn too_deep_a_responder_is_told_so() {
 fn ready_to_receive_is_agreed_on() {
     let set = |write, read, send| ReadyToReceiveSet { write, read, send };
     let agree = |wanted, offered| {
-        let initiator = ConnectConfig { ready_to_receive: wanted, ..config() };
-        let responder = ConnectConfig { ready_to_receive: offered, ..config() };
+        let initiator = with(|c| c.ready_to_receive = wanted);
+        let responder = with(|c| c.ready_to_receive = offered);
         meet(initiator, responder).map(|(here, _)| here.ready_to_receive)
     };
     let (write, read, send) =
@@ -146,7 +171,7 @@ fn ready_to_receive_is_agreed_on() {
 
 #[test]
 fn no_common_ready_to_receive_is_told() {
-    let wants = ConnectConfig { ready_to_receive: ReadyToReceiveSet::WRITE_AND_READ, ..config() };
+    let wants = with(|c| c.ready_to_receive = ReadyToReceiveSet::WRITE_AND_READ);
     let mut initiator = Initiator::new(wants, b"").unwrap();
     let reply = frame(REPLY_KEY, 0x10, 2, &[0xc0, 16, 0, 16]);
     assert_eq!(initiator.on_bytes(&reply), Err(Violation::NoMatchingReadyToReceive));
@@ -157,8 +182,19 @@ fn no_common_ready_to_receive_is_told() {
 #[test]
 fn read_indication_needs_no_depth_of_the_user() {
     let read = ReadyToReceiveSet { write: false, read: true, send: false };
-    let idle = ConnectConfig { ird: 0, ord: 0, ready_to_receive: read, ..config() };
-    let (here, there) = meet(idle, ConnectConfig { ird: 0, ord: 0, ..config() }).unwrap();
+    let idle = with(|c| {
+        c.ird = 0;
+        c.ord = 0;
+        c.ready_to_receive = read;
+    });
+    let (here, there) = meet(
+        idle,
+        with(|c| {
+            c.ird = 0;
+            c.ord = 0;
+        }),
+    )
+    .unwrap();
     assert_eq!((here.ord, there.ird), (1, 1));
     indicate(here, there);
 }
@@ -218,7 +254,10 @@ fn rejection_carries_data_and_depths() {
     let mut initiator = Initiator::new(config(), b"").unwrap();
     let mut responder = Responder::new();
     responder.on_bytes(initiator.request()).unwrap();
-    let needs = ConnectConfig { ird: 2, ord: 64, ..config() };
+    let needs = with(|c| {
+        c.ird = 2;
+        c.ord = 64;
+    });
     let reply = responder.reject(&needs, b"why").unwrap();
     assert_eq!(reply, frame(REPLY_KEY, 0x30, 2, b"\0\x02\0\x40why"));
     let outcome = initiator.on_bytes(&reply).unwrap().outcome.unwrap();
@@ -362,7 +401,7 @@ fn seen_of_nfs_client() {
 #[test]
 fn seen_of_nfs_server() {
     let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3];
-    let mut initiator = Initiator::new(ConnectConfig { crc: true, ..config() }, b"").unwrap();
+    let mut initiator = Initiator::new(with(|c| c.crc = true), b"").unwrap();
     let reply = frame(REPLY_KEY, 0x50, 2, &private_data);
     let outcome = initiator.on_bytes(&reply).unwrap().outcome.unwrap();
     let InitiatorOutcome::Accepted { established, private_data: told } = outcome else {

@@ -1,12 +1,10 @@
 //! Each row of the error tables: the breach, the code, the quoted headers, and
 //! that the stream then stays shut.
 
-use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, fpdu_length};
-use dafs_iwarp::terminate::TERMINATE_BYTES_MAX;
-use dafs_iwarp::transmit::TERMINATE_FPDU_BYTES_MAX;
 use dafs_iwarp::{
-    Established, Event, Outbound, PlacementContext, PlacementError, ReadRequest, Receiver, Refusal,
-    Role, Stag, Step, TaggedOffset, TerminateCode, Transmitter, Violation,
+    Established, Event, HEADER_BYTES_MAX, Outbound, PlacementContext, PlacementError, ReadRequest,
+    Receiver, Refusal, Role, Stag, Step, TERMINATE_BYTES_MAX, TERMINATE_FPDU_BYTES_MAX,
+    TRAILER_BYTES_MAX, TaggedOffset, TerminateCode, Transmitter, Violation, fpdu_length,
 };
 
 const IRD: u16 = 1;

@@ -22,6 +22,7 @@ mod checksum;
 mod connect_data;
 mod error;
 mod field;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod header;

@@ -14,6 +14,7 @@ mod binding;
 mod control;
 mod delta;
 mod found;
+#[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod intake;
 mod lane;

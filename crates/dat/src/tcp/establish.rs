@@ -6,10 +6,10 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use dafs_iwarp::connect::{Established, Initiator, InitiatorOutcome, Request, Responder, Role};
-use dafs_iwarp::fpdu::MULPDU_MAX;
-use dafs_iwarp::transmit::TERMINATE_FPDU_BYTES_MAX;
-use dafs_iwarp::{Receiver, Transmitter, Violation, mulpdu_for_segment_size};
+use dafs_iwarp::{
+    ConnectRequest, Established, Initiator, InitiatorOutcome, MULPDU_MAX, Receiver, Responder,
+    Role, TERMINATE_FPDU_BYTES_MAX, Transmitter, Violation, mulpdu_for_segment_size,
+};
 use rustix::net::sockopt;
 
 use super::layer::HANDSHAKE_RECORD;
@@ -179,7 +179,7 @@ impl Connection {
         context: &mut Context<'_>,
         listener: ListenerId,
         turns_away: bool,
-        request: Request,
+        request: ConnectRequest,
     ) -> Result<(), BreakReason> {
         if turns_away {
             self.refuse(TLS_ONLY);
@@ -358,7 +358,7 @@ const TLS_ONLY: &[u8] = b"this listener takes TLS connections only";
 const NO_TLS_REPLY: &[u8; 18] = b"MPA ID Rep Frame\x20\x01";
 const NO_TLS: &[u8] = b"this listener does not speak TLS";
 /// The private data that fits a request next to the enhanced data, in bytes.
-const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_BYTES_MAX;
+const PRIVATE_BYTES_MAX: usize = dafs_iwarp::PRIVATE_DATA_OUT_BYTES_MAX;
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,7 @@
 
 use std::borrow::Cow;
 
-use dafs_iwarp::ReadyToReceiveSet;
-use dafs_iwarp::connect::{ConnectConfig, PRIVATE_DATA_OUT_BYTES_MAX};
+use dafs_iwarp::{ConnectConfig, PRIVATE_DATA_OUT_BYTES_MAX, ReadyToReceiveSet};
 
 use crate::EndpointConfig;
 
@@ -43,20 +42,19 @@ impl Default for MpaOptions {
 pub(super) fn connecting(config: &EndpointConfig) -> ConnectConfig {
     let MpaOptions { enhanced, ready_to_receive, .. } = config.mpa;
     let ready_to_receive = if enhanced { ready_to_receive } else { ReadyToReceiveSet::EMPTY };
-    ConnectConfig { enhanced, ready_to_receive, ..accepting(config, config.tls.is_some()) }
+    let mut wished = accepting(config, config.tls.is_some());
+    (wished.enhanced, wished.ready_to_receive) = (enhanced, ready_to_receive);
+    wished
 }
 
 /// Returns the start-up terms of the side that accepts. It supports every ready-to-receive
 /// indication, so that any hardware can use its own.
 pub(super) fn accepting(config: &EndpointConfig, is_tls: bool) -> ConnectConfig {
-    ConnectConfig {
-        crc: config.crc && !is_tls,
-        enhanced: true,
-        ird: config.read_depth,
-        ord: config.read_depth,
-        negotiate_depth: true,
-        ready_to_receive: ReadyToReceiveSet { write: true, read: true, send: true },
-    }
+    let mut offered = ConnectConfig::default();
+    offered.crc = config.crc && !is_tls;
+    (offered.ird, offered.ord) = (config.read_depth, config.read_depth);
+    offered.ready_to_receive = ReadyToReceiveSet { write: true, read: true, send: true };
+    offered
 }
 
 /// Appends the mark for long frames to private data, if it is wanted and fits.

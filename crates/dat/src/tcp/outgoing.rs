@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use dafs_iwarp::transmit::READ_REQUEST_FPDU_BYTES;
-use dafs_iwarp::{ReadyToReceive, Receiver, Transmitter};
+use dafs_iwarp::{READ_REQUEST_FPDU_BYTES, ReadyToReceive, Receiver, Transmitter};
 use dafs_memory::Memory;
 
 use super::establish::io_reason;

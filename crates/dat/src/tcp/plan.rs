@@ -8,13 +8,10 @@
 
 use std::ops::Range;
 
-use dafs_iwarp::fpdu::{
-    TAGGED_DDP_BYTES, TAGGED_HEADER_BYTES, UNTAGGED_DDP_BYTES, UNTAGGED_HEADER_BYTES,
-    trailer_length,
+use dafs_iwarp::{
+    Receiver, Stag, Step, TAGGED_DDP_BYTES, TAGGED_HEADER_BYTES, TaggedOffset, UNTAGGED_DDP_BYTES,
+    UNTAGGED_HEADER_BYTES, WriteHeader, payload_max, trailer_length, write_header,
 };
-use dafs_iwarp::receive::{WriteHeader, write_header};
-use dafs_iwarp::transmit::payload_max;
-use dafs_iwarp::{Receiver, Stag, Step, TaggedOffset};
 
 use super::expect::Expectations;
 use super::place::{Directory, Place, Run};

@@ -12,8 +12,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use dafs_iwarp::receive::WriteHeader;
-use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target};
+use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target, WriteHeader};
 
 use super::establish::{Phase, io_reason};
 use super::expect::{Expectations, Group};
@@ -62,7 +61,7 @@ impl Default for Inbound {
             kept: Vec::new(),
             place: None,
             expectations: Expectations::default(),
-            habits: Habits::new(dafs_iwarp::fpdu::MULPDU_MAX),
+            habits: Habits::new(dafs_iwarp::MULPDU_MAX),
             read_done: 0,
             warm: 0,
             flows: false,
@@ -537,6 +536,8 @@ impl Connection {
                     None => "Terminate".into(),
                 }))
             }
+            // A later version of the state machines may have more of them.
+            other => Err(BreakReason::System(format!("iWARP event {other:?} is not known here"))),
         }
     }
 

@@ -6,11 +6,10 @@
 //! - A message is framed completely before the next one begins.
 //! - Waiting work refers to its memory by name, so a backlog of any size costs only its list.
 
-use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WITHOUT_CRC};
-use dafs_iwarp::transmit::{READ_REQUEST_FPDU_BYTES, TERMINATE_FPDU_BYTES_MAX};
 use dafs_iwarp::{
-    MessageSequence, Outbound, PlacementError, ReadRequest, Segment, Segments, Stag as WireStag,
-    TaggedOffset,
+    HEADER_BYTES_MAX, MessageSequence, Outbound, PlacementError, READ_REQUEST_FPDU_BYTES,
+    ReadRequest, Segment, Segments, Stag as WireStag, TERMINATE_FPDU_BYTES_MAX, TRAILER_BYTES_MAX,
+    TRAILER_WITHOUT_CRC, TaggedOffset,
 };
 use dafs_memory::Memory;
 

@@ -13,7 +13,7 @@ pub use frame::{
     PRIVATE_DATA_OUT_BYTES_MAX,
 };
 pub use initiator::{Initiator, InitiatorOutcome};
-pub use responder::{Request, Responder};
+pub use responder::{ConnectRequest, Responder};
 
 /// The role of one side in the start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,6 +25,7 @@ pub enum Role {
 }
 
 /// The terms that one side brings to the start-up.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectConfig {
     /// True if this side wants CRC. CRC is in use if either side wants it.
@@ -100,6 +101,7 @@ impl ReadyToReceiveSet {
 }
 
 /// The terms on which the two sides have agreed.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Established {
     /// The role of this side.
@@ -139,6 +141,7 @@ impl Established {
 }
 
 /// The progress of a start-up machine with the bytes it was given.
+#[non_exhaustive]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress<Outcome> {
     /// The number of bytes consumed. The rest does not belong to the start-up frame.

@@ -13,13 +13,14 @@ use crate::violation::{Refusal, Violation};
 #[derive(Clone, Debug, Default)]
 pub struct Responder {
     gatherer: Gatherer,
-    request: Option<Request>,
+    request: Option<ConnectRequest>,
     violation: Option<Violation>,
 }
 
 /// The contents of the initiator's request frame.
+#[non_exhaustive]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct ConnectRequest {
     /// The revision of the frame: 0, 1 or 2.
     pub revision: u8,
     /// True if the frame has the enhanced form.
@@ -50,7 +51,7 @@ impl Responder {
     ///
     /// # Errors
     /// The violation found. Close the connection without sending anything.
-    pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<Request>, Violation> {
+    pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<ConnectRequest>, Violation> {
         if let Some(violation) = self.violation {
             return Err(violation);
         }
@@ -59,7 +60,7 @@ impl Responder {
         }
         match self.gatherer.on_bytes(Role::Initiator, bytes) {
             Ok((consumed, frame)) => {
-                self.request = frame.map(Request::from);
+                self.request = frame.map(ConnectRequest::from);
                 Ok(Progress { consumed, outcome: self.request.clone() })
             }
             Err(violation) => {
@@ -71,7 +72,7 @@ impl Responder {
 
     /// Returns the request once it is complete.
     #[must_use]
-    pub fn request(&self) -> Option<&Request> {
+    pub fn request(&self) -> Option<&ConnectRequest> {
         self.request.as_ref()
     }
 
@@ -124,7 +125,7 @@ impl Responder {
     }
 }
 
-impl From<Frame> for Request {
+impl From<Frame> for ConnectRequest {
     fn from(frame: Frame) -> Self {
         Self {
             revision: frame.revision,
@@ -141,7 +142,7 @@ impl From<Frame> for Request {
 /// Adapts this side's terms to the initiator's and returns the enhanced data of the reply
 /// (RFC 6581 9.1 and 9.2).
 fn meet(
-    request: &Request,
+    request: &ConnectRequest,
     config: &ConnectConfig,
     established: &mut Established,
 ) -> Option<Enhanced> {
@@ -179,7 +180,7 @@ fn offer(config: &ConnectConfig, wanted: ReadyToReceiveSet) -> ReadyToReceiveSet
 }
 
 fn reply(
-    request: &Request,
+    request: &ConnectRequest,
     crc: bool,
     reject: bool,
     enhanced: Option<Enhanced>,

@@ -31,6 +31,7 @@ pub enum Step {
 }
 
 /// The destination of the payload of one frame.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// The kind of message and the position of the payload.
@@ -101,6 +102,7 @@ impl Target {
 }
 
 /// The result of completing a frame.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The frame is complete, but its message continues.
@@ -141,6 +143,7 @@ pub enum Event {
 }
 
 /// One whole frame at the start of a buffer.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fpdu<'buffer> {
     /// The destination of the payload.

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use dafs_iwarp::fpdu::{HEADER_BYTES_MAX, TRAILER_BYTES_MAX};
-use dafs_iwarp::transmit::READ_REQUEST_FPDU_BYTES;
 use dafs_iwarp::{
-    Established, Event, Outbound, Placement, ReadRequest, Receiver, Role, Stag, Step, TaggedOffset,
-    Target, Transmitter, Violation,
+    Established, Event, HEADER_BYTES_MAX, Outbound, Placement, READ_REQUEST_FPDU_BYTES,
+    ReadRequest, Receiver, Role, Stag, Step, TRAILER_BYTES_MAX, TaggedOffset, Target, Transmitter,
+    Violation,
 };
 
 /// How a side takes in bytes.
@@ -203,6 +202,7 @@ impl Side {
                 self.transmitter.close();
                 self.log.push(Happening::Terminated);
             }
+            other => panic!("an event that this driver does not know: {other:?}"),
         }
     }
 

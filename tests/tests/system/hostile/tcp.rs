@@ -209,7 +209,7 @@ pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
     let mut frame = (segment.len() as u16).to_be_bytes().to_vec();
     frame.extend_from_slice(segment);
     frame.resize(frame.len().next_multiple_of(4), 0);
-    let checksum = if crc { dafs_iwarp::crc::checksum_of(&frame) } else { [0; 4] };
+    let checksum = if crc { dafs_iwarp::checksum_of(&frame) } else { [0; 4] };
     frame.extend_from_slice(&checksum);
     frame
 }
