@@ -1,34 +1,34 @@
-//! Runs one future to its end on the thread that calls.
+//! Runs one future to completion on the calling thread.
 //!
-//! Invariant: between two looks at the future its driver waits exactly once, in the way that the
-//! caller's [`Waiting`] says.
+//! Invariant: between two polls of the future the driver waits exactly once, as the caller's
+//! [`Waiting`] defines.
 
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// How a thread waits until it is worth looking at its future again.
+/// Defines how a thread waits between two polls of its future.
 pub trait Waiting {
-    /// Why it stops waiting though the future is not ready; [`std::convert::Infallible`] if it
-    /// never does.
+    /// The reason for giving up before the future is ready; [`std::convert::Infallible`] if that
+    /// never happens.
     type Stopped;
 
-    /// Waits, and makes the progress that the future waits for. It may return early: the future
-    /// is looked at more often than needed then.
+    /// Waits, and makes the progress that the future needs. It may return early: then the future is
+    /// only polled more often than necessary.
     fn wait(&mut self) -> ControlFlow<Self::Stopped>;
 
-    /// Called by whatever makes the future ready. The default does nothing, which is right where
-    /// only [`Waiting::wait`] makes progress.
+    /// Returns the waker for the future. The default does nothing, which is right if only
+    /// [`Waiting::wait`] makes progress.
     fn waker(&self) -> Waker {
         Waker::noop().clone()
     }
 }
 
-/// Runs a future to its end, and waits in the way that `waiting` says whenever it is not ready.
+/// Runs a future to completion, calling [`Waiting::wait`] whenever it is not ready.
 ///
 /// # Errors
-/// The reason that `waiting` stopped for. The future is dropped then.
+/// The reason that `waiting` returned for giving up. The future is then dropped.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -64,7 +64,7 @@ pub fn drive<F: Future, W: Waiting>(future: F, waiting: &mut W) -> Result<F::Out
 mod tests {
     use super::*;
 
-    /// Waits so many times, and then stops.
+    /// Waits this many times, and then stops.
     struct Times(u32);
 
     impl Waiting for Times {

@@ -1,7 +1,7 @@
-//! What every other crate may use: a table with keys, and a driver of futures.
+//! Utilities for all other crates: a table with keys, and a driver for futures.
 //!
-//! Invariant: nothing here knows of DAFS, of transports or of the system. It imports none of our
-//! other crates, so that even those that are useful without DAFS (`dafs-dat`) may use it.
+//! Invariant: this crate knows nothing of DAFS, transports or the system. It imports none of our
+//! other crates, so that crates that are useful without DAFS (`dafs-dat`) can use it too.
 #![forbid(unsafe_code)]
 
 mod drive;

@@ -1,33 +1,36 @@
-//! A table whose places are used again, and whose keys are not.
+//! A table that reuses its slots but never its keys.
 //!
-//! Invariant: a key finds the value that it was returned for, until that value is removed, and
-//! nothing after that. A place counts its values in its generation; one whose generations are
-//! used up is not used again.
+//! Invariant: a key finds the value it was returned for until that value is removed, and nothing
+//! afterwards. Each slot numbers its values with a generation; a slot whose generations are used up
+//! is retired.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// Names a value of a [`Slab`]: its place, and which of the place's values it is.
+/// Names a value of a [`Slab`]: the index of its slot, and the generation of the value in that
+/// slot.
 ///
-/// As a word ([`Key::to_bits`]) it leaves the two highest bits free, for owners that have to say
-/// which table a word belongs to.
+/// Converted to a word ([`Key::to_bits`]), a key leaves the two highest bits free, for owners that
+/// must mark which table a word belongs to.
 pub struct Key<T> {
     index: u32,
     generation: u32,
     of: PhantomData<fn() -> T>,
 }
 
-/// Values by key. The place that was freed last is used first, so keys depend on the calls alone.
+/// A table of values, addressed by keys. The slot that was freed last is reused first, so the keys
+/// depend only on the sequence of calls.
 ///
-/// It grows to the most values that were ever in it at once, and allocates nothing after that.
+/// It grows to the largest number of values that it ever held at once, and allocates nothing after
+/// that.
 ///
-/// Its keys are named after its values, or after `Of` where the values' type is private or not
-/// known to those who keep keys.
+/// Keys have the type of the values as their parameter, or `Of` if the values' type is private or
+/// unknown to the code that stores keys.
 pub struct Slab<T, Of = T> {
     places: Vec<Place<T>>,
-    /// The first free place; each names the next.
+    /// The first free slot; each free slot links to the next.
     first_free: u32,
     count: u32,
     count_max: u32,
@@ -45,13 +48,13 @@ enum Content<T> {
 }
 
 impl<T> Slab<T> {
-    /// An empty table without a bound of its own: its owner bounds what it puts in.
+    /// Makes an empty table without a limit; its owner must limit the number of values.
     #[must_use]
     pub const fn new() -> Self {
         Self::bounded(INDEX_MAX)
     }
 
-    /// An empty table of at most `count_max` values.
+    /// Makes an empty table for at most `count_max` values.
     #[must_use]
     pub const fn bounded(count_max: u32) -> Self {
         Self::tagged(count_max)
@@ -59,16 +62,16 @@ impl<T> Slab<T> {
 }
 
 impl<T, Of> Slab<T, Of> {
-    /// As [`Slab::bounded`], for a table whose keys are named after something else.
+    /// As [`Slab::bounded`], for a table whose keys have another type parameter.
     #[must_use]
     pub const fn tagged(count_max: u32) -> Self {
         Self { places: Vec::new(), first_free: NO_PLACE, count: 0, count_max, of: PhantomData }
     }
 
-    /// Puts a value in.
+    /// Inserts a value and returns its key.
     ///
     /// # Panics
-    /// If the table is full. Whoever cannot rule that out calls [`Slab::try_insert`].
+    /// If the table is full. Use [`Slab::try_insert`] if that is possible.
     #[inline]
     pub fn insert(&mut self, value: T) -> Key<Of> {
         match self.try_insert(value) {
@@ -77,10 +80,10 @@ impl<T, Of> Slab<T, Of> {
         }
     }
 
-    /// Puts a value in, or gives it back if the table is full.
+    /// Inserts a value and returns its key.
     ///
     /// # Errors
-    /// The value.
+    /// If the table is full, the value itself.
     #[inline]
     pub fn try_insert(&mut self, value: T) -> Result<Key<Of>, T> {
         if self.count >= self.count_max {
@@ -109,13 +112,13 @@ impl<T, Of> Slab<T, Of> {
         Ok(Key::new(index, FIRST_GENERATION))
     }
 
-    /// Puts a value in that has to know its key when it is made.
+    /// Inserts a value that `make` builds from its own key.
     ///
     /// # Errors
-    /// As `make` says; nothing was put in then.
+    /// The error of `make`; nothing was inserted then.
     ///
     /// # Panics
-    /// As [`Slab::insert`].
+    /// If the table is full, as [`Slab::insert`].
     pub fn insert_with<E>(
         &mut self,
         make: impl FnOnce(Key<Of>) -> Result<T, E>,
@@ -130,7 +133,7 @@ impl<T, Of> Slab<T, Of> {
         Ok(inserted)
     }
 
-    /// Takes a value out. `None` if the key's value is gone already.
+    /// Removes and returns a value; `None` if it was removed before.
     #[inline]
     pub fn remove(&mut self, key: Key<Of>) -> Option<T> {
         let place = self.places.get_mut(key.index as usize)?;
@@ -144,13 +147,13 @@ impl<T, Of> Slab<T, Of> {
                     place.generation += 1;
                     self.first_free = key.index;
                 } else {
-                    // Its next value would have the key of its first.
+                    // The next value would have the same key as the first one in this slot.
                     place.generation = NO_GENERATION;
                     place.content = Content::Free { next: NO_PLACE };
                 }
                 Some(value)
             }
-            // A key with a present generation whose value is not there was never returned.
+            // No key with the current generation of an empty slot was ever returned.
             content @ Content::Free { .. } => {
                 place.content = content;
                 None
@@ -158,7 +161,7 @@ impl<T, Of> Slab<T, Of> {
         }
     }
 
-    /// A value.
+    /// Returns the value with this key; `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get(&self, key: Key<Of>) -> Option<&T> {
@@ -172,7 +175,7 @@ impl<T, Of> Slab<T, Of> {
         }
     }
 
-    /// A value, to be changed.
+    /// Returns the value with this key, mutably; `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, key: Key<Of>) -> Option<&mut T> {
@@ -186,35 +189,35 @@ impl<T, Of> Slab<T, Of> {
         }
     }
 
-    /// Whether the key's value is there.
+    /// Returns true if the table has a value with this key.
     #[inline]
     #[must_use]
     pub fn contains(&self, key: Key<Of>) -> bool {
         self.get(key).is_some()
     }
 
-    /// The key of the value at a place, for owners that carry a place alone over a wire.
+    /// Returns the key of the value in a slot, for owners that send only slot numbers in messages.
     #[must_use]
     pub fn key_at(&self, index: u32) -> Option<Key<Of>> {
         let place = self.places.get(index as usize)?;
         matches!(place.content, Content::Value(_)).then(|| Key::new(index, place.generation))
     }
 
-    /// Values in it.
+    /// Returns the number of values.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if the table has no values.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// All values with their keys, by place.
+    /// Iterates over all values with their keys, in the order of slots.
     pub fn iter(&self) -> impl Iterator<Item = (Key<Of>, &T)> {
         (0..).zip(&self.places).filter_map(|(index, place)| match &place.content {
             Content::Value(value) => Some((Key::new(index, place.generation), value)),
@@ -222,7 +225,7 @@ impl<T, Of> Slab<T, Of> {
         })
     }
 
-    /// As [`Slab::iter`], to be changed.
+    /// Iterates mutably over all values with their keys, in the order of slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key<Of>, &mut T)> {
         (0..).zip(&mut self.places).filter_map(|(index, place)| match &mut place.content {
             Content::Value(value) => Some((Key::new(index, place.generation), value)),
@@ -230,51 +233,53 @@ impl<T, Of> Slab<T, Of> {
         })
     }
 
-    /// All values, by place.
+    /// Iterates over all values, in the order of slots.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// As [`Slab::values`], to be changed.
+    /// Iterates mutably over all values, in the order of slots.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.iter_mut().map(|(_, value)| value)
     }
 
-    /// The keys of all values, by place.
+    /// Iterates over the keys of all values, in the order of slots.
     pub fn keys(&self) -> impl Iterator<Item = Key<Of>> {
         self.iter().map(|(key, _)| key)
     }
 }
 
 impl<T> Key<T> {
-    /// Names nothing, in no table.
+    /// A key that names no value in any table.
     pub const NULL: Self = Self::new(NO_PLACE, NO_GENERATION);
     /// The key that the first insertion into any table returns.
     pub const FIRST: Self = Self::new(0, FIRST_GENERATION);
-    /// The key before all others.
+    /// The smallest key; it names no value.
     pub const MIN: Self = Self::new(0, NO_GENERATION);
-    /// The key after all others.
+    /// The largest key; it names no value.
     pub const MAX: Self = Self::new(u32::MAX, u32::MAX);
 
     const fn new(index: u32, generation: u32) -> Self {
         Self { index, generation, of: PhantomData }
     }
 
-    /// The place of its value: below the most values that were ever in the table at once.
+    /// Returns the index of the value's slot, which is below the largest number of values that the
+    /// table ever held at once.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// As a number below 2^62; never 0 for a key that a table has returned.
+    /// Returns the key as a number below 2^62, which is never 0 for a key that a table has
+    /// returned.
     #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         (self.generation as u64) << u32::BITS | self.index as u64
     }
 
-    /// The key of a number. One that is no key's names nothing, and does no harm.
+    /// Makes a key from a number. A number that is no key gives a key that names no value.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
@@ -292,7 +297,7 @@ impl<T, Of> Index<Key<Of>> for Slab<T, Of> {
     type Output = T;
 
     /// # Panics
-    /// If the key's value is gone, which its owner must rule out.
+    /// If the value was removed, which the owner of the key must rule out.
     #[inline]
     fn index(&self, key: Key<Of>) -> &T {
         self.get(key).expect("a key is not used after its value was removed")
@@ -312,7 +317,7 @@ impl<T: fmt::Debug, Of> fmt::Debug for Slab<T, Of> {
     }
 }
 
-// By hand: a key is all of this whatever `T` is.
+// Not derived, because derived implementations would require the same traits of `T`.
 
 impl<T> Clone for Key<T> {
     fn clone(&self) -> Self {
@@ -338,7 +343,7 @@ impl<T> PartialOrd for Key<T> {
 }
 
 impl<T> Ord for Key<T> {
-    /// By place.
+    /// Compares by slot, then by generation.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.index, self.generation).cmp(&(other.index, other.generation))
     }
@@ -362,14 +367,14 @@ impl<T> fmt::Debug for Key<T> {
     }
 }
 
-/// No place has this number.
+/// A slot number that no slot has.
 const NO_PLACE: u32 = u32::MAX;
-/// Places lie below it.
+/// The limit for slot numbers.
 const INDEX_MAX: u32 = u32::MAX;
-/// No value has this generation, so that a word of zeros is nobody's key.
+/// A generation that no value has, so that a word of zeros is no valid key.
 const NO_GENERATION: u32 = 0;
 const FIRST_GENERATION: u32 = 1;
-/// A place has so many values at most. Two bits of the word stay free.
+/// The limit for generations of one slot, which leaves two bits of the word free.
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
 const _: () = assert!(size_of::<Key<String>>() == 8);

@@ -1,7 +1,12 @@
-//! Waiting: futures of the client's, and conditions, by any number of threads.
+//! Waiting for futures and conditions of a client, from any number of threads.
 //!
-//! Invariant: whoever makes progress while the turner sleeps leaves the descriptor armed, and
-//! calls whom it concerns; whoever stops waiting leaves a turner behind if others wait.
+//! One of the waiting threads, the driver, makes progress for all of them.
+//!
+//! Invariants:
+//!
+//! - A thread that makes progress while the driver sleeps leaves the descriptor armed, and wakes
+//!   the threads concerned.
+//! - A thread that stops waiting leaves a driver behind if others still wait.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -16,14 +21,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::seat::{Seat, Waiting};
 use crate::{Entered, Forked, SharedClient, State};
 
-/// One wait.
+/// The parameters of one wait.
 struct Wait {
     seat: Arc<Seat>,
     hears_all: bool,
     deadline: Option<Instant>,
 }
 
-/// How a thread waits beside others: as the turner, if nobody else is, and asleep otherwise.
+/// The state of a waiting thread: it is the driver if there is no other, and sleeps otherwise.
 struct Beside<'s> {
     client: &'s SharedClient,
     state: &'s State,
@@ -31,47 +36,48 @@ struct Beside<'s> {
     role: Role<'s>,
 }
 
-/// The same, until its deadline.
+/// A waiting thread with a deadline.
 struct Until<'s>(Beside<'s>);
 
-/// What a thread that waits is just now.
+/// The current role of a waiting thread.
 enum Role<'s> {
-    /// It has looked for what it waits for, and for nothing else.
+    /// It has only checked its own condition so far.
     New,
-    /// Somebody else is the turner; what this thread had submitted has gone out.
+    /// Another thread is the driver; what this thread submitted was sent.
     Follower,
-    /// It is the turner, and has not slept since then.
+    /// It is the driver, and has been awake since `awake_since`.
     Turner { _place: Turning<'s>, awake_since: Instant },
 }
 
-/// The time is over.
+/// The error for a deadline that has passed.
 struct Late;
 
 impl SharedClient {
-    /// Runs what is asynchronous of this client's to its end. Others come and go meanwhile. Not to
-    /// be called by a thread that is inside, which would keep them out.
+    /// Runs asynchronous work of this client to completion. Other threads can enter meanwhile. Do
+    /// not call it inside [`SharedClient::enter`], which would keep them out.
     ///
     /// # Safety
-    /// As [`SharedClient::enter`]; what it gives that is not `Send` it makes [`Held`] by itself
-    /// ([`Entered::hold`]), and nothing of it goes to another thread while it waits.
+    /// As for [`SharedClient::enter`]. Results that are not `Send` must be wrapped in [`Held`] by
+    /// the work itself ([`Entered::hold`]), and while it waits nothing of the client may move to
+    /// another thread.
     ///
     /// [`Held`]: crate::Held
     ///
     /// # Errors
     /// [`Forked`] in a child process.
     pub unsafe fn run<T>(&self, work: impl AsyncFnOnce(&Entered<'_>) -> T) -> Result<T, Forked> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller of this function makes the promises of `enter`.
         let entered = unsafe { self.enter()? };
         let mut waiting = self.beside(&entered.guard, None, false);
         let Ok(output) = drive(work(&entered), &mut waiting);
         Ok(output)
     }
 
-    /// Waits until `look`, which is asked whenever anything has come in, finds something; `None` if
-    /// the time is over before. Not to be called by a thread that is inside.
+    /// Waits until `look` returns a value. `look` is called whenever an event has arrived. Returns
+    /// `None` after the timeout. Do not call it inside [`SharedClient::enter`].
     ///
     /// # Safety
-    /// As [`SharedClient::enter`].
+    /// As for [`SharedClient::enter`].
     ///
     /// # Errors
     /// [`Forked`] in a child process.
@@ -81,7 +87,7 @@ impl SharedClient {
         mut look: impl FnMut(&Entered<'_>) -> Option<T>,
     ) -> Result<Option<T>, Forked> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller of this function makes the promises of `enter`.
         let entered = unsafe { self.enter()? };
         let looking = poll_fn(|_| match look(&entered) {
             Some(found) => Poll::Ready(found),
@@ -101,18 +107,19 @@ impl SharedClient {
         Beside { client: self, state, wait, role: Role::New }
     }
 
-    /// One round of the turner: makes progress for everybody.
+    /// Makes one round of progress for all threads.
     fn make_progress(&self, state: &State, wait: &Wait) {
         let is_crowded = self.is_crowded();
         let count = match is_crowded {
             true => state.client.progress(),
-            // Waits as the client does, which knows best when to spin.
+            // Wait as the client does, which knows best when to busy-poll.
             false => state.client.turn(Some(wait.quick(is_crowded))),
         };
         self.note(state, count);
     }
 
-    /// Sleeps without the lock until something comes, or somebody rings, or it is time to look.
+    /// Sleeps without the lock until an event arrives, the wakeup eventfd fires, or a timer
+    /// expires.
     fn sleep(&self, state: &State, wait: &Wait) {
         if !state.client.arm() {
             return;
@@ -122,7 +129,7 @@ impl SharedClient {
         let limits = [patience, state.client.until_timer(), Some(SLEEP_MAX)];
         let limit = wait.limit(limits.into_iter().flatten().min().unwrap_or(SLEEP_MAX));
         state.turner_sleeps.set(true);
-        // Called before it slept: there may be something to look at.
+        // The driver's own future may have been woken before it slept.
         if !wait.seat.take_call() {
             self.outside(state, || self.await_descriptors(limit));
         }
@@ -130,7 +137,7 @@ impl SharedClient {
         self.turn_at_once(state);
     }
 
-    /// Takes what is there, or gives up who has been silent for too long.
+    /// Processes what has arrived, or gives up sessions that have been silent for too long.
     fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.turn(Some(Duration::ZERO));
         self.note(state, count);
@@ -149,8 +156,8 @@ impl SharedClient {
         count
     }
 
-    /// Sleeps until the turner calls: what this thread waits for is there, or the place of the
-    /// turner is free.
+    /// Sleeps until the driver wakes this thread: its result has arrived, or it must become the
+    /// driver.
     fn follow(&self, state: &State, wait: &Wait) {
         let waiting = Waiting { seat: wait.seat.clone(), hears_all: wait.hears_all };
         state.waiting.borrow_mut().push(waiting);
@@ -159,7 +166,7 @@ impl SharedClient {
         call_heir(state);
     }
 
-    /// Makes progress beside a turner.
+    /// Makes progress while another thread is the driver.
     pub(crate) fn stir(&self, state: &State) {
         loop {
             let count = state.client.progress();
@@ -170,7 +177,7 @@ impl SharedClient {
         }
     }
 
-    /// So many events have come: whoever wants to look at all of them does.
+    /// Notes that `count` events have arrived, and wakes the threads that check every event.
     fn note(&self, state: &State, count: usize) {
         if count == 0 {
             return;
@@ -180,7 +187,7 @@ impl SharedClient {
         let turner = state.turner.borrow();
         let is_concerned = |turner: &Waiting| turner.hears_all || turner.seat.is_called();
         if state.turner_sleeps.get() && turner.as_ref().is_some_and(is_concerned) {
-            // It fails only if it rings already.
+            // Writing fails only if the eventfd is already set.
             let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
         }
     }
@@ -196,8 +203,8 @@ impl SharedClient {
             }
         }
         let back = Back(self, state.depth.replace(0));
-        // SAFETY: this thread holds the lock once, by the guard that `state` was reached through,
-        // and has it again, by `back`, before anything that it guards is used.
+        // SAFETY: this thread holds the lock once, by the guard through which it reached `state`,
+        // and `back` takes it again before anything that it protects is used.
         unsafe { self.0.state.force_unlock() };
         let output = rest();
         drop(back);
@@ -213,7 +220,7 @@ impl SharedClient {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // A signal ends it early; whoever has handled it looks again.
+        // A signal may end the wait early; the caller then checks again.
         let _ = rustix::event::poll(&mut descriptors, Some(&limit));
         if descriptors[1].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
@@ -222,8 +229,8 @@ impl SharedClient {
 }
 
 impl Beside<'_> {
-    /// Waits in the role that this thread has, or takes another. It looks for what it waits for
-    /// after each step.
+    /// Waits in this thread's role, or takes another role. The caller checks its condition after
+    /// each step.
     fn step(&mut self) {
         let (client, state) = (self.client, self.state);
         match &mut self.role {
@@ -287,8 +294,8 @@ impl Await for Until<'_> {
 }
 
 impl State {
-    /// A silence goes on, though it is waited for by one short wait after the other, if an answer
-    /// was owed all the while and somebody has listened. Otherwise one begins.
+    /// Starts or continues to measure the server's silence. Several short waits count as one
+    /// silence if a reply was owed throughout and the pauses between the waits were short.
     fn begin_to_listen(&self) {
         let (at, was_owed) = self.left.get();
         if !was_owed || at.elapsed() > LISTENED {
@@ -306,19 +313,19 @@ impl Wait {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// How long the turner stays awake with nothing to do.
+    /// Returns how long the driver stays awake without events.
     fn quick(&self, is_crowded: bool) -> Duration {
         self.limit(if is_crowded { SPIN_MAX } else { QUICK_MAX })
     }
 
-    /// No longer than this, nor than the deadline.
+    /// Limits a wait to `longest` and to the deadline.
     fn limit(&self, longest: Duration) -> Duration {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         left.map_or(longest, |left| left.min(longest))
     }
 }
 
-/// Being the turner.
+/// Marks this thread as the driver.
 struct Turning<'s>(&'s State);
 
 impl<'s> Turning<'s> {
@@ -338,7 +345,7 @@ impl Drop for Turning<'_> {
     }
 }
 
-/// If nobody is the turner any more, somebody who waits becomes it.
+/// Wakes a waiting thread to become the driver if there is none.
 fn call_heir(state: &State) {
     if state.turner.borrow().is_none()
         && let Some(heir) = state.waiting.borrow().first()
@@ -347,20 +354,20 @@ fn call_heir(state: &State) {
     }
 }
 
-/// Calls those who want to look at everything.
+/// Wakes the threads that check every event.
 fn call_hearers(state: &State) {
     for waiting in state.waiting.borrow().iter().filter(|waiting| waiting.hears_all) {
         waiting.seat.call();
     }
 }
 
-/// Longest wait with the lock held, of a thread that has been alone so far.
+/// The longest wait with the lock held, for a thread that has been alone so far.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// Longest time that the turner looks again and again before it sleeps.
+/// How long the driver busy-polls before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// Longest time between two waits that are one silence.
+/// The longest pause between two waits that count as one silence.
 const LISTENED: Duration = Duration::from_secs(1);
-/// How often an event loop listens for what is owed.
+/// How often an event loop makes a turn while a reply is owed.
 pub(crate) const LISTEN_EVERY: Duration = Duration::from_millis(400);
-/// Longest sleep of the turner.
+/// The longest sleep of the driver.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

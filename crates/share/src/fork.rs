@@ -1,31 +1,31 @@
-//! Which process we are in.
+//! Detects that a process was forked.
 //!
-//! Invariant: the count of forks differs between a process and each of its ancestors, as far as
-//! the C library makes them.
+//! Invariant: the count of forks differs between a process and each of its ancestors, as far as the
+//! C library makes the forks.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The client is the parent process's: its connections and the state of its threads have not come
-/// along through `fork`. Connect anew in the child.
+/// The client belongs to the parent process: its connections and the state of its threads do not
+/// survive `fork`. Connect again in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this was opened before fork(), by the parent process; connect anew in the child")]
 pub struct Forked;
 
-/// How many forks lie between the first process and the one that asks.
+/// The number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The process something was made in.
+/// Identifies the process in which an object was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// This process.
+    /// Returns the generation of the current process.
     pub fn now() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
-            // SAFETY: the handler is a function without arguments that adds to an atomic number,
-            // which is safe at any point of a child's life.
+            // SAFETY: the handler takes no arguments and only adds to an atomic number, which is
+            // allowed at any time in the child.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Self(FORKS.load(Ordering::Relaxed))

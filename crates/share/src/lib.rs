@@ -1,21 +1,23 @@
-//! A client that threads share.
+//! A client that several threads share.
 //!
 //! A [`Client`] belongs to one thread: its sessions, files and buffers refer to each other without
-//! any lock. The C library and the Python module, whose callers have many threads, put it into a
-//! [`SharedClient`]: whoever [enters](SharedClient::enter) has all of it to itself. Values that
-//! last longer than a visit are [`Held`].
+//! locks. The C library and the Python module, whose callers have many threads, wrap it in a
+//! [`SharedClient`]. A thread that [enters](SharedClient::enter) it has exclusive access to the
+//! client and all that belongs to it. Values that outlive an access are kept in [`Held`].
 //!
-//! Nobody waits inside: [`SharedClient::run`] and [`SharedClient::wait_until`] let others in while
-//! they sleep. One of the waiting threads, the turner, makes progress for all of them; the others
-//! sleep until it wakes them. Alone, a thread waits as the client itself does, and pays for the
-//! lock that nobody contends, nothing else.
+//! Threads do not wait while they have access: [`SharedClient::run`] and
+//! [`SharedClient::wait_until`] release the lock while they sleep. One of the waiting threads, the
+//! driver, makes progress for all; the others sleep until it wakes them. A single thread waits as
+//! the client itself does, at the cost of an uncontended lock.
 //!
-//! Invariants: what belongs to a client is reached only by the thread that holds its lock, and
-//! that includes dropping it; if anybody waits, one of them is the turner.
+//! Invariants:
 //!
-//! A child of `fork` has none of this: threads that held locks are gone, and the connections are
-//! its parent's. There everything answers [`Forked`], and what is dropped is left alone. A process
-//! made by the system call alone, past the C library, is not noticed.
+//! - What belongs to a client is used, and also dropped, only by the thread that holds its lock.
+//! - If any thread waits, one of them is the driver.
+//!
+//! A child made by `fork` cannot use the client: threads that held locks are gone, and the
+//! connections belong to the parent. In a child every call returns [`Forked`], and dropped values
+//! are leaked. A child made by the bare system call, without the C library, is not detected.
 
 mod drive;
 mod fork;
@@ -36,62 +38,63 @@ pub use fork::Forked;
 use fork::Generation;
 use seat::Waiting;
 
-/// A client that threads share. Cheap to clone.
+/// A client that several threads share. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedClient(Arc<Inner>);
 
 struct Inner {
     state: ReentrantMutex<State>,
-    /// Readable when the client has something to do, once it was armed.
+    /// Becomes readable when the client has something to do, after it was armed.
     descriptor: OwnedFd,
-    /// Gets the turner out of its sleep.
+    /// An eventfd that wakes the driver.
     bell: OwnedFd,
-    /// More than one thread has been here.
+    /// True once more than one thread has used the client.
     is_crowded: AtomicBool,
     born: Generation,
 }
 
-/// What the lock guards.
+/// The state that the lock protects.
 struct State {
     client: ManuallyDrop<Client>,
     turner: RefCell<Option<Waiting>>,
-    /// The turner sleeps, without the lock: whoever makes progress arms the descriptor again.
+    /// True while the driver sleeps without the lock; a thread that makes progress must arm the
+    /// descriptor again.
     turner_sleeps: Cell<bool>,
     waiting: RefCell<Vec<Waiting>>,
-    /// When something last came in, or somebody began to wait for what was asked.
+    /// When the last event arrived, or the wait for a reply began.
     heard: Cell<Instant>,
-    /// When somebody last stopped waiting, and whether an answer was owed then.
+    /// When the last wait ended, and whether a reply was owed then.
     left: Cell<(Instant, bool)>,
-    /// Visits of the thread that is inside.
+    /// The number of nested accesses of the thread that holds the lock.
     depth: Cell<u32>,
-    /// Who was here last.
+    /// The thread that last had access.
     last: Cell<usize>,
 }
 
-// SAFETY: the client, and all that belongs to it, is reached through `state` alone, whose lock one
-// thread holds at a time: `enter` is the only way, and its callers promise to leave nothing of it
-// elsewhere (`Held` takes the lock before it gives its value out or drops it). None of it is tied
-// to the thread that made it: what `dat` has per thread are scratch buffers, used within a call.
-// The other fields are `Send` and `Sync`.
+// SAFETY: the client, and all that belongs to it, is reached only through `state`, whose lock one
+// thread holds at a time. `enter` is the only way in, and its callers promise to leave nothing of
+// the client elsewhere (`Held` takes the lock before it returns its value or drops it). None of it
+// depends on the thread that made it: `dat` has only scratch buffers per thread, used within a
+// call. The other fields are `Send` and `Sync`.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.born.is_current() {
             let state = self.state.get_mut();
-            // SAFETY: nobody uses it any more, and it is dropped only here.
+            // SAFETY: no reference to the client is left, and it is dropped only here.
             unsafe { ManuallyDrop::drop(&mut state.client) };
         }
     }
 }
 
 impl SharedClient {
-    /// A client without sessions.
+    /// Makes a shared client without sessions.
     ///
     /// # Errors
-    /// [`ClientError::System`] if the system has no descriptor left.
+    /// [`ClientError::System`] if the system has no file descriptor left.
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let system = |what| {
             move |error: rustix::io::Errno| {
@@ -123,19 +126,19 @@ impl SharedClient {
         })))
     }
 
-    /// Whether this process is a child of the one that the client belongs to.
+    /// Returns true if this process is a child of the one that made the client.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         !self.0.born.is_current()
     }
 
-    /// Takes the client for this thread, which may have it already. Calls of the library that
-    /// wait keep everybody else out: [`SharedClient::run`] does not.
+    /// Gives this thread exclusive access to the client. The same thread may enter repeatedly.
+    /// Blocking calls of the client keep other threads out; [`SharedClient::run`] does not.
     ///
     /// # Safety
-    /// Whatever of the client's is not `Send` (clients, sessions, files, buffers, futures) is
-    /// dropped before the guard, or kept in [`Held`] ([`Entered::hold`]), which must have nothing
-    /// else that is not `Send`.
+    /// Every value of the client that is not `Send` (clients, sessions, files, buffers, futures)
+    /// must be dropped before the guard, or kept in [`Held`] ([`Entered::hold`]). A held value must
+    /// contain nothing else that is not `Send`.
     ///
     /// # Errors
     /// [`Forked`] in a child process.
@@ -158,12 +161,12 @@ impl SharedClient {
         Ok(Entered { shared: self, guard })
     }
 
-    /// Forgets who has been here: for whoever has connected on a thread of its own, and hands the
-    /// client to the one that is going to use it. Alone, that one waits as the client itself does.
-    /// Not to be called by a thread that is inside.
+    /// Forgets which thread has used the client. For a program that connects on one thread and then
+    /// uses the client on another: that thread counts as the only one and waits as the client
+    /// itself does. Do not call it inside [`SharedClient::enter`].
     ///
     /// # Errors
-    /// [`Forked`] in a child process: whoever had the lock may not have come along.
+    /// [`Forked`] in a child process, in which the thread that held the lock may not exist.
     pub fn hand_over(&self) -> Result<(), Forked> {
         if self.is_forked() {
             return Err(Forked);
@@ -174,8 +177,8 @@ impl SharedClient {
         Ok(())
     }
 
-    /// The descriptor that becomes readable when the client has something to do, for event loops
-    /// that turn it themselves: [`Client::arm`] first.
+    /// Returns the descriptor that becomes readable when the client has something to do, for event
+    /// loops that make turns themselves. Call [`Client::arm`] before waiting for it.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
@@ -187,7 +190,7 @@ impl SharedClient {
     }
 }
 
-/// The client, for as long as this thread has it.
+/// Exclusive access to a shared client, until it is dropped.
 pub struct Entered<'s> {
     shared: &'s SharedClient,
     guard: ReentrantMutexGuard<'s, State>,
@@ -202,20 +205,22 @@ impl Deref for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// For event loops, in place of [`Client::turn`]: makes what progress there is, without
-    /// waiting, and gives up sessions that have been silent for too long. How many events came.
+    /// Makes all progress that is possible without waiting, and gives up sessions that have been
+    /// silent for too long. For event loops, in place of [`Client::turn`]. Returns the number of
+    /// events.
     pub fn turn_for_loop(&self) -> usize {
         self.shared.turn_for_loop(&self.guard)
     }
 
-    /// For event loops, in place of [`Client::until_timer`]: when to turn again if nothing comes.
+    /// Returns when to make the next turn if nothing arrives. For event loops, in place of
+    /// [`Client::until_timer`].
     #[must_use]
     pub fn until_turn(&self) -> Option<Duration> {
         let listening = self.guard.client.patience().map(|_| drive::LISTEN_EVERY);
         listening.into_iter().chain(self.guard.client.until_timer()).min()
     }
 
-    /// Keeps a value of the client's beyond this visit.
+    /// Wraps a value of the client so that it can outlive this access.
     #[must_use]
     pub fn hold<V>(&self, value: V) -> Held<V> {
         Held { value: ManuallyDrop::new(value), shared: self.shared.clone() }
@@ -227,51 +232,51 @@ impl Drop for Entered<'_> {
         let depth = self.guard.depth.get() - 1;
         self.guard.depth.set(depth);
         if depth == 0 && self.guard.turner_sleeps.get() {
-            // What was submitted goes out now: the turner would do it when it wakes.
+            // Send what was submitted now instead of when the driver wakes.
             self.shared.stir(&self.guard);
         }
     }
 }
 
 /// A value that belongs to a shared client, such as a session or a file. It is dropped with the
-/// client's lock held, and left alone in a child process.
+/// client's lock held, and leaked in a child process.
 pub struct Held<V> {
     value: ManuallyDrop<V>,
     shared: SharedClient,
 }
 
-// SAFETY: the value is reached with the client's lock held alone (`get`, `drop`), by whatever
-// thread; and it has nothing that is not of that client (`SharedClient::enter`).
+// SAFETY: whichever thread it is, it uses the value only with the client's lock held (`get`,
+// `drop`), and the value contains nothing that is not of that client (`SharedClient::enter`).
 unsafe impl<V> Send for Held<V> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<V> Sync for Held<V> {}
 
 impl<V> Held<V> {
-    /// The value, for whoever is inside.
+    /// Returns the value, for a thread with access to the client.
     ///
     /// # Panics
-    /// If it belongs to another client.
+    /// If the value belongs to another client.
     #[must_use]
     pub fn get<'a>(&'a self, entered: &'a Entered<'_>) -> &'a V {
         assert!(Arc::ptr_eq(&self.shared.0, &entered.shared.0), "a value of another client");
         &self.value
     }
 
-    /// The client it belongs to.
+    /// Returns the client that the value belongs to.
     #[must_use]
     pub fn client(&self) -> &SharedClient {
         &self.shared
     }
 
-    /// The value itself, for whoever is inside.
+    /// Unwraps the value, for a thread with access to the client.
     ///
     /// # Panics
-    /// If it belongs to another client.
+    /// If the value belongs to another client.
     #[must_use]
     pub fn take(self, entered: &Entered<'_>) -> V {
         assert!(Arc::ptr_eq(&self.shared.0, &entered.shared.0), "a value of another client");
         let mut held = ManuallyDrop::new(self);
-        // SAFETY: `held` is never dropped and not used again, so each part is taken once.
+        // SAFETY: `held` is never dropped and not used again, so each part is moved out once.
         let (value, shared) =
             unsafe { (ManuallyDrop::take(&mut held.value), std::ptr::read(&held.shared)) };
         drop(shared);
@@ -281,14 +286,14 @@ impl<V> Held<V> {
 
 impl<V> Drop for Held<V> {
     fn drop(&mut self) {
-        // SAFETY: the value is dropped before the guard, and nothing is kept of it.
+        // SAFETY: the value is dropped before the guard, and no reference to it is kept.
         if let Ok(entered) = unsafe { self.shared.enter() } {
-            // SAFETY: it is dropped once, and not used afterwards.
+            // SAFETY: the value is dropped once, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
             drop(entered);
         }
     }
 }
 
-/// No thread's number.
+/// A number that no thread has.
 const NOBODY: usize = 0;

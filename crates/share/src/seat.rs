@@ -1,6 +1,6 @@
-//! Where threads wait for each other.
+//! Parking and waking of threads that wait for a shared client.
 //!
-//! Invariant: a seat that was called is never slept on before it has been looked at.
+//! Invariant: after a wakeup, a thread checks its condition before it sleeps again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,20 +8,20 @@ use std::task::Wake;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// A thread's own place to wait: its wakers call it.
+/// The parking place of one thread, also used as its waker.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    /// `None` of a thread that has lost its locals, as destructors at the process's end find it:
-    /// it cannot be woken, and looks by itself.
+    /// `None` for a thread whose thread-local values are gone, as in destructors at the end of a
+    /// process: it cannot be woken and polls instead.
     thread: Option<Thread>,
     is_called: AtomicBool,
 }
 
-/// Somebody who waits.
+/// A thread that waits.
 #[derive(Clone)]
 pub(crate) struct Waiting {
     pub seat: Arc<Seat>,
-    /// It wants to look whenever anything has come, and not only when its waker is called.
+    /// True if it must check its condition after every event, not only when its waker is called.
     pub hears_all: bool,
 }
 
@@ -30,7 +30,7 @@ thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// A number that no other living thread has.
+/// Returns a number that no other running thread has.
 pub(crate) fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
@@ -40,12 +40,12 @@ impl Seat {
         Self { thread, is_called: AtomicBool::new(false) }
     }
 
-    /// This thread's.
+    /// Returns this thread's parking place.
     pub fn own() -> Arc<Self> {
         SEAT.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self::of(None)))
     }
 
-    /// Whether somebody has called since it was last asked.
+    /// Returns true if there was a wakeup since the last call.
     pub fn take_call(&self) -> bool {
         self.is_called.swap(false, Ordering::Acquire)
     }
@@ -54,7 +54,7 @@ impl Seat {
         self.is_called.load(Ordering::Acquire)
     }
 
-    /// Sleeps until somebody calls, or the time has come. On the owner's thread alone.
+    /// Sleeps until a wakeup or the deadline. Only for the thread that owns this.
     pub fn sleep(&self, until: Option<Instant>) {
         while !self.take_call() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
@@ -74,7 +74,7 @@ impl Seat {
     }
 }
 
-/// How often a thread looks that cannot be woken.
+/// How often a thread that cannot be woken checks.
 const LOOKS: Duration = Duration::from_millis(1);
 
 impl Wake for Seat {

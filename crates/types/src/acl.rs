@@ -1,135 +1,135 @@
-//! Access control lists as the protocol has them (draft 6.1.4): entries in order, of
-//! which the first that mentions a right of the asker decides it.
+//! Access control lists of the protocol (draft 6.1.4): ordered entries, of which the first one that
+//! mentions a right of the user decides about it.
 //!
-//! Invariant: an entry means the same on both sides; what a store can keep of a list is
-//! the store's affair (`docs/spec/acl.md`).
+//! Invariant: an entry means the same on client and server. Which lists a store can keep is up to
+//! the store (`docs/spec/acl.md`).
 
 use crate::file::wire_enum;
 
 wire_enum! {
-    /// What an entry does (draft: acetype; NFSv4 has 3 for an alarm).
+    /// The effect of an entry (draft: acetype; in NFSv4 an alarm is 3).
     AceKind {
-        /// Grants rights.
+        /// Grants the rights of the entry.
         Allow = 0,
-        /// Refuses rights.
+        /// Denies the rights of the entry.
         Deny = 1,
-        /// Has their use written down.
+        /// Requests a log entry when the rights are used.
         Audit = 2,
-        /// Has an alarm raised at their use.
+        /// Requests an alarm when the rights are used.
         Alarm = 4,
     }
 }
 
-/// One entry of a list.
+/// One entry of an access control list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ace {
-    /// What it does.
+    /// The effect of the entry.
     pub kind: AceKind,
-    /// How it is inherited, and whether `who` is a group.
+    /// How the entry is inherited, and whether `who` is a group.
     pub flags: AceFlags,
-    /// The rights in question.
+    /// The rights that the entry grants or denies.
     pub rights: AceRights,
-    /// Whose: one of [`OWNER`], [`GROUP`] and [`EVERYONE`], or a decimal number.
+    /// The user or group: [`OWNER`], [`GROUP`], [`EVERYONE`], or a decimal number.
     pub who: String,
 }
 
-/// The owner of the object.
+/// Names the owner of the object.
 pub const OWNER: &str = "OWNER@";
-/// The group of the object.
+/// Names the group of the object.
 pub const GROUP: &str = "GROUP@";
-/// Everybody, owner and group included.
+/// Names all users, including the owner and the group.
 pub const EVERYONE: &str = "EVERYONE@";
 
-/// Flags of an entry.
+/// The flags of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AceFlags(pub u32);
 
 impl AceFlags {
-    /// New files of the directory get the entry.
+    /// New files in the directory inherit the entry.
     pub const FILE_INHERIT: Self = Self(1);
-    /// New directories get it, and pass it on.
+    /// New directories in the directory inherit the entry and pass it on.
     pub const DIRECTORY_INHERIT: Self = Self(2);
-    /// Those that get it do not pass it on.
+    /// Objects that inherit the entry do not pass it on.
     pub const NO_PROPAGATE: Self = Self(4);
-    /// It does not concern the directory itself.
+    /// The entry does not apply to the directory itself.
     pub const INHERIT_ONLY: Self = Self(8);
-    /// Audit and alarm: at success.
+    /// For audit and alarm: applies when the access succeeds.
     pub const SUCCESS: Self = Self(0x10);
-    /// Audit and alarm: at failure.
+    /// For audit and alarm: applies when the access fails.
     pub const FAILURE: Self = Self(0x20);
-    /// `who` is a group.
+    /// `who` names a group, not a user.
     pub const IDENTIFIER_GROUP: Self = Self(0x40);
-    /// What makes an entry one of the default list of a directory.
+    /// The flags of an entry in a directory's default list.
     pub const INHERITED: Self = Self(1 | 2 | 8);
 
-    /// Whether all of `others` are set.
+    /// Returns true if all flags in `others` are set.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 }
 
-/// Rights of an entry; those of NFSv4.
+/// The rights of an entry, as in NFSv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AceRights(pub u32);
 
 impl AceRights {
-    /// Read data, or list a directory.
+    /// Read the data, or list a directory.
     pub const READ_DATA: Self = Self(1);
-    /// Write data, or add files to a directory.
+    /// Write the data, or add files to a directory.
     pub const WRITE_DATA: Self = Self(2);
-    /// Write behind the end, or add directories to a directory.
+    /// Write after the end, or add directories to a directory.
     pub const APPEND_DATA: Self = Self(4);
-    /// Read named attributes.
+    /// Read the named attributes.
     pub const READ_NAMED_ATTRS: Self = Self(8);
-    /// Write named attributes.
+    /// Write the named attributes.
     pub const WRITE_NAMED_ATTRS: Self = Self(0x10);
-    /// Execute a file, or look names up in a directory.
+    /// Execute a file, or look up names in a directory.
     pub const EXECUTE: Self = Self(0x20);
-    /// Remove entries of a directory.
+    /// Remove entries from a directory.
     pub const DELETE_CHILD: Self = Self(0x40);
-    /// Read the attributes.
+    /// Read the object's attributes.
     pub const READ_ATTRIBUTES: Self = Self(0x80);
-    /// Set the attributes.
+    /// Set the object's attributes.
     pub const WRITE_ATTRIBUTES: Self = Self(0x100);
-    /// Remove the object.
+    /// Remove the object itself.
     pub const DELETE: Self = Self(0x1_0000);
-    /// Read the list.
+    /// Read the access control list.
     pub const READ_ACL: Self = Self(0x2_0000);
-    /// Set the list.
+    /// Set the access control list.
     pub const WRITE_ACL: Self = Self(0x4_0000);
-    /// Change the owner.
+    /// Change the object's owner.
     pub const WRITE_OWNER: Self = Self(0x8_0000);
     /// Use the object synchronously.
     pub const SYNCHRONIZE: Self = Self(0x10_0000);
-    /// All that have a meaning.
+    /// All defined rights together.
     pub const ALL: Self = Self(0x1f_01ff);
 
-    /// Whether all of `others` are in the set.
+    /// Returns true if all rights in `others` are in the set.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// What is in both sets.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 & others.0)
     }
 
-    /// What is in this set but not in `others`.
+    /// Returns the rights that are in this set but not in `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)

@@ -1,181 +1,181 @@
-//! File and file-system attributes as both sides use them in memory. `None`
-//! means "not asked for" or "not supported"; `wire` turns that into bitmaps.
+//! File and file-system attributes in memory. `None` means "not asked for" or "not supported"; in
+//! messages (`wire`) bitmaps express this.
 
 use crate::file::wire_enum;
 use crate::{Ace, FileHandle, FsHandle, Timestamp};
 
 wire_enum! {
-    /// Type of a file-system object. REG has no number in the draft; 1 is the
-    /// free one and that of NFSv4 (`docs/spec/gaps.md`).
+    /// The type of an object. The draft gives REG no number; 1 is free, and is the number in NFSv4
+    /// (`docs/spec/gaps.md`).
     ObjectType {
-        /// Regular file.
+        /// A regular file.
         Regular = 1,
-        /// Directory.
+        /// A directory of names.
         Directory = 2,
-        /// Block device.
+        /// A block device node.
         BlockDevice = 3,
-        /// Character device.
+        /// A character device node.
         CharacterDevice = 4,
-        /// Symbolic link.
+        /// A symbolic link.
         SymbolicLink = 5,
-        /// Socket.
+        /// A Unix domain socket.
         Socket = 6,
-        /// Named pipe.
+        /// A named pipe (FIFO).
         Fifo = 7,
-        /// Named-attribute directory.
+        /// A directory of named attributes.
         AttributeDirectory = 8,
-        /// Named attribute.
+        /// A named attribute.
         NamedAttribute = 9,
     }
 }
 
-/// Major and minor number of a device (draft: specdata).
+/// The major and minor number of a device (draft: specdata).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
-    /// Major.
+    /// The major device number.
     pub major: u64,
-    /// Minor.
+    /// The minor device number.
     pub minor: u64,
 }
 
-/// Attributes of one object, draft 6.2 numbers in brackets.
+/// The attributes of one object, with their numbers in draft 6.2.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileAttributes {
-    /// No. 1: whether it has named attributes.
+    /// No. 1: true if the object has named attributes.
     pub named_attributes: Option<bool>,
-    /// No. 5: type.
+    /// No. 5: the type of the object.
     pub object_type: Option<ObjectType>,
-    /// No. 6: permission bits, 12 low bits of the POSIX mode.
+    /// No. 6: the 12 low bits of the POSIX mode.
     pub mode: Option<u32>,
-    /// No. 7: hard links.
+    /// No. 7: the number of hard links.
     pub link_count: Option<u32>,
-    /// No. 8: differs after every change.
+    /// No. 8: the change attribute, which has another value after every change.
     pub change: Option<u64>,
-    /// No. 9: bytes.
+    /// No. 9: the size in bytes.
     pub size: Option<u64>,
-    /// No. 10: unique in its file system.
+    /// No. 10: the file id, unique in its file system.
     pub file_id: Option<u64>,
-    /// No. 11: bytes of storage.
+    /// No. 11: the number of bytes of storage in use.
     pub space_used: Option<u64>,
-    /// No. 12: last read.
+    /// No. 12: when the data was last read.
     pub time_access: Option<Timestamp>,
-    /// No. 15: creation.
+    /// No. 15: when the object was created.
     pub time_create: Option<Timestamp>,
-    /// No. 16: granularity of the server's times.
+    /// No. 16: the granularity of the server's times.
     pub time_delta: Option<Timestamp>,
-    /// No. 17: last metadata change.
+    /// No. 17: when data or attributes last changed.
     pub time_metadata: Option<Timestamp>,
-    /// No. 18: last data change.
+    /// No. 18: when the data last changed.
     pub time_modify: Option<Timestamp>,
-    /// No. 20: device numbers.
+    /// No. 20: the numbers of a device.
     pub raw_device: Option<DeviceNumber>,
-    /// No. 21: the handle.
+    /// No. 21: the handle of the object.
     pub file_handle: Option<FileHandle>,
-    /// No. 22: access control list.
+    /// No. 22: the access control list.
     pub acl: Option<Vec<Ace>>,
-    /// No. 23: MIME type and subtype of the body.
+    /// No. 23: the MIME type and subtype of the content.
     pub mime_type: Option<String>,
-    /// No. 24: owner; a name or a decimal uid.
+    /// No. 24: the owner, as a name or a decimal user id.
     pub owner: Option<String>,
-    /// No. 25: group; a name or a decimal gid.
+    /// No. 25: the group, as a name or a decimal group id.
     pub owner_group: Option<String>,
 }
 
-/// How a time is set.
+/// The ways to set a time attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// To the server's present time.
+    /// Sets it to the server's current time.
     Server,
-    /// To this time.
+    /// Sets it to this time.
     Client(Timestamp),
 }
 
-/// Attributes a client may set with SETATTR, OPEN or CREATE.
+/// The attributes that a client may set with SETATTR, OPEN or CREATE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
-    /// No. 6: permission bits.
+    /// No. 6: the permission bits.
     pub mode: Option<u32>,
-    /// No. 9: truncate or extend to this many bytes.
+    /// No. 9: the size to truncate or extend to, in bytes.
     pub size: Option<u64>,
-    /// No. 13: access time.
+    /// No. 13: the access time.
     pub time_access: Option<SetTime>,
-    /// No. 19: modification time.
+    /// No. 19: the modification time.
     pub time_modify: Option<SetTime>,
-    /// No. 22: access control list, whole.
+    /// No. 22: the access control list, which replaces the old one.
     pub acl: Option<Vec<Ace>>,
-    /// No. 23: MIME type; an empty one takes it away.
+    /// No. 23: the MIME type; an empty string removes it.
     pub mime_type: Option<String>,
-    /// No. 24: owner.
+    /// No. 24: the owner, as a name or a decimal user id.
     pub owner: Option<String>,
-    /// No. 25: group.
+    /// No. 25: the group, as a name or a decimal group id.
     pub owner_group: Option<String>,
 }
 
-/// Attributes of a file system, draft 6.3 numbers in brackets.
+/// The attributes of a file system, with their numbers in draft 6.3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileSystemAttributes {
-    /// No. 1: hard links.
+    /// No. 1: true if hard links are supported.
     pub link_support: Option<bool>,
-    /// No. 2: symbolic links.
+    /// No. 2: true if symbolic links are supported.
     pub symlink_support: Option<bool>,
-    /// No. 3: times can be set.
+    /// No. 3: true if times can be set.
     pub can_set_time: Option<bool>,
-    /// No. 4: names compare without case.
+    /// No. 4: true if names are compared without case.
     pub case_insensitive: Option<bool>,
-    /// No. 5: names keep their case.
+    /// No. 5: true if names keep their case.
     pub case_preserving: Option<bool>,
-    /// No. 6: only the superuser changes owners.
+    /// No. 6: true if only the superuser may change owners.
     pub chown_restricted: Option<bool>,
-    /// No. 7: these attributes hold everywhere in it.
+    /// No. 7: true if these attributes are the same for all objects of the file system.
     pub homogeneous: Option<bool>,
-    /// No. 8: long names are refused, not cut.
+    /// No. 8: true if names that are too long are refused, not truncated.
     pub no_trunc: Option<bool>,
-    /// No. 9: one object has one handle.
+    /// No. 9: true if each object has only one handle.
     pub unique_handle: Option<bool>,
-    /// No. 10: seconds a lease lasts.
+    /// No. 10: the duration of a lease in seconds.
     pub lease_time: Option<u32>,
-    /// No. 11: status of attributes that could not be read in READDIR.
+    /// No. 11: the status of attributes that READDIR could not read.
     pub rd_attr_error: Option<u32>,
-    /// No. 12: kinds of access control entries: allow 1, deny 2, audit 4, alarm 8.
+    /// No. 12: the supported kinds of access control entries: allow 1, deny 2, audit 4, alarm 8.
     pub acl_support: Option<u32>,
-    /// No. 13: most links to one object.
+    /// No. 13: the limit for hard links to one object.
     pub max_link: Option<u32>,
-    /// No. 14: longest name.
+    /// No. 14: the longest name, in bytes.
     pub max_name: Option<u32>,
-    /// No. 15: bitmap of supported file attributes.
+    /// No. 15: the bitmap of supported file attributes.
     pub supported_file_attributes: Option<u64>,
-    /// No. 16: bitmap of supported file-system attributes.
+    /// No. 16: the bitmap of supported file-system attributes.
     pub supported_fs_attributes: Option<u64>,
-    /// No. 17: files a user may still make.
+    /// No. 17: the number of files that a user may still create.
     pub files_available: Option<u64>,
-    /// No. 18: free file slots.
+    /// No. 18: the number of free inodes.
     pub files_free: Option<u64>,
-    /// No. 19: all file slots.
+    /// No. 19: the total number of inodes.
     pub files_total: Option<u64>,
-    /// No. 20: largest file.
+    /// No. 20: the limit for the size of a file, in bytes.
     pub max_file_size: Option<u64>,
-    /// No. 21: most bytes in one read.
+    /// No. 21: the limit for the bytes of one read.
     pub max_read: Option<u64>,
-    /// No. 22: most bytes in one write.
+    /// No. 22: the limit for the bytes of one write.
     pub max_write: Option<u64>,
-    /// No. 23: bytes the asker may still fill before the quota refuses more.
+    /// No. 23: the number of bytes the user may still allocate before the quota refuses more.
     pub quota_hard: Option<u64>,
-    /// No. 24: bytes the asker may still fill before a warning.
+    /// No. 24: the number of bytes the user may still allocate before a warning.
     pub quota_soft: Option<u64>,
-    /// No. 25: bytes the asker's quota counts as used.
+    /// No. 25: the number of bytes that the user's quota counts as used.
     pub quota_used: Option<u64>,
-    /// No. 26: bytes a user may still fill.
+    /// No. 26: the number of bytes that a user may still allocate.
     pub space_available: Option<u64>,
-    /// No. 27: free bytes.
+    /// No. 27: the number of free bytes.
     pub space_free: Option<u64>,
-    /// No. 28: all bytes.
+    /// No. 28: the total number of bytes.
     pub space_total: Option<u64>,
-    /// No. 29: the file system's handle.
+    /// No. 29: the handle of the file system.
     pub fs_handle: Option<FsHandle>,
-    /// No. 32: most bytes in one append.
+    /// No. 32: the limit for the bytes of one append.
     pub max_append: Option<u64>,
-    /// No. 33: transfer size that suits best.
+    /// No. 33: the preferred transfer size, in bytes.
     pub preferred_io_size: Option<u32>,
-    /// No. 34: when handles expire: 0 never.
+    /// No. 34: when handles expire; 0 means never.
     pub handle_expire_type: Option<u32>,
 }

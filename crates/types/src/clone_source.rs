@@ -1,32 +1,33 @@
-//! What journal and store tell each other about a file whose blocks another file is to share.
+//! The interface between journal and store for a file whose blocks another file is going to share.
 //!
-//! Invariant: ranges that are shared begin and end at multiples of what the source says.
+//! Invariant: shared ranges begin and end at multiples of the source's block size.
 
 use std::fs::File;
 use std::io;
 
-/// An open file that another file may share blocks with, where the file system has reflinks.
-/// All calls may block.
+/// An open file that another file can share blocks with, on file systems with reflinks. All methods
+/// may block.
 pub trait CloneSource: Send + Sync {
-    /// The file as the system knows it; `None` for one that is only simulated, of which
-    /// [`CloneSource::read_at`] must do.
+    /// Returns the system's file; `None` for a simulated one, for which [`CloneSource::read_at`]
+    /// must be used.
     fn file(&self) -> Option<&File>;
 
-    /// Bytes it has now.
+    /// Returns the current size in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn size(&self) -> io::Result<u64>;
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn block_bytes(&self) -> io::Result<u64>;
 
-    /// Reads bytes from `offset` on; fewer than asked for only at the end.
+    /// Reads bytes from `offset` on and returns their number, which is less than the buffer's
+    /// length only at the end of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 }

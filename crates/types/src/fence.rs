@@ -1,49 +1,49 @@
-//! Words of fencing, and of what a delegation allows.
+//! Types for fencing, and the space limit of a delegation.
 
 use crate::file::wire_enum;
 
 wire_enum! {
-    /// What a fence surrounds.
+    /// The object that a fence protects.
     FenceObject {
-        /// One file.
+        /// One file only.
         File = 1,
-        /// Its whole file system.
+        /// The whole file system that contains the file.
         FileSystem = 2,
     }
 }
 
 wire_enum! {
-    /// What a list of fence identities says.
+    /// The meaning of a list of fence identities.
     FenceAccess {
-        /// These may enter.
+        /// The listed identities have access.
         Allow = 1,
-        /// These may not, from now on.
+        /// The listed identities lose access.
         Deny = 2,
     }
 }
 
 wire_enum! {
-    /// How a list of fence identities is applied.
+    /// How a list of fence identities changes the existing one.
     FenceUpdate {
-        /// In place of the present one.
+        /// Replaces the existing list.
         Overwrite = 1,
-        /// Added to it.
+        /// Adds to the existing list.
         Append = 2,
-        /// Taken out of it.
+        /// Removes from the existing list.
         Remove = 3,
     }
 }
 
-/// How far a write delegation lets the file grow.
+/// The limit to which a write delegation lets the file grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceLimit {
-    /// To this many bytes.
+    /// Up to this size in bytes.
     Size(u64),
-    /// By so many blocks.
+    /// By this many more blocks.
     Blocks {
-        /// How many blocks.
+        /// The number of blocks.
         count: u32,
-        /// Bytes of each.
+        /// The size of a block in bytes.
         block_bytes: u32,
     },
 }

@@ -1,23 +1,23 @@
-//! Words of the file procedures: how a file is opened, shared, written, hinted.
+//! Types of the file procedures: opening, sharing, writing and cache hints.
 
-/// Bits of the ACCESS procedure.
+/// The access rights that the ACCESS procedure asks about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccessMask(pub u32);
 
 impl AccessMask {
     /// Read data or list a directory.
     pub const READ: Self = Self(1);
-    /// Look a name up in a directory.
+    /// Look up a name in a directory.
     pub const LOOKUP: Self = Self(2);
-    /// Rewrite existing data or entries.
+    /// Overwrite existing data or entries.
     pub const MODIFY: Self = Self(4);
     /// Write new data or add entries.
     pub const EXTEND: Self = Self(8);
-    /// Delete an entry.
+    /// Delete an entry of a directory.
     pub const DELETE: Self = Self(0x10);
     /// Execute a file.
     pub const EXECUTE: Self = Self(0x20);
-    /// All of them.
+    /// All defined rights together.
     pub const ALL: Self = Self(0x3f);
 }
 
@@ -45,10 +45,10 @@ macro_rules! wire_enum {
         }
 
         impl $name {
-            /// Every variant.
+            /// All variants in numeric order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The variant with this wire number, or `None`.
+            /// Returns the variant with this number in messages; `None` if there is none.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -57,7 +57,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// The number on the wire.
+            /// Returns the number in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -68,24 +68,24 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 wire_enum! {
-    /// How an open may use the file.
+    /// The access that an open asks for.
     ShareAccess {
-        /// Read only.
+        /// Reading only, no writing.
         Read = 1,
-        /// Write only.
+        /// Writing only, no reading.
         Write = 2,
-        /// Read and write.
+        /// Both reading and writing.
         Both = 3,
     }
 }
 
 impl ShareAccess {
-    /// Whether reading is part of it.
+    /// Returns true if the access includes reading.
     #[must_use]
     pub const fn reads(self) -> bool {
         self.number() & 1 != 0
     }
-    /// Whether writing is part of it.
+    /// Returns true if the access includes writing.
     #[must_use]
     pub const fn writes(self) -> bool {
         self.number() & 2 != 0
@@ -93,118 +93,118 @@ impl ShareAccess {
 }
 
 wire_enum! {
-    /// What an open keeps others from doing.
+    /// The access that an open denies to other opens.
     ShareDeny {
-        /// Nothing.
+        /// Denies nothing to others.
         None = 0,
-        /// Opening for reading.
+        /// Denies opening for reading.
         Read = 1,
-        /// Opening for writing.
+        /// Denies opening for writing.
         Write = 2,
-        /// Either.
+        /// Denies both reading and writing.
         Both = 3,
     }
 }
 
 wire_enum! {
-    /// What kind of open is claimed (draft OPEN).
+    /// The kind of claim of an OPEN (draft OPEN).
     OpenClaim {
-        /// A new open by name.
+        /// A new open, by name.
         Null = 0,
-        /// Reclaim after a server restart.
+        /// Reclaims an open after a server restart.
         Previous = 1,
-        /// Under a delegation held now.
+        /// Opens under a delegation that is held now.
         DelegateCurrent = 2,
-        /// Under a delegation held before a client restart.
+        /// Opens under a delegation that was held before a client restart.
         DelegatePrevious = 3,
-        /// Create a file without a name.
+        /// Creates a file without a name.
         CreateUnlinked = 4,
     }
 }
 
-/// What OPEN does when the name is absent or present.
+/// What OPEN does depending on whether the name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CreateMode {
-    /// Absent is an error.
+    /// Fails if the name does not exist.
     NoCreate,
-    /// Create if absent, take as is (with the given attributes) if present.
+    /// Creates the file if it does not exist; otherwise opens it and applies the given attributes.
     Unchecked,
-    /// Present is an error.
+    /// Creates the file, and fails if the name exists.
     Guarded,
-    /// Present is an error unless made by this very verifier before.
+    /// As `Guarded`, but succeeds if the file was created earlier with the same verifier.
     Exclusive(crate::Verifier),
 }
 
 wire_enum! {
-    /// Whether other parties may remove the name while this open lasts.
+    /// Controls whether the name may be removed while the open lasts.
     DeleteDisposition {
-        /// They may.
+        /// Other clients may remove the name.
         DontCare = 0,
-        /// They may not.
+        /// Other clients may not remove the name.
         Deny = 1,
     }
 }
 
 wire_enum! {
-    /// How REMOVE treats a file that somebody has open.
+    /// How REMOVE treats a file that is open.
     RemoveMode {
-        /// Remove anyway.
+        /// Removes it anyway.
         Unchecked = 0,
-        /// Refuse.
+        /// Refuses to remove it.
         CheckOpen = 1,
     }
 }
 
-/// The 64-bit key that all opens of a reserved file must show.
+/// The 64-bit key that all opens of a reserved file must present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShareKey(pub u64);
 
 wire_enum! {
-    /// How much of a write is on stable storage before the answer.
+    /// What must be on stable storage before the reply to a write.
     Stability {
-        /// Nothing; COMMIT comes later.
+        /// Nothing; a later COMMIT flushes the data.
         Unstable = 0,
-        /// The data and what is needed to find it.
+        /// The data, and the metadata needed to find it.
         DataSync = 1,
-        /// Data and all metadata.
+        /// The data and all metadata.
         FileSync = 2,
     }
 }
 
 wire_enum! {
-    /// Access pattern of CACHE_HINT.
+    /// The access pattern in a CACHE_HINT.
     CachePattern {
-        /// No statement.
+        /// Nothing is known.
         Normal = 0,
-        /// No order.
+        /// Offsets in random order.
         Random = 1,
-        /// Rising offsets.
+        /// Offsets in rising order.
         Sequential = 2,
-        /// Soon.
+        /// The range will be used soon.
         WillNeed = 3,
-        /// Not soon.
+        /// The range will not be used soon.
         DontNeed = 4,
     }
 }
 
-/// The hint word of READ, WRITE and CACHE_HINT: bit 0 prefetch, bits 1-3 read
-/// likelihood, bits 4-6 write likelihood; 0 means no statement.
+/// The hint word of READ, WRITE and CACHE_HINT: bit 0 requests prefetching, bits 1-3 give the read
+/// likelihood, bits 4-6 the write likelihood; 0 means no hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheHint(pub u32);
 
 impl CacheHint {
-    /// Whether the server is asked to fetch the range now.
+    /// Returns true if the server should fetch the range now.
     #[must_use]
     pub const fn prefetch(self) -> bool {
         self.0 & 1 != 0
     }
-    /// Likelihood of reading, 1 to 7; 4 when unstated.
+    /// Returns the likelihood of reading, from 1 to 7; 4 if not given.
     #[must_use]
     pub const fn read_likelihood(self) -> u32 {
         let value = (self.0 >> 1) & 7;
         if value == 0 { 4 } else { value }
     }
-    /// Likelihood of writing, 1 to 7; 4 when unstated.
+    /// Returns the likelihood of writing, from 1 to 7; 4 if not given.
     #[must_use]
     pub const fn write_likelihood(self) -> u32 {
         let value = (self.0 >> 4) & 7;
@@ -212,13 +212,13 @@ impl CacheHint {
     }
 }
 
-/// A directory's change attribute around a modification.
+/// The change attribute of a directory before and after a modification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChangeInfo {
-    /// Before the modification.
+    /// The value before the modification.
     pub before: u64,
-    /// After it.
+    /// The value after the modification.
     pub after: u64,
-    /// Whether nothing else can have come between.
+    /// True if no other change can have come between.
     pub atomic: bool,
 }

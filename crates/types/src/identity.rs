@@ -1,21 +1,21 @@
-//! Who asks: authentication types and the identity that permission checks use.
+//! Authentication types, and the identity that permission checks use.
 
-/// Authentication types of the draft (3.1.3).
+/// The authentication types of the draft (3.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AuthType {
     /// No proof of identity.
     None = 0,
-    /// User name and password in clear text.
+    /// A user name and a password in clear text.
     Text = 1,
-    /// GSS-API.
+    /// Tokens of GSS-API.
     Gss = 2,
-    /// The server's default.
+    /// The default of the server.
     Default = 3,
 }
 
 impl AuthType {
-    /// The type with this number.
+    /// Returns the type with this number in messages; `None` if there is none.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -28,23 +28,23 @@ impl AuthType {
     }
 }
 
-/// A POSIX identity.
+/// A POSIX identity: a user id, a primary group and supplementary groups.
 ///
-/// None of its numbers is [`NO_ID`]: system calls take that for "as it is", so that what is given
-/// to such a user would stay the server's own.
+/// None of its numbers is [`NO_ID`]. System calls take that number for "leave unchanged", so that
+/// an object given to such a user would keep belonging to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     uid: u32,
     gid: u32,
-    /// Sorted, each once.
+    /// The supplementary groups, sorted and without duplicates.
     groups: Box<[u32]>,
 }
 
 impl Credentials {
-    /// A user with a primary and supplementary groups, which may come in any order.
+    /// Makes an identity from a user, a primary group and supplementary groups in any order.
     ///
     /// # Errors
-    /// [`NoSuchId`] if one of the numbers is none.
+    /// [`NoSuchId`] if one of the numbers is [`NO_ID`].
     pub fn new(uid: u32, gid: u32, groups: impl Into<Vec<u32>>) -> Result<Self, NoSuchId> {
         let mut groups = groups.into();
         if uid == NO_ID || gid == NO_ID || groups.contains(&NO_ID) {
@@ -55,60 +55,60 @@ impl Credentials {
         Ok(Self { uid, gid, groups: groups.into() })
     }
 
-    /// A user in one group.
+    /// Makes an identity without supplementary groups.
     ///
     /// # Errors
-    /// [`NoSuchId`] if one of the numbers is none.
+    /// [`NoSuchId`] if one of the numbers is [`NO_ID`].
     pub fn plain(uid: u32, gid: u32) -> Result<Self, NoSuchId> {
         Self::new(uid, gid, Vec::new())
     }
 
-    /// The identity of somebody who proved nothing (65534:65534).
+    /// Returns the identity of an unauthenticated user (65534:65534).
     #[must_use]
     pub fn nobody() -> Self {
         Self { uid: 65_534, gid: 65_534, groups: Box::default() }
     }
 
-    /// User 0, who passes every permission check.
+    /// Returns the identity of user 0, who passes every permission check.
     #[must_use]
     pub fn superuser() -> Self {
         Self { uid: 0, gid: 0, groups: Box::default() }
     }
 
-    /// The user.
+    /// Returns the user id.
     #[inline]
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The primary group.
+    /// Returns the id of the primary group.
     #[inline]
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// The supplementary groups, sorted.
+    /// Returns the ids of the supplementary groups, sorted.
     #[inline]
     #[must_use]
     pub fn groups(&self) -> &[u32] {
         &self.groups
     }
 
-    /// Whether this identity is user 0.
+    /// Returns true if this is user 0.
     #[must_use]
     pub fn is_superuser(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether `gid` is the primary or a supplementary group.
+    /// Returns true if `gid` is the primary or a supplementary group.
     #[must_use]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 
-    /// The same user with the primary group of another in the place of group `gid`.
+    /// Returns the same user with `gid` replaced by the primary group of another identity.
     #[must_use]
     pub fn with_group_of(&self, gid: u32, other: &Self) -> Self {
         let mapped = |group: u32| if group == gid { other.gid } else { group };
@@ -119,10 +119,10 @@ impl Credentials {
     }
 }
 
-/// The number that no user and no group has: to system calls it means "leave it".
+/// A number that no user and no group has: in system calls it means "leave unchanged".
 pub const NO_ID: u32 = u32::MAX;
 
-/// A number that no user and no group has was given for one.
+/// The error for [`NO_ID`] given as a user or group id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{NO_ID} (-1) is no user and no group; give another number")]
 pub struct NoSuchId;

@@ -1,6 +1,6 @@
-//! Identifiers. Each is a newtype, so that a stream can never be passed where a
-//! sequence number is meant. Opaque values are byte arrays: they are compared
-//! and copied, never swapped (draft section 6, basic types).
+//! Identifiers. Each is a separate type, so that for example a stream cannot be passed as a
+//! sequence number. Opaque values are byte arrays: they are compared and copied, never byte-swapped
+//! (draft section 6, basic types).
 
 use std::hash::{Hash, Hasher};
 
@@ -13,23 +13,23 @@ macro_rules! number {
 }
 
 number! {
-    /// Names one DAFS session; unique among servers that share recovery state.
+    /// The id of a DAFS session, unique among servers that share recovery state.
     SessionId(u64)
 }
 number! {
-    /// The server's short name for a client identity string and verifier.
+    /// The server's short id for a client identity string and verifier.
     ClientId(u64)
 }
 number! {
-    /// One open of one file by one lock owner. Zero is the anonymous state.
+    /// The id of one open of one file by one lock owner. Zero is the anonymous state.
     StateId(u64)
 }
 number! {
-    /// A request slot of a session, `0..credit count`.
+    /// The number of a request slot in a session, in `0..credit count`.
     StreamId(u16)
 }
 number! {
-    /// Per-stream request number; wraps.
+    /// The number of a request on its stream; it wraps around.
     SequenceNumber(u16)
 }
 number! {
@@ -37,7 +37,7 @@ number! {
     CredHandle(u32)
 }
 number! {
-    /// A transport's remote memory region handle (an STag over iWARP).
+    /// The handle of a remote memory region (an STag in iWARP).
     RmrContext(u32)
 }
 number! {
@@ -45,45 +45,45 @@ number! {
     RmrTarget(u64)
 }
 number! {
-    /// Client-chosen name of one transfer of a batch, unique in its session.
+    /// The client's id for one transfer of a batch, unique in its session.
     RequestId(u64)
 }
 number! {
-    /// Position in a directory listing; 0, 1 and 2 are reserved.
+    /// A position in a directory listing; 0, 1 and 2 are reserved.
     ReaddirCookie(u64)
 }
 
 impl StateId {
-    /// The state that stands for "no open" (READ and WRITE without OPEN, SETATTR
-    /// that does not change the size).
+    /// The state id for requests without an open (READ and WRITE without OPEN, SETATTR that does
+    /// not change the size).
     pub const ANONYMOUS: StateId = StateId(0);
 }
 
 impl SequenceNumber {
-    /// The number of the next request on the same stream.
+    /// Returns the number of the next request on the same stream.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
-/// Opaque 8 bytes that change when the party that made them has restarted.
+/// Eight opaque bytes that change when their maker restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verifier(pub [u8; 8]);
 
-/// Opaque 8 bytes that tie readdir cookies to one state of a directory.
+/// Eight opaque bytes that tie readdir cookies to one state of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CookieVerifier(pub [u8; 8]);
 
-/// Names a file system; the client may only compare it. 16 bytes.
+/// Names a file system, in 16 bytes that a client may only compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FsHandle(pub [u8; 16]);
 
-/// Names a file: 16 bytes of [`FsHandle`], then 48 bytes only its server reads.
+/// Names a file: 16 bytes of [`FsHandle`], then 48 bytes that only its server reads.
 #[derive(Clone, Copy)]
 pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
 
-/// Word by word, without a call: a request compares several.
+/// Compares word by word, without a function call, since a request compares several handles.
 impl PartialEq for FileHandle {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -97,8 +97,9 @@ impl PartialEq for FileHandle {
 
 impl Eq for FileHandle {}
 
-/// One word of it: handles are looked up several times in a request, and whoever makes them
-/// sees to it that they differ (ours end in a seal that nobody can foresee).
+/// Hashes a single word, the XOR of all words, since a request looks up handles several times.
+/// Whoever makes handles ensures that they differ enough (ours end in a MAC that no client can
+/// predict).
 impl Hash for FileHandle {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -108,12 +109,12 @@ impl Hash for FileHandle {
 }
 
 impl FileHandle {
-    /// Bytes in a file handle.
+    /// The length of a handle in bytes.
     pub const LENGTH: usize = 64;
-    /// The handle no server issues.
+    /// The handle that no server gives out.
     pub const NULL: FileHandle = FileHandle([0; Self::LENGTH]);
 
-    /// Joins the two halves.
+    /// Joins a file-system handle and the server's part.
     #[must_use]
     pub fn new(fs: FsHandle, file_id: [u8; 48]) -> Self {
         let mut bytes = [0; Self::LENGTH];
@@ -122,7 +123,7 @@ impl FileHandle {
         Self(bytes)
     }
 
-    /// The client-visible half.
+    /// Returns the part that names the file system.
     #[must_use]
     pub fn fs(&self) -> FsHandle {
         let mut fs = [0; 16];
@@ -130,10 +131,10 @@ impl FileHandle {
         FsHandle(fs)
     }
 
-    /// Of which node of a federation the object was born: the two highest bytes of the first
-    /// word, least byte first. 0: the server stands alone.
+    /// Returns the number of the federation node that created the object: the two highest bytes of
+    /// the first word, in little-endian order. 0 means that the server is not in a federation.
     ///
-    /// Handles that servers made before they left room for it have any number there: see
+    /// Handles from servers that did not reserve these bytes have arbitrary numbers there: see
     /// `Store::renewed` of the store.
     #[inline]
     #[must_use]
@@ -141,7 +142,7 @@ impl FileHandle {
         u16::from_le_bytes([self.0[6], self.0[7]])
     }
 
-    /// The server's half.
+    /// Returns the server's part of the handle.
     #[must_use]
     pub fn file_id(&self) -> [u8; 48] {
         let mut id = [0; 48];

@@ -1,10 +1,10 @@
-//! The ground every other crate stands on: identifiers, status codes, limits,
-//! file attributes, credentials, names, and the two outside influences a state machine
-//! may take as arguments (time and randomness), and how a file offers its blocks to be shared.
+//! The basic types of all other crates: identifiers, status codes, limits, file attributes,
+//! credentials and names; time and randomness, the two external inputs that state machines take as
+//! arguments; and the interface for sharing a file's blocks.
 //!
-//! Invariant: nothing here does I/O, allocates without a bound or knows how a
-//! message is laid out. Names and numbers are those of the DAFS 1.0 draft
-//! (draft-wittle-dafs-00); sections are cited beside each item.
+//! Invariant: this crate does no I/O, allocates nothing without a limit, and does not know the
+//! layout of messages. Names and numbers are those of the DAFS 1.0 draft (draft-wittle-dafs-00),
+//! whose sections are cited beside the items.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -1,20 +1,21 @@
-//! Names of files as the wire has them, and as they are.
+//! Translates file names between their bytes and the strings in messages.
 //!
-//! A name is bytes: Linux forbids `/` and NUL in it and nothing else. A string of DAFS 1.0 is
-//! UTF-8. [`to_wire`] and [`from_wire`] lead from one to the other (`docs/spec/names.md`):
+//! A name consists of bytes, of which Linux forbids only `/` and NUL. A string of DAFS 1.0 is
+//! UTF-8. [`to_wire`] and [`from_wire`] translate between the two (`docs/spec/names.md`):
 //!
-//! - A name that is UTF-8 and has none of the code points U+EF80 to U+EFFF stands for itself.
-//! - Each byte that belongs to no valid sequence of UTF-8 is written as the code point
-//!   U+EF00 + byte. So is each of the three bytes of a code point from U+EF80 to U+EFFF.
+//! - A name that is UTF-8 and contains none of the code points U+EF80 to U+EFFF is its own
+//!   encoding.
+//! - Each byte that belongs to no valid UTF-8 sequence is encoded as the code point U+EF00 + byte.
+//!   So is each of the three bytes of a code point from U+EF80 to U+EFFF.
 //!
-//! Invariant: each name has exactly one form on the wire, and no two names share one. A string
-//! that no name is written as is refused, not guessed at.
+//! Invariant: each name has exactly one encoding, and no two names share one. A string that is not
+//! the encoding of any name is refused.
 //!
-//! Slashes stay what they are, so a whole path may be translated at once.
+//! Slashes are not changed, so that a whole path can be translated at once.
 
 use std::borrow::Cow;
 
-/// A string that is the wire form of no name.
+/// The error for a string that is not the encoding of any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the string has an escaped byte (U+EF80 to U+EFFF) where none may be; \
@@ -22,7 +23,7 @@ use std::borrow::Cow;
 )]
 pub struct NotAName;
 
-/// The form on the wire of a name, or of a path.
+/// Encodes a name or a path for a message.
 #[must_use]
 pub fn to_wire(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
@@ -31,10 +32,10 @@ pub fn to_wire(name: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The name, or the path, that a string of the wire stands for.
+/// Decodes a name or a path from a message.
 ///
 /// # Errors
-/// The string is not what [`to_wire`] would have made of any name.
+/// If the string is not what [`to_wire`] returns for any name.
 pub fn from_wire(text: &str) -> Result<Cow<'_, [u8]>, NotAName> {
     if !may_have_escapes(text) {
         return Ok(Cow::Borrowed(text.as_bytes()));
@@ -46,11 +47,11 @@ pub fn from_wire(text: &str) -> Result<Cow<'_, [u8]>, NotAName> {
             None => name.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
-    // What would be written otherwise would be a second form of the same name.
+    // Any other string would be a second encoding of the same name.
     if escape(&name) == text { Ok(Cow::Owned(name)) } else { Err(NotAName) }
 }
 
-/// Bytes of the name that a string of the wire stands for.
+/// Returns the number of bytes of the name that a string in a message encodes.
 #[must_use]
 pub fn length_of_wire(text: &str) -> usize {
     if !may_have_escapes(text) {
@@ -60,8 +61,8 @@ pub fn length_of_wire(text: &str) -> usize {
     text.len() - escapes * (ESCAPE_BYTES - 1)
 }
 
-/// A name or a path as messages show it: bytes that are no UTF-8 are spelled out as `\xff`. This is
-/// for people to read. It cannot be turned back, and it may hold control characters.
+/// Returns a name or a path for people to read: bytes that are not UTF-8 are spelled out as `\xff`.
+/// The result may contain control characters and cannot be converted back.
 #[must_use]
 pub fn shown(name: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(name) {
@@ -77,19 +78,19 @@ pub fn shown(name: &[u8]) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Bytes of an escaped byte on the wire.
+/// The number of bytes that an escaped byte takes in a message.
 pub const ESCAPE_BYTES: usize = 3;
 
-/// All code points from U+EF80 to U+EFFF begin with this byte, and few others.
+/// The first byte of all code points from U+EF80 to U+EFFF, and of few others.
 const LEAD: u8 = 0xee;
-/// An escaped byte is this much more than itself.
+/// The code point of an escaped byte is the byte plus this.
 const BASE: u32 = 0xef00;
 
 fn may_have_escapes(text: &str) -> bool {
     text.as_bytes().contains(&LEAD)
 }
 
-/// The byte that a code point stands for.
+/// Returns the byte that a code point encodes.
 fn escaped_byte(character: char) -> Option<u8> {
     let byte = u32::from(character).checked_sub(BASE)?;
     u8::try_from(byte).ok().filter(|byte| !byte.is_ascii())
@@ -99,7 +100,7 @@ fn escape(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len() * ESCAPE_BYTES);
     let spell = |text: &mut String, bytes: &[u8]| {
         let points = bytes.iter().map(|byte| BASE + u32::from(*byte));
-        // None of these numbers is a surrogate's.
+        // None of these numbers is a surrogate.
         text.extend(points.filter_map(char::from_u32));
     };
     for chunk in name.utf8_chunks() {
@@ -134,7 +135,7 @@ mod tests {
     fn bytes_that_are_no_utf8_are_escaped_one_by_one() {
         assert_eq!(to_wire(b"caf\xe9"), "caf\u{efe9}");
         assert_eq!(to_wire(b"\xff/\x80"), "\u{efff}/\u{ef80}");
-        // A surrogate, and the beginning of a sequence that goes on with something else.
+        // An encoded surrogate; and the first byte of a sequence that does not continue.
         assert_eq!(to_wire(b"\xed\xa0\x80"), "\u{efed}\u{efa0}\u{ef80}");
         assert_eq!(to_wire("\u{e9}".as_bytes().split_at(1).0), "\u{efc3}");
     }
@@ -148,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_string_that_no_name_is_written_as_is_refused() {
-        // "é" in escapes: the name has a shorter form, which is its only one.
+        // "é" in escapes: the name has a shorter encoding, which is the only valid one.
         assert_eq!(from_wire("\u{efc3}\u{efa9}"), Err(NotAName));
-        // A name with its own escape, followed by what makes it whole.
+        // An escaped byte that together with the next bytes forms a valid sequence.
         assert_eq!(from_wire("\u{efe2}\u{ef82}\u{efac}"), Err(NotAName));
         assert_eq!(&*from_wire("x\u{efc3}y").unwrap(), b"x\xc3y");
     }
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(shown(b"caf\xe9.txt"), "caf\\xe9.txt");
     }
 
-    /// Bytes of a name, rich in what is nearly UTF-8.
+    /// Bytes of a name, with many sequences that are almost UTF-8.
     fn names() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             4 => any::<u8>().prop_map(|byte| vec![byte]),
@@ -193,7 +194,7 @@ mod tests {
             prop_assert_eq!(from_wire(&wire).unwrap(), name);
         }
 
-        /// No two strings stand for one name: what is understood at all is the name's own form.
+        /// No two strings encode one name: a string that decodes is the encoding of its name.
         #[test]
         fn every_string_is_the_one_form_of_its_name_or_none(text in "[a\u{e9}\u{ef80}-\u{efff}]*") {
             if let Ok(name) = from_wire(&text) {
@@ -201,7 +202,7 @@ mod tests {
             }
         }
 
-        /// A path is translated name by name or as a whole: it is the same.
+        /// A path can be encoded name by name or as a whole, with the same result.
         #[test]
         fn slashes_stay_where_they_are(first in names(), second in names()) {
             let path = [first.as_slice(), &second].join(&b'/');

@@ -1,18 +1,18 @@
-//! POSIX permission bits: one function says what an identity may do to an object.
+//! POSIX permission bits: what an identity may do to an object.
 
 use crate::{AccessMask, Credentials, ObjectType};
 
 /// Read permission, in the low three bits of a mode class.
 pub const READ: u32 = 4;
-/// Write permission.
+/// Write permission, in the same three bits.
 pub const WRITE: u32 = 2;
-/// Execute (search, for a directory) permission.
+/// Execute permission, which for a directory means search.
 pub const EXECUTE: u32 = 1;
 
-/// The `rwx` bits that `who` has on an object with this owner, group and mode.
+/// Returns the `rwx` bits that `who` has on an object with this owner, group and mode.
 ///
-/// User 0 reads and writes everything, searches every directory, and executes a
-/// file that anybody may execute.
+/// User 0 may read and write everything, search every directory, and execute a file that any user
+/// may execute.
 #[must_use]
 pub fn granted(who: &Credentials, kind: ObjectType, uid: u32, gid: u32, mode: u32) -> u32 {
     if who.is_superuser() {
@@ -29,7 +29,7 @@ pub fn granted(who: &Credentials, kind: ObjectType, uid: u32, gid: u32, mode: u3
     class & 7
 }
 
-/// Whether all of the `wanted` bits are granted.
+/// Returns true if all of the `wanted` bits are granted.
 #[must_use]
 pub fn allows(
     who: &Credentials,
@@ -42,14 +42,14 @@ pub fn allows(
     granted(who, kind, uid, gid, mode) & wanted == wanted
 }
 
-/// Whether the sticky bit of a directory keeps `who` from removing an entry that
-/// belongs to `entry_uid`.
+/// Returns true if a directory's sticky bit forbids `who` to remove an entry that belongs to
+/// `entry_uid`.
 #[must_use]
 pub fn sticky_forbids(who: &Credentials, dir_mode: u32, dir_uid: u32, entry_uid: u32) -> bool {
     dir_mode & 0o1000 != 0 && !who.is_superuser() && who.uid() != dir_uid && who.uid() != entry_uid
 }
 
-/// The ACCESS procedure's answer: which of the protocol's rights the bits give.
+/// Returns the rights for the reply to ACCESS that the permission bits grant.
 #[must_use]
 pub fn access_mask(
     who: &Credentials,
@@ -61,7 +61,7 @@ pub fn access_mask(
     access_of(kind, granted(who, kind, uid, gid, mode))
 }
 
-/// Which of the protocol's rights these `rwx` bits give on an object of this kind.
+/// Returns the protocol's rights that these `rwx` bits grant on an object of this kind.
 #[must_use]
 pub fn access_of(kind: ObjectType, bits: u32) -> AccessMask {
     let mut mask = AccessMask::default();

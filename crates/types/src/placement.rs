@@ -1,83 +1,84 @@
-//! Which of the channels of a session a file's transfers go over: its home.
+//! Placement: the mapping from files to the channels of a session. A file's transfers go over its
+//! home channel.
 //!
-//! Invariant: the home follows from the handle's bytes and the number of channels alone, by the
-//! formula of `docs/spec/placement.md`.
+//! Invariant: the home depends only on the bytes of the handle and the number of channels, by the
+//! formula in `docs/spec/placement.md`.
 
 use crate::ids::FileHandle;
 
-/// One of the channels of a session, from 0. Below the session's [`ChannelCount`].
+/// The index of a channel in a session, from 0 to below the session's [`ChannelCount`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelIndex(pub u16);
 
-/// How many channels a session has: 1 to [`ChannelCount::MAX`].
+/// The number of channels of a session, from 1 to [`ChannelCount::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelCount(u16);
 
 impl ChannelCount {
-    /// A session with one channel.
+    /// The count of a session with a single channel.
     pub const ONE: Self = Self(1);
-    /// The most channels of a session.
+    /// The limit for the channels of a session.
     pub const MAX: usize = 64;
 
-    /// So many. `None` if a server cannot have that many.
+    /// Makes a count; `None` if it is 0 or above the limit.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         let is_possible = (1..=Self::MAX).contains(&count);
         u16::try_from(count).ok().filter(|_| is_possible).map(Self)
     }
 
-    /// The number.
+    /// Returns the count as a number.
     #[inline]
     #[must_use]
     pub fn get(self) -> usize {
         usize::from(self.0)
     }
 
-    /// All channels, in order.
+    /// Iterates over the indexes of all channels, in order.
     pub fn channels(self) -> impl Iterator<Item = ChannelIndex> {
         (0..self.0).map(ChannelIndex)
     }
 
-    /// The home of the object that a handle names. Named attributes are at home with their object.
+    /// Returns the home channel of an object. Named attributes have the same home as their object.
     #[inline]
     #[must_use]
     pub fn home_of(self, handle: &FileHandle) -> ChannelIndex {
         if self.0 == 1 {
             return ChannelIndex(0);
         }
-        // The upper half, scaled to the number of channels.
+        // The upper half of the hash, scaled to the number of channels.
         ChannelIndex((((placement_hash(handle) >> 32) * u64::from(self.0)) >> 32) as u16)
     }
 }
 
-/// The number of an object that its home is computed from.
+/// Returns the hash of an object from which its home is computed.
 #[must_use]
 pub fn placement_hash(handle: &FileHandle) -> u64 {
     let mut words = [0; HASHED_WORDS];
     for (word, bytes) in words.iter_mut().zip(handle.0.as_chunks().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    // The number of a named attribute; the object has nothing there.
+    // A named attribute has a number in this word; its object has 0.
     if words[FACET_WORD] & FACET_MASK == FACET_ATTRIBUTE {
         words[HASHED_WORDS - 1] = 0;
     }
     words[FACET_WORD] &= !FACET_MASK;
-    // Handles of before there was room for the node have other bits there, for the same object.
+    // Older handles of the same object have arbitrary bits in place of the node number.
     words[0] &= !NODE_MASK;
     let products = words.iter().zip(FACTORS).map(|(word, factor)| word.wrapping_mul(factor));
     mixed(products.fold(0, u64::wrapping_add))
 }
 
-/// The end of SplitMix64: each bit of the result depends on all bits of the number.
+/// The final step of SplitMix64: each bit of the result depends on all bits of the input.
 fn mixed(mut number: u64) -> u64 {
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
 }
 
-/// Words of a handle before its seal.
+/// The number of words of a handle before its MAC.
 const HASHED_WORDS: usize = 7;
-/// Where the facet is: which part of an object a handle stands for.
+/// The word with the facet: which part of an object the handle names.
 const FACET_WORD: usize = 2;
 const FACET_MASK: u64 = 0xff << 16;
 const FACET_ATTRIBUTE: u64 = 2 << 16;
@@ -100,7 +101,7 @@ mod tests {
     use crate::random::Random;
     use crate::time::Entropy;
 
-    /// A handle as a server's store makes it of a file's number, without its seal.
+    /// A handle as a server's store makes it from a file's number, without the MAC.
     fn numbered(number: u64) -> FileHandle {
         let mut id = [0; 48];
         id[0] = 2;
@@ -109,7 +110,7 @@ mod tests {
         FileHandle::new(FsHandle(*b"exports\0\0\0\0\0\0\0\0\0"), id)
     }
 
-    /// As the kernel names a file of ext4: its number and its generation.
+    /// A handle with ext4's name for a file: its inode number and generation.
     fn named_by_the_kernel(number: u32) -> FileHandle {
         let mut id = [0; 48];
         (id[0], id[1], id[4]) = (1, 8, 1);
@@ -118,7 +119,7 @@ mod tests {
         FileHandle::new(FsHandle([7; 16]), id)
     }
 
-    /// A store in memory has the number first.
+    /// A handle of the memory store, which puts the number first.
     fn in_memory(number: u64) -> FileHandle {
         let mut id = [0; 48];
         id[..8].copy_from_slice(&number.to_le_bytes());
@@ -140,7 +141,8 @@ mod tests {
     fn files_with_numbers_in_a_row_are_spread_as_by_chance() {
         const FILES: u64 = 100_000;
         for count in (1..=16).map(|count| ChannelCount::new(count).unwrap()) {
-            // What chance exceeds once in 10,000 times, by Wilson and Hilferty's approximation.
+            // The value that chance exceeds once in 10,000 runs, by the Wilson-Hilferty
+            // approximation.
             let freedom = (count.get() - 1) as f64;
             let spread = 2.0 / (9.0 * freedom.max(1.0));
             let bound = freedom * (1.0 - spread + 3.719 * spread.sqrt()).powi(3);
@@ -191,7 +193,8 @@ mod tests {
         assert_eq!(ChannelCount::ONE.home_of(&numbered(7)), ChannelIndex(0));
     }
 
-    /// `docs/spec/placement.md` has examples; other programs are tested with them.
+    /// Checks the examples of `docs/spec/placement.md`, against which other implementations are
+    /// tested.
     #[test]
     fn the_examples_of_the_document_are_true() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/spec/placement.md");

@@ -1,9 +1,9 @@
-//! A hash map for what is looked up with every request.
+//! A hash map for lookups that every request makes.
 
-/// A map whose hash costs a few nanoseconds however long the key is: the standard one hashes a
-/// file handle in some sixty.
+/// A map with a hash that takes a few nanoseconds regardless of the key's length; the standard one
+/// takes about sixty for a file handle.
 ///
-/// For keys that peers cannot choose, such as sealed file handles, state ids and indexes: a
-/// peer may ask for what it likes, but only what this process made gets in, so that nobody can
-/// fill a bucket on purpose.
+/// Use it only for keys that peers cannot choose, such as MACed file handles, state ids and
+/// indexes. Peers may look up anything, but only keys made by this process are inserted, so that no
+/// peer can fill a bucket on purpose.
 pub type QuickMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;

@@ -1,38 +1,38 @@
-//! Random numbers that can be had again: the dice of simulations and tests.
+//! Reproducible random numbers for simulations and tests.
 //!
-//! Invariant: the sequence depends on the seed alone, and never changes between versions:
-//! seeds of failures are written down.
+//! Invariant: the sequence depends only on the seed and never changes between versions, because
+//! seeds of failures are recorded.
 
 use crate::time::Entropy;
 
-/// SplitMix64: small, well mixed, and any seed will do. No source of secrets.
+/// SplitMix64: small, well mixed, good with any seed. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator of its own, for a part whose draws must not shift those of others.
+    /// Returns a separate generator, for code whose draws must not shift those of other code.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next_u64())
     }
 
-    /// A number below `bound`; 0 if there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next_u64() % bound.max(1) as u64) as usize
     }
 
-    /// True so many times in a hundred.
+    /// Returns true with a probability of `chance` percent.
     pub fn percent(&mut self, chance: u32) -> bool {
         self.next_u64() % 100 < u64::from(chance)
     }
 
-    /// Bytes that differ from draw to draw and from place to place.
+    /// Returns `length` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {
@@ -61,7 +61,7 @@ mod tests {
     fn a_seed_means_the_same_for_ever() {
         let mut random = Random::new(1_234_567);
         let drawn = [(); 3].map(|()| random.next_u64());
-        // From the reference implementation of SplitMix64.
+        // Values from the reference implementation of SplitMix64.
         let expected = [6457827717110365317, 3203168211198807973, 9817491932198370423];
         assert_eq!(drawn, expected);
         assert_eq!(Random::new(7).bytes(9), Random::new(7).bytes(11)[..9]);

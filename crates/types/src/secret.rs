@@ -1,25 +1,26 @@
-//! Files that hold secrets: passwords, keys, keytabs.
+//! Checks files that hold secrets: passwords, keys, keytabs.
 //!
-//! Invariant: a secret is used only if nobody but its owner, root and a group that root chose can
-//! read it, and nobody but its owner can change it. There is one rule for all of them; private keys
-//! of TLS are judged by the same one in `dat`, which knows nothing of this crate.
+//! Invariant: a secret is used only if its file can be read by no one except its owner, root and a
+//! group that root chose, and changed by its owner only. One rule applies to all secrets; `dat` has
+//! its own copy for private keys of TLS, because it does not import this crate.
 
-/// Why a file's secret is none.
+/// The reason why a file cannot hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExposedSecret {
-    /// It belongs to somebody else, who may change it.
+    /// It belongs to another user, who could change it.
     #[error("it belongs to user {0}, who could change it; it must belong to this user or to root")]
     Owner(u32),
-    /// Others can read or change it.
+    /// Its mode lets other users read or change it.
     #[error("mode {0:03o} lets others at it; chmod 600 it (640 if root owns it)")]
     Mode(u32),
 }
 
-/// Whether a file of this owner and mode may hold a secret of `user`'s. As PostgreSQL and others
-/// judge: what is this user's own is nobody else's affair; root may share it with a group.
+/// Checks whether a file with this owner and mode may hold a secret of `user`. The rule is that of
+/// PostgreSQL and others: the user's own file must be closed to all others; root may share its file
+/// with a group.
 ///
 /// # Errors
-/// [`ExposedSecret`]: why not.
+/// [`ExposedSecret`] with the reason.
 pub const fn check_secret(owner: u32, mode: u32, user: u32) -> Result<(), ExposedSecret> {
     let mode = mode & 0o777;
     if owner != user && owner != 0 {

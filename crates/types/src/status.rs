@@ -1,8 +1,8 @@
-//! The protocol's status codes (draft chapter 7) and their meaning in words.
+//! The status codes of the protocol (draft chapter 7), with texts and error numbers.
 
 macro_rules! statuses {
     ($($name:ident = $number:literal, $errno:expr, $text:literal;)*) => {
-        /// Result of a DAFS procedure.
+        /// The result of a DAFS procedure.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Status {
@@ -10,16 +10,16 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// Every status, in numeric order.
+            /// All statuses, in numeric order.
             pub const ALL: &'static [Status] = &[$(Status::$name,)*];
 
-            /// The number on the wire.
+            /// Returns the number in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
             }
 
-            /// The status with this number, or `None` for a number nobody assigned.
+            /// Returns the status with this number; `None` if it is not assigned.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Status> {
                 match number {
@@ -28,7 +28,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// A short explanation for people.
+            /// Returns a short explanation for people.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -36,7 +36,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The nearest POSIX error number (Linux numbering); 0 for `Ok`.
+            /// Returns the closest POSIX error number (Linux numbering); 0 for `Ok`.
             #[must_use]
             pub const fn errno(self) -> i32 {
                 match self {

@@ -1,4 +1,4 @@
-//! Time and randomness as arguments. Machines never ask for either themselves,
+//! Time and randomness as arguments. State machines never read a clock or a generator themselves,
 //! so that the simulator can replay them.
 
 use std::time::Duration;
@@ -8,20 +8,20 @@ use std::time::Duration;
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// This moment plus a duration; saturates.
+    /// Returns this moment plus a duration; saturates.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Time from `earlier` to here; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Calendar time of a file attribute (draft 6: seconds s64, nseconds u32).
+/// The calendar time of a file attribute (draft 6: seconds s64, nseconds u32).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 UTC.
@@ -30,14 +30,14 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// Where a driver gets the time from.
+/// The source of time for a driver.
 pub trait Clock {
-    /// The present moment.
+    /// Returns the current moment.
     fn now(&self) -> Moment;
 }
 
-/// Where a driver gets unpredictable numbers from.
+/// The source of random numbers for a driver.
 pub trait Entropy {
-    /// Sixty-four unpredictable bits.
+    /// Returns 64 unpredictable bits.
     fn next_u64(&mut self) -> u64;
 }
