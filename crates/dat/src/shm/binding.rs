@@ -1,7 +1,8 @@
-//! Sockets as they come into being at a path.
+//! Creates Unix sockets at a path.
 //!
-//! Invariant: from its first moment a socket is its owner's alone, whatever the process's umask is;
-//! and nothing is removed from its path but a socket of this server's that nobody listens at.
+//! Invariant: from its first moment only the owner can connect to a socket, whatever the umask of
+//! the process. Nothing is removed from the path but a socket of this server that no process
+//! listens on.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -11,23 +12,23 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode};
 use rustix::io::{Errno, Result};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// A socket for streams at a path, which this user and root alone can connect to.
+/// Creates a stream socket at a path. Only this user and root can connect to it.
 ///
 /// # Errors
-/// What the system says; address in use where something else lies at the path, or somebody listens.
+/// The system's error; `AddrInUse` if something else is at the path, or a process listens on it.
 pub fn listen_privately(path: &Path) -> std::io::Result<UnixListener> {
     let socket = bind(path, SocketType::STREAM, SocketFlags::CLOEXEC)?;
     rustix::net::listen(&socket, STREAM_BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
 
-/// A socket at a path. One that nobody listens at any more gives way.
+/// Creates a socket at a path. Replaces a socket that no process listens on any more.
 pub(super) fn bind(path: &Path, kind: SocketType, flags: SocketFlags) -> Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let new = || rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
     let socket = new()?;
-    // The file gets what the socket has, less what the umask takes: there is no moment at which
-    // others could connect.
+    // The file gets the mode of the socket without the bits of the umask. So there is no moment at
+    // which others could connect.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
@@ -43,8 +44,8 @@ pub(super) fn bind(path: &Path, kind: SocketType, flags: SocketFlags) -> Result<
     Ok(socket)
 }
 
-/// Whether a socket of this server's lies there: of its user, or, if that is root, of whom the
-/// directory belongs to.
+/// True if the socket at a path belongs to this server: to its user or, for root, to the owner of
+/// the directory.
 fn is_ours(path: &Path) -> Result<bool> {
     let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let own = rustix::process::geteuid();
@@ -55,7 +56,7 @@ fn is_ours(path: &Path) -> Result<bool> {
     Ok(is_socket && (found.st_uid == own.as_raw() || is_keepers))
 }
 
-/// Questions that wait for the one before.
+/// The number of connections that may wait to be accepted.
 const STREAM_BACKLOG: i32 = 128;
 
 #[cfg(test)]

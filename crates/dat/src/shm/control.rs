@@ -1,13 +1,14 @@
-//! The Unix socket beside the rings: who the peer is, how the connection begins
-//! and ends, and which regions it may reach.
+//! The Unix socket next to the rings. It shows who the peer is, carries the beginning and the end
+//! of the connection, and announces regions.
 //!
-//! Invariant: one packet is one message (SOCK_SEQPACKET); a packet that does not
-//! parse is a violation.
+//! Invariant: one packet is one message (SOCK_SEQPACKET). A packet that cannot be parsed is a
+//! violation.
 //!
-//! What comes with a packet is the peer's own, and closing it can block (`disposal`). So an
-//! acceptor looks at a packet before it takes it. It takes the packet off the socket only if no
-//! descriptor came with it, or one that F_GET_SEALS proves to be a sealed memory file. All else
-//! ends the connection: the packet stays on the socket, and `disposal` closes both.
+//! The peer chooses the descriptors it sends with a packet, and closing one can block (`disposal`).
+//! So an acceptor looks at a packet before it receives it. It removes the packet from the socket
+//! only if there is no descriptor with it, or one that F_GET_SEALS proves to be a sealed memory
+//! file. Anything else ends the connection: the packet stays on the socket, and `disposal` closes
+//! both.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,37 +24,37 @@ use rustix::net::{
 use crate::connection::Poller;
 use crate::{PeerProcess, Stag, disposal};
 
-/// What the two sides say to each other beside the rings.
+/// The messages between the two sides next to the rings.
 #[derive(Debug)]
 pub enum Packet {
-    /// Initiator's first word. With it: ring memory.
+    /// The initiator's first packet, with the descriptor of the ring memory.
     Hello(Hello, PeerFile),
-    /// The connection stands. `reaches_process` says that `process_vm_*` works. With
-    /// it: what wakes the acceptor, and what becomes readable to wake the initiator.
+    /// The acceptor's acceptance. `reaches_process` says that `process_vm_*` works. The first
+    /// descriptor wakes the acceptor; the second becomes readable to wake the initiator.
     Accept { reaches_process: bool, private_data: Box<[u8]>, wakes: [OwnedFd; 2] },
-    /// It does not.
+    /// The acceptor's rejection.
     Reject { private_data: Box<[u8]> },
-    /// A region became reachable; with its memory file, if it has one.
+    /// A region became reachable. Carries the descriptor of its memory file, if it has one.
     Expose(ExposedRegion, Option<PeerFile>),
     /// A region is no longer reachable.
     Withdraw(Stag),
-    /// The peer broke the rules; it learns which.
+    /// The peer violated the protocol. Carries the reason.
     Terminate(String),
-    /// Acceptor's: a descriptor that the initiator's application asked for by this name. None
-    /// came with it if this process had no room for it.
+    /// The acceptor sends a descriptor that the initiator's application asked for by this name. It
+    /// is missing if this process has no free descriptor.
     HandOver(u64, Option<OwnedFd>),
 }
 
 /// The initiator's description of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Bytes of frames in each direction.
+    /// The number of bytes for frames in each direction.
     pub capacity: u32,
-    /// Address of a word in the initiator, to try `process_vm_readv` on.
+    /// The address of a word in the initiator, used to test `process_vm_readv`.
     pub probe_address: u64,
-    /// What the word holds.
+    /// The value of that word.
     pub probe_value: u64,
-    /// The connecting application's own bytes.
+    /// The private data of the connecting application.
     pub private_data: Box<[u8]>,
 }
 
@@ -67,18 +68,18 @@ pub struct ExposedRegion {
     pub remote_write: bool,
 }
 
-/// What the kernel may write into.
+/// A type that the kernel may write into.
 ///
 /// # Safety
-/// Any bytes are a value.
+/// Any bytes must be a valid value of the type.
 unsafe trait SocketOption {}
-// SAFETY: a number.
+// SAFETY: an integer.
 unsafe impl SocketOption for u32 {}
-// SAFETY: three numbers without padding.
+// SAFETY: three integers without padding.
 unsafe impl SocketOption for libc::ucred {}
 
-/// A descriptor of the peer's. Unless it is taken out, `disposal` closes it: even of a memory
-/// file it may be the last reference, and freeing the pages takes its time.
+/// A descriptor that the peer has sent. On drop, `disposal` closes it. Even for a memory file it
+/// may be the last reference, and freeing the pages takes time.
 #[derive(Debug)]
 pub struct PeerFile(Option<OwnedFd>);
 
@@ -87,12 +88,12 @@ impl PeerFile {
         Self(Some(fd))
     }
 
-    /// The descriptor, for the caller to close where it likes.
+    /// Returns the descriptor, which the caller may close anywhere.
     pub fn take(mut self) -> Option<OwnedFd> {
         self.0.take()
     }
 
-    /// The descriptor, while it is there.
+    /// Returns the descriptor if it was not taken.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.0.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
@@ -106,51 +107,51 @@ impl Drop for PeerFile {
     }
 }
 
-/// The socket, non-blocking; without a descriptor once it is closed.
+/// The non-blocking socket, without a descriptor once it is closed.
 #[derive(Debug)]
 pub struct ControlSocket {
     fd: Option<OwnedFd>,
     side: Side,
 }
 
-/// Which side of the connection has the socket.
+/// The side of the connection that has the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// It chose whom it talks to, and waits for that one alone.
+    /// It chose its peer, and serves no other peers while it waits.
     Initiator,
-    /// Anybody may be at the other end, and others wait to be served. With the peer's user.
+    /// Any process may be the peer, and other peers wait to be served. Contains the peer's user.
     Acceptor(Option<u32>),
 }
 
-/// A packet that was looked at and is on the socket still.
+/// A packet that was looked at and is still on the socket.
 struct Seen {
     length: usize,
-    /// It is longer than any packet of ours.
+    /// True if it is longer than any valid packet.
     is_cut: bool,
-    /// More descriptors came with it than there was room for, or were wanted.
+    /// True if there were more descriptors with it than expected or than had room.
     has_more: bool,
     fds: Vec<OwnedFd>,
 }
 
 impl ControlSocket {
-    /// The side that connects.
+    /// Creates the socket of the side that connects.
     pub fn initiator(fd: OwnedFd) -> Self {
         Self { fd: Some(fd), side: Side::Initiator }
     }
 
-    /// The side that accepts.
+    /// Creates the socket of the side that accepts.
     pub fn acceptor(fd: OwnedFd) -> Self {
         let mut socket = Self { fd: Some(fd), side: Side::Acceptor(None) };
         socket.side = Side::Acceptor(socket.credentials().map(|credentials| credentials.uid));
         socket
     }
 
-    /// The descriptor, while it is open.
+    /// Returns the descriptor while it is open.
     pub fn fd(&self) -> std::io::Result<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// The peer's user, of an acceptor's socket.
+    /// Returns the user id of the peer of an acceptor's socket.
     pub fn user(&self) -> Option<u32> {
         match self.side {
             Side::Initiator => None,
@@ -158,12 +159,12 @@ impl ControlSocket {
         }
     }
 
-    /// Whether it is the side that anybody may connect to.
+    /// True for the side that any process may connect to.
     pub fn is_acceptor(&self) -> bool {
         self.side != Side::Initiator
     }
 
-    /// Has nobody told of it any more. Whoever holds it may then close it at any time.
+    /// Stops watching the socket, so that its holder may close it at any time.
     pub fn unwatch(&self, poller: &Poller) {
         if let Some(fd) = &self.fd {
             // Not an error: it may never have been watched.
@@ -171,7 +172,7 @@ impl ControlSocket {
         }
     }
 
-    /// Closes it; nobody is told of it any more.
+    /// Closes the socket after it is no longer watched.
     pub fn close(&mut self, poller: &Poller) {
         self.unwatch(poller);
         self.let_go();
@@ -184,8 +185,8 @@ impl ControlSocket {
         }
     }
 
-    /// Who the kernel says connected. Number, identity and groups are those of that
-    /// moment, whatever the process has become since.
+    /// Returns the identity of the process that connected, as reported by the kernel. Process id,
+    /// user and groups are those at connect, whatever the process has become since.
     pub fn peer(&self) -> Option<PeerProcess> {
         let libc::ucred { pid, uid, gid } = self.credentials()?;
         Some(PeerProcess { pid, uid, gid, groups: self.peer_groups() })
@@ -193,13 +194,14 @@ impl ControlSocket {
 
     fn credentials(&self) -> Option<libc::ucred> {
         let mut credentials = [libc::ucred { pid: 0, uid: 0, gid: 0 }];
-        // The safe wrapper cannot express pid 0, a peer outside our namespace.
+        // The safe wrapper cannot represent pid 0, which means a peer outside this PID namespace.
         self.option(libc::SO_PEERCRED, &mut credentials).ok()?;
         let [credentials] = credentials;
         Some(credentials)
     }
 
-    /// Kernels before 4.13 do not know; none then, which gives no right to anybody.
+    /// Returns the supplementary groups. Kernels before 4.13 do not report them; then the result is
+    /// empty, which grants no rights.
     fn peer_groups(&self) -> Box<[u32]> {
         let mut groups = vec![0u32; GROUPS_AT_FIRST];
         let mut found = self.option(libc::SO_PEERGROUPS, &mut groups);
@@ -211,12 +213,12 @@ impl ControlSocket {
         groups.into()
     }
 
-    /// Has the kernel write an option of the socket into `values`; how many it wrote.
+    /// Reads an option of the socket into `values`. Returns the number of values.
     fn option<T: SocketOption>(&self, name: i32, values: &mut [T]) -> io::Result<usize> {
         let socket = self.fd()?.as_raw_fd();
         let mut length = libc::socklen_t::try_from(size_of_val(values)).unwrap_or(0);
-        // SAFETY: the kernel writes at most `length` bytes, which are `values`' own, and
-        // any bytes are values of a `SocketOption`.
+        // SAFETY: the kernel writes at most `length` bytes, which are those of `values`. Any bytes
+        // are valid values of a `SocketOption`.
         let result = unsafe {
             let place = values.as_mut_ptr().cast();
             libc::getsockopt(socket, libc::SOL_SOCKET, name, place, &raw mut length)
@@ -228,9 +230,9 @@ impl ControlSocket {
         }
     }
 
-    /// Sends a packet with descriptors. An initiator waits for room in the socket for a bounded
-    /// time: the peer must drain it before it uses what the packet announces. An acceptor, which
-    /// others wait for, does not.
+    /// Sends a packet with descriptors. An initiator waits a limited time for room in the socket,
+    /// because the peer must read the packet before it uses what the packet announces. An acceptor
+    /// does not wait, because it serves other peers.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let socket = self.fd()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -251,27 +253,28 @@ impl ControlSocket {
         }
     }
 
-    /// Hands a descriptor over. False if the peer has not taken what it was sent before, or the
-    /// kernel refuses.
+    /// Sends a descriptor to the peer. Returns false if the peer has not read enough of what it was
+    /// sent before, or if the kernel refuses.
     pub fn hand_over(&self, name: u64, file: BorrowedFd<'_>) -> bool {
         let has_room = self.unread_bytes().is_ok_and(|bytes| bytes <= UNREAD_BYTES_MAX);
         has_room && self.send(&hand_over(name), &[file]).is_ok()
     }
 
-    /// What the peer has not read, as the kernel counts it: with the descriptions of packets.
+    /// Returns the number of bytes that the peer has not read. The kernel counts its overhead per
+    /// packet, too.
     fn unread_bytes(&self) -> io::Result<i32> {
         let socket = self.fd()?.as_raw_fd();
         let mut bytes: libc::c_int = 0;
-        // SAFETY: the kernel writes one number, which is `bytes`.
+        // SAFETY: the kernel writes one integer into `bytes`.
         let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes) };
         if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The next packet, if one is there. `Ok(None)`: nothing now.
+    /// Receives the next packet. Returns `Ok(None)` if none has arrived.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the peer is gone, `InvalidData` for what does not parse, EMFILE if this
-    /// process has no descriptor left for one that came.
+    /// `UnexpectedEof` if the peer is gone, `InvalidData` for a packet that cannot be parsed,
+    /// EMFILE if this process has no free descriptor for one that was sent.
     pub fn receive(&self) -> io::Result<Option<Packet>> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let fds_max = if self.may_take() { FDS_MAX } else { 0 };
@@ -285,8 +288,9 @@ impl ControlSocket {
             return Ok(None);
         };
         let fds = match self.side {
-            // There is room for all that a packet may have: what is missing has no number here. Who
-            // asked to be handed something over goes on without.
+            // There is room for all that a packet may carry, so a missing descriptor means that
+            // this process has no free one. A request for a handed-over descriptor continues
+            // without it.
             Side::Initiator
                 if has_more && fds.len() < FDS_MAX && buffer.first() != Some(&HAND_OVER) =>
             {
@@ -312,7 +316,7 @@ impl ControlSocket {
         parse(whole, fds).map(Some).ok_or_else(|| malformed("malformed control packet"))
     }
 
-    /// Whether nothing is there to be received: neither a packet nor the end.
+    /// True if there is nothing to receive: neither a packet nor the end.
     pub fn is_drained(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = self.fd().map(|socket| rustix::net::recv(socket, &mut [0; 1], flags));
@@ -355,8 +359,8 @@ impl ControlSocket {
         Ok(Some(Seen { length: message.bytes, is_cut, has_more, fds }))
     }
 
-    /// Takes the packet off the socket that was looked at. What came with it is in the table of
-    /// this process, so that the packet's own references are not the last.
+    /// Removes the packet that was looked at from the socket. Its descriptors are already in this
+    /// process's table, so the packet's own references are not the last.
     fn pass(&self) -> io::Result<()> {
         let passed = rustix::net::recv(self.fd()?, &mut [0; 1], RecvFlags::DONTWAIT);
         passed.map(|_| ()).map_err(io::Error::from)
@@ -384,8 +388,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Lets through what came with a packet to an acceptor: nothing, or one sealed memory file.
-/// F_GET_SEALS fails on all other objects and waits for none of them.
+/// Checks the descriptors of a packet to an acceptor: none, or one sealed memory file. F_GET_SEALS
+/// fails on all other objects and blocks on none of them.
 fn prove(fds: Vec<OwnedFd>, has_more: bool) -> Result<Vec<OwnedFd>, (Vec<OwnedFd>, &'static str)> {
     if has_more || fds.len() > 1 {
         return Err((fds, "descriptors that it may not send"));
@@ -403,20 +407,20 @@ fn malformed(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Most descriptors that any packet has.
+/// The greatest number of descriptors of a packet.
 const FDS_MAX: usize = 2;
-/// Longest private data a connection may carry (that of MPA, RFC 5044 7.1).
+/// The greatest length of private data in bytes, the same as for MPA (RFC 5044 7.1).
 pub const PRIVATE_BYTES_MAX: usize = 512;
-/// Supplementary groups of most, and the most that Linux lets a process have.
+/// The number of supplementary groups to try first, and the most that Linux allows a process.
 const GROUPS_AT_FIRST: usize = 64;
 const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
-/// The kind of the packet that a descriptor comes with.
+/// The kind of the packet that hands over a descriptor.
 const HAND_OVER: u8 = 7;
-/// Bytes that the peer has not read, beyond which it is sent no descriptor: while they are on
-/// the way they are this process's. A small packet counts as about 800.
+/// While the peer has not read more bytes than this, it is sent no descriptor: until it is read,
+/// a descriptor counts against this process. A small packet counts as about 800 bytes.
 const UNREAD_BYTES_MAX: i32 = 16 << 10;
-/// Most bytes of why a connection ended.
+/// The greatest length in bytes of the reason for the end of a connection.
 const TEXT_BYTES_MAX: usize = 200;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
@@ -507,11 +511,11 @@ pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
         &HAND_OVER => Packet::HandOver(reader.u64()?, fds.next().and_then(PeerFile::take)),
         _ => return None,
     };
-    // Descriptors that nobody asked for.
+    // The packet carries descriptors that it must not have.
     fds.next().is_none().then_some(parsed)
 }
 
-/// The peer's own words, as they may be shown on a terminal.
+/// Returns the peer's text in a form that may be printed on a terminal.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES_MAX)]);
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
@@ -578,12 +582,12 @@ mod tests {
     #[test]
     fn groups_are_those_of_who_connected_however_many() {
         if !rustix::process::geteuid().is_root() {
-            return; // Without privilege groups cannot be chosen.
+            return; // Without privileges, the test cannot set groups.
         }
         for count in [0, 2, GROUPS_AT_FIRST, GROUPS_AT_FIRST + 1, 1000] {
             let groups: Vec<u32> = (0..count as u32).map(|number| 5000 + number).collect();
             let chosen: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
-            // Groups are each thread's own, and go with it.
+            // Each thread has its own groups, which end with it.
             let found = std::thread::spawn(move || {
                 rustix::thread::set_thread_groups(&chosen).unwrap();
                 peer().groups

@@ -1,23 +1,22 @@
-//! Short messages as differences from the one before.
+//! Encodes short messages as differences from the message before.
 //!
-//! A client that reads a file sends the same request again and again but for a few
-//! words: sequence number, offset, buffer. What crosses between the cores is what the
-//! transfer costs, a cache line at a time; as a difference such a request takes one
-//! line instead of three.
+//! A client that reads a file sends nearly the same request again and again. Only a few words
+//! differ: sequence number, offset, buffer. The cost of a transfer is the number of cache lines
+//! that move between the cores. As a difference, such a request takes one line instead of three.
 //!
-//! Invariant: both ends keep the last short message that took more than one line or
-//! went by as a difference, and keep the same one: whatever goes by otherwise makes the
-//! sender forget its copy, so that it sends the next one in full.
+//! Invariant: both ends keep a copy of the same message: the last short one that took more than one
+//! line or was sent as a difference. Any other way of sending a message makes the sender
+//! forget its copy, so that it sends the next one in full.
 
-/// The last short message that takes more than one line.
+/// The copy of the last short message that took more than one line.
 #[derive(Debug)]
 pub struct Last {
     bytes: [u8; SHORT_BYTES_MAX],
-    /// Bytes; 0 while there is none.
+    /// The length in bytes; 0 if there is none.
     length: usize,
 }
 
-/// A difference that fits no message this side has seen.
+/// The error of a difference that fits no message known to this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadDelta;
 
@@ -26,14 +25,14 @@ impl Last {
         Self { bytes: [0; SHORT_BYTES_MAX], length: 0 }
     }
 
-    /// The next message cannot be a difference.
+    /// Forgets the copy, so that the next message cannot be a difference.
     #[inline]
     pub fn forget(&mut self) {
         self.length = 0;
     }
 
-    /// Remembers a message of more than one line and at most [`SHORT_BYTES_MAX`] bytes
-    /// that comes by in full, which `fill` puts into place.
+    /// Stores a message that is sent or received in full. It must be longer than one line and have
+    /// at most [`SHORT_BYTES_MAX`] bytes. `fill` writes it into place.
     #[inline]
     pub fn refill(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> &[u8] {
         self.length = if length.is_multiple_of(8) { length } else { 0 };
@@ -42,9 +41,8 @@ impl Last {
         bytes
     }
 
-    /// Remembers a message, and says how it differs from the one before if that is
-    /// shorter than the message: first which words of eight bytes change, as bits, then
-    /// what they become.
+    /// Stores a message. Returns its difference from the one before if that is shorter than the
+    /// message: first a mask of the words of eight bytes that change, then their new values.
     #[inline]
     pub fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
         if message.len() <= LINE_BODY_BYTES {
@@ -70,8 +68,8 @@ impl Last {
         Some(line)
     }
 
-    /// Makes the next message from what [`Last::advance`] gave. `length` is what the frame
-    /// says.
+    /// Reconstructs the next message from the result of [`Last::advance`]. `length` is the length
+    /// in the frame's header.
     #[inline]
     pub fn apply(&mut self, line: &[u64; LINE_WORDS], length: usize) -> Result<&[u8], BadDelta> {
         let changes = line[0];
@@ -89,7 +87,7 @@ impl Last {
     }
 }
 
-/// Where in the message the words stand whose bits are set, in order.
+/// Returns the positions of the words whose bits are set, in order.
 #[inline]
 fn places(mut changes: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -106,13 +104,13 @@ fn word_of(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// Longest message that is remembered.
+/// The greatest length of a message that is stored.
 pub const SHORT_BYTES_MAX: usize = 512;
-/// Bytes of a cache line behind a frame's header.
+/// The number of bytes of a cache line after a frame's header.
 pub const LINE_BODY_BYTES: usize = 56;
-/// The same in words.
+/// The number of words of a cache line after a frame's header.
 pub const LINE_WORDS: usize = LINE_BODY_BYTES / 8;
-/// Changed words that fit a line behind the mask.
+/// The number of changed words that fit a line after the mask.
 const CHANGES_MAX: usize = LINE_WORDS - 1;
 
 const _: () = assert!(SHORT_BYTES_MAX / 8 <= 64, "the mask has a bit for each word");

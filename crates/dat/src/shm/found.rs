@@ -1,9 +1,9 @@
-//! Sockets at well-known places, and whose server there can be believed.
+//! Checks the owner of a server's socket at a well-known path.
 //!
-//! Invariant: whoever may make names in the place's directory, and whoever answers, is root, this
-//! process's own user, or whom root has given the directory to; at a place that is named after a
-//! user it is root or that one. What was looked at is what is connected to: from the look on, the
-//! directory is a descriptor.
+//! Invariant: only root, this process's own user, or the user to whom root has given the directory
+//! can create names in the directory and accept connections there. At a path that is named after a
+//! user, only root and that user can. The client connects to exactly the object that was checked:
+//! after the check, it refers to the directory by a descriptor.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Whose server at a Unix socket a client talks to.
+/// The users whose server at a Unix socket a client trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SocketTrust {
-    /// Anybody's: whoever connects has been told of that socket, and means it.
+    /// Any user: the caller named this socket explicitly.
     #[default]
     Named,
-    /// Root's, this user's, or that of whom root gave the socket's directory to: the socket was
-    /// found at a place where anybody may look, and others may have put theirs there.
+    /// Root, this user, or the user to whom root has given the socket's directory. The socket was
+    /// found at a well-known path, where other users may have put their own.
     Found,
-    /// Root's or this user's: the socket was named, and its directory is called after the user,
-    /// where anybody may make such a directory while the user has none.
+    /// Root or the user with this id. The socket's directory is named after that user, and any
+    /// user could create such a directory before that user does.
     OfUser(u32),
 }
 
-/// A socket that was found, and can be believed.
+/// A socket that was found and is trusted.
 #[derive(Debug)]
 pub struct FoundSocket {
     directory: OwnedFd,
@@ -34,57 +34,57 @@ pub struct FoundSocket {
     owners: Owners,
 }
 
-/// Why a server that was found is not talked to.
+/// The reason why a socket that was found is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum Distrust {
-    /// Its directory is somebody else's.
+    /// Its directory belongs to another user.
     #[error("{path} belongs to user {owner}, who could pose as the server; it is passed over")]
     Directory {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user id of its owner.
         owner: u32,
     },
-    /// Others may make names in its directory.
+    /// Other users may create names in its directory.
     #[error(
         "others may write to {path} (mode {mode:03o}), and could pose as the server; chmod 755 it"
     )]
     Writable {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// Its permissions.
+        /// The permission bits of the directory.
         mode: u32,
     },
-    /// The socket is somebody else's, or none.
+    /// The object is not a socket, or belongs to another user.
     #[error("{path} is no socket of this user's, of root's or of the service's; it is passed over")]
     Socket {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
     },
-    /// Somebody else listens.
+    /// Another user's process accepts connections.
     #[error("user {owner} answers at {path}, who poses as the server; it is passed over")]
     Peer {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Who listens.
+        /// The user id of the listening process.
         owner: u32,
     },
-    /// It could not be looked at.
+    /// The path could not be checked.
     #[error("cannot look at {path}")]
     System {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Who may stand behind a name.
+/// The users besides root that may own a path.
 #[derive(Clone, Copy, Debug)]
 struct Owners {
-    /// This process's user, or whom the place is named after.
+    /// This process's user, or the user that the path is named after.
     own: u32,
-    /// Whom root has given the directory to, as service managers do in `/run`.
+    /// The user to whom root has given the directory, as service managers do in `/run`.
     chosen_by_root: Option<u32>,
 }
 
@@ -95,33 +95,33 @@ impl Owners {
 }
 
 impl FoundSocket {
-    /// Looks at a place. `None` if nothing is there.
+    /// Checks a well-known path. Returns `None` if nothing is there.
     ///
     /// # Errors
-    /// [`Distrust`] if what is there may be another user's.
+    /// [`Distrust`] if the directory or the socket may belong to another user.
     pub fn look(path: &Path) -> Result<Option<Self>, Distrust> {
         Self::look_for(path, None)
     }
 
-    /// Looks at a place of this user's. `None` if nothing is there.
+    /// Checks a path that is named after a user. Returns `None` if nothing is there.
     ///
     /// # Errors
-    /// [`Distrust`] if what is there is neither root's nor that user's.
+    /// [`Distrust`] if the directory or the socket belongs neither to root nor to that user.
     pub fn look_at_place_of(path: &Path, user: u32) -> Result<Option<Self>, Distrust> {
         Self::look_for(path, Some(user))
     }
 
-    /// Looks at a place of this user's, or else at a usual one.
+    /// Checks a path that is named after `user`, or a well-known path if `user` is `None`.
     fn look_for(path: &Path, user: Option<u32>) -> Result<Option<Self>, Distrust> {
         let failed = |source: Errno| Distrust::System { path: path.into(), source: source.into() };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(failed(Errno::INVAL));
         };
-        // A link there is whoever's who made it.
+        // A symbolic link could have been made by any user.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = match rustix::fs::open(parent, flags, Mode::empty()) {
             Ok(directory) => directory,
-            // Who may not enter it does not get to the socket either.
+            // A client that may not enter the directory does not reach the socket either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
@@ -150,16 +150,16 @@ impl FoundSocket {
         Ok(Some(Self { directory, name: name.to_owned(), owners }))
     }
 
-    /// A path by which exactly this socket is connected to, for as long as this value lives.
+    /// Returns a path to exactly this socket, valid while this value lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(&self.name)
     }
 
-    /// Whether who answers is who may.
+    /// Checks that a trusted user listens at the other end of a connected socket.
     ///
     /// # Errors
-    /// [`Distrust::Peer`] if not.
+    /// [`Distrust::Peer`] if another user does.
     pub fn judge(&self, connected: impl AsFd, path: &Path) -> Result<(), Distrust> {
         let peer = listener_of(connected)
             .map_err(|source| Distrust::System { path: path.into(), source: source.into() })?;
@@ -176,20 +176,20 @@ impl From<Distrust> for std::io::Error {
     }
 }
 
-/// As which user the server listens at a socket, by the kernel's word.
+/// Returns the user id under which a server listens at a socket, as reported by the kernel.
 ///
 /// # Errors
-/// What the system says if nobody can be connected to there.
+/// The system's error if no connection is possible.
 pub fn server_user(path: &Path) -> std::io::Result<u32> {
     Ok(listener_of(super::listener::connect(path)?)?)
 }
 
-/// As which user the other side of a connected socket listened.
+/// Returns the user id of the process that listened at the other end of a connected socket.
 fn listener_of(connected: impl AsFd) -> rustix::io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(connected)?.uid.as_raw())
 }
 
-/// Whether others than the owner may make names in a directory.
+/// True if others than the owner may create names in a directory.
 fn others_may_write(directory: &Stat) -> bool {
     directory.st_mode & 0o022 != 0
 }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     impl Place {
-        /// A directory of this mode with a socket in it, in a directory that anybody may write to.
+        /// Creates a directory of this mode with a socket in it, in a directory that all may write.
         fn new(mode: u32) -> Self {
             let top = tempfile::tempdir().unwrap();
             let directory = top.path().join("dafs");
@@ -227,7 +227,7 @@ mod tests {
     fn ones_own_socket_is_believed_and_connected_to_by_the_directory_that_was_seen() {
         let place = Place::new(0o700);
         let found = place.look("dafs/socket").unwrap().unwrap();
-        // Somebody else's directory in the place of what was looked at changes nothing.
+        // Another user's directory at the same path changes nothing after the check.
         std::fs::rename(place.top.path().join("dafs"), place.top.path().join("away")).unwrap();
         let stream = std::os::unix::net::UnixStream::connect(found.path()).unwrap();
         found.judge(&stream, Path::new("dafs/socket")).unwrap();
@@ -266,7 +266,7 @@ mod tests {
         chown(&directory, Some(41_021), None).unwrap();
         chown(directory.join("socket"), Some(41_021), None).unwrap();
         assert!(matches!(place.look("dafs/socket"), Err(Distrust::Directory { .. })));
-        // As a service manager makes them in /run.
+        // The permissions that a service manager sets in /run.
         std::fs::set_permissions(place.top.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let found = place.look("dafs/socket").unwrap().unwrap();
         assert!(found.owners.has(41_021) && found.owners.has(0) && !found.owners.has(41_022));

@@ -1,4 +1,4 @@
-//! What a hostile process may say beside the rings and write into them.
+//! Fuzzes the packets and ring contents that a hostile process may produce.
 
 use dafs_memory::{Memory, Pages};
 
@@ -8,7 +8,7 @@ use super::lane::Layout;
 use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
 use crate::connection::Alarm;
 
-/// The first byte chooses: a control packet, a ring's frames, or a ring's words.
+/// Fuzzes a control packet, a ring's frames, or a ring's control words, as the first byte selects.
 pub fn control(data: &[u8]) {
     let Some((&[mode, count], bytes)) = data.split_first_chunk() else { return };
     match mode % 3 {
@@ -18,7 +18,8 @@ pub fn control(data: &[u8]) {
     }
 }
 
-/// A packet means the same however often it is read, and what we would say is read back.
+/// Checks that a packet means the same each time it is parsed, and that this side's packets can be
+/// parsed.
 fn packet(bytes: &[u8], descriptor_count: usize) {
     let fds = |count: usize| -> Vec<PeerFile> {
         let null = || std::fs::File::open("/dev/null").map(|null| PeerFile::new(null.into()));
@@ -40,8 +41,8 @@ fn packet(bytes: &[u8], descriptor_count: usize) {
     assert!(reread.is_some(), "our own packet {again:?} is read");
 }
 
-/// Frames as a peer may have put them: nothing leads outside the ring, and there is an
-/// end to them.
+/// Checks frames that a peer may have written: none leads outside the ring, and they come to an
+/// end.
 fn frames(bytes: &[u8], head_laps: usize) {
     let memory = ring();
     let [forth, _] = Layout::pair(CAPACITY);
@@ -63,7 +64,7 @@ fn frames(bytes: &[u8], head_laps: usize) {
     }
 }
 
-/// The words of the other end lie: what we put stays inside our half of the ring.
+/// Checks that this side writes only within its half of the ring when the peer's words are wrong.
 fn words(bytes: &[u8]) {
     let memory = ring();
     let [_, back] = Layout::pair(CAPACITY);
@@ -87,18 +88,18 @@ fn words(bytes: &[u8]) {
         }
         producer.must_wake(place % 2 == 0);
     }
-    // Whatever was said, the other half is untouched.
+    // Whatever was sent, the other half is unchanged.
     let other = memory.to_vec(Layout::total_bytes(0), CAPACITY);
     assert!(other.iter().all(|byte| *byte == 0));
 }
 
 fn ring() -> Memory {
-    // Zeroed and aligned as the rings of two processes are.
+    // Zeroed and aligned like the rings of two processes.
     Memory::anonymous(Layout::total_bytes(CAPACITY), Pages::Small).expect("a little memory")
 }
 
 const CAPACITY: usize = 16 << 10;
-/// Words of one direction.
+/// The number of bytes of the control words of one direction.
 const CONTROL_BYTES: usize = 512;
-/// More frames than any lap holds.
+/// More frames than any lap around the ring holds.
 const FRAMES_MAX: usize = 4 * CAPACITY / 64;

@@ -1,7 +1,7 @@
-//! Taking in what the ring brings: messages, and staged reads and writes.
+//! Receives from the ring: messages, and staged reads and writes.
 //!
-//! Invariant: a frame is judged by its header, loaded once, and by bytes copied out of
-//! the ring first; nothing is placed before its region, bounds and rights are checked.
+//! Invariant: a frame is checked by its header, which is loaded once, and by bytes that are first
+//! copied out of the ring. Nothing is placed before its region, bounds and rights are checked.
 
 use dafs_memory::Memory;
 
@@ -11,7 +11,7 @@ use super::{BreakReason, CompletionStatus, Connection, Context, Operation, no_ri
 use crate::{Completion, Stag};
 
 impl Connection {
-    /// Takes frames out of the ring. True if anything moved.
+    /// Processes frames of the ring. Returns true if anything made progress.
     pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let mut moved = false;
         for _ in 0..FRAMES_PER_TURN {
@@ -45,7 +45,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// A message too long to be remembered: straight from the ring into the receive.
+    /// Copies a message that is too long for the delta copy directly from the ring into the
+    /// receive.
     fn on_send(
         &mut self,
         context: &mut Context<'_>,
@@ -78,7 +79,7 @@ impl Connection {
         received(context, &receive, header.length, header.word)
     }
 
-    /// The oldest posted receive, which must have room.
+    /// Removes and returns the oldest posted receive, which must have room for `length` bytes.
     #[inline]
     fn take_receive(&mut self, length: u32) -> Result<Receive, BreakReason> {
         match self.receives.front() {
@@ -160,14 +161,14 @@ impl Connection {
     }
 }
 
-/// Puts a message into a receive that has room for it.
+/// Copies a message into a receive that has room for it.
 #[inline]
 fn scatter(
     context: &Context<'_>,
     receive: &Receive,
     mut message: &[u8],
 ) -> Result<(), BreakReason> {
-    // Nearly all: one segment has room for it.
+    // In nearly all cases one segment has room for it.
     if !message.is_empty() && message.len() <= receive.first.length as usize {
         let (memory, to) = local(context, &receive.first)?;
         memory.write(to, message);
@@ -183,7 +184,7 @@ fn scatter(
     Ok(())
 }
 
-/// Completes a receive; `word` names a region to invalidate, or is zero.
+/// Completes a receive. `word` names a region to invalidate, or is zero.
 #[inline]
 fn received(
     context: &mut Context<'_>,
@@ -232,5 +233,5 @@ fn read_u64(memory: &Memory, offset: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Frames taken in before other connections get their turn.
+/// The number of frames processed before other connections get their turn.
 const FRAMES_PER_TURN: usize = 64;

@@ -1,8 +1,8 @@
-//! One direction of the shared memory: its words and the lines of its frames.
+//! One direction of the shared memory: its control words and the lines of its frames.
 //!
-//! Invariant: a position counts bytes since the connection began and is cut to the
-//! ring's size here, so that none leads outside; frames start on lines. The pointers
-//! stay good as long as the lane, which keeps the mapping.
+//! Invariant: a position counts bytes since the connection began. Here it is reduced modulo the
+//! ring's size, so none leads outside. Frames start on lines. The pointers are valid as long as the
+//! lane, which keeps the mapping.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,19 +11,19 @@ use dafs_memory::Memory;
 
 use super::delta::LINE_WORDS;
 
-/// Where one direction's words and bytes lie in the shared memory.
+/// The position of one direction's words and bytes in the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Offset of this direction's control words.
+    /// The offset of this direction's control words.
     control: usize,
-    /// Offset of this direction's frames.
+    /// The offset of this direction's frames.
     data: usize,
-    /// Bytes of frames, a power of two.
+    /// The number of bytes for frames, a power of two.
     capacity: usize,
 }
 
 impl Layout {
-    /// The layouts of both directions: initiator to acceptor, then back.
+    /// Returns the layouts of both directions: initiator to acceptor, then acceptor to initiator.
     pub fn pair(capacity: usize) -> [Self; 2] {
         [0, 1].map(|direction| Self {
             control: direction * CONTROL_BYTES,
@@ -32,41 +32,41 @@ impl Layout {
         })
     }
 
-    /// Bytes of shared memory for both directions.
+    /// Returns the number of bytes of shared memory for both directions.
     pub fn total_bytes(capacity: usize) -> usize {
         2 * CONTROL_BYTES + 2 * capacity
     }
 
-    /// Whether a capacity that a peer announces is acceptable.
+    /// True if a capacity that a peer announces is acceptable.
     pub fn is_valid_capacity(capacity: usize) -> bool {
         capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
     }
 
-    /// The capacity that suits messages of up to `message_bytes` bytes.
+    /// Returns the capacity that suits messages of up to `message_bytes` bytes.
     pub fn capacity_for(message_bytes: u32) -> usize {
         let wanted = (message_bytes as usize).saturating_mul(4).saturating_add(4 * LINE);
         wanted.next_power_of_two().clamp(CAPACITY_DEFAULT, CAPACITY_MAX)
     }
 
-    /// Longest body one frame may have.
+    /// Returns the greatest length of a frame's body in bytes.
     pub fn body_bytes_max(capacity: usize) -> u32 {
         u32::try_from(capacity / 2 - LINE).unwrap_or(u32::MAX)
     }
 }
 
-/// One direction as either end sees it.
+/// One direction, used by either end.
 #[derive(Debug)]
 pub struct Lane {
-    /// Keeps what the pointers lead to.
+    /// Keeps the memory that the pointers lead to.
     _mapping: Memory,
     control: NonNull<u8>,
     frames: NonNull<u8>,
-    /// Offset of the frames in the memory.
+    /// The offset of the frames in the memory.
     data: usize,
     capacity: u64,
 }
 
-// SAFETY: the pointers are into a mapping that the lane keeps, wherever it goes.
+// SAFETY: the pointers lead into a mapping that the lane keeps on any thread.
 unsafe impl Send for Lane {}
 
 impl Lane {
@@ -79,84 +79,84 @@ impl Lane {
         Self { _mapping: memory, control, frames, data, capacity: capacity as u64 }
     }
 
-    /// Bytes of frames.
+    /// Returns the number of bytes for frames.
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Where in the ring a position lies.
+    /// Returns the offset of a position in the ring.
     #[inline]
     pub fn place(&self, position: u64) -> u64 {
         position & (self.capacity - 1)
     }
 
-    /// Offset in the shared memory of the byte behind a frame's header.
+    /// Returns the offset in the shared memory of the byte after a frame's header.
     #[inline]
     pub fn body(&self, position: u64) -> usize {
         self.data + self.place(position) as usize + HEADER_BYTES
     }
 
-    /// The header word of the frame at a position.
+    /// Returns the header word of the frame at a position.
     #[inline]
     pub fn header(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: a line of the ring, see `line`; aligned; both processes use its first
+        // SAFETY: the word is in a line of the ring, see `line`, and aligned. Both processes access
+        // the first word of a line only atomically.
         // word atomically.
         unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
     }
 
-    /// Bytes consumed; written by the consumer.
+    /// Returns the number of bytes consumed, which the consumer writes.
     #[inline]
     pub fn head(&self) -> &AtomicU64 {
         self.word::<0>()
     }
 
-    /// Count of wake units at which to wake the consumer, zero while it is awake.
+    /// Returns the count of wake units at which to wake the consumer, or zero while it is awake.
     #[inline]
     pub fn wake_at(&self) -> &AtomicU64 {
         self.word::<128>()
     }
 
-    /// Whether the sleeper wants to be woken somewhat ahead; written by the consumer.
+    /// Returns nonzero if the sleeping consumer wants an early wake-up. The consumer writes it.
     #[inline]
     pub fn wants_early(&self) -> &AtomicU64 {
         self.word::<136>()
     }
 
-    /// Wake units produced; written by the producer.
+    /// Returns the number of wake units produced, which the producer writes.
     #[inline]
     pub fn produced(&self) -> &AtomicU64 {
         self.word::<256>()
     }
 
-    /// Counts what the producer's side has taken back from its peer; written by the
-    /// producer's side.
+    /// Returns a count of the withdrawals by the producer's side, which writes it.
     #[inline]
     pub fn revision(&self) -> &AtomicU64 {
         self.word::<448>()
     }
 
-    /// Whether the producer waits for room; set by the producer.
+    /// Returns nonzero if the producer waits for room. The producer sets it.
     #[inline]
     pub fn blocked(&self) -> &AtomicU32 {
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(384).cast()) }
     }
 
-    /// Copies bytes into the bodies of frames at a position: behind its header, up to
-    /// the ring's end at most.
+    /// Copies bytes to the bodies of frames at a position, `skip` bytes after the header, at most
+    /// up to the end of the ring.
     #[inline]
     pub fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
         let at = self.place(position) as usize + HEADER_BYTES + skip;
         assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
-        // SAFETY: inside the frames, just checked; no reference to them is ever made.
+        // SAFETY: inside the frames, as just checked. No reference to these bytes is ever made.
         unsafe {
             let to = self.frames.as_ptr().add(at);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 
-    /// Copies bytes from behind the header at a position.
+    /// Copies the bytes after the header at a position.
     #[inline]
     pub fn read(&self, position: u64, bytes: &mut [u8]) {
         let at = self.place(position) as usize + HEADER_BYTES;
@@ -168,8 +168,8 @@ impl Lane {
         }
     }
 
-    /// Stores the words of a body that fills its header's line. Word by word: it is made
-    /// of words of late, and loaded back as vectors each would wait for its stores.
+    /// Stores the words of a body that fills the rest of its header's line. It stores word by word:
+    /// the words were stored recently, and loading them back as vectors would wait for each store.
     #[inline]
     pub fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
         for (word, value) in self.line_words(position).zip(words) {
@@ -177,7 +177,7 @@ impl Lane {
         }
     }
 
-    /// Loads the words of a body that fills its header's line.
+    /// Loads the words of a body that fills the rest of its header's line.
     #[inline]
     pub fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
         let mut words = [0; LINE_WORDS];
@@ -187,7 +187,7 @@ impl Lane {
         words
     }
 
-    /// The words behind the header in the line of a position.
+    /// Returns the words after the header in the line of a position.
     #[inline]
     fn line_words(&self, position: u64) -> impl Iterator<Item = &AtomicU64> {
         let line: *mut u64 = self.line(position).cast();
@@ -195,13 +195,13 @@ impl Lane {
         (1..=LINE_WORDS).map(move |index| unsafe { AtomicU64::from_ptr(line.add(index)) })
     }
 
-    /// Asks the processor for a line that is to be written soon. Does nothing where the
-    /// processor has no such instruction.
+    /// Prefetches a line that is to be written soon. Does nothing if the processor has no such
+    /// instruction.
     #[inline]
     pub fn prefetch_for_write(&self, position: u64) {
         let at = self.line(position);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address cannot fault; this one is inside.
+        // SAFETY: a prefetch of any address cannot fault, and this one is inside the ring.
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
         }
@@ -212,23 +212,23 @@ impl Lane {
     #[inline]
     fn word<const AT: usize>(&self) -> &AtomicU64 {
         const { assert!(AT.is_multiple_of(8) && AT + 8 <= CONTROL_BYTES) };
-        // SAFETY: inside the control words; aligned, since mappings and layouts are; the
-        // other process uses the same word atomically or spoils only its own connection.
+        // SAFETY: the word is inside the control words and aligned, because mappings and layouts
+        // are. The other process accesses it atomically, or damages only its own connection.
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(AT).cast()) }
     }
 
-    /// The line that a position lies in.
+    /// Returns the line that contains a position.
     #[inline]
     fn line(&self, position: u64) -> *mut u8 {
         let at = self.place(position) as usize & !(LINE - 1);
-        // SAFETY: below the capacity, which is a multiple of a line.
+        // SAFETY: the offset is below the capacity, which is a multiple of a line.
         unsafe { self.frames.as_ptr().add(at) }
     }
 }
 
-/// Bytes of a frame header.
+/// The number of bytes of a frame header.
 pub const HEADER_BYTES: usize = 8;
-/// Frames start on multiples of this: a cache line.
+/// The size of a cache line. Frames start on multiples of it.
 pub const LINE: usize = 64;
 const _: () = assert!(HEADER_BYTES + LINE_WORDS * 8 == LINE);
 const CONTROL_BYTES: usize = 512;

@@ -1,4 +1,4 @@
-//! The Unix socket that clients of this host connect to.
+//! The Unix socket that clients on this host connect to.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use super::{Connection, remote};
 use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId, disposal};
 
-/// Listens on a path; the socket file is removed when it goes.
+/// Listens on a path. The socket file is removed on drop.
 #[derive(Debug)]
 pub struct Listener {
-    /// There until it is dropped.
+    /// Present until drop.
     socket: Option<OwnedFd>,
     path: PathBuf,
     spare: Spare,
 }
 
 impl Listener {
-    /// Binds and listens. A socket file that nobody listens on any more is replaced;
-    /// one with a live listener is an error.
+    /// Binds and listens. Replaces a socket file that no process listens on. A file with a live
+    /// listener is an error.
     pub(crate) fn bind(path: &Path) -> Result<Self, AddressError> {
         Self::try_bind(path).map_err(|error| AddressError::System {
             address: Address::Shm(path.to_path_buf()),
@@ -47,7 +47,7 @@ impl Listener {
         Address::Shm(self.path.clone())
     }
 
-    /// Peers turned away for want of descriptors.
+    /// Returns the number of peers turned away for lack of descriptors.
     pub(crate) fn turned_away(&self) -> u64 {
         self.spare.turned_away()
     }
@@ -55,7 +55,8 @@ impl Listener {
     pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listening = self.socket.as_ref()?;
-        // Before it was accepted, a peer may have sent what cannot be closed here.
+        // A peer may have sent descriptors before it was accepted, which this thread must not
+        // close.
         let accept = || rustix::net::accept_with(listening, flags);
         let socket = self.spare.accept(accept, disposal::socket)?;
         Some(Connection::inbound(socket, id, self.path.clone(), deadline))
@@ -65,14 +66,14 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = rustix::fs::unlink(&self.path);
-        // Who was not let in yet may have sent something.
+        // Peers that were not accepted yet may have sent descriptors.
         if let Some(socket) = self.socket.take() {
             disposal::socket(socket);
         }
     }
 }
 
-/// A control socket that is connected to whom that trust allows.
+/// Returns a control socket connected to a server that `trust` allows.
 pub fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
     let found = match trust {
         SocketTrust::Named => return Ok(connect(path)?),
@@ -85,7 +86,7 @@ pub fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A connected control socket.
+/// Returns a connected control socket.
 pub fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -101,6 +102,6 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     )
 }
 
-/// Most that may wait to be let in; the kernel lowers it to `net.core.somaxconn`, which is as
-/// much. Beyond it a connect fails at once.
+/// The number of connections that may wait to be accepted. The kernel limits it to
+/// `net.core.somaxconn`, which has the same default. Beyond it, a connect fails at once.
 const BACKLOG: i32 = 4096;

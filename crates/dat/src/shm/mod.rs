@@ -1,14 +1,13 @@
-//! Provider `shm`: two processes of one host, over rings in shared memory.
+//! The provider `shm`: two processes of one host, over rings in shared memory.
 //!
-//! Set up over a Unix socket (`control`): the initiator makes a sealed memory
-//! file with one ring of frames for each direction (`ring`), the acceptor what
-//! wakes a sleeper (`wake`). Messages go through the rings. RDMA is done by
-//! whoever posts it, by copying straight into or out of the peer's region where
-//! that is mapped, with `process_vm_*` where the kernel permits it, and through
-//! the ring otherwise (`remote`).
+//! A Unix socket sets up the connection (`control`). The initiator creates a sealed memory file
+//! with one ring of frames for each direction (`ring`). The acceptor creates the descriptors that
+//! wake a sleeper (`wake`). Messages go through the rings. The side that posts an RDMA operation
+//! executes it (`remote`): it copies directly into or out of the peer's region if that is mapped,
+//! with `process_vm_*` if the kernel permits it, and through the ring otherwise.
 //!
-//! Invariant: posted work is executed in order (`transfer`); a copy into a mapped
-//! region is done before the frame of any later send is committed.
+//! Invariant: posted work is executed in order (`transfer`). A copy into a mapped region is
+//! finished before the frame of any later send is committed.
 
 mod binding;
 mod control;
@@ -50,7 +49,7 @@ use crate::{
     SendOptions, Signal, disposal,
 };
 
-/// One shared-memory connection, either side.
+/// One shared-memory connection, of either role.
 pub(crate) struct Connection {
     socket: ControlSocket,
     path: PathBuf,
@@ -58,62 +57,62 @@ pub(crate) struct Connection {
     deadline: Instant,
     config: EndpointConfig,
     rings: Option<Rings>,
-    /// A word of ours that the peer tries to read, to learn what it may.
+    /// A word of this process that the peer tries to read, to learn if it may.
     probe: Box<u64>,
     peer_reaches_process: bool,
     peer_regions: PeerRegions,
-    /// The peer's revision that `peer_regions` is known to be at.
+    /// The revision of the peer's regions that `peer_regions` reflects at least.
     revision_seen: u64,
-    /// Not all that was on the socket by then has been read.
+    /// True if packets that were on the socket at that revision may still be unread.
     is_behind: bool,
     receives: VecDeque<Receive>,
-    /// Posted work not yet executed, its pieces in the same order, and the bytes
-    /// that were taken over at the post.
+    /// The posted work that is not executed, its pieces in the same order, and the bytes that were
+    /// copied by the posts.
     work: VecDeque<Work>,
     pieces: VecDeque<Piece>,
     inline: Vec<u8>,
     staged_reads: VecDeque<StagedRead>,
     answers: VecDeque<Answer>,
-    /// Descriptors of an acceptor's, by name, that the application has not taken yet.
+    /// The acceptor's descriptors, by name, that the application has not taken.
     handed_over: VecDeque<(u64, OwnedFd)>,
-    /// `execute` is on the stack: what it calls must not begin it again.
+    /// True while `execute` runs, so that code called by it does not start it again.
     is_executing: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Initiator: descriptors not watched, hello not sent.
+    /// Initiator: the descriptors are not watched and the hello is not sent.
     Starting {
         private_data: Box<[u8]>,
     },
-    /// Initiator: hello sent.
+    /// Initiator: the hello is sent.
     Called,
-    /// Acceptor: hello not received; `watched` once the socket is.
+    /// Acceptor: the hello has not arrived. `watched` is true once the socket is watched.
     Answering {
         listener: ListenerId,
         watched: bool,
     },
-    /// Acceptor: the application decides.
+    /// Acceptor: the application has not decided yet.
     Pending,
-    /// Acceptor: the peer went before the application decided.
+    /// Acceptor: the peer closed the connection before the application decided.
     Vanished,
     Established,
     Closed,
 }
 
-/// What exists once both sides share memory.
+/// The shared memory of a connection.
 struct Rings {
     memory: Memory,
     producer: Producer,
     consumer: Consumer,
-    /// Both once the connection stands.
+    /// Present once the connection is established.
     wakes: Option<Wakes>,
-    /// Of an acceptor, whose peer has made the memory. It goes last.
+    /// At an acceptor, the claim for the memory, which its peer created. It is dropped last.
     _claim: Option<Claim>,
 }
 
 impl Connection {
-    /// An initiator's side; nothing is sent before the first `progress`.
+    /// Creates an initiator's side. Nothing is sent before the first `progress`.
     pub(crate) fn connect(
         path: &Path,
         config: &EndpointConfig,
@@ -146,7 +145,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// An acceptor's side, before the peer has said anything.
+    /// Creates an acceptor's side, before the peer has sent anything.
     fn inbound(socket: OwnedFd, listener: ListenerId, path: PathBuf, deadline: Instant) -> Self {
         let socket = ControlSocket::acceptor(socket);
         Self::new(socket, path, Phase::Answering { listener, watched: false }, deadline)
@@ -176,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Watches descriptors and, as initiator, says hello.
+    /// Starts watching the descriptors. An initiator also sends the hello.
     fn start(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         match std::mem::replace(&mut self.phase, Phase::Called) {
             Phase::Starting { private_data } => {
@@ -207,9 +206,9 @@ impl Connection {
         }
     }
 
-    /// Takes in the control packets that are there, so many in one turn: epoll tells of the rest
-    /// again. The end of the socket is the end of the connection, after what the ring still
-    /// holds. True if nothing is left.
+    /// Receives control packets, a limited number in one turn; epoll then reports the rest again.
+    /// The end of the socket is the end of the connection, after the remaining frames of the ring.
+    /// Returns true if no packet is left.
     fn drain_control(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         for _ in 0..PACKETS_PER_TURN {
             if matches!(self.phase, Phase::Vanished | Phase::Closed) {
@@ -223,7 +222,8 @@ impl Connection {
                 }
                 Err(error) if is_end(&error) => {
                     if matches!(self.phase, Phase::Pending) {
-                        // Nobody knows this endpoint before `accept`, which reports it.
+                        // The application does not know this endpoint before `accept`, which
+                        // reports it.
                         self.socket.close(context.poller);
                         self.phase = Phase::Vanished;
                         return Ok(true);
@@ -323,7 +323,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps a descriptor for whoever asked for it. What nobody takes makes room.
+    /// Keeps a handed-over descriptor until the application takes it. If too many are kept, drops
+    /// the oldest.
     fn note_handed_over(&mut self, name: u64, file: Option<OwnedFd>) {
         if self.handed_over.len() == HANDED_OVER_MAX {
             self.handed_over.pop_front();
@@ -350,7 +351,7 @@ impl Connection {
 }
 
 impl Rings {
-    /// Wakes a peer that sleeps for the one message that is about to come.
+    /// Wakes a peer that sleeps for a single message, because that message is about to come.
     fn wake_peer_early(&self) {
         if self.producer.must_wake_early() {
             self.wake_peer();
@@ -458,7 +459,7 @@ impl crate::connection::Connection for Connection {
         let Some(rings) = &mut self.rings else { return true };
         let peer_waits = rings.consumer.publish();
         let may_sleep = rings.consumer.arm(alarm);
-        // After the fence inside `arm`: a producer that blocked just now is seen.
+        // This check comes after the fence in `arm`, so it sees a producer that has just blocked.
         if peer_waits || rings.consumer.take_blocked() {
             self.wake_peer();
         }
@@ -494,7 +495,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn reject(&mut self, _context: &mut Context<'_>, private_data: &[u8]) {
-        // A peer that is gone needs no answer.
+        // If the peer is gone, it needs no reply.
         let _ = self.socket.send(&control::reject(private_data), &[]);
         self.phase = Phase::Closed;
     }
@@ -535,7 +536,7 @@ impl crate::connection::Connection for Connection {
     fn unwatch(&mut self, poller: &Poller) {
         self.socket.unwatch(poller);
         if let Some(wakes) = self.rings.as_ref().and_then(|rings| rings.wakes.as_ref()) {
-            // The peer has another descriptor of it, which would keep it watched.
+            // The peer holds another descriptor of it, which would keep it watched.
             let _ = poller.remove(wakes.watched());
         }
     }
@@ -564,10 +565,10 @@ impl crate::connection::Connection for Connection {
     }
 
     fn withdraw(&mut self, entry: &RegionEntry) {
-        // If it cannot be said, the connection is ending anyway.
+        // If the packet cannot be sent, the connection is ending anyway.
         let _ = self.socket.send(&control::withdraw(entry.region.stag), &[]);
         if let Some(rings) = &self.rings {
-            // From here on the peer reads the packet before it uses any region.
+            // From now on the peer reads the packet before it uses any region.
             rings.producer.revise();
         }
     }
@@ -602,21 +603,21 @@ impl Drop for Connection {
         if self.socket.is_acceptor()
             && let Some(rings) = self.rings.take()
         {
-            // Ours may be the last reference to the file, whatever its size.
+            // This may be the last reference to the file, of any size.
             disposal::memory(rings);
         }
     }
 }
 
-/// Whether another process may be read and written by its number at all. The process
-/// that connected may end, or become another program, while its socket lives on in a
-/// child; the number then names whoever it pleases. The kernel judges by our rights, so
-/// nothing must be reached that the peer could not reach itself.
+/// True if this process may access another process by its process id. The process that connected
+/// may end, or execute another program, while its socket lives on in a child. Its id may then
+/// belong to any process. The kernel checks the rights of this process, so nothing must be
+/// accessible that the peer could not access itself.
 fn may_reach(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid
 }
 
-/// Tries to read the initiator's probe word out of its process.
+/// Tries to read the initiator's probe word from its process.
 fn reaches_process(pid: i32, hello: &Hello) -> bool {
     if pid <= 0 {
         return false;
@@ -626,7 +627,7 @@ fn reaches_process(pid: i32, hello: &Hello) -> bool {
         && word.to_vec(0, 8) == hello.probe_value.to_ne_bytes()
 }
 
-/// Whether an error of the control socket only means that the peer is gone.
+/// True if an error of the control socket only means that the peer is gone.
 fn is_end(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
@@ -640,11 +641,11 @@ fn no_rings() -> BreakReason {
     BreakReason::System("shared memory is missing".into())
 }
 
-/// Control packets taken in before other connections get their turn.
+/// The number of control packets processed before other connections get their turn.
 const PACKETS_PER_TURN: usize = 32;
-/// Most descriptors kept that nobody has taken.
+/// The greatest number of handed-over descriptors that are kept.
 const HANDED_OVER_MAX: usize = 16;
-/// Which watched descriptor is ready.
+/// The tokens of the watched descriptors.
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;
 const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;
@@ -681,7 +682,7 @@ mod tests {
         for _ in 0..PACKETS {
             client.register(&memory, domain, Rights::REMOTE).unwrap();
         }
-        // The end stands behind all packets.
+        // The end comes after all packets.
         client.release(endpoint);
         let (mut turns, mut has_ended) = (0, false);
         while !has_ended {

@@ -1,8 +1,8 @@
-//! The peer's regions and the three ways into them.
+//! The peer's regions and the three ways to access them.
 //!
-//! Invariant: nothing is moved before the range is inside the announced region and
-//! the right is there. A mapped region stays mapped until it is withdrawn or the
-//! connection ends; its memory file is sealed, so it cannot shrink under a copy.
+//! Invariant: nothing is moved unless the range is inside the announced region and the right is
+//! granted. A mapped region stays mapped until it is withdrawn or the connection ends. Its memory
+//! file is sealed, so it cannot shrink during a copy.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,11 +19,11 @@ use crate::{RegionPath, RemoteSegment, Stag, disposal};
 pub struct PeerRegions {
     /// Sorted by STag.
     regions: Vec<PeerRegion>,
-    /// Index of the region used last: requests come in runs.
+    /// The index of the region used last: successive requests often use the same one.
     recent: usize,
-    /// Process to reach for regions without a memory file, if that is allowed.
+    /// The process in which to access regions without a memory file, if that is allowed.
     process: Option<rustix::process::RawPid>,
-    /// Whose share of all mappings they take.
+    /// The user whose share of all mappings they use.
     user: Option<u32>,
 }
 
@@ -34,21 +34,21 @@ pub struct PeerRegion {
     mapping: Option<Mapping>,
 }
 
-/// A mapping of a peer's file. The memory goes before its place among all mappings is free.
+/// A mapping of a peer's file. The memory is unmapped before its claim is released.
 #[derive(Debug)]
 struct Mapping {
     memory: Memory,
     _claim: Claim,
 }
 
-/// A place among the mappings of all peers.
+/// A reserved share of the mappings and bytes that all peers may have.
 #[derive(Debug)]
 pub struct Claim {
     user: Option<u32>,
     bytes: usize,
 }
 
-/// What peers have mapped here.
+/// The number and size of the peers' mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mapped {
     mappings: usize,
@@ -61,7 +61,7 @@ struct Ledger {
     of_users: BTreeMap<Option<u32>, Mapped>,
 }
 
-/// Why there is no place.
+/// The limit that a claim would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
     Mappings,
@@ -72,7 +72,7 @@ static LEDGER: Mutex<Ledger> = Mutex::new(Ledger::new());
 
 impl Claim {
     fn new(user: Option<u32>, bytes: usize, most: Mapped) -> Result<Self, Full> {
-        // Of those who are trusted the bytes do not count.
+        // The bytes of trusted users do not count.
         let bytes = if is_trusted(user) { 0 } else { bytes };
         lock().take(user, bytes, most)?;
         Ok(Self { user, bytes })
@@ -90,13 +90,13 @@ impl Ledger {
         Self { all: Mapped { mappings: 0, bytes: 0 }, of_users: BTreeMap::new() }
     }
 
-    /// Finds a place. Users whom this process has nothing to fear from share one limit. Each of
-    /// the others has no more than what is left for all: one alone half, the next half of the rest.
-    /// So those who have much leave something for whoever comes next.
+    /// Reserves a mapping. Trusted users only share the common limit. Each other user may use at
+    /// most as much as is left for all: a single user gets half, the next one half of the rest. So
+    /// users with much leave something for those who come later.
     fn take(&mut self, user: Option<u32>, bytes: usize, most: Mapped) -> Result<(), Full> {
         let lost = dafs_memory::lost_mappings();
         let Mapped { mappings, bytes: mapped } = self.all;
-        // What is left behind this one.
+        // The number left after this one.
         let mappings_left = most.mappings.checked_sub(mappings + lost + 1).ok_or(Full::Mappings)?;
         let bytes_left = most.bytes.saturating_sub(mapped).checked_sub(bytes);
         let bytes_left = bytes_left.ok_or(Full::Bytes)?;
@@ -126,7 +126,8 @@ impl Ledger {
 }
 
 impl Mapped {
-    /// What of a limit regions may take: some is left for the rings of connections to come.
+    /// Returns the part of a limit that regions may use. The rest is left for the rings of later
+    /// connections.
     fn of_regions(self) -> Self {
         Self { mappings: self.mappings / 8 * 7, bytes: self.bytes / 8 * 7 }
     }
@@ -146,21 +147,22 @@ fn lock() -> MutexGuard<'static, Ledger> {
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a user could do this process worse things than filling its memory.
+/// True for a user that could do this process worse harm than filling its memory.
 pub(crate) fn is_trusted(user: Option<u32>) -> bool {
     user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
 }
 
-/// Maps what a peer has sent.
+/// Maps a file that a peer has sent.
 fn import(file: PeerFile, length: usize, writable: bool) -> Result<Memory, String> {
     let fd = file.fd().map_err(|error| error.to_string())?;
     let memory = Memory::import(fd, length, writable).map_err(|e| import_failure(&e))?;
-    // The mapping has a reference to the file: this is not the last.
+    // The mapping keeps a reference to the file, so this close is not the last.
     drop(file.take());
     Ok(memory)
 }
 
-/// Why memory could not be mapped, with the cause: a connection keeps its end as text.
+/// Returns the text of an error including its cause, because a connection keeps its reason as
+/// text.
 fn import_failure(error: &ImportError) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
@@ -172,10 +174,10 @@ fn too_many_mappings() -> String {
     format!("more than {MAPPINGS_MAX} regions of all peers, or their share for one user")
 }
 
-/// How the bytes of a checked range are reached.
+/// How to access the bytes of a checked range.
 #[derive(Debug)]
 pub enum Reach<'a> {
-    /// Here, at this offset.
+    /// In a mapping of this process, at this offset.
     Mapped(&'a Memory, usize),
     /// In another process.
     Process(rustix::process::RawPid),
@@ -184,12 +186,12 @@ pub enum Reach<'a> {
 }
 
 impl PeerRegions {
-    /// Of a peer that is a process of this user.
+    /// Creates an empty table for a peer that is a process of this user.
     pub fn new(user: Option<u32>) -> Self {
         Self { regions: Vec::new(), recent: 0, process: None, user }
     }
 
-    /// Maps the ring that the peer has made.
+    /// Maps the ring memory that the peer has created.
     pub fn map_ring(&self, file: PeerFile, length: usize) -> Result<(Memory, Claim), String> {
         let claim = Claim::new(self.user, length, limits()).map_err(|full| match full {
             Full::Mappings => too_many_mappings(),
@@ -198,19 +200,19 @@ impl PeerRegions {
         Ok((import(file, length, true)?, claim))
     }
 
-    /// From now on regions without a memory file are reached in this process.
+    /// Sets the process in which regions without a memory file are accessed.
     pub fn set_process(&mut self, pid: rustix::process::RawPid) {
         self.process = Some(pid);
     }
 
-    /// Whether such regions are reachable.
+    /// True if regions without a memory file are accessible.
     pub fn has_process(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Takes an announced region in, and maps its file. If the memory would be more than the
-    /// peer's share it is not mapped but reached through the ring: where it has no pages yet, our
-    /// copies would make them at our cost.
+    /// Adds an announced region and maps its file. If the memory would exceed the peer's share, it
+    /// is not mapped but accessed through the ring. Otherwise copies by this process could allocate
+    /// its missing pages at this process's cost.
     pub fn insert(
         &mut self,
         announced: ExposedRegion,
@@ -268,7 +270,7 @@ impl PeerRegions {
         self.find(stag).is_some()
     }
 
-    /// Checks a range and says how to reach it.
+    /// Checks a range and returns how to access it.
     #[inline]
     pub fn reach(&mut self, remote: &RemoteSegment, write: bool) -> Result<Reach<'_>, String> {
         let process = self.process;
@@ -316,7 +318,7 @@ impl Drop for PeerRegions {
     }
 }
 
-/// How the owner of `memory` must expect a peer to reach it.
+/// Returns how a peer will access `memory`, for its owner.
 pub fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath {
     match (memory.file().is_some(), peer_reaches_process) {
         (true, _) => RegionPath::Mapped,
@@ -325,7 +327,7 @@ pub fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath {
     }
 }
 
-/// Copies between our memory and another process. `write` is towards the process.
+/// Copies between memory of this process and another process. `write` means to that process.
 pub fn copy_process(
     pid: rustix::process::RawPid,
     memory: &Memory,
@@ -344,9 +346,9 @@ pub fn copy_process(
             iov_base: (address + done as u64) as *mut libc::c_void,
             iov_len: length - done,
         };
-        // SAFETY: the local vector covers a checked range of memory that lives for
-        // the call; the remote one is only interpreted in the other process, and
-        // the kernel refuses what is not mapped there.
+        // SAFETY: the local vector covers a checked range of memory that lives during the call. The
+        // remote vector is interpreted only in the other process, and the kernel refuses what is
+        // not mapped there.
         let moved = unsafe {
             if write {
                 libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0)
@@ -362,26 +364,26 @@ pub fn copy_process(
     Ok(())
 }
 
-/// Most regions one peer may expose: each costs a mapping.
+/// The number of regions that one peer may expose. Each costs a mapping.
 const REGIONS_MAX: usize = 1024;
-/// Most mappings for all peers together: half of what Linux grants a process unless told
-/// otherwise (vm.max_map_count). Without any left a process cannot even allocate.
+/// The number of mappings for all peers together: half of what Linux grants a process by default
+/// (vm.max_map_count). Without free mappings, a process cannot even allocate.
 const MAPPINGS_MAX: usize = 32 << 10;
 
-/// What all peers together may have mapped.
+/// Returns the limits for all peers together.
 fn limits() -> Mapped {
     Mapped { mappings: MAPPINGS_MAX, bytes: *BYTES_MAX.get_or_init(bytes_max) }
 }
 
-/// Finds out how much memory peers may have mapped. It reads files, so a listener does it first.
+/// Determines how much memory peers may have mapped. This reads files, so a listener does it first.
 pub fn learn_limits() {
     limits();
 }
 
 static BYTES_MAX: OnceLock<usize> = OnceLock::new();
 
-/// Half of the memory that this process may use: that of the machine, or of its control group,
-/// which is charged for every page that our copies make.
+/// Returns half of the memory that this process may use: that of the machine, or of its control
+/// group, which is charged for every page that a copy allocates.
 fn bytes_max() -> usize {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
@@ -467,11 +469,11 @@ mod tests {
         assert!(matches!(regions.reach(&whole(1, 3 * PAGE), true), Ok(Reach::Mapped(..))));
         assert!(matches!(regions.reach(&whole(2, 2 * PAGE), true), Ok(Reach::Staged)));
         assert!(matches!(regions.reach(&whole(3, PAGE), true), Ok(Reach::Mapped(..))));
-        // A share is the user's, however many connections he has.
+        // A share belongs to the user, however many connections the user has.
         let mut beside = PeerRegions::new(Some(80_005));
         beside.insert_within(region(1, PAGE), Some(file_of(&memory)), most).unwrap();
         assert!(matches!(beside.reach(&whole(1, PAGE), true), Ok(Reach::Staged)));
-        // The superuser could do worse.
+        // The share of the superuser is not limited.
         let mut trusted = PeerRegions::new(Some(0));
         trusted.insert_within(region(1, 4 * PAGE), Some(file_of(&memory)), most).unwrap();
         assert!(matches!(trusted.reach(&whole(1, PAGE), true), Ok(Reach::Mapped(..))));

@@ -1,17 +1,18 @@
 //! A one-way ring of frames in memory that two processes share.
 //!
-//! One side produces, the other consumes; neither locks. A frame is a header word
-//! and a body; it starts on a cache line and never wraps around. The header names
-//! the lap around the ring, so the consumer polls exactly one word, on the very line
-//! that carries the frame's beginning, and a frame of one line touches one line.
+//! One side produces, the other consumes, without locks. A frame consists of a header word and a
+//! body. It starts on a cache line and never wraps around. The header contains the number of the
+//! lap around the ring. So the consumer polls exactly one word, in the line that carries the
+//! start of the frame, and a frame of one line needs only one line.
 //!
 //! Invariants:
-//! - before a header is committed, the word where the next header will be is not one
-//!   of this lap: an older header, or zero where it may have been payload;
-//! - `tail - head <= capacity - LINE`: the producer never touches unread bytes;
-//! - nothing read from the ring is trusted: the header is loaded once, its length is
-//!   checked against the ring, and bodies are copied out before they are parsed.
-//!   A hostile peer can spoil its own messages only.
+//!
+//! - Before a header is committed, the word at the position of the next header is no header of this
+//!   lap: it is an older header, or zero if it may have been payload.
+//! - `tail - head <= capacity - LINE`: the producer never touches unread bytes.
+//! - Nothing read from the ring is trusted. The header is loaded once, its length is checked
+//!   against the ring, and bodies are copied out before they are parsed. A hostile peer can damage
+//!   only its own messages.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -21,20 +22,20 @@ use super::delta::{LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
 use super::lane::{HEADER_BYTES, LINE, Lane, Layout};
 use crate::connection::Alarm;
 
-/// What a frame carries.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// A message; the header's word names a region to invalidate, or is zero.
+    /// A message. The header's word names a region to invalidate, or is zero.
     Send,
-    /// Part of an RDMA write: address u64, then bytes. The word is the STag.
+    /// Part of an RDMA write: address u64, then bytes. The header's word is the STag.
     Write,
-    /// An RDMA read request: address u64, length u32. The word is the STag.
+    /// An RDMA read request: address u64, length u32. The header's word is the STag.
     ReadRequest,
-    /// Part of the answer to the oldest unanswered read request.
+    /// Part of the response to the oldest pending read request.
     ReadResponse,
     /// A message as a difference from the short one before it; always one line.
     Delta,
-    /// Nothing more up to the end of the ring; goes on at its start.
+    /// No more frames up to the end of the ring. The next one is at its start.
     Wrap,
 }
 
@@ -63,8 +64,8 @@ impl FrameKind {
     }
 }
 
-/// A frame's header: body length, kind, and a word of its own. In memory a lap
-/// number stands beside them: see [`lap_of`].
+/// The header of a frame: length of the body, kind, and one word. In memory, the lap number is next
+/// to them: see [`lap_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     pub kind: FrameKind,
@@ -73,7 +74,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Kind in four bits (never zero), lap in eight, length in twenty, word on top.
+    /// Packs the header: kind in 4 bits (never zero), lap in 8, length in 20, word in the upper 32.
     fn pack(self, lap: u64) -> u64 {
         self.kind.bits() | lap << 4 | u64::from(self.length) << 12 | u64::from(self.word) << 32
     }
@@ -86,8 +87,8 @@ impl FrameHeader {
         })
     }
 
-    /// What the frame counts for a sleeper that waits for so many messages: what
-    /// it must act upon at once counts as very many.
+    /// Returns what the frame counts for a consumer that sleeps until a number of messages have
+    /// arrived. A frame that needs a reaction at once counts as very many.
     fn wake_units(self) -> u64 {
         match self.kind {
             FrameKind::Send | FrameKind::Delta => 1,
@@ -103,7 +104,7 @@ impl FrameHeader {
         }
     }
 
-    /// Whether it carries a message that [`Consumer::message`] copies out.
+    /// True if it carries a message that [`Consumer::message`] copies out.
     #[inline]
     pub fn is_short(self) -> bool {
         match self.kind {
@@ -114,18 +115,18 @@ impl FrameHeader {
     }
 }
 
-/// The sending end.
+/// The sending end of a ring.
 #[derive(Debug)]
 pub struct Producer {
     lane: Lane,
     tail: u64,
     head_seen: u64,
     units: u64,
-    /// The short message that went by last.
+    /// The copy of the last short message.
     last: Last,
-    /// A bit for each line whose first word may be anything, since it was payload.
+    /// One bit for each line whose first word may have any value, because it was payload.
     payload_lines: Box<[u64]>,
-    /// How many such bits are set.
+    /// The number of these bits that are set.
     payload_line_count: u32,
 }
 
@@ -144,13 +145,13 @@ impl Producer {
         }
     }
 
-    /// Offset in the shared memory at which the body of the next frame goes, if the
-    /// ring has room for it. Nothing is visible before [`Producer::commit`].
+    /// Returns the offset in the shared memory for the body of the next frame, if the ring has room
+    /// for it. The consumer sees nothing before [`Producer::commit`].
     #[inline]
     pub fn reserve(&mut self, length: u32) -> Option<usize> {
         let size = frame_bytes(length);
         let to_end = self.lane.capacity() - self.lane.place(self.tail);
-        // A frame that would cross the end is preceded by a wrap marker.
+        // A wrap marker precedes a frame that would cross the end.
         let (skip, room) = if size > to_end { (to_end, to_end + size) } else { (0, size) };
         if !self.has_room(room + LINE as u64) {
             return None;
@@ -162,7 +163,7 @@ impl Producer {
         Some(self.lane.body(self.tail))
     }
 
-    /// Makes the frame whose body was put at the reserved place visible.
+    /// Makes the frame visible whose body was written at the reserved offset.
     #[inline]
     pub fn commit(&mut self, header: FrameHeader) {
         if header.kind == FrameKind::Send {
@@ -171,9 +172,9 @@ impl Producer {
         self.put_frame(header, |_, _| {});
     }
 
-    /// Puts a message of at most [`SHORT_BYTES_MAX`] bytes into the ring and makes it
-    /// visible, as a difference from the one before where that is shorter. False if there
-    /// is no room. `word` names a region to invalidate, or is zero.
+    /// Writes a message of at most [`SHORT_BYTES_MAX`] bytes into the ring and makes it visible, as
+    /// a difference from the one before if that is shorter. `word` names a region to invalidate, or
+    /// is zero. Returns false if there is no room.
     #[inline]
     pub fn put(&mut self, message: &[u8], word: u32) -> bool {
         let length = message.len() as u32;
@@ -193,7 +194,7 @@ impl Producer {
         true
     }
 
-    /// Makes the frame at the tail visible, once `fill` has written its body.
+    /// Makes the frame at the tail visible, after `fill` has written its body.
     #[inline]
     fn put_frame(&mut self, header: FrameHeader, fill: impl FnOnce(&Lane, u64)) {
         let size = header.frame_bytes();
@@ -203,8 +204,8 @@ impl Producer {
         self.own_ahead(size);
     }
 
-    /// Makes `size` bytes from the tail visible as one frame. The place of the next
-    /// header is clear.
+    /// Makes `size` bytes at the tail visible as one frame. The word of the next header must be
+    /// clear.
     #[inline]
     fn show(&mut self, header: FrameHeader, size: u64) {
         let lap = lap_of(self.tail, self.lane.capacity());
@@ -213,8 +214,8 @@ impl Producer {
         self.units = self.units.wrapping_add(header.wake_units());
     }
 
-    /// Makes sure that the place of the next header holds none of this lap, and keeps
-    /// the account of payload lines.
+    /// Ensures that the word of the next header is no header of this lap, and updates the record of
+    /// payload lines.
     #[inline]
     fn clear_next(&mut self, size: u64) {
         if size == LINE as u64 && self.payload_line_count == 0 {
@@ -250,9 +251,9 @@ impl Producer {
         self.payload_lines[line / 64] & (1 << (line % 64)) != 0
     }
 
-    /// Asks for the lines behind the next header now, while there is time: the consumer
-    /// does not look at them before they carry a frame. All but the last `size` bytes of
-    /// them were asked for before.
+    /// Prefetches the lines after the next header for writing, while there is time: the consumer
+    /// does not look at them before they carry a frame. All but the last `size` bytes of them have
+    /// been prefetched before.
     #[inline]
     fn own_ahead(&self, size: u64) {
         let end = self.tail + (LINES_AHEAD + 1) * LINE as u64;
@@ -261,21 +262,21 @@ impl Producer {
         }
     }
 
-    /// Announces what was committed. True if the consumer sleeps and must be woken:
-    /// enough messages are there, or `urgent`.
+    /// Announces what was committed. Returns true if the consumer sleeps and must be woken, because
+    /// enough messages have arrived or `urgent` is set.
     #[inline]
     pub fn must_wake(&self, urgent: bool) -> bool {
         self.lane.produced().store(self.units, Ordering::Release);
-        // Orders our commits before the look at the sleeper's word; the consumer
-        // fences between setting that word and its last look at `produced`.
+        // Orders the commits before the load of the sleeper's word. The consumer fences between
+        // setting that word and its last load of `produced`.
         fence(Ordering::SeqCst);
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.take_sleeper(wake_at)
     }
 
-    /// True if the consumer has taken everything, sleeps for one more message and wants to be
-    /// early for it: it is about to come, and a wake-up takes its time. One that sleeps for
-    /// more, or has more to take, gains nothing by coming early.
+    /// True if the consumer has received everything, sleeps for one more message and wants an early
+    /// wake-up: the message is about to come, and a wake-up takes time. A consumer that sleeps for
+    /// more messages, or has more to receive, gains nothing from an early wake-up.
     pub fn must_wake_early(&self) -> bool {
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         wake_at == self.units.wrapping_add(1)
@@ -284,7 +285,7 @@ impl Producer {
             && self.take_sleeper(wake_at)
     }
 
-    /// Whether the consumer sleeps and it is ours to wake it.
+    /// True if the consumer sleeps and this call has claimed the task of waking it.
     #[inline]
     fn take_sleeper(&self, wake_at: u64) -> bool {
         let word = self.lane.wake_at();
@@ -292,7 +293,7 @@ impl Producer {
             && word.compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Reserves as [`Producer::reserve`]; without room, asks to be woken when there is.
+    /// Does the same as [`Producer::reserve`]; without room, asks to be woken when there is.
     #[inline]
     pub fn reserve_or_block(&mut self, length: u32) -> Option<usize> {
         self.reserve(length).or_else(
@@ -302,7 +303,7 @@ impl Producer {
         )
     }
 
-    /// Asks to be woken when there is room. True if room appeared meanwhile.
+    /// Asks to be woken when there is room. Returns true if room has appeared meanwhile.
     pub fn block(&mut self, length: u32) -> bool {
         self.lane.blocked().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -314,7 +315,7 @@ impl Producer {
         freed && self.reserve(length).is_some()
     }
 
-    /// Tells the peer that control packets take something back from it.
+    /// Tells the peer that control packets withdraw something from it.
     pub fn revise(&self) {
         self.lane.revision().fetch_add(1, Ordering::Release);
     }
@@ -326,8 +327,8 @@ impl Producer {
             return true;
         }
         let head = self.lane.head().load(Ordering::Acquire);
-        // A head outside what was produced is the peer's lie; ignoring it leaves the
-        // ring full, and the connection's own time-outs end it.
+        // A head outside what was produced is wrong. If it is ignored, the ring stays full, and
+        // the connection's timeouts end it.
         if head >= self.head_seen && head <= self.tail {
             self.head_seen = head;
         }
@@ -335,20 +336,20 @@ impl Producer {
     }
 }
 
-/// The receiving end.
+/// The receiving end of a ring.
 #[derive(Debug)]
 pub struct Consumer {
     lane: Lane,
     head: u64,
     published: u64,
     units: u64,
-    /// The short message that came by last.
+    /// The copy of the last short message.
     last: Last,
-    /// A message that fits one line, copied out of the ring.
+    /// A message of one line, copied out of the ring.
     line: [u8; LINE_BODY_BYTES],
 }
 
-/// The peer put something into the ring that cannot be a frame: its header.
+/// The error that the ring contains something that cannot be a frame. Contains the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadFrame(pub u64);
 
@@ -358,7 +359,7 @@ impl Consumer {
         Self { lane, head: 0, published: 0, units: 0, last: Last::new(), line }
     }
 
-    /// The next frame's header and the offset of its body in the shared memory.
+    /// Returns the next frame's header and the offset of its body in the shared memory.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<(FrameHeader, usize)>, BadFrame> {
         loop {
@@ -381,14 +382,14 @@ impl Consumer {
         }
     }
 
-    /// Whether something is there to be peeked at, good or bad.
+    /// True if [`Consumer::peek`] would return a frame or an error.
     #[inline]
     pub fn has_frame(&self) -> bool {
         let bits = self.lane.header(self.head).load(Ordering::Acquire);
         bits != 0 && (bits >> 4) & 0xff == lap_of(self.head, self.lane.capacity())
     }
 
-    /// The message of the frame last peeked at, copied out of the ring: one that
+    /// Copies the message of the last peeked frame out of the ring. The frame must be short, see
     /// [`FrameHeader::is_short`].
     #[inline]
     pub fn message(&mut self, header: FrameHeader) -> Result<&[u8], BadFrame> {
@@ -404,15 +405,15 @@ impl Consumer {
         Ok(self.last.refill(length, |bytes| self.lane.read(self.head, bytes)))
     }
 
-    /// The frame last peeked at has been copied out.
+    /// Moves on from the last peeked frame, which has been copied out.
     #[inline]
     pub fn advance(&mut self, header: FrameHeader) {
         self.head += header.frame_bytes();
         self.units = self.units.wrapping_add(header.wake_units());
     }
 
-    /// Gives the room of consumed frames back. True if the producer waits for it and
-    /// must be woken.
+    /// Releases the room of consumed frames. Returns true if the producer waits for it and must be
+    /// woken.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.published != self.head {
@@ -422,46 +423,46 @@ impl Consumer {
         self.take_blocked()
     }
 
-    /// Announces that we sleep until as many more messages are there as the alarm says.
-    /// False if they are there already, or something else is that cannot wait.
+    /// Announces that this side sleeps until the number of messages in `alarm` have arrived.
+    /// Returns false if they have already, or if something else has arrived that cannot wait.
     pub fn arm(&mut self, alarm: Alarm) -> bool {
         let Alarm { threshold, early } = alarm;
         self.lane.wants_early().store(u64::from(early), Ordering::Relaxed);
         let wake_at = self.units.wrapping_add(threshold as u64).max(1);
         self.lane.wake_at().store(wake_at, Ordering::Relaxed);
-        // Pairs with the fence in `must_wake`: either the producer sees our word or
-        // we see its count.
+        // Pairs with the fence in `must_wake`: either the producer sees this word, or this side
+        // sees its count.
         fence(Ordering::SeqCst);
         let produced = self.lane.produced().load(Ordering::Acquire);
         let enough = produced.wrapping_sub(wake_at) < u64::MAX / 2;
-        // The count is the peer's word: without a frame to show for it, it would keep us
-        // awake for nothing, and from everybody else.
+        // The peer writes this count. Without a frame as evidence, the peer could keep this side
+        // awake for nothing, at the expense of all others.
         let has_work = (enough || threshold == 1) && !matches!(self.peek(), Ok(None));
         !has_work
     }
 
-    /// Whether the producer waits for room; clears the flag.
+    /// Clears the flag by which the producer waits for room. Returns true if it was set.
     #[inline]
     pub fn take_blocked(&self) -> bool {
         self.lane.blocked().load(Ordering::Relaxed) != 0
             && self.lane.blocked().swap(0, Ordering::AcqRel) != 0
     }
 
-    /// The peer's count of what it has taken back from us.
+    /// Returns the peer's count of its withdrawals.
     #[inline]
     pub fn revision(&self) -> u64 {
         self.lane.revision().load(Ordering::Acquire)
     }
 
-    /// We are awake again.
+    /// Announces that this side is awake.
     pub fn disarm(&self) {
         self.lane.wake_at().store(0, Ordering::Relaxed);
     }
 }
 
-/// Writes a frame's body. The first line, which the consumer polls, is touched last and only
-/// once: touched earlier, it would travel to the other core and back before the frame is
-/// whole.
+/// Writes a frame's body. The first line, which the consumer polls, is written last and only once.
+/// If it were written earlier, it would move to the other core and back before the frame is
+/// complete.
 #[inline]
 fn write_body(lane: &Lane, tail: u64, body: &[u8]) {
     if let Some((first, rest)) = body.split_at_checked(LINE_BODY_BYTES) {
@@ -473,24 +474,24 @@ fn write_body(lane: &Lane, tail: u64, body: &[u8]) {
     }
 }
 
-/// The number of the lap that a position lies in, as headers carry it. An older header
-/// can only be taken for a new one after 256 laps without a write to its line; the
-/// account of payload lines has it zeroed before.
+/// Returns the lap number of a position as headers contain it. An older header could be mistaken
+/// for a new one only after 256 laps without a write to its line. The record of payload lines
+/// ensures that it is zeroed before that.
 #[inline]
 fn lap_of(position: u64, capacity: u64) -> u64 {
-    // A power of two: a division of words would cost more than the rest of a look.
+    // The capacity is a power of two: a division would cost more than the rest of a poll.
     ((position >> capacity.trailing_zeros()) + 1) & 0xff
 }
 
-/// Bytes that a frame with a body of `length` bytes takes.
+/// Returns the number of bytes of a frame with a body of `length` bytes.
 #[inline]
 fn frame_bytes(length: u32) -> u64 {
     (u64::from(length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64)
 }
 
-/// Lines a usual request takes, and one for the header after it.
+/// The number of lines of a usual request, plus one for the header after it.
 const LINES_AHEAD: u64 = 4;
-/// More than any threshold.
+/// A number of wake units above any threshold.
 const URGENT_UNITS: u64 = 1 << 32;
 
 #[cfg(test)]
@@ -552,7 +553,7 @@ mod tests {
     #[test]
     fn stale_bytes_are_never_taken_for_a_frame() {
         let (memory, mut producer, mut consumer) = ring();
-        // Bodies full of what would be valid headers.
+        // The bodies are full of words that would be valid headers.
         let body = FrameHeader { kind: FrameKind::Send, length: 1, word: 7 }.pack(1).to_le_bytes();
         for count in (0..500).map(|i| i % 90) {
             assert!(send(&memory, &mut producer, &body.repeat(count)));
@@ -597,7 +598,7 @@ mod tests {
         assert!(producer.must_wake_early());
         assert!(consumer.arm(Alarm { early: false, ..early(1) }));
         assert!(!producer.must_wake_early(), "it would rather sleep");
-        // It has found nothing and sleeps again: the message itself wakes it.
+        // It has found nothing and sleeps again. The message itself wakes it.
         assert!(consumer.arm(early(1)));
         assert!(send(&memory, &mut producer, b"b"));
         assert!(producer.must_wake(false));

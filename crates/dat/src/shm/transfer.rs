@@ -1,9 +1,11 @@
-//! Executing posted work.
+//! Executes posted work.
 //!
-//! Invariants: work is executed in the order posted; staged reads may run together,
-//! but nothing else starts before they end, so completions keep that order too.
-//! A range is checked when it is posted and again when it is used, since its
-//! region may be gone by then.
+//! Invariants:
+//!
+//! - Work is executed in the order posted. Staged reads may overlap, but nothing else starts before
+//!   they end, so completions keep that order, too.
+//! - A range is checked when it is posted and again when it is used, because its region may be gone
+//!   by then.
 
 use std::collections::VecDeque;
 
@@ -20,11 +22,11 @@ use super::{
 use crate::region::RegionTable;
 use crate::{Domain, Stag};
 
-/// A posted receive. Nearly all have one segment, which then costs no allocation.
+/// A posted receive. Nearly all have one segment, which needs no allocation.
 #[derive(Debug)]
 pub struct Receive {
     pub cookie: u64,
-    /// Bytes in all segments.
+    /// The number of bytes in all segments.
     pub room: u64,
     pub first: LocalSegment,
     pub rest: Box<[LocalSegment]>,
@@ -36,21 +38,22 @@ impl Receive {
     }
 }
 
-/// Posted work, waiting for `flush` or for room in the ring. Plain fields, no enums with
-/// contents: it is copied field by field, and the processor stalls on a load that spans
-/// several stores of late.
+/// Posted work that waits for `flush` or for room in the ring. It has plain fields and no enums
+/// with contents: it is copied field by field, and the processor stalls on a load that spans
+/// several recent stores.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     cookie: u64,
-    /// The peer's range; for a send only its length counts.
+    /// The peer's range. For a send, only the length is used.
     remote: RemoteSegment,
-    /// A transfer's first segment.
+    /// The first segment of a transfer.
     first: LocalSegment,
-    /// Bytes already put into the ring (staged writes).
+    /// The number of bytes already put into the ring (staged writes).
     done: u32,
-    /// Pieces of it in the queue of pieces: all of a send, the others of a transfer.
+    /// The number of its pieces in the queue of pieces: all of a send, all but the first of a
+    /// transfer.
     pieces: u32,
-    /// STag that a send has the peer invalidate; 0 for none.
+    /// The STag that a send makes the peer invalidate; 0 for none.
     invalidate: u32,
     kind: WorkKind,
     signal: Signal,
@@ -69,7 +72,7 @@ impl Work {
         self.remote.length
     }
 
-    /// The local segments of a transfer, whose further pieces are given.
+    /// Returns the local segments of a transfer. `pieces` contains all but the first.
     #[inline]
     fn segments<'p>(
         &'p self,
@@ -86,7 +89,7 @@ impl Work {
 /// One piece of a gather or scatter list.
 #[derive(Clone, Copy, Debug)]
 pub enum Piece {
-    /// Bytes taken over at the post.
+    /// Bytes that were copied by the post.
     Inline {
         start: usize,
         length: u32,
@@ -94,7 +97,7 @@ pub enum Piece {
     Segment(LocalSegment),
 }
 
-/// An RDMA read of ours that the peer answers through the ring.
+/// An RDMA read of this side whose response comes through the ring.
 #[derive(Debug)]
 pub struct StagedRead {
     pub cookie: u64,
@@ -103,7 +106,7 @@ pub struct StagedRead {
     pub done: u32,
 }
 
-/// A read of the peer's that we answer through the ring.
+/// A read of the peer whose response goes through the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub stag: Stag,
@@ -111,11 +114,11 @@ pub struct Answer {
     pub left: u32,
 }
 
-/// Whether work went through.
+/// The result of executing work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// The ring is full or a staged read must end first.
+    /// The ring is full, or a staged read must end first.
     Blocked,
 }
 
@@ -208,8 +211,8 @@ impl Connection {
         self.check_post()?;
         check_local(context.regions, context.domain, local, remote.length)?;
         for segment in local {
-            // The copy happens at the flush; fetching the source meanwhile hides
-            // much of the memory's latency when several writes are posted.
+            // The copy happens at the flush. Prefetching the source meanwhile hides much of the
+            // memory's latency when several writes are posted.
             if let Ok((memory, offset)) = context.regions.local(context.domain, segment) {
                 memory.prefetch(offset, segment.length as usize);
             }
@@ -236,9 +239,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies into or out of a region of the peer's that is mapped here, when nothing is
-    /// queued before it. False if the work must take the long way, where whatever is wrong
-    /// with it breaks the connection.
+    /// Copies into or out of a mapped region of the peer if no earlier work is queued. Returns
+    /// false if the work must be posted; then any error in it breaks the connection.
     #[inline]
     pub(super) fn move_at_once(
         &mut self,
@@ -271,7 +273,7 @@ impl Connection {
         true
     }
 
-    /// Nothing that was posted waits.
+    /// True if no posted work waits.
     #[inline]
     fn is_idle(&self) -> bool {
         self.work.is_empty() && self.staged_reads.is_empty()
@@ -300,8 +302,8 @@ impl Connection {
         });
     }
 
-    /// Executes what is posted, as far as the ring has room, and wakes the peer if
-    /// it sleeps and there is enough for it.
+    /// Executes posted work as far as the ring has room. Wakes the peer if it sleeps and enough has
+    /// been sent for it.
     pub(super) fn execute(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         if self.is_executing {
             return Ok(());
@@ -381,7 +383,7 @@ impl Connection {
         ring.min(self.config.message_bytes_max)
     }
 
-    /// Puts a short message straight into the ring when nothing is queued before it.
+    /// Writes a short message directly into the ring if no earlier work is queued.
     #[inline]
     fn put_at_once(&mut self, message: &[u8], invalidate: Option<Stag>) -> bool {
         let is_short = message.len() <= SHORT_BYTES_MAX.min(self.config.message_bytes_max as usize);
@@ -444,7 +446,7 @@ impl Connection {
         if matches!(reach, Reach::Staged) {
             return self.stage_write(context, work);
         }
-        // While more follows, the peer need not hurry.
+        // If more work follows, an early wake-up gains nothing.
         let is_last = self.work.len() == 2 && self.work[1].kind == WorkKind::Send;
         let early = (remote.length as usize).checked_sub(EARLY_BYTES).filter(|_| is_last);
         let mut done = 0;
@@ -512,8 +514,9 @@ impl Connection {
         Ok(Outcome::Done)
     }
 
-    /// A region may have been exposed or taken back since we last looked at the socket. False if
-    /// there is more on it than one turn takes in: the work waits until that is read.
+    /// Reads control packets if a region may have been exposed or withdrawn since the last look at
+    /// the socket. Returns false if there are more packets than one turn reads. The work waits
+    /// until they are read.
     #[inline]
     fn learn_region(&mut self, context: &mut Context<'_>, stag: Stag) -> Result<bool, BreakReason> {
         let rings = self.rings.as_ref().ok_or_else(no_rings)?;
@@ -597,7 +600,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reports executed work; a read through the ring reports itself later.
+    /// Reports executed work. A read through the ring is reported later.
     fn finish(&mut self, context: &mut Context<'_>, work: &Work) {
         self.discard_front(work);
         if work.kind == WorkKind::Read && !self.staged_reads.is_empty() {
@@ -617,7 +620,7 @@ impl Connection {
     }
 }
 
-/// Copies bytes `skip..skip + count` of the segments into shared memory.
+/// Copies the bytes `skip..skip + count` of the segments into shared memory.
 fn copy_window<'p>(
     context: &Context<'_>,
     segments: impl Iterator<Item = &'p LocalSegment>,
@@ -682,10 +685,10 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
     BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
 }
 
-/// What is left of a write when a sleeper is woken that waits for the message behind it:
-/// about as much as is copied while it wakes up.
+/// When this many bytes of a write are left, a peer that sleeps for the message after it is woken.
+/// It is about as much as is copied during a wake-up.
 const EARLY_BYTES: usize = 64 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
-/// Bytes of payload in one frame of a staged transfer: small enough that several
-/// fit the smallest ring.
+/// The number of payload bytes in one frame of a staged transfer. Several such frames fit the
+/// smallest ring.
 const STAGED_BYTES_MAX: u32 = 4000;

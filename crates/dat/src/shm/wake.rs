@@ -1,28 +1,27 @@
-//! Waking a sleeper at the other end.
+//! Wakes a sleeper at the other end.
 //!
-//! Invariant: the acceptor never writes to a descriptor that its peer holds. Whether a
-//! write blocks is a flag of the open file, which all holders share: a peer could clear
-//! it, fill the counter, and stall whoever writes next. So the acceptor makes both event
-//! descriptors. The peer gets the one that it writes to, and of the other only an epoll
-//! instance that watches it.
+//! Invariant: the acceptor never writes to a descriptor that its peer holds. The non-blocking flag
+//! belongs to the open file, which all holders share. A peer could clear it, fill the counter, and
+//! block the next writer. So the acceptor creates both event descriptors. It gives the peer the one
+//! that the peer writes to, and an epoll instance that watches the other.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 
-/// One side's ends.
+/// The descriptors of one side.
 #[derive(Debug)]
 pub struct Wakes {
-    /// Written to wake the peer.
+    /// The descriptor that is written to wake the peer.
     peer: OwnedFd,
-    /// Shows that the peer has something.
+    /// The descriptor that becomes readable when the peer has something.
     own: OwnedFd,
 }
 
 impl Wakes {
-    /// An acceptor's ends, and what the initiator is given: what it writes to, and what
-    /// it watches.
+    /// Creates the acceptor's descriptors and those for the initiator: the one that it writes to,
+    /// and the one that it watches.
     pub fn new() -> io::Result<(Self, [OwnedFd; 2])> {
         let (peer, own) = (event_descriptor()?, event_descriptor()?);
         let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -31,20 +30,20 @@ impl Wakes {
         Ok((Self { peer, own }, [written, watched]))
     }
 
-    /// An initiator's ends, as the acceptor gave them.
+    /// Creates the initiator's side from the acceptor's descriptors.
     pub fn imported([peer, own]: [OwnedFd; 2]) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&peer, true)?;
         Ok(Self { peer, own })
     }
 
-    /// To be watched for edges; needs no read to reset.
+    /// Returns the descriptor to watch edge-triggered. It needs no read to reset it.
     pub fn watched(&self) -> BorrowedFd<'_> {
         self.own.as_fd()
     }
 
     /// Ends the peer's sleep.
     pub fn wake_peer(&self) {
-        // A full counter means that the peer has a wake-up to come already.
+        // A full counter means that the peer already has a pending wake-up.
         let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());
     }
 }
