@@ -1,5 +1,7 @@
-//! Counted arrays and path names (draft 6.1.1.3.1). Invariant: an array that came
-//! from a peer has been walked once within its limit, so iterating cannot fail.
+//! Counted arrays and path names (draft 6.1.1.3.1).
+//!
+//! Invariant: an array from a peer has been walked once within its limit, so iterating over it
+//! cannot fail.
 
 use std::fmt;
 
@@ -16,7 +18,7 @@ use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
 use crate::section::align_up;
 
-/// Something a counted array holds; `at` counts from the start of the array.
+/// An element of a counted array; `at` counts from the start of the array.
 pub(crate) trait Element<'a>: Copy {
     const SIZE: usize;
     const ALIGN: usize;
@@ -26,7 +28,7 @@ pub(crate) trait Element<'a>: Copy {
     fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError>;
 }
 
-/// A list the caller has, or one still in the bytes of a message.
+/// A list: either a slice that the caller has, or one still encoded in a message.
 pub struct Array<'a, T>(Source<'a, T>);
 
 enum Source<'a, T> {
@@ -70,7 +72,7 @@ impl<T> Default for Array<'_, T> {
 
 #[allow(private_bounds, reason = "elements are the crate's own types")]
 impl<'a, T: Element<'a>> Array<'a, T> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -80,13 +82,13 @@ impl<'a, T: Element<'a>> Array<'a, T> {
         }
     }
 
-    /// Whether it has no elements.
+    /// Returns true if the array has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The element at `index`, or `None` behind the end.
+    /// Returns the element at `index`; `None` past the end.
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> Option<T> {
@@ -100,7 +102,7 @@ impl<'a, T: Element<'a>> Array<'a, T> {
         }
     }
 
-    /// The elements in order.
+    /// Iterates over the elements in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
         let array = *self;
@@ -142,7 +144,8 @@ impl<'a, T: Element<'a>> Array<'a, T> {
     }
 }
 
-/// Bytes before the first element: the count, and a pad if elements need eight.
+/// Returns the number of bytes before the first element: the count, and padding if elements need
+/// alignment to eight.
 const fn base<'a, T: Element<'a>>() -> usize {
     align_up(4, T::ALIGN)
 }
@@ -161,7 +164,7 @@ impl<'a, T: Element<'a> + fmt::Debug> fmt::Debug for Array<'a, T> {
     }
 }
 
-/// The field that holds the offset of a counted array.
+/// A field that holds the offset of a counted array.
 pub(crate) enum List {}
 
 impl Field for List {
@@ -185,14 +188,14 @@ impl<'a, T: Element<'a>> Codec<'a, Array<'a, T>> for List {
     }
 }
 
-/// A piece of client memory that the server reads or writes (draft 6.1.7).
+/// A range of client memory that the server reads or writes (draft 6.1.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectBuffer {
-    /// Address in the region.
+    /// The address in the memory region.
     pub target: RmrTarget,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// The region.
+    /// The handle of the memory region.
     pub context: RmrContext,
 }
 
@@ -219,18 +222,18 @@ impl<'a> Element<'a> for DirectBuffer {
     }
 }
 
-/// The buffers of a direct request.
+/// The list of buffers in a direct request.
 pub type DirectBuffers<'a> = Array<'a, DirectBuffer>;
 
 impl DirectBuffers<'_> {
-    /// Bytes of all buffers together; at most 64 times 4 GiB.
+    /// Returns the total length of all buffers in bytes; at most 64 times 4 GiB.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.iter().map(|buffer| u64::from(buffer.length)).sum()
     }
 }
 
-/// The field that is a direct buffer itself.
+/// A field that is itself a direct buffer.
 pub(crate) enum Buffer {}
 
 impl Field for Buffer {
@@ -282,8 +285,8 @@ impl<'a> Element<'a> for &'a str {
     }
 }
 
-/// A path: one or more names, each UTF-8 and not empty, in the form that
-/// [`to_wire`](dafs_types::names::to_wire) gives them.
+/// A path: one or more names, each UTF-8 and not empty, as encoded by
+/// [`to_wire`](dafs_types::names::to_wire).
 #[derive(Clone, Copy)]
 pub struct Path<'a>(PathSource<'a>);
 
@@ -295,19 +298,19 @@ enum PathSource<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// A path of these components.
+    /// Makes a path from its components.
     #[must_use]
     pub fn new(names: &'a [&'a str]) -> Self {
         Self(PathSource::Names(names))
     }
 
-    /// The components of a text separated by slashes; empty ones are left out.
+    /// Splits a text at slashes; empty components are left out.
     #[must_use]
     pub fn split(text: &'a str) -> Self {
         Self(PathSource::Slashed(text))
     }
 
-    /// Number of components.
+    /// Returns the number of components.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -317,13 +320,13 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Whether it has no components, which no message may carry.
+    /// Returns true if the path has no components, which no message may contain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The components in order.
+    /// Iterates over the components in order.
     #[must_use]
     pub fn iter(&self) -> PathNames<'a> {
         PathNames(match self.0 {
@@ -336,7 +339,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Iterator over the components of a [`Path`].
+/// An iterator over the components of a [`Path`].
 #[derive(Clone)]
 pub struct PathNames<'a>(NamesSource<'a>);
 
@@ -371,7 +374,7 @@ impl<'a> Iterator for PathNames<'a> {
     }
 }
 
-/// One string of a path name in line, and the bytes it takes without padding.
+/// Reads one component of an inline path name. Returns it and its length in bytes without padding.
 fn component<O: Order>(scope: Scope<'_, O>) -> Result<(&str, usize), DecodeError> {
     match scope.counted(NAME_WIRE_BYTES_MAX, "path") {
         Ok(bytes) => Ok((check_name(bytes)?, 4 + bytes.len())),
@@ -392,7 +395,7 @@ impl fmt::Debug for Path<'_> {
     }
 }
 
-/// The field that holds the offset of a path name.
+/// A field that holds the offset of a path name.
 pub(crate) enum PathName {}
 
 impl Field for PathName {

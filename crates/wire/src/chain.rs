@@ -1,10 +1,11 @@
-//! What a chain passes on, and where it is put (draft 4.1.3.1, 4.3.2).
+//! The handles and state ids that members of a chain pass on, and their offsets in messages (draft
+//! 4.1.3.1, 4.3.2).
 //!
-//! Invariant: the handle of a procedure is the one that "the file handle used" means: the
-//! target directory of LINK and RENAME (6.5.17, 6.5.34), in all others the only one.
+//! Invariant: the handle of a procedure is the one that the draft calls "the file handle used": the
+//! target directory for LINK and RENAME (6.5.17, 6.5.34), and the only one for all others.
 //!
-//! Handles and state ids are the same bytes in either byte order, so what a member passes on
-//! is put into the next one's message as it is, before that is decoded.
+//! Handles and state ids have the same bytes in either byte order, so a member's result is copied
+//! into the next one's message as it is, before that message is decoded.
 
 use dafs_types::FileHandle;
 
@@ -12,9 +13,9 @@ use crate::message::Response;
 use crate::procedure::Procedure;
 
 impl Procedure {
-    /// Bytes from the start of the arguments to the file handle that the flag FILE_HANDLE
-    /// replaces and that the next member may take; `None` for a procedure without one. A
-    /// batch names many, and takes and leaves none.
+    /// Returns the offset, from the start of the arguments, of the file handle that the flag
+    /// FILE_HANDLE replaces and that the next member may take; `None` for a procedure without one.
+    /// A batch names many handles, and neither takes nor passes on any.
     #[must_use]
     pub const fn chained_handle_at(self) -> Option<usize> {
         use Procedure as P;
@@ -50,9 +51,9 @@ impl Procedure {
             | P::WriteDirect
             | P::AppendInline
             | P::AppendDirect => Some(0),
-            // Behind the claim; every claim has one there.
+            // After the claim type; every kind of claim has its handle there.
             P::Open => Some(8),
-            // Behind the source.
+            // After the source handle.
             P::Link | P::Rename => Some(64),
             P::ClientAuth
             | P::ClientConnect
@@ -83,9 +84,9 @@ impl Procedure {
         }
     }
 
-    /// Bytes from the start of the arguments to the state id that the flag STATE_ID replaces
-    /// and that the next member may take; `None` for a procedure without one. The delegation
-    /// that an OPEN may name is not an open's state, and no member's to take.
+    /// Returns the offset, from the start of the arguments, of the state id that the flag STATE_ID
+    /// replaces and that the next member may take; `None` for a procedure without one. The
+    /// delegation that an OPEN may name is not an open's state id and is not passed on.
     #[must_use]
     pub const fn chained_state_at(self) -> Option<usize> {
         use Procedure as P;
@@ -101,7 +102,7 @@ impl Procedure {
             | P::WriteDirect
             | P::AppendInline
             | P::AppendDirect => Some(64),
-            // Behind the type and the options.
+            // After the type and the options.
             P::Lock | P::LockU => Some(72),
             P::DelegReturn => Some(0),
             P::Access
@@ -153,7 +154,7 @@ impl Procedure {
         }
     }
 
-    /// Whether results have the handle of an object that was found, for the next member.
+    /// Returns true if the results contain the handle of a found object for the next member.
     #[must_use]
     pub const fn finds(self) -> bool {
         use Procedure as P;
@@ -165,8 +166,8 @@ impl Procedure {
 }
 
 impl Response<'_> {
-    /// The object that was found; `None` for a procedure that finds none
-    /// ([`Procedure::finds`]), and for a failure.
+    /// Returns the handle of the object that was found; `None` for a failure, and for a procedure
+    /// that finds none ([`Procedure::finds`]).
     #[must_use]
     pub const fn found(&self) -> Option<FileHandle> {
         match self {
@@ -195,7 +196,7 @@ mod tests {
                 procedure.chain_class(),
                 crate::ChainClass::Special | crate::ChainClass::BackControl
             );
-            // The last handle is the target's where there are two.
+            // If there are two handles, the last one is the target's.
             let handle = fields.iter().rfind(|field| field.kind == Handle::KIND);
             let handle = handle.filter(|_| is_chained).map(|field| field.offset);
             let state = fields

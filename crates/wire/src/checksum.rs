@@ -1,22 +1,21 @@
-//! The optional checksums (draft 3.2.5): one's-complement Fletcher over 16-bit
-//! words, modulus 65,535, first sum starting at 0x0101, second at 0.
+//! The optional checksums (draft 3.2.5): one's-complement Fletcher over 16-bit words, with modulus
+//! 65,535; the first sum starts at 0x0101, the second at 0.
 //!
-//! Invariant: the four bytes of a checksum do not depend on the session's byte
-//! order. Swapping every word multiplies both sums by 256 modulo 65,535, the seed is
-//! its own swap, and storing in the swapped order undoes it; so one routine serves
-//! both and a checksum is opaque bytes. A sum reduced to nothing is kept as 65,535,
-//! never 0, because the draft subtracts only above 65,535; a zero first sum therefore
-//! cannot occur and "no checksum" (all zero) stays distinct.
+//! Invariant: the four bytes of a checksum do not depend on the session's byte order. Swapping
+//! every word multiplies both sums by 256 modulo 65,535, the seed is its own swap, and storing in
+//! the swapped order undoes it. So one routine serves both orders, and a checksum is opaque bytes.
+//! A sum that is congruent to 0 is kept as 65,535, never 0, because the draft subtracts only above
+//! 65,535. So the first sum is never zero, and "no checksum" (all zero) stays distinct.
 
-/// Checksum bytes as they stand in a message: S2 then S1.
+/// The bytes of a checksum in a message: S2, then S1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checksum(pub [u8; 4]);
 
 impl Checksum {
-    /// What the field holds when checksums are off.
+    /// The value of the field when checksums are off.
     pub const NONE: Self = Self([0; 4]);
 
-    /// The checksum of these bytes.
+    /// Computes the checksum of these bytes.
     #[must_use]
     pub fn of(data: &[u8]) -> Self {
         let mut sums = DirectChecksum::new();
@@ -25,20 +24,21 @@ impl Checksum {
     }
 }
 
-/// What a stretch of data adds to the checksum of the whole, wherever in it the stretch lies: for
-/// data that is moved in pieces, in any order.
+/// The contribution of one range of the data to the checksum of the whole, for data that is moved
+/// in pieces in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumPart {
-    /// First byte, from the start of the data.
+    /// The offset of its first byte in the data.
     at: u32,
-    /// Sum of its words, modulo 65,535; of bytes in words shared with others, their own part.
+    /// The sum of its words modulo 65,535; of a word shared with another range, only its own byte
+    /// counts.
     plain: u64,
-    /// Sum of its words, each times its place.
+    /// The sum of its words, each multiplied by its index.
     placed: u64,
 }
 
 impl ChecksumPart {
-    /// The part of these bytes, the first of which is `at` bytes into the data.
+    /// Computes the contribution of these bytes, which begin at offset `at` in the data.
     #[must_use]
     pub fn of(at: u32, data: &[u8]) -> Self {
         let (mut plain, mut placed) = (0u64, 0u64);
@@ -57,9 +57,9 @@ impl ChecksumPart {
 }
 
 impl Checksum {
-    /// The checksum of the first `length` bytes of data whose parts these are, together
-    /// without gap up to there; what begins behind them does not count. With n words, a word
-    /// at place i is n - i times in the second sum.
+    /// Computes the checksum of the first `length` bytes of data from the contributions of its
+    /// ranges, which must cover them without gaps. Ranges that begin after them are ignored. With n
+    /// words, the word with index i counts n - i times in the second sum.
     #[must_use]
     pub fn of_parts(length: u32, parts: &[ChecksumPart]) -> Self {
         let words = u64::from(length.div_ceil(2)) % MODULUS;
@@ -70,7 +70,7 @@ impl Checksum {
         }
         let first = (SEED + plain) % MODULUS;
         let second = (words * first + MODULUS - placed) % MODULUS;
-        // A sum that began above nothing never comes back to it.
+        // A sum that started above zero never returns to zero.
         let kept = |sum: u64| if sum == 0 { MODULUS } else { sum };
         let second = if length == 0 { 0 } else { kept(second) };
         let ([a, b, ..], [c, d, ..]) = (second.to_le_bytes(), kept(first).to_le_bytes());
@@ -78,30 +78,32 @@ impl Checksum {
     }
 }
 
-/// Bytes before the sum of a part could pass 64 bits: places are below 2^32, values below 2^16.
+/// The number of bytes after which the sum of a part could exceed 64 bits: indexes are below 2^32,
+/// values below 2^16.
 const PART_BYTES: usize = 1 << 15;
 
-/// Lanes summed side by side, so that the compiler uses vector registers.
+/// The number of lanes summed in parallel, so that the compiler uses vector registers.
 const LANES: usize = 16;
-/// Bytes in one row of lanes.
+/// The number of bytes in one row of lanes.
 const ROW_BYTES: usize = LANES * 2;
-/// Rows before a lane's weighted sum could pass 32 bits: 256 * 257 / 2 * 65,535 < 2^32.
+/// The number of rows after which a lane's weighted sum could exceed 32 bits: 256 * 257 / 2 *
+/// 65,535 < 2^32.
 const ROWS_MAX: usize = 256;
-/// Bytes per block.
+/// The number of bytes in a block.
 const BLOCK_BYTES: usize = ROWS_MAX * ROW_BYTES;
-/// The modulus.
+/// The modulus of both sums.
 const MODULUS: u64 = 65_535;
-/// Where the first sum starts.
+/// The initial value of the first sum.
 const SEED: u64 = 0x0101;
 
 const _: () = assert!((ROWS_MAX * (ROWS_MAX + 1) / 2) as u64 * MODULUS < 1 << 32);
 
-/// A checksum over bytes that come in pieces (RDMA data, gathered messages).
+/// Computes a checksum over bytes that arrive in pieces (RDMA data, gathered messages).
 #[derive(Clone, Debug)]
 pub struct DirectChecksum {
     first: u64,
     second: u64,
-    /// The low byte of a word whose high byte has not come yet.
+    /// The low byte of a word whose high byte has not arrived yet.
     half: Option<u8>,
 }
 
@@ -112,13 +114,13 @@ impl Default for DirectChecksum {
 }
 
 impl DirectChecksum {
-    /// Over no bytes yet.
+    /// Starts a checksum over no bytes.
     #[must_use]
     pub fn new() -> Self {
         Self { first: SEED, second: 0, half: None }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, mut data: &[u8]) {
         if let Some(low) = self.half {
             let Some((&high, rest)) = data.split_first() else { return };
@@ -134,13 +136,12 @@ impl DirectChecksum {
             for &word in words {
                 self.word(u16::from_le_bytes(word));
             }
-            // Only the last block can be odd: the others have an even length.
+            // Only the last block can have an odd length.
             self.half = odd.first().copied();
         }
     }
 
-    /// The checksum of everything taken; an odd last byte counts as if a zero byte
-    /// followed.
+    /// Returns the checksum of all bytes added; an odd last byte counts as if a zero byte followed.
     #[must_use]
     pub fn finish(mut self) -> Checksum {
         if let Some(low) = self.half {
@@ -157,9 +158,9 @@ impl DirectChecksum {
         self.second = reduce(self.second + self.first);
     }
 
-    /// Whole rows, at most [`ROWS_MAX`]. With n words, S1 grows by their sum and S2
-    /// by n*S1 plus each word times its distance from the end; row r, lane k is at
-    /// distance LANES*(rows-r) - k, so lanes can be summed apart and joined after.
+    /// Adds whole rows, at most [`ROWS_MAX`]. With n words, S1 grows by their sum, and S2 by n*S1
+    /// plus each word times its distance from the end. The word in row r and lane k has the
+    /// distance LANES*(rows-r) - k, so lanes can be summed separately and combined afterwards.
     fn rows(&mut self, data: &[u8]) {
         let mut sums = [0u32; LANES];
         let mut weighted = [0u32; LANES];
@@ -184,22 +185,22 @@ impl DirectChecksum {
     }
 }
 
-/// A value congruent modulo 65,535, at most 65,535, and 0 only for 0.
+/// Returns a value congruent modulo 65,535 that is at most 65,535, and 0 only for 0.
 #[inline]
 fn reduce(value: u64) -> u64 {
     if value == 0 { 0 } else { (value - 1) % MODULUS + 1 }
 }
 
-/// A reduced sum as the 16 bits it fits.
+/// Returns a reduced sum as 16 bits.
 #[inline]
 fn fold(value: u64) -> u16 {
     u16::try_from(reduce(value)).unwrap_or(u16::MAX)
 }
 
-/// Bytes of the checksum field in both headers.
+/// The position of the checksum field in both kinds of headers.
 const FIELD: std::ops::Range<usize> = 24..28;
 
-/// The checksum of a message given in parts; the first part holds at least the whole
+/// Computes the checksum of a message given in parts. The first part contains at least the whole
 /// header, whose checksum field counts as zero.
 #[must_use]
 pub fn message_checksum(prefix: &[u8], payload: &[&[u8]]) -> Checksum {
@@ -218,8 +219,8 @@ pub fn message_checksum(prefix: &[u8], payload: &[&[u8]]) -> Checksum {
     sums.finish()
 }
 
-/// Fills the checksum field of an encoded message; `payload` is what will be sent
-/// behind `prefix` in the same message. Does nothing to less than a header.
+/// Fills in the checksum field of an encoded message; `payload` is what will be sent after `prefix`
+/// in the same message. Does nothing to a prefix shorter than a header.
 pub fn seal(prefix: &mut [u8], payload: &[&[u8]]) {
     let checksum = message_checksum(prefix, payload);
     if let Some(field) = prefix.get_mut(FIELD) {
@@ -227,7 +228,7 @@ pub fn seal(prefix: &mut [u8], payload: &[&[u8]]) {
     }
 }
 
-/// Whether a received message's checksum field is right.
+/// Returns true if the checksum field of a received message is correct.
 #[must_use]
 pub fn is_intact(message: &[u8]) -> bool {
     message.get(FIELD).is_some_and(|field| field == message_checksum(message, &[]).0)
@@ -237,7 +238,7 @@ pub fn is_intact(message: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The draft's wording, one word at a time, in a given byte order.
+    /// The algorithm as worded in the draft, one word at a time, in a given byte order.
     fn reference(data: &[u8], word: fn([u8; 2]) -> u16, bytes: fn(u16) -> [u8; 2]) -> [u8; 4] {
         let (mut first, mut second) = (0x0101u32, 0u32);
         for pair in data.chunks(2) {
@@ -275,7 +276,7 @@ mod tests {
                 at += count;
             }
             assert_eq!(Checksum::of_parts(length as u32, &parts), Checksum::of(&data), "{length}");
-            // What begins behind the end does not count.
+            // A range that begins after the end is ignored.
             parts.push(ChecksumPart::of(length as u32, &data));
             assert_eq!(Checksum::of_parts(length as u32, &parts), Checksum::of(&data), "{length}");
         }

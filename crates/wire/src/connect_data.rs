@@ -1,9 +1,9 @@
-//! The 16 bytes a client shows when it opens a connection (draft appendices C and D):
-//! over iWARP the private data of the MPA request, over shared memory the private data
-//! of the connection (`docs/spec/transport.md`).
+//! The 16 bytes that a client sends when it opens a connection (draft appendices C and D): over
+//! iWARP in the private data of the MPA request, over shared memory in the private data of the
+//! connection (`docs/spec/transport.md`).
 //!
-//! Invariant: what decodes has the magic, which also tells the byte order, and one of
-//! the three channel types.
+//! Invariant: decoded data has the magic, which also determines the byte order, and one of the
+//! three channel types.
 //!
 //! ```text
 //! 0 magic "DAFS"   4 client instance   8 client session   12 channel type
@@ -14,27 +14,26 @@ use crate::header::REQUEST_MAGIC;
 use crate::order::{ByteOrder, with_order};
 use crate::scope::Scope;
 
-/// Bytes of the connect data.
+/// The size of the connect data in bytes.
 pub const CONNECT_DATA_BYTES: usize = 16;
 
-/// The TCP port servers listen on unless told otherwise. The project's choice: the
-/// draft registers none.
+/// The default TCP port of servers. It is this project's choice: the draft registers none.
 pub const DEFAULT_TCP_PORT: u16 = 2050;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ChannelType {
-    /// Requests of the client.
+    /// It carries requests of the client.
     Operation = 0x01,
-    /// Requests of the server.
+    /// It carries requests of the server.
     BackControl = 0x02,
-    /// The server's RDMA reads.
+    /// It carries the server's RDMA reads.
     RdmaRead = 0x04,
 }
 
 impl ChannelType {
-    /// The type with this number, or `None`.
+    /// Returns the type with this number in messages; `None` if there is none.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -46,19 +45,19 @@ impl ChannelType {
     }
 }
 
-/// What a client says of itself when it connects.
+/// The data that identifies a client when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectData {
-    /// Tells client instances on one host apart.
+    /// Distinguishes client instances on one host.
     pub client_instance: u32,
-    /// The same for all channels of one session, different between sessions.
+    /// Equal for all channels of one session, different between sessions.
     pub client_session: u32,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub channel: ChannelType,
 }
 
 impl ConnectData {
-    /// The bytes, in this byte order.
+    /// Encodes the data in this byte order.
     #[must_use]
     pub fn encode(&self, order: ByteOrder) -> [u8; CONNECT_DATA_BYTES] {
         let words = [REQUEST_MAGIC, self.client_instance, self.client_session, self.channel as u32];
@@ -72,11 +71,11 @@ impl ConnectData {
         bytes
     }
 
-    /// Reads the first 16 bytes of a connection's private data; a transport may pad
-    /// behind them.
+    /// Decodes the first 16 bytes of a connection's private data; a transport may add padding after
+    /// them.
     ///
     /// # Errors
-    /// Truncated, another magic, an unknown channel type.
+    /// If the data is truncated, has another magic, or has an unknown channel type.
     pub fn decode(private_data: &[u8]) -> Result<(ByteOrder, Self), DecodeError> {
         if private_data.len() < CONNECT_DATA_BYTES {
             return Err(DecodeError::Truncated { what: "connect data" });

@@ -1,77 +1,78 @@
-//! What can be wrong with bytes from a peer, and with what a caller wants encoded.
-//! Invariant: every error names one protocol status, by exhaustive match.
+//! Errors of decoding and encoding.
+//!
+//! Invariant: every error corresponds to one protocol status, by an exhaustive match.
 
 use dafs_types::Status;
 
-/// Why bytes from a peer are not a message.
+/// The reason why bytes from a peer are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Fewer bytes than the header, fixed section, array or string needs.
+    /// There are fewer bytes than the header, fixed section, array or string needs.
     #[error("message ends before {what}")]
     Truncated {
-        /// What was cut off.
+        /// The part that is incomplete.
         what: &'static str,
     },
-    /// The first four bytes are not the expected magic in the session's order.
+    /// The first four bytes are not the expected magic in the session's byte order.
     #[error("wrong magic")]
     Magic,
-    /// The header's length differs from the length received.
+    /// The length in the header differs from the length received.
     #[error("header says {declared} bytes, {received} came")]
     Length {
-        /// Bytes, by the header.
+        /// The length in the header, in bytes.
         declared: u32,
-        /// Bytes received.
+        /// The number of bytes received.
         received: usize,
     },
-    /// Another protocol version.
+    /// The message has another protocol version.
     #[error("protocol version {0}")]
     Version(u32),
-    /// Nobody assigned this procedure number.
+    /// The procedure number is not assigned.
     #[error("procedure number {0}")]
     Procedure(u32),
-    /// Undefined chain flags.
+    /// The chain flags contain undefined bits.
     #[error("chain flags {0:#06x}")]
     ChainFlags(u16),
-    /// A variable field's offset points into its own fixed section, outside the
-    /// message, or off the alignment it needs.
+    /// The offset of a variable field points into its own fixed section, outside the message, or is
+    /// not aligned.
     #[error("offset of {what} is bad")]
     Offset {
-        /// The variable field.
+        /// The name of the variable field.
         what: &'static str,
     },
     /// Padding or a reserved field is not zero.
     #[error("padding is not zero")]
     Padding,
-    /// A number that no enumeration or flag word of the draft has.
+    /// A number is not defined by the draft's enumeration or flags.
     #[error("{value} is no {what}")]
     Value {
-        /// The enumeration.
+        /// The enumeration or flag word.
         what: &'static str,
-        /// The number received.
+        /// The number that was received.
         value: u32,
     },
-    /// A flag of an option nobody defined.
+    /// An option word has an undefined flag.
     #[error("option bits {0:#x}")]
     Option(u32),
     /// A name that must be UTF-8 is not.
     #[error("name is not UTF-8")]
     Utf8,
-    /// A name or path without bytes or components.
+    /// A name has no bytes, or a path no components.
     #[error("name is empty")]
     Empty,
-    /// A name or path beyond the limit.
+    /// A name or path exceeds its limit.
     #[error("name is too long")]
     NameTooLong,
-    /// A string, token or array beyond its limit.
+    /// A string, token or array exceeds its limit.
     #[error("{what} is too long")]
     TooMany {
-        /// What is beyond its limit.
+        /// The field that exceeds its limit.
         what: &'static str,
     },
-    /// An attribute bit without a known layout: nothing behind it can be found.
+    /// An attribute has no known layout, so that nothing after it can be found.
     #[error("attribute bits {0:#x}")]
     AttributeBits(u64),
-    /// An attribute that this implementation cannot set was sent to be set.
+    /// An attribute was sent to be set that this implementation cannot set.
     #[error("attribute bits {0:#x} cannot be set")]
     NotSettable(u64),
     /// The status and the results contradict each other.
@@ -80,7 +81,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The status a responder answers with.
+    /// Returns the status for the reply to the faulty request.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -104,28 +105,28 @@ impl DecodeError {
     }
 }
 
-/// Why a message cannot be encoded.
+/// The reason why a message cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The caller's buffer is too short.
     #[error("the buffer is too short")]
     Space,
-    /// A string, list or payload beyond its limit.
+    /// A string, list or payload exceeds its limit.
     #[error("{what} is too long")]
     TooMany {
-        /// What is beyond its limit.
+        /// The field that exceeds its limit.
         what: &'static str,
     },
-    /// A value the wire has no form for here.
+    /// A value cannot be expressed in this field.
     #[error("{what} has no form on the wire")]
     Value {
-        /// The field.
+        /// The name of the field.
         what: &'static str,
     },
 }
 
 impl EncodeError {
-    /// The status a responder answers with when its results do not fit.
+    /// Returns the status for the reply when its results cannot be encoded.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {

@@ -1,6 +1,7 @@
-//! How each kind of field stands in a fixed section. Invariant: a field's size and
-//! alignment are constants of its kind, so that sections lay themselves out (natural
-//! alignment, draft 6.1.1.1) and their sizes can be asserted.
+//! The encoding of each kind of field in a fixed section.
+//!
+//! Invariant: the size and alignment of a field are constants of its kind, so that sections compute
+//! their own layout (natural alignment, draft 6.1.1.1) and their sizes can be asserted.
 
 use dafs_types::limits::{
     LINK_TEXT_BYTES_MAX, NAME_BYTES_MAX, NAME_WIRE_BYTES_MAX, OWNER_BYTES_MAX,
@@ -20,21 +21,21 @@ use crate::limits::{PRINCIPAL_BYTES_MAX, TOKEN_BYTES_MAX};
 use crate::order::Order;
 use crate::scope::{Scope, Writer};
 
-/// Size, alignment and name of a kind of field.
+/// The size, alignment and name of a kind of field.
 pub(crate) trait Field {
     const SIZE: usize;
     const ALIGN: usize;
     const KIND: &'static str;
 }
 
-/// Reading and writing a value of type `V` as a field of this kind.
+/// Decodes and encodes a value of type `V` as a field of this kind.
 pub(crate) trait Codec<'a, V>: Field {
     fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<V, DecodeError>;
     fn write<O: Order>(value: &V, writer: &mut Writer<'_, O>, at: usize)
     -> Result<(), EncodeError>;
 }
 
-/// Declares kinds of field that hold one scalar.
+/// Declares kinds of fields that hold one scalar.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident: $size:literal, $align:literal, $name:literal;)*) => {$(
         $(#[$doc])*
@@ -55,39 +56,39 @@ kinds! {
     Word: 4, 4, "u32";
     /// Eight bytes.
     Long: 8, 8, "u64";
-    /// Eight bytes never swapped.
+    /// Eight bytes that are never byte-swapped.
     Opaque64: 8, 8, "opaque64";
-    /// Four bytes never swapped.
+    /// Four bytes that are never byte-swapped.
     Opaque32: 4, 4, "opaque32";
-    /// A boolean of one byte.
+    /// A boolean in one byte.
     Flag8: 1, 1, "boolean";
-    /// A truth value in a u32.
+    /// A boolean in a u32.
     Flag32: 4, 4, "u32 boolean";
-    /// An enumeration.
+    /// A number of an enumeration.
     Enum: 4, 4, "enum";
-    /// DATA_SYNC or FILE_SYNC.
+    /// DATA_SYNC or FILE_SYNC only.
     AppendStability: 4, 4, "enum";
-    /// A file handle.
+    /// A file handle of 64 bytes.
     Handle: 64, 8, "file handle";
-    /// A checksum; two u16, hence aligned on two.
+    /// A checksum: two u16, hence aligned to two.
     Sum: 4, 2, "checksum";
-    /// Change information of a directory.
+    /// The change information of a directory.
     Change: 24, 8, "change_info";
-    /// Key type, pad, key.
+    /// A key type, padding and a share key.
     Key: 16, 8, "key type, pad, key";
-    /// A name in the heap.
+    /// The offset of a name in the heap.
     Name: 4, 4, "offset of name";
-    /// An owner or client string in the heap.
+    /// The offset of an owner or client string in the heap.
     Owner: 4, 4, "offset of opaque8<>";
-    /// Link text in the heap.
+    /// The offset of a symbolic link's target in the heap.
     LinkText: 4, 4, "offset of text";
-    /// A fence identity in the heap.
+    /// The offset of a fence identity in the heap.
     FenceText: 4, 4, "offset of fence id";
-    /// A principal's name in the heap.
+    /// The offset of a principal's name in the heap.
     Principal: 4, 4, "offset of string";
-    /// An authentication token in the heap.
+    /// The offset of an authentication token in the heap.
     Token: 4, 4, "offset of opaque8<>";
-    /// A status.
+    /// A status number.
     Outcome: 4, 4, "status";
 }
 
@@ -147,7 +148,7 @@ numbers! {
     }
 }
 
-/// A closed enumeration with numbers on the wire.
+/// A closed enumeration with numbers in messages.
 pub(crate) trait Numbered: Copy {
     const WHAT: &'static str;
     fn of(number: u32) -> Option<Self>;
@@ -192,7 +193,7 @@ impl Numbered for AuthType {
     }
 }
 
-/// Declares a closed enumeration and its numbers on the wire.
+/// Declares a closed enumeration and its numbers in messages.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident, $what:literal {
         $($(#[$vdoc:meta])* $variant:ident = $number:literal,)*
@@ -205,10 +206,10 @@ macro_rules! wire_enum {
         }
 
         impl $name {
-            /// Every variant.
+            /// All variants in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The variant with this wire number, or `None`.
+            /// Returns the variant with this number in messages; `None` if there is none.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -217,7 +218,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// The number on the wire.
+            /// Returns the number in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -289,7 +290,7 @@ impl<'a> Codec<'a, bool> for Flag32 {
     }
 }
 
-/// TRUE is 1 and FALSE is 0 (draft 6.1.1.4); nothing else is a truth value.
+/// Decodes a boolean: TRUE is 1 and FALSE is 0 (draft 6.1.1.4); nothing else is valid.
 #[inline(always)]
 pub(crate) fn truth(value: u32) -> Result<bool, DecodeError> {
     match value {
@@ -316,14 +317,14 @@ impl<'a> Codec<'a, ChangeInfo> for Change {
     }
 }
 
-/// `DAFS_OPEN_SHARE_KEY_BOTH`.
+/// The protocol's `DAFS_OPEN_SHARE_KEY_BOTH`.
 const KEY_BOTH: u32 = 3;
 
 impl<'a> Codec<'a, Option<ShareKey>> for Key {
     fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<Option<ShareKey>, DecodeError> {
         scope.zeros(at + 4, at + 8)?;
         match scope.u32(at)? {
-            // The draft leaves the key of no reservation open; it is not looked at.
+            // The draft does not define the key of "no reservation"; it is ignored.
             0 => Ok(None),
             KEY_BOTH => Ok(Some(ShareKey(scope.u64(at + 8)?))),
             value => Err(DecodeError::Value { what: "share key type", value }),
@@ -344,8 +345,8 @@ impl<'a> Codec<'a, Option<ShareKey>> for Key {
     }
 }
 
-/// A file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21). It is in the form that
-/// [`names::to_wire`] gives it; the limit is that of the name it stands for.
+/// Checks a file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21). The name is
+/// encoded by [`names::to_wire`]; the limit applies to the decoded name.
 pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
@@ -354,7 +355,7 @@ pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if is_too_long(text) { Err(DecodeError::NameTooLong) } else { Ok(text) }
 }
 
-/// Whether the name that a string stands for is beyond the limit of names.
+/// True if the name that a string encodes exceeds the limit for names.
 pub(crate) fn is_too_long(text: &str) -> bool {
     text.len() > NAME_BYTES_MAX && names::length_of_wire(text) > NAME_BYTES_MAX
 }

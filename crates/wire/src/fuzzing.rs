@@ -1,6 +1,7 @@
-//! What the fuzz targets run, so that plain tests can run it too. Invariant: nothing
-//! panics on any input, and what decodes encodes to something that decodes the same.
-//! Not part of the interface.
+//! The bodies of the fuzz targets, so that plain tests can run them too. Not part of the interface.
+//!
+//! Invariant: nothing panics on any input, and what decodes encodes to something that decodes to
+//! the same value.
 
 use crate::attributes::{FileAttributeBlock, FsAttributeBlock};
 use crate::checksum::{Checksum, DirectChecksum, is_intact, seal};
@@ -14,11 +15,11 @@ use crate::order::ByteOrder;
 use crate::procedure::Procedure;
 use crate::readdir::DirectoryEntries;
 
-/// Bytes a decoded message may take when it is encoded again. Lists that overlap in the
-/// input do not in the output, so a message may need more; it is then let go.
+/// The buffer for encoding a decoded message again. Lists that overlap in the input are separate in
+/// the output, so a message may need more; it is then skipped.
 const BUFFER_BYTES: usize = 1 << 17;
 
-/// A copy with the right length field, so that mutations get past the header.
+/// Copies a message and corrects its length field, so that mutations get past the header.
 fn with_length(message: &[u8], magic: u32, at: usize) -> (ByteOrder, Vec<u8>) {
     let order = ByteOrder::detect(message, magic).unwrap_or(ByteOrder::NATIVE);
     let mut copy = message.to_vec();
@@ -32,7 +33,7 @@ fn with_length(message: &[u8], magic: u32, at: usize) -> (ByteOrder, Vec<u8>) {
     (order, copy)
 }
 
-/// Any bytes as a request.
+/// Decodes arbitrary bytes as a request.
 pub fn request(data: &[u8]) {
     let _ = decode_request(ByteOrder::Little, data);
     let _ = decode_request(ByteOrder::Big, data);
@@ -47,7 +48,7 @@ pub fn request(data: &[u8]) {
     assert!(is_intact(&message), "a sealed message is intact");
 }
 
-/// The first byte chooses a procedure, the rest is its response.
+/// Decodes arbitrary bytes as a reply; the first byte selects the procedure.
 pub fn response(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     let procedure = Procedure::ALL[choice as usize % Procedure::ALL.len()];
@@ -62,7 +63,7 @@ pub fn response(data: &[u8]) {
     }
 }
 
-/// Any bytes as attributes, directory entries and link text.
+/// Decodes arbitrary bytes as attributes, directory entries and link targets.
 pub fn attributes(data: &[u8]) {
     for order in [ByteOrder::Little, ByteOrder::Big] {
         let mut buffer = [0xa5; ATTRIBUTE_BYTES_MAX];
@@ -92,7 +93,7 @@ pub fn attributes(data: &[u8]) {
     assert_eq!(pieces.finish(), Checksum::of(data), "a checksum depends on its pieces");
 }
 
-/// Any bytes as connect data.
+/// Decodes arbitrary bytes as connect data.
 pub fn connect_data(data: &[u8]) {
     if let Ok((order, decoded)) = ConnectData::decode(data) {
         assert_eq!(decoded.encode(order)[..], data[..16], "connect data changed");

@@ -1,7 +1,7 @@
-//! The 40-byte headers that start every message (draft 6.1.2, 6.1.3).
+//! The 40-byte headers that begin every message (draft 6.1.2, 6.1.3).
 //!
-//! Invariant: a header that decodes has the right magic for the session's byte order
-//! and the length that was received; nothing else about it is trusted yet.
+//! Invariant: a decoded header has the right magic for the session's byte order and the length that
+//! was received; nothing else in it is checked yet.
 //!
 //! ```text
 //! request   0 magic  4 version  8 desired_nreq 10 chain_flags 12 stream 14 seq
@@ -18,44 +18,44 @@ use crate::limits::{HEADER_BYTES, PROTOCOL_VERSION};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
-/// "DAFS" in big-endian order.
+/// The magic of requests: "DAFS" in big-endian order.
 pub const REQUEST_MAGIC: u32 = 0x4441_4653;
-/// "DAFR" in big-endian order.
+/// The magic of replies: "DAFR" in big-endian order.
 pub const RESPONSE_MAGIC: u32 = 0x4441_4652;
 
-/// Chaining flags of a request (draft 4.3.2).
+/// The chaining flags of a request (draft 4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChainFlags(pub u16);
 
 impl ChainFlags {
     /// Another request of this chain follows.
     pub const FORWARD: Self = Self(0x01);
-    /// Continues a chain.
+    /// This request continues a chain.
     pub const BACK: Self = Self(0x02);
     /// Keep the result of a simple request in the response cache.
     pub const SAVE: Self = Self(0x04);
-    /// Use the file handle the previous member produced.
+    /// Use the file handle that the previous member produced.
     pub const FILE_HANDLE: Self = Self(0x08);
-    /// Use the state id the previous member produced.
+    /// Use the state id that the previous member produced.
     pub const STATE_ID: Self = Self(0x10);
-    /// Every flag the draft defines.
+    /// All flags that the draft defines.
     pub const ALL: Self = Self(0x1f);
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     #[must_use]
     #[inline]
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// These and `flags`.
+    /// Returns the union of both sets of flags.
     #[must_use]
     pub const fn with(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 }
 
-/// Special conditions a response reports (draft 6.1.3). Undefined bits are ignored.
+/// Special conditions that a reply reports (draft 6.1.3). Undefined bits are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpecialConditions(pub u16);
 
@@ -65,41 +65,41 @@ impl SpecialConditions {
     /// The failover locations have changed.
     pub const FAILOVER_CHANGED: Self = Self(0x0002);
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     #[must_use]
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 }
 
-/// Header of a request.
+/// The decoded header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Protocol version; [`PROTOCOL_VERSION`] unless the peer speaks another.
+    /// The protocol version; [`PROTOCOL_VERSION`] unless the peer uses another.
     pub version: u32,
-    /// Credits the requester would like, a wish only.
+    /// The number of credits that the client would like.
     pub desired_credits: u16,
-    /// Chaining.
+    /// The chaining flags of the request.
     pub chain_flags: ChainFlags,
-    /// The slot used, below the credit count.
+    /// The request slot, below the credit count.
     pub stream: StreamId,
-    /// Number of the request on its stream.
+    /// The number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// Opaque to the responder, who returns it: the bytes as a word in memory order,
-    /// since eight bytes moved one by one stall whoever loads them as one.
+    /// A value that the server returns unchanged: the eight bytes as a word in memory order,
+    /// because loading them as one word right after storing them one by one would stall.
     pub analyzer: u64,
-    /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
+    /// The checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
-    /// Whose rights count.
+    /// The credentials to use for the request.
     pub credentials: CredHandle,
-    /// Number of the procedure, perhaps one nobody assigned. Encoding ignores it.
+    /// The number of the procedure, which may be unassigned. Ignored when encoding.
     pub procedure: u32,
-    /// Bytes of the message. Encoding ignores it.
+    /// The length of the message in bytes. Ignored when encoding.
     pub length: u32,
 }
 
 impl RequestHeader {
-    /// A header of the current version with nothing special in it.
+    /// Makes a header of the current version without flags, wishes or credentials.
     #[must_use]
     pub const fn new(stream: StreamId, sequence: SequenceNumber) -> Self {
         Self {
@@ -116,16 +116,17 @@ impl RequestHeader {
         }
     }
 
-    /// The byte order of a client's first message, or `None` if it is no request.
+    /// Returns the byte order of a client's first message; `None` if it is not a request.
     #[must_use]
     pub fn detect_order(message: &[u8]) -> Option<ByteOrder> {
         ByteOrder::detect(message, REQUEST_MAGIC)
     }
 
-    /// Reads the header of a whole message.
+    /// Decodes the header of a whole message.
     ///
     /// # Errors
-    /// Truncated, wrong magic for `order`, or a length other than `message.len()`.
+    /// If the message is truncated, has the wrong magic for `order`, or a length other than
+    /// `message.len()`.
     #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
@@ -145,7 +146,7 @@ impl RequestHeader {
             sequence: SequenceNumber(scope.u16(14)?),
             analyzer: u64::from_ne_bytes(scope.array(16)?),
             checksum: Checksum(scope.array(24)?),
-            // Opaque: the same bytes name the same credentials in either order.
+            // Opaque: the same bytes name the same credentials in either byte order.
             credentials: CredHandle(u32::from_le_bytes(scope.array(28)?)),
             procedure: scope.u32(32)?,
             length: scope.u32(36)?,
@@ -175,34 +176,34 @@ impl RequestHeader {
     }
 }
 
-/// Header of a response.
+/// The decoded header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// Protocol version; on a mismatch, the next lower one the server has, or 0.
+    /// The protocol version; after a mismatch, the next lower version of the server, or 0.
     pub version: u32,
-    /// Credits the requester may now use.
+    /// The number of credits that the client may now use.
     pub target_credits: u16,
-    /// Conditions the client should act upon.
+    /// Conditions that the client should act upon.
     pub conditions: SpecialConditions,
-    /// Copied from the request.
+    /// The stream, copied from the request.
     pub stream: StreamId,
-    /// Copied from the request.
+    /// The sequence number, copied from the request.
     pub sequence: SequenceNumber,
-    /// Copied from the request.
+    /// The analyzer value, copied from the request.
     pub analyzer: u64,
-    /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
+    /// The checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
-    /// Result. A number nobody assigned is read as `ServerFault`.
+    /// The result of the request. Unassigned numbers are decoded as `ServerFault`.
     pub status: Status,
-    /// Bytes of the message. Encoding ignores it.
+    /// The length of the message in bytes. Ignored when encoding.
     pub length: u32,
 }
 
-/// Where a response has its credits.
+/// The position of the credits in a reply.
 const TARGET_CREDITS: std::ops::Range<usize> = 8..10;
 
 impl ResponseHeader {
-    /// The header that answers `request`.
+    /// Makes the header for the reply to `request`.
     #[must_use]
     #[inline]
     pub const fn answering(request: &RequestHeader, status: Status, target_credits: u16) -> Self {
@@ -219,23 +220,23 @@ impl ResponseHeader {
         }
     }
 
-    /// Reads the header of a whole message.
+    /// Decodes the header of a whole message.
     ///
     /// # Errors
-    /// Truncated, wrong magic for `order`, a length other than `message.len()`, or a
-    /// reserved field that is not zero.
+    /// If the message is truncated, has the wrong magic for `order`, a length other than
+    /// `message.len()`, or a reserved field that is not zero.
     #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
     }
 
-    /// Changes the credits in an encoded response. Does nothing to less than a header.
+    /// Sets the credits in an encoded reply. Does nothing to a message shorter than a header.
     pub fn set_target_credits(order: ByteOrder, target_credits: u16, message: &mut [u8]) {
         let bytes = match order {
             ByteOrder::Little => target_credits.to_le_bytes(),
             ByteOrder::Big => target_credits.to_be_bytes(),
         };
-        // Whoever sends it next would wait for two bytes that were stored just now.
+        // Skip the store if possible: sending would stall on two bytes that were just written.
         if let Some(field) = message.get_mut(TARGET_CREDITS).filter(|field| **field != bytes) {
             field.copy_from_slice(&bytes);
         }
@@ -283,7 +284,7 @@ impl ResponseHeader {
     }
 }
 
-/// The status of a number; success is by far the most frequent.
+/// Returns the status with this number; success, by far the most frequent, is tested first.
 #[inline(always)]
 pub(crate) fn status_from(number: u32) -> Status {
     if number == 0 {

@@ -1,14 +1,13 @@
-//! DAFS 1.0 messages (draft-wittle-dafs-00): bytes to typed messages and back.
+//! DAFS 1.0 messages (draft-wittle-dafs-00): converts bytes to typed messages and back.
 //!
-//! Invariant: pure functions over bytes, in either byte order. Nothing a peer sends
-//! can make them panic, allocate without a bound or read outside the message; what
-//! they return is proven. Where the draft leaves a gap, `docs/spec/gaps.md` has the
-//! decision; `docs/spec/messages.md` shows every fixed section.
+//! Invariant: all functions are pure functions over bytes, in either byte order. Nothing that a
+//! peer sends can make them panic, allocate without a limit, or read outside the message; what they
+//! return has been checked. Where the draft leaves a gap, `docs/spec/gaps.md` records the decision;
+//! `docs/spec/messages.md` shows all fixed sections.
 //!
-//! A message is a 40-byte header, the fixed section of its procedure, and a heap that
-//! the fixed section points into. [`decode_request`], [`encode_request`],
-//! [`decode_response`] and [`encode_response`] do whole messages; [`Procedure`] is the
-//! table everything iterates over.
+//! A message consists of a 40-byte header, the fixed section of its procedure, and a heap that the
+//! fixed section points into. [`decode_request`], [`encode_request`], [`decode_response`] and
+//! [`encode_response`] convert whole messages; [`Procedure`] is the table of all procedures.
 #![forbid(unsafe_code)]
 
 pub mod attributes;

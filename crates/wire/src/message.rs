@@ -1,8 +1,8 @@
-//! Whole messages: header, then the arguments or results of one procedure.
+//! Whole messages: a header, and the arguments or results of one procedure.
 //!
-//! Invariant: what decodes is proven (lengths, offsets, numbers, names, padding); what
-//! does not decode says which status to answer and, if the header could be read, to
-//! which request. Nothing here allocates.
+//! Invariant: what decodes has been checked completely (lengths, offsets, numbers, names, padding).
+//! For what does not decode, the error gives the status to reply with and, if the header is
+//! readable, the request to reply to. Nothing here allocates.
 
 use dafs_types::Status;
 
@@ -18,22 +18,22 @@ use crate::section::Section;
 macro_rules! messages {
     ($($variant:ident $number:literal $name:literal ($($request:tt)*) ($($response:tt)*)
         $chain:ident $replay:ident $rights:ident ($bound:expr);)*) => {
-        /// Arguments of a procedure.
+        /// The arguments of a procedure.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Request<'a> {
             $(#[doc = concat!("Arguments of ", $name, ".")] $variant($($request)*),)*
         }
 
-        /// Results of a procedure.
+        /// The results of a procedure.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Response<'a> {
-            /// A failure that brings no results; the header has the status.
+            /// A failure without results; the header has the status.
             Failed,
             $(#[doc = concat!("Results of ", $name, ".")] $variant($($response)*),)*
         }
 
         impl<'a> Request<'a> {
-            /// The procedure these are arguments of.
+            /// Returns the procedure of these arguments.
             #[must_use]
             #[inline]
             pub const fn procedure(&self) -> Procedure {
@@ -61,7 +61,7 @@ macro_rules! messages {
         }
 
         impl<'a> Response<'a> {
-            /// The procedure these are results of; `None` for a failure.
+            /// Returns the procedure of these results; `None` for a failure.
             #[must_use]
             #[inline]
             pub const fn procedure(&self) -> Option<Procedure> {
@@ -94,22 +94,22 @@ macro_rules! messages {
 
 procedure_table!(messages);
 
-/// Bytes of the answer to a READ_DIRECT, or to a WRITE of either form, that succeeded.
+/// The size of a successful reply to READ_DIRECT, or to WRITE_INLINE or WRITE_DIRECT, in bytes.
 pub const TRANSFER_ANSWER_BYTES: usize = HEADER_BYTES + <ReadDirectResult as Section>::SIZE;
 
-/// Bytes of OPEN's answer without a delegation.
+/// The size of a reply to OPEN without a delegation, in bytes.
 pub const OPEN_ANSWER_BYTES: usize = HEADER_BYTES + <OpenResult<'_> as Section>::SIZE;
 
 const _: () = assert!(<WriteResult as Section>::SIZE == <ReadDirectResult as Section>::SIZE);
 
-/// Bytes of a body that were encoded, and that the caller sends behind them.
+/// The number of encoded bytes of a body, and of bytes that the caller sends after them.
 struct Written {
     here: usize,
     following: usize,
 }
 
 impl Written {
-    /// The length field of the message.
+    /// Returns the value of the message's length field.
     #[inline(always)]
     fn message_length(&self) -> Result<u32, EncodeError> {
         u32::try_from(HEADER_BYTES + self.here + self.following)
@@ -127,19 +127,19 @@ fn write_section<'a, O: Order, S: Section<'a>>(
     Ok(Written { here: writer.length(), following: section.following() })
 }
 
-/// A request that cannot be served, with what a responder needs to say so.
+/// A request that cannot be decoded, with the data needed for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct RequestError {
-    /// The header, if it could be read; without one nobody can be answered and the
-    /// connection is of no more use.
+    /// The header, if it could be decoded; otherwise no reply is possible and the connection is
+    /// useless.
     pub header: Option<RequestHeader>,
-    /// What is wrong.
+    /// The reason why it cannot be decoded.
     pub error: DecodeError,
 }
 
 impl RequestError {
-    /// The status to answer.
+    /// Returns the status for the reply.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.error.status()
@@ -149,9 +149,9 @@ impl RequestError {
 /// Decodes a request.
 ///
 /// # Errors
-/// Anything that is not a request of this version, in this byte order, of exactly
-/// `message.len()` bytes; see [`DecodeError`]. The checksum is not looked at: it is
-/// `is_intact`'s business, and only in sessions that have checksums.
+/// If the bytes are not a request of this version, in this byte order, of exactly `message.len()`
+/// bytes; see [`DecodeError`]. The checksum is not verified: call `is_intact` in sessions that have
+/// checksums.
 #[inline]
 pub fn decode_request(
     order: ByteOrder,
@@ -174,11 +174,10 @@ fn decode_request_in<O: Order>(
     }
 }
 
-/// Decodes the arguments behind a header that was read before. Otherwise as
-/// [`decode_request`].
+/// Decodes the arguments after a header that was decoded before.
 ///
 /// # Errors
-/// As [`decode_request`].
+/// The errors of [`decode_request`].
 #[inline]
 pub fn decode_arguments<'m>(
     order: ByteOrder,
@@ -204,13 +203,13 @@ fn decode_arguments_in<'a, O: Order>(
     Request::read(procedure, Scope::<O>::new(message.get(HEADER_BYTES..).unwrap_or_default()))
 }
 
-/// Encodes a request into the front of `buffer` and returns the bytes written.
+/// Encodes a request into the start of `buffer` and returns the number of bytes written.
 ///
-/// The header's `procedure` and `length` are taken from the request. With
-/// `InlineData::Follows` the length counts data that the caller sends behind.
+/// The header's `procedure` and `length` are derived from the request. With `InlineData::Follows`
+/// the length includes the data that the caller sends afterwards.
 ///
 /// # Errors
-/// The buffer is too short, or a value has no form on the wire.
+/// If the buffer is too short, or a value cannot be encoded.
 #[inline]
 pub fn encode_request(
     order: ByteOrder,
@@ -234,7 +233,7 @@ fn encode_request_in<O: Order>(
     Ok(HEADER_BYTES + written.here)
 }
 
-/// Whether results stand behind a header.
+/// Whether results follow a header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Must,
@@ -242,7 +241,8 @@ enum Presence {
     Never,
 }
 
-/// Which failures bring results (`docs/spec/gaps.md`, "results of a failure").
+/// Returns whether a reply with this status has results (`docs/spec/gaps.md`, "results of a
+/// failure").
 #[inline(always)]
 fn presence(procedure: Procedure, status: Status) -> Presence {
     if status == Status::Ok {
@@ -272,7 +272,7 @@ fn presence(procedure: Procedure, status: Status) -> Presence {
     }
 }
 
-/// Whether a lock's conflict is there exactly when the status says so.
+/// Returns true if a lock conflict is present exactly when the status says so.
 #[inline(always)]
 fn agrees(status: Status, response: &Response<'_>) -> bool {
     match response {
@@ -283,13 +283,13 @@ fn agrees(status: Status, response: &Response<'_>) -> bool {
     }
 }
 
-/// Decodes the response to a request of `procedure`.
+/// Decodes the reply to a request of `procedure`.
 ///
-/// The response to FETCH_RESPONSE is decoded as one to the original procedure.
+/// Decode the reply to FETCH_RESPONSE as one to the original procedure.
 ///
 /// # Errors
-/// Anything that is not such a response of this version (a refusal with `IllegalProt`
-/// may have another) in this byte order; see [`DecodeError`].
+/// If the bytes are not such a reply of this version, in this byte order; see [`DecodeError`]. Only
+/// a refusal with `IllegalProt` may have another version.
 #[inline]
 pub fn decode_response(
     order: ByteOrder,
@@ -299,11 +299,10 @@ pub fn decode_response(
     with_order!(order, O => decode_response_in::<O>(procedure, message))
 }
 
-/// Decodes the results behind a header that was read before. Otherwise as
-/// [`decode_response`].
+/// Decodes the results after a header that was decoded before.
 ///
 /// # Errors
-/// As [`decode_response`].
+/// The errors of [`decode_response`].
 #[inline]
 pub fn decode_results<'m>(
     order: ByteOrder,
@@ -339,7 +338,7 @@ fn decode_results_in<'m, O: Order>(
         Presence::May if body.is_empty() => return Ok(Response::Failed),
         Presence::Must | Presence::May => {}
     }
-    // Handed on where it is: a response is a few cache lines.
+    // Checked by reference to avoid a copy: a decoded reply takes several cache lines.
     let read = Response::read(procedure, Scope::<O>::new(body));
     match &read {
         Ok(response) if !agrees(header.status, response) => Err(DecodeError::Results),
@@ -347,14 +346,14 @@ fn decode_results_in<'m, O: Order>(
     }
 }
 
-/// Encodes a response into the front of `buffer` and returns the bytes written.
+/// Encodes a reply into the start of `buffer` and returns the number of bytes written.
 ///
-/// With `InlineData::Follows` the header's length counts data that the caller sends
-/// behind.
+/// With `InlineData::Follows` the header's length includes the data that the caller sends
+/// afterwards.
 ///
 /// # Errors
-/// The buffer is too short, a value has no form on the wire, or results and status
-/// contradict each other.
+/// If the buffer is too short, a value cannot be encoded, or results and status contradict each
+/// other.
 #[inline]
 pub fn encode_response(
     order: ByteOrder,
@@ -387,19 +386,19 @@ fn encode_response_in<O: Order>(
     Ok(HEADER_BYTES + written.here)
 }
 
-/// Reads the link text that READLINK_DIRECT placed.
+/// Decodes the link target that READLINK_DIRECT transferred.
 ///
 /// # Errors
-/// Truncated or too long.
+/// If the bytes are truncated or the target is too long.
 pub fn parse_link_text(order: ByteOrder, bytes: &[u8]) -> Result<&[u8], DecodeError> {
     let max = dafs_types::limits::LINK_TEXT_BYTES_MAX;
     with_order!(order, O => Scope::<O>::new(bytes).counted(max, "link text"))
 }
 
-/// Writes link text as READLINK_DIRECT places it; returns the bytes written.
+/// Encodes a link target as READLINK_DIRECT transfers it, and returns the number of bytes written.
 ///
 /// # Errors
-/// The buffer is too short or the text too long.
+/// If the buffer is too short or the target is too long.
 pub fn encode_link_text(
     order: ByteOrder,
     text: &[u8],

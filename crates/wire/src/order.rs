@@ -1,22 +1,24 @@
-//! Byte order of a session. Invariant: the order is chosen once, by the magic of
-//! the client's first message (draft 6.1.1.5), and every conversion goes through
-//! [`Order`], so that no field can be read in the host's order by accident.
+//! The byte order of a session.
+//!
+//! Invariant: the order is determined once, by the magic of the client's first message (draft
+//! 6.1.1.5). All conversions go through [`Order`], so that no field can be read in the host's order
+//! by accident.
 
 /// The byte order of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// Least significant byte first.
+    /// The least significant byte first.
     Little,
-    /// Most significant byte first.
+    /// The most significant byte first.
     Big,
 }
 
 impl ByteOrder {
-    /// The order of this machine, which is the one a client should choose: its own
-    /// conversions then cost nothing.
+    /// The byte order of this machine. A client should choose it, because its own conversions then
+    /// cost nothing.
     pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
-    /// The order whose encoding of `magic` the first four bytes are, or `None`.
+    /// Returns the order in which the first four bytes encode `magic`; `None` if there is none.
     #[must_use]
     #[inline]
     pub fn detect(bytes: &[u8], magic: u32) -> Option<Self> {
@@ -31,9 +33,9 @@ impl ByteOrder {
     }
 }
 
-/// A byte order known to the compiler, so that the native one costs nothing.
+/// A byte order known at compile time, so that the native one costs nothing.
 pub(crate) trait Order: Copy {
-    /// The same as a value.
+    /// The same order as a value.
     const ORDER: ByteOrder;
 
     #[inline(always)]
@@ -85,7 +87,7 @@ pub(crate) trait Order: Copy {
     }
 }
 
-/// Least significant byte first.
+/// The least significant byte first.
 #[derive(Clone, Copy)]
 pub(crate) struct Little;
 
@@ -93,7 +95,7 @@ impl Order for Little {
     const ORDER: ByteOrder = ByteOrder::Little;
 }
 
-/// Most significant byte first.
+/// The most significant byte first.
 #[derive(Clone, Copy)]
 pub(crate) struct Big;
 
@@ -101,7 +103,7 @@ impl Order for Big {
     const ORDER: ByteOrder = ByteOrder::Big;
 }
 
-/// Runs an expression with `$order` naming the type of a [`ByteOrder`] value.
+/// Evaluates an expression in which `$order` is the type for a [`ByteOrder`] value.
 macro_rules! with_order {
     ($value:expr, $order:ident => $body:expr) => {
         match $value {

@@ -1,9 +1,9 @@
-//! The one table of DAFS procedures (draft 4.3, 6.1.10).
+//! The table of all DAFS procedures (draft 4.3, 6.1.10).
 //!
-//! Invariant: number, name, messages, chain class, replay class, rights and bound on
-//! the reply of a procedure stand in one row; everything that dispatches, counts,
-//! traces, fuzzes or documents procedures iterates over it. A row without one of them
-//! does not compile, nor does a handler that misses a row.
+//! Invariant: number, name, messages, chain class, replay class, rights and reply limit of a
+//! procedure are in one row of this table. All code that dispatches, counts, traces, fuzzes or
+//! documents procedures iterates over it. A row without one of these, or a handler that misses a
+//! row, does not compile.
 
 use std::marker::PhantomData;
 
@@ -15,71 +15,71 @@ use crate::limits::{
 use crate::messages::*;
 use crate::section::{FieldLayout, Section};
 
-/// Where a procedure may stand in a chain (draft 4.3.1).
+/// The positions in a chain that a procedure may have (draft 4.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainClass {
-    /// Nowhere.
+    /// It may not be in a chain.
     Special,
-    /// Anywhere, but no request that modifies the file system may follow it.
+    /// Any position, but no request that modifies the file system may follow it.
     BulkFetch,
-    /// Anywhere.
+    /// Any position in a chain.
     Simple,
-    /// Anywhere before a bulk fetch.
+    /// Any position before a bulk fetch.
     ModifiesFiles,
-    /// Anywhere.
+    /// Any position in a chain.
     ModifiesLocks,
-    /// Not on the operation channel at all.
+    /// It is not allowed on the operation channel at all.
     BackControl,
 }
 
 /// What the response cache keeps (draft 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplayClass {
-    /// Nothing: doing it again does no harm, or the session itself is its subject.
+    /// Nothing: repeating the request does no harm, or it is about the session itself.
     Never,
-    /// The result, if the request asks for it by the SAVE flag.
+    /// The result, if the request asks for it with the SAVE flag.
     OnRequest,
-    /// The result, always.
+    /// The result of every request.
     Always,
-    /// The result, once everything submitted is complete (draft 5.2.3).
+    /// The result, after everything submitted is complete (draft 5.2.3).
     WhenComplete,
 }
 
-/// Who may ask for it, before any look at the object.
+/// The clients that may call a procedure, checked before the object is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RightsClass {
-    /// Anybody connected, authenticated or not.
+    /// Any connected client, authenticated or not.
     Anybody,
     /// Any authenticated session.
     Session,
-    /// A trusted client.
+    /// Only a trusted client.
     TrustedClient,
     /// The owner of the object or a trusted client.
     Owner,
-    /// Whoever may read the object, or its attributes.
+    /// Any user that may read the object, or its attributes.
     Reader,
-    /// Whoever may write the object.
+    /// Any user that may write the object.
     Writer,
-    /// Whoever may search or change the directory.
+    /// Any user that may search or change the directory.
     Directory,
-    /// Whoever holds the state named in the request.
+    /// The holder of the state named in the request.
     StateHolder,
-    /// The server, on the back-control channel.
+    /// Only the server, on the back-control channel.
     Server,
 }
 
-/// How long a successful reply can be.
+/// The limit for the length of a successful reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyBound {
-    /// Header and fixed section.
+    /// The header and the fixed section.
     Fixed,
-    /// That, and so many bytes of heap.
+    /// The header, the fixed section and this many bytes of heap.
     Heap(usize),
-    /// Whatever the session's response size allows.
+    /// The session's reply size.
     Session,
 }
 
-/// Bytes of heap a string or token of `length` bytes can take.
+/// Returns the number of heap bytes that a string or token of `length` bytes can take.
 const fn counted(length: usize) -> usize {
     length + 12
 }
@@ -216,7 +216,7 @@ macro_rules! procedure_table {
 }
 pub(crate) use procedure_table;
 
-/// A message type with the lifetime its row may or may not use.
+/// A message type together with the lifetime that its row may or may not use.
 type With<'a, T> = (PhantomData<&'a ()>, T);
 
 /// The constants of a section, reachable through [`With`].
@@ -233,7 +233,7 @@ impl<T: Section<'static>> Constants for With<'static, T> {
 macro_rules! procedures {
     ($($variant:ident $number:literal $name:literal ($($request:tt)*) ($($response:tt)*)
         $chain:ident $replay:ident $rights:ident ($bound:expr);)*) => {
-        /// A procedure.
+        /// A procedure of the protocol.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum Procedure {
@@ -241,10 +241,10 @@ macro_rules! procedures {
         }
 
         impl Procedure {
-            /// Every procedure, in the order of the numbers.
+            /// All procedures, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The procedure with this number, or `None`.
+            /// Returns the procedure with this number; `None` if there is none.
             #[must_use]
             #[inline]
             pub const fn from_number(number: u32) -> Option<Self> {
@@ -254,7 +254,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// The draft's name without its prefix.
+            /// Returns the name in the draft, without its prefix.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -262,7 +262,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Where it may stand in a chain.
+            /// Returns the positions in a chain that it may have.
             #[must_use]
             #[inline]
             pub const fn chain_class(self) -> ChainClass {
@@ -271,7 +271,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// What the response cache keeps of it.
+            /// Returns what the response cache keeps of it.
             #[must_use]
             #[inline]
             pub const fn replay_class(self) -> ReplayClass {
@@ -280,7 +280,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Who may ask for it.
+            /// Returns the clients that may call it.
             #[must_use]
             #[inline]
             pub const fn rights_class(self) -> RightsClass {
@@ -289,7 +289,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Bound on a successful reply.
+            /// Returns the limit for a successful reply.
             #[must_use]
             #[inline]
             pub const fn reply_bound(self) -> ReplyBound {
@@ -298,7 +298,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Bytes of the fixed section of the arguments.
+            /// Returns the size of the arguments' fixed section in bytes.
             #[must_use]
             pub const fn request_fixed_bytes(self) -> usize {
                 match self {
@@ -309,7 +309,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Bytes of the fixed section of the results.
+            /// Returns the size of the results' fixed section in bytes.
             #[must_use]
             pub const fn response_fixed_bytes(self) -> usize {
                 match self {
@@ -320,7 +320,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Fields of the arguments.
+            /// Returns the layout of the arguments' fields.
             #[must_use]
             pub const fn request_fields(self) -> &'static [FieldLayout] {
                 match self {
@@ -331,7 +331,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Fields of the results.
+            /// Returns the layout of the results' fields.
             #[must_use]
             pub const fn response_fields(self) -> &'static [FieldLayout] {
                 match self {
@@ -348,20 +348,20 @@ macro_rules! procedures {
 procedure_table!(procedures);
 
 impl Procedure {
-    /// The number on the wire.
+    /// Returns the number in messages.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// Position in [`Procedure::ALL`], for tables by procedure.
+    /// Returns the position in [`Procedure::ALL`], for tables indexed by procedure.
     #[must_use]
     pub fn index(self) -> usize {
         Self::ALL.binary_search(&self).unwrap_or_default()
     }
 
-    /// Most bytes of a successful reply, header included.
+    /// Returns the limit for a successful reply in bytes, including the header.
     #[must_use]
     pub const fn reply_bytes_max(self) -> usize {
         match self.reply_bound() {
@@ -371,7 +371,7 @@ impl Procedure {
         }
     }
 
-    /// Whether the server asks it of the client.
+    /// Returns true if the server sends this request to the client.
     #[must_use]
     pub const fn is_back_control(self) -> bool {
         matches!(self.chain_class(), ChainClass::BackControl)

@@ -1,9 +1,9 @@
-//! Directory entries (draft 6.5.29): a counted array of {cookie, offset of attributes,
-//! offset of name}, offsets from the start of the array.
+//! Directory entries (draft 6.5.29): a counted array of {cookie, offset of attributes, offset of
+//! name}, with offsets from the start of the array.
 //!
-//! Invariant: the writer never writes past its buffer and a refused entry leaves no
-//! trace. Entries grow from the front and their attributes and names from the back;
-//! `finish` closes the gap, so that the number of entries need not be known before.
+//! Invariant: the encoder never writes past its buffer, and a refused entry leaves no trace.
+//! Entries grow from the front, their attributes and names from the back; `finish` closes the gap,
+//! so that the number of entries need not be known in advance.
 
 use dafs_types::{FileAttributes, ReaddirCookie};
 
@@ -14,25 +14,25 @@ use crate::limits::{ALIGNMENT, ENTRIES_MAX};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
 
-/// Bytes of one entry in the array.
+/// The size of one entry in the array, in bytes.
 const ENTRY: usize = 16;
-/// Bytes before the first entry: count and pad.
+/// The number of bytes before the first entry: count and padding.
 const BASE: usize = ALIGNMENT;
-/// Cookies below this are reserved (draft 6.5.29).
+/// The smallest cookie that is not reserved (draft 6.5.29).
 const COOKIE_MIN: u64 = 3;
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectoryEntry<'a> {
-    /// Where the listing goes on behind it.
+    /// The position at which the listing continues after this entry.
     pub cookie: ReaddirCookie,
-    /// Attributes asked for.
+    /// The requested attributes of the entry.
     pub attributes: FileAttributeBlock<'a>,
-    /// Name, as [`to_wire`](dafs_types::names::to_wire) writes it.
+    /// The name, as encoded by [`to_wire`](dafs_types::names::to_wire).
     pub name: &'a str,
 }
 
-/// Entries in the form of a message or of a direct transfer.
+/// Entries as encoded in a message or a direct transfer.
 #[derive(Clone, Copy)]
 pub struct DirectoryEntries<'a> {
     order: ByteOrder,
@@ -41,16 +41,16 @@ pub struct DirectoryEntries<'a> {
 }
 
 impl<'a> DirectoryEntries<'a> {
-    /// No entries, in this order.
+    /// Makes an empty list in this byte order.
     #[must_use]
     pub fn empty(order: ByteOrder) -> Self {
         Self { order, bytes: &[0; BASE], count: 0 }
     }
 
-    /// The entries at the start of `bytes` (the result of a direct request).
+    /// Parses the entries at the start of `bytes` (the result of a direct request).
     ///
     /// # Errors
-    /// Truncated, or more entries than the limit.
+    /// If the bytes are truncated, or there are more entries than the limit.
     pub fn parse(order: ByteOrder, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::of(Scope::<O>::new(bytes)))
     }
@@ -65,25 +65,25 @@ impl<'a> DirectoryEntries<'a> {
         Ok(Self { order: O::ORDER, bytes: scope.bytes(), count })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The bytes a direct transfer moves.
+    /// Returns the bytes that a direct transfer moves.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The entries in order; each is checked when it is reached.
+    /// Iterates over the entries in order; each is checked when it is reached.
     pub fn iter(&self) -> impl Iterator<Item = Result<DirectoryEntry<'a>, DecodeError>> + use<'a> {
         let entries = *self;
         (0..entries.count).map(move |index| {
@@ -113,7 +113,7 @@ impl std::fmt::Debug for DirectoryEntries<'_> {
     }
 }
 
-/// The field that holds the offset of the entries.
+/// A field that holds the offset of the entries.
 pub(crate) enum Entries {}
 
 impl Field for Entries {
@@ -139,21 +139,21 @@ impl<'a> Codec<'a, DirectoryEntries<'a>> for Entries {
     }
 }
 
-/// Collects entries into a buffer until it is full.
+/// Encodes entries into a buffer until it is full.
 pub struct ReaddirWriter<'b> {
     order: ByteOrder,
     wanted: AttributeBitmap,
     bytes: &'b mut [u8],
     count: usize,
-    /// Where attributes and names begin; a multiple of eight.
+    /// The offset of the attributes and names; a multiple of eight.
     top: usize,
 }
 
 impl<'b> ReaddirWriter<'b> {
-    /// A writer of entries with these attributes. What fits is bounded by the buffer.
+    /// Makes an encoder for entries with these attributes. The buffer limits how many fit.
     ///
     /// # Errors
-    /// The buffer has not even room for the count.
+    /// If the buffer has no room even for the count.
     pub fn new(
         order: ByteOrder,
         wanted: AttributeBitmap,
@@ -167,29 +167,29 @@ impl<'b> ReaddirWriter<'b> {
         Ok(Self { order, wanted, bytes, count: 0, top })
     }
 
-    /// Number of entries taken.
+    /// Returns the number of entries added.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none was taken yet.
+    /// Returns true if no entry was added yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes a message or transfer with the entries taken so far needs for them.
+    /// Returns how many bytes a message or transfer needs for the entries added so far.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         BASE + self.count * ENTRY + (self.bytes.len() - self.top)
     }
 
-    /// Takes an entry. `Ok(false)` if it does not fit; the listing then ends before it.
+    /// Adds an entry. Returns `Ok(false)` if it does not fit; the listing then ends before it.
     ///
     /// # Errors
-    /// A reserved cookie, an empty or overlong name, or attributes that cannot be
-    /// encoded. The entries taken so far stay as they are.
+    /// For a reserved cookie, an empty or overlong name, or attributes that cannot be encoded.
+    /// Entries added before are unchanged.
     pub fn push(
         &mut self,
         cookie: ReaddirCookie,
@@ -223,8 +223,8 @@ impl<'b> ReaddirWriter<'b> {
     ) -> Result<(), EncodeError> {
         let at = BASE + self.count * ENTRY;
         let floor = at + ENTRY;
-        // Attributes are laid out behind the entry first: only then is their length
-        // known. They hold offsets from their own start alone, so they can be moved.
+        // Attributes are first encoded after the entry, because only then is their length known.
+        // They contain only offsets from their own start, so that they can be moved.
         let room = self.bytes.get_mut(floor..self.top).ok_or(EncodeError::Space)?;
         let block = FileAttributeBlock::encode_file(self.order, self.wanted, attributes, room)?;
         let length = block.bytes().len();
@@ -250,7 +250,7 @@ impl<'b> ReaddirWriter<'b> {
         Ok(())
     }
 
-    /// The entries, without a gap.
+    /// Returns the entries with the gap closed.
     #[must_use]
     pub fn finish(self) -> DirectoryEntries<'b> {
         let (order, count) = (self.order, self.count);
@@ -265,7 +265,7 @@ impl<'b> ReaddirWriter<'b> {
         self.bytes.copy_within(self.top.., end);
         let (head, _) = self.bytes.split_at_mut(end);
         head[..BASE].fill(0);
-        // The count passed ENTRIES_MAX, far below what a u32 holds.
+        // The count is at most ENTRIES_MAX, which fits in a u32.
         head[..4].copy_from_slice(&O::u32_bytes(self.count as u32));
         for slot in head[BASE..].chunks_exact_mut(ENTRY) {
             for field in slot[8..].chunks_exact_mut(4) {

@@ -1,7 +1,8 @@
-//! Reading and writing one scope: a fixed section, a counted array or a join, from
-//! its first byte to the end of the message (draft 6.1.1.3.2). Invariant: offsets
-//! are relative to the scope, every access is checked, and nothing panics; an access
-//! that a checked length makes impossible to miss compiles to a plain load.
+//! Decodes and encodes one scope: a fixed section, a counted array or a join, from its first byte
+//! to the end of the message (draft 6.1.1.3.2).
+//!
+//! Invariant: offsets are relative to the scope, every access is checked, and nothing panics. Where
+//! a checked length guarantees that an access is inside, it compiles to a plain load.
 
 use std::marker::PhantomData;
 
@@ -9,7 +10,7 @@ use crate::error::{DecodeError, EncodeError};
 use crate::limits::ALIGNMENT;
 use crate::order::Order;
 
-/// The bytes of a scope to read.
+/// The bytes of a scope to decode.
 pub(crate) struct Scope<'a, O> {
     bytes: &'a [u8],
     order: PhantomData<O>,
@@ -34,7 +35,7 @@ impl<'a, O: Order> Scope<'a, O> {
         self.bytes
     }
 
-    /// The same scope, known to hold `length` bytes.
+    /// Checks that the scope has at least `length` bytes.
     #[inline(always)]
     pub fn require(self, length: usize, what: &'static str) -> Result<(), DecodeError> {
         if self.bytes.len() < length {
@@ -76,8 +77,8 @@ impl<'a, O: Order> Scope<'a, O> {
         }
     }
 
-    /// The scope of the variable field whose offset stands at `at`. An offset of 0
-    /// would be the field's own scope, so it is never one.
+    /// Returns the scope of the variable field whose offset is at `at`. An offset of 0 would be the
+    /// field's own scope, so it is invalid.
     #[inline(always)]
     pub fn variable(self, at: usize, what: &'static str) -> Result<Self, DecodeError> {
         let offset = self.u32(at)? as usize;
@@ -90,7 +91,7 @@ impl<'a, O: Order> Scope<'a, O> {
         }
     }
 
-    /// A counted array of bytes behind the offset at `at`.
+    /// Returns the bytes of the counted array whose offset is at `at`.
     #[inline]
     pub fn bytes_at(
         self,
@@ -101,7 +102,7 @@ impl<'a, O: Order> Scope<'a, O> {
         self.variable(at, what)?.counted(length_max, what)
     }
 
-    /// The bytes of a counted array that starts this scope.
+    /// Returns the bytes of a counted array at the start of this scope.
     #[inline]
     pub fn counted(self, length_max: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.u32(0)? as usize;
@@ -112,7 +113,7 @@ impl<'a, O: Order> Scope<'a, O> {
     }
 }
 
-/// The bytes of a scope to write: fixed part first, heap growing behind it.
+/// The bytes of a scope to encode: the fixed part first, then a growing heap.
 pub(crate) struct Writer<'b, O> {
     bytes: &'b mut [u8],
     cursor: usize,
@@ -120,7 +121,7 @@ pub(crate) struct Writer<'b, O> {
 }
 
 impl<'b, O: Order> Writer<'b, O> {
-    /// A scope whose first `fixed` bytes are zeroed and to be filled in.
+    /// Starts a scope with `fixed` zeroed bytes to fill in.
     #[inline(always)]
     pub fn new(bytes: &'b mut [u8], fixed: usize) -> Result<Self, EncodeError> {
         match bytes.get_mut(..fixed) {
@@ -130,7 +131,7 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(Self { bytes, cursor: fixed, order: PhantomData })
     }
 
-    /// Bytes written so far, heap included.
+    /// Returns the number of bytes written so far, including the heap.
     #[inline(always)]
     pub fn length(&self) -> usize {
         self.cursor
@@ -174,8 +175,8 @@ impl<'b, O: Order> Writer<'b, O> {
         }
     }
 
-    /// Takes bytes behind what is written, on the next multiple of eight; the gap
-    /// is zeroed. Returns their offset in this scope.
+    /// Allocates bytes at the next multiple of eight, with a zeroed gap before them. Returns their
+    /// offset in this scope.
     #[inline(always)]
     pub fn allocate(&mut self, length: usize) -> Result<usize, EncodeError> {
         let at = self.cursor.next_multiple_of(ALIGNMENT);
@@ -188,7 +189,7 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(at)
     }
 
-    /// Zeroes bytes the caller has allocated.
+    /// Zeroes bytes that the caller has allocated.
     pub fn clear(&mut self, at: usize, length: usize) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..length)) {
             Some(target) => {
@@ -199,8 +200,8 @@ impl<'b, O: Order> Writer<'b, O> {
         }
     }
 
-    /// Starts a variable field: notes its offset at `at` and lets `fill` write its
-    /// scope, of which the first `fixed` bytes are zeroed.
+    /// Starts a variable field: writes its offset at `at` and lets `fill` encode its scope, of
+    /// which the first `fixed` bytes are zeroed.
     #[inline(always)]
     pub fn variable(
         &mut self,
@@ -216,7 +217,7 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(())
     }
 
-    /// A counted array of bytes with its offset at `at`.
+    /// Encodes a counted array of bytes, and its offset at `at`.
     #[inline]
     pub fn bytes_at(
         &mut self,
@@ -229,7 +230,7 @@ impl<'b, O: Order> Writer<'b, O> {
         self.put_u32(at, offset_u32(start)?)
     }
 
-    /// A counted array of bytes without an offset (path components). Returns where.
+    /// Encodes a counted array of bytes without an offset (path components). Returns its position.
     #[inline]
     pub fn counted(
         &mut self,
@@ -241,14 +242,14 @@ impl<'b, O: Order> Writer<'b, O> {
             return Err(EncodeError::TooMany { what });
         }
         let start = self.allocate(4 + value.len())?;
-        // The limit just checked is far below what a u32 holds.
+        // The limit that was just checked fits in a u32.
         self.put_u32(start, value.len() as u32)?;
         self.put_slice(start + 4, value)?;
         Ok(start)
     }
 }
 
-/// An offset or count as the wire has it.
+/// Returns an offset or count as a u32.
 #[inline]
 pub(crate) fn offset_u32(value: usize) -> Result<u32, EncodeError> {
     u32::try_from(value).map_err(|_| EncodeError::TooMany { what: "message" })

@@ -1,51 +1,51 @@
-//! Fixed sections: structures whose fields lay themselves out at natural alignment.
+//! Fixed sections: structures whose fields are placed at natural alignment.
 //!
-//! Invariant: a section's size is a multiple of eight (`docs/spec/gaps.md`, "end of a
-//! fixed section") and equals the literal beside its declaration, or it does not
-//! compile; the bytes between fields are written as zero and checked to be zero.
+//! Invariant: a section's size is a multiple of eight (`docs/spec/gaps.md`, "end of a fixed
+//! section") and equals the literal in its declaration, or it does not compile. The bytes between
+//! fields are written as zero and checked to be zero.
 
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::ALIGNMENT;
 use crate::order::Order;
 use crate::scope::{Scope, Writer};
 
-/// Where one field of a fixed section stands.
+/// The position of one field in a fixed section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLayout {
-    /// Name of the field.
+    /// The name of the field.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of the field.
     pub kind: &'static str,
-    /// Bytes from the start of the section.
+    /// The offset in bytes from the start of the section.
     pub offset: usize,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
 }
 
-/// Arguments or results of a procedure.
+/// The arguments or results of a procedure.
 pub(crate) trait Section<'a>: Sized {
-    /// Bytes of the fixed section.
+    /// The size of the fixed section in bytes.
     const SIZE: usize;
-    /// Its fields in order.
+    /// The fields in order.
     const FIELDS: &'static [FieldLayout];
 
-    /// Reads the section at the start of a scope.
+    /// Decodes the section at the start of a scope.
     fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError>;
 
-    /// Fills the section of a scope whose first `SIZE` bytes are zero.
+    /// Encodes the section into a scope whose first `SIZE` bytes are zero.
     fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError>;
 
-    /// Bytes the caller sends behind what was encoded, as part of the same message.
+    /// Returns how many bytes the caller sends after the encoded part, in the same message.
     #[inline(always)]
     fn following(&self) -> usize {
         0
     }
 }
 
-/// Name, kind, size and alignment of a field that is to be laid out.
+/// The name, kind, size and alignment of a field that is not placed yet.
 pub(crate) type Unplaced = (&'static str, &'static str, usize, usize);
 
-/// Places fields one behind the other at their alignments.
+/// Places fields one after the other at their alignments.
 pub(crate) const fn place<const N: usize>(fields: [Unplaced; N]) -> [FieldLayout; N] {
     let mut placed = [FieldLayout { name: "", kind: "", offset: 0, size: 0 }; N];
     let mut at = 0;
@@ -60,7 +60,7 @@ pub(crate) const fn place<const N: usize>(fields: [Unplaced; N]) -> [FieldLayout
     placed
 }
 
-/// Bytes of a section with these fields.
+/// Returns the size of a section with these fields in bytes.
 pub(crate) const fn size_of(fields: &[FieldLayout]) -> usize {
     if fields.is_empty() {
         return 0;
@@ -69,7 +69,7 @@ pub(crate) const fn size_of(fields: &[FieldLayout]) -> usize {
     align_up(last.offset + last.size, ALIGNMENT)
 }
 
-/// The next multiple of a power of two.
+/// Rounds up to the next multiple of a power of two.
 pub(crate) const fn align_up(value: usize, align: usize) -> usize {
     (value + align - 1) & !(align - 1)
 }

@@ -1,8 +1,8 @@
-//! Access control lists in an attribute block (draft 6.1.4, attribute 22): a counted
-//! array of {type, flag, mask, offset of who}, offsets from the start of the array.
+//! Access control lists in an attribute block (draft 6.1.4, attribute 22): a counted array of
+//! {type, flag, mask, offset of who}, with offsets from the start of the array.
 //!
-//! Invariant: no more entries than the limit are walked or kept, and each is checked
-//! before the first is kept.
+//! Invariant: no more entries than the limit are walked or kept, and all are checked before the
+//! first is kept.
 
 use dafs_types::limits::{ACL_ENTRIES_MAX, ACL_WHO_BYTES_MAX};
 use dafs_types::{Ace, AceFlags, AceKind, AceRights};
@@ -14,18 +14,18 @@ use crate::scope::{Scope, Writer, offset_u32};
 
 numbered! { AceKind = "kind of access control entry"; }
 
-/// Bytes before the first entry: the count.
+/// The number of bytes before the first entry: the count.
 const BASE: usize = 4;
-/// Bytes of one entry.
+/// The size of one entry in bytes.
 const ENTRY: usize = 16;
 
-/// Refuses a list that is cut, too long, or has an entry without a meaning.
+/// Checks that a list is complete, within the limit, and has only valid entries.
 pub(super) fn check<O: Order>(block: Scope<'_, O>, at: usize) -> Result<(), DecodeError> {
     let (array, count) = array(block, at)?;
     (0..count).try_for_each(|index| entry(array, index).map(drop))
 }
 
-/// The list whose offset stands at `at`.
+/// Decodes the list whose offset is at `at`.
 pub(super) fn take<O: Order>(block: Scope<'_, O>, at: usize) -> Result<Vec<Ace>, DecodeError> {
     let (array, count) = array(block, at)?;
     (0..count)
@@ -36,7 +36,7 @@ pub(super) fn take<O: Order>(block: Scope<'_, O>, at: usize) -> Result<Vec<Ace>,
         .collect()
 }
 
-/// Writes a list and its offset.
+/// Encodes a list and its offset.
 pub(super) fn put<O: Order>(
     writer: &mut Writer<'_, O>,
     at: usize,

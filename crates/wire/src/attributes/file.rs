@@ -1,5 +1,7 @@
-//! File attributes. Invariant: the table follows the draft's numbers, and reading and
-//! writing match on the same numbers.
+//! File attributes.
+//!
+//! Invariant: the table follows the draft's numbers, and decoding and encoding match on the same
+//! numbers.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{FileAttributes, FileHandle, ObjectType, SetAttributes, SetTime};
@@ -16,65 +18,65 @@ use crate::field::read_enum;
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
-/// Bits of the file attributes (draft 6.1.5).
+/// The bits of the file attributes (draft 6.1.5).
 pub mod bits {
     use super::AttributeBitmap;
 
-    /// Whether it has named attributes.
+    /// True if the object has named attributes.
     pub const NAMED_ATTR: AttributeBitmap = AttributeBitmap::of(1);
-    /// Archived since the last change.
+    /// The file was archived since its last change.
     pub const ARCHIVE: AttributeBitmap = AttributeBitmap::of(2);
-    /// Hidden.
+    /// The file is hidden.
     pub const HIDDEN: AttributeBitmap = AttributeBitmap::of(3);
-    /// A system file.
+    /// The file is a system file.
     pub const SYSTEM: AttributeBitmap = AttributeBitmap::of(4);
-    /// Type. Mandatory.
+    /// The type of the object. Mandatory.
     pub const OBJECT_TYPE: AttributeBitmap = AttributeBitmap::of(5);
-    /// Permission bits.
+    /// The permission bits of the mode.
     pub const MODE: AttributeBitmap = AttributeBitmap::of(6);
-    /// Hard links.
+    /// The number of hard links.
     pub const NUM_LINKS: AttributeBitmap = AttributeBitmap::of(7);
-    /// Change counter. Mandatory.
+    /// The change attribute. Mandatory.
     pub const CHANGE: AttributeBitmap = AttributeBitmap::of(8);
-    /// Bytes. Mandatory.
+    /// The size in bytes. Mandatory.
     pub const OBJECT_SIZE: AttributeBitmap = AttributeBitmap::of(9);
-    /// File number. Mandatory.
+    /// The file id (inode number). Mandatory.
     pub const FILE_ID: AttributeBitmap = AttributeBitmap::of(10);
-    /// Bytes of storage.
+    /// The number of bytes of storage in use.
     pub const SPACE_USED: AttributeBitmap = AttributeBitmap::of(11);
-    /// Last read.
+    /// When the data was last read.
     pub const TIME_ACCESS: AttributeBitmap = AttributeBitmap::of(12);
-    /// Sets the last read.
+    /// Sets when the data was last read.
     pub const TIME_ACCESS_SET: AttributeBitmap = AttributeBitmap::of(13);
-    /// Last backup.
+    /// When the file was last backed up.
     pub const TIME_BACKUP: AttributeBitmap = AttributeBitmap::of(14);
-    /// Creation.
+    /// When the object was created.
     pub const TIME_CREATE: AttributeBitmap = AttributeBitmap::of(15);
-    /// Granularity of times.
+    /// The granularity of the server's times.
     pub const TIME_DELTA: AttributeBitmap = AttributeBitmap::of(16);
-    /// Last metadata change.
+    /// When data or attributes last changed.
     pub const TIME_METADATA: AttributeBitmap = AttributeBitmap::of(17);
-    /// Last data change.
+    /// When the data last changed.
     pub const TIME_MODIFY: AttributeBitmap = AttributeBitmap::of(18);
-    /// Sets the last data change.
+    /// Sets when the data last changed.
     pub const TIME_MODIFY_SET: AttributeBitmap = AttributeBitmap::of(19);
-    /// Device numbers.
+    /// The numbers of a device.
     pub const RAW_DEV: AttributeBitmap = AttributeBitmap::of(20);
-    /// The handle. Mandatory.
+    /// The handle of the object. Mandatory.
     pub const FILEHANDLE: AttributeBitmap = AttributeBitmap::of(21);
-    /// Access control list.
+    /// The access control list.
     pub const ACL: AttributeBitmap = AttributeBitmap::of(22);
-    /// MIME type.
+    /// The MIME type of the content.
     pub const MIME_TYPE: AttributeBitmap = AttributeBitmap::of(23);
-    /// Owner.
+    /// The owner of the object.
     pub const OWNER: AttributeBitmap = AttributeBitmap::of(24);
-    /// Group.
+    /// The group of the object.
     pub const OWNER_GROUP: AttributeBitmap = AttributeBitmap::of(25);
 
-    /// Those every server supports.
+    /// The attributes that every server supports.
     pub const MANDATORY: AttributeBitmap =
         OBJECT_TYPE.with(CHANGE).with(OBJECT_SIZE).with(FILE_ID).with(FILEHANDLE);
-    /// Those this implementation can set.
+    /// The attributes that this implementation can set.
     pub const SETTABLE: AttributeBitmap = MODE
         .with(OBJECT_SIZE)
         .with(TIME_ACCESS_SET)
@@ -85,7 +87,7 @@ pub mod bits {
         .with(OWNER_GROUP);
 }
 
-/// The table of file attributes.
+/// The layouts of all file attributes.
 pub const FILE_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 1, name: "NAMED_ATTR", kind: Flag },
     AttributeLayout { number: 2, name: "ARCHIVE", kind: Flag },
@@ -135,15 +137,15 @@ impl Table for FileTable {
     }
 }
 
-/// File attributes in the form of a message.
+/// A block of file attributes as encoded in messages.
 pub type FileAttributeBlock<'a> = Block<'a, FileTable>;
 
 impl<'a> FileAttributeBlock<'a> {
-    /// Encodes what was asked for into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes).
-    /// An attribute that is wanted but `None` takes its space and is not valid.
+    /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). A
+    /// requested attribute that is `None` takes its space and is marked invalid.
     ///
     /// # Errors
-    /// The buffer is too short, an owner or list too long, a time out of range.
+    /// If the buffer is too short, an owner or list is too long, or a time is out of range.
     pub fn encode_file(
         order: ByteOrder,
         wanted: AttributeBitmap,
@@ -155,10 +157,10 @@ impl<'a> FileAttributeBlock<'a> {
         }))
     }
 
-    /// Encodes attributes to set into `buffer`; all that are `Some` are valid.
+    /// Encodes attributes to set into `buffer`; all that are `Some` are marked valid.
     ///
     /// # Errors
-    /// The buffer is too short, an owner or list too long, a time out of range.
+    /// If the buffer is too short, an owner or list is too long, or a time is out of range.
     pub fn encode_set(
         order: ByteOrder,
         attributes: &SetAttributes,
@@ -170,7 +172,7 @@ impl<'a> FileAttributeBlock<'a> {
         }))
     }
 
-    /// The valid attributes. Archive, hidden, system and backup time are passed over.
+    /// Returns the valid attributes. Archive, hidden, system and backup time are ignored.
     #[must_use]
     pub fn file(&self) -> FileAttributes {
         let mut into = FileAttributes::default();
@@ -180,10 +182,10 @@ impl<'a> FileAttributeBlock<'a> {
         into
     }
 
-    /// The valid attributes as ones to set.
+    /// Returns the valid attributes as attributes to set.
     ///
     /// # Errors
-    /// `NotSettable` if one is valid that this implementation cannot set.
+    /// `NotSettable` if a valid one cannot be set by this implementation.
     pub fn set(&self) -> Result<SetAttributes, DecodeError> {
         let refused = self.valid().without(bits::SETTABLE);
         if refused != AttributeBitmap::NONE {
@@ -198,7 +200,7 @@ impl<'a> FileAttributeBlock<'a> {
 }
 
 impl PartialEq for FileAttributeBlock<'_> {
-    /// Same attributes included and valid, with the same values.
+    /// Equal if the same attributes are included and valid, with the same values.
     fn eq(&self, other: &Self) -> bool {
         self.included() == other.included()
             && self.valid() == other.valid()
@@ -347,14 +349,14 @@ fn take_set<O: Order>(
     Ok(())
 }
 
-/// `SET_TO_SERVER_TIME` and `SET_TO_CLIENT_TIME`.
+/// The protocol's `SET_TO_SERVER_TIME` and `SET_TO_CLIENT_TIME`.
 const SERVER_TIME: u32 = 1;
 const CLIENT_TIME: u32 = 2;
 
 fn read_set_time<O: Order>(block: Scope<'_, O>, at: usize) -> Result<SetTime, DecodeError> {
     block.zeros(at + 20, at + 24)?;
     match block.u32(at + 16)? {
-        // The time itself then has no meaning and is not looked at.
+        // The time value is then meaningless and is ignored.
         SERVER_TIME => Ok(SetTime::Server),
         CLIENT_TIME => Ok(SetTime::Client(read_time(block, at)?)),
         value => Err(DecodeError::Value { what: "way to set a time", value }),

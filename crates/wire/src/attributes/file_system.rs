@@ -1,5 +1,7 @@
-//! File-system attributes. Invariant: the table follows the draft's numbers (31 is
-//! unused there), and reading and writing match on the same numbers.
+//! File-system attributes.
+//!
+//! Invariant: the table follows the draft's numbers (31 is unused there), and decoding and encoding
+//! match on the same numbers.
 
 use dafs_types::{FileSystemAttributes, FsHandle};
 
@@ -9,11 +11,11 @@ use crate::error::{DecodeError, EncodeError};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
-/// Bits of the file-system attributes (draft 6.1.6), by number.
+/// The bits of the file-system attributes (draft 6.1.6), by number.
 pub mod bits {
     use super::AttributeBitmap;
 
-    /// Those every server supports.
+    /// The attributes that every server supports.
     pub const MANDATORY: AttributeBitmap = AttributeBitmap::of(1)
         .with(AttributeBitmap::of(2))
         .with(AttributeBitmap::of(10))
@@ -22,11 +24,11 @@ pub mod bits {
         .with(AttributeBitmap::of(16))
         .with(AttributeBitmap::of(29))
         .with(AttributeBitmap::of(32));
-    /// Every attribute with a layout.
+    /// All attributes with a known layout.
     pub const ALL: AttributeBitmap = super::super::known(super::FS_ATTRIBUTES);
 }
 
-/// The table of file-system attributes.
+/// The layouts of all file-system attributes.
 pub const FS_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 1, name: "LINK_SUPPORT", kind: Flag },
     AttributeLayout { number: 2, name: "SYMLINK_SUPPORT", kind: Flag },
@@ -79,15 +81,15 @@ impl Table for FsTable {
     }
 }
 
-/// File-system attributes in the form of a message.
+/// A block of file-system attributes as encoded in messages.
 pub type FsAttributeBlock<'a> = Block<'a, FsTable>;
 
 impl<'a> FsAttributeBlock<'a> {
-    /// Encodes what was asked for into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes).
-    /// An attribute that is wanted but `None` takes its space and is not valid.
+    /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). A
+    /// requested attribute that is `None` takes its space and is marked invalid.
     ///
     /// # Errors
-    /// The buffer is too short.
+    /// If the buffer is too short.
     pub fn encode_fs(
         order: ByteOrder,
         wanted: AttributeBitmap,
@@ -99,8 +101,8 @@ impl<'a> FsAttributeBlock<'a> {
         }))
     }
 
-    /// The valid attributes. Failover locations are passed over;
-    /// a preferred size beyond 32 bits is read as the largest of 32 bits.
+    /// Returns the valid attributes. Failover locations are ignored; a preferred size beyond 32
+    /// bits is read as the largest value of 32 bits.
     #[must_use]
     pub fn file_system(&self) -> FileSystemAttributes {
         let mut into = FileSystemAttributes::default();
@@ -112,7 +114,7 @@ impl<'a> FsAttributeBlock<'a> {
 }
 
 impl PartialEq for FsAttributeBlock<'_> {
-    /// Same attributes included and valid, with the same values.
+    /// Equal if the same attributes are included and valid, with the same values.
     fn eq(&self, other: &Self) -> bool {
         self.included() == other.included()
             && self.valid() == other.valid()

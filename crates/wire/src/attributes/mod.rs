@@ -1,9 +1,9 @@
-//! Attribute blocks (draft 6.1.5, 6.1.6): two bitmaps, then one join per included bit,
-//! lowest first, each at its natural alignment.
+//! Attribute blocks (draft 6.1.5, 6.1.6): two bitmaps, then the value of each included attribute in
+//! the order of bits, at its natural alignment.
 //!
-//! Invariant: an included attribute takes its space whether or not it is valid, so a
-//! client can compute offsets from what it asked for. Hence a bit without a known
-//! layout cannot be skipped: encoders leave it out of `included`, decoders refuse it.
+//! Invariant: an included attribute takes its space whether or not it is valid, so that a client
+//! can compute offsets from its request. Hence an attribute with an unknown layout cannot be
+//! skipped: encoders leave it out of `included`, decoders refuse it.
 
 mod acl;
 pub mod file;
@@ -28,34 +28,34 @@ pub use file_system::FsAttributeBlock;
 pub struct AttributeBitmap(pub u64);
 
 impl AttributeBitmap {
-    /// No attributes.
+    /// The set of no attributes.
     pub const NONE: Self = Self(0);
 
-    /// The set of one attribute, numbered from 1 to 64.
+    /// Makes the set of one attribute, numbered from 1 to 64.
     #[must_use]
     pub const fn of(number: u32) -> Self {
         Self(1 << (number - 1))
     }
 
-    /// Whether all of `others` are in the set.
+    /// Returns true if all of `others` are in the set.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// What is in both sets.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 & others.0)
     }
 
-    /// What is in this set but not in `others`.
+    /// Returns the attributes in this set but not in `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
@@ -75,46 +75,46 @@ impl<'a> Codec<'a, AttributeBitmap> for Long {
     }
 }
 
-/// One attribute: number, name and layout.
+/// The number, name and type of one attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttributeLayout {
-    /// Number in the draft, from 1.
+    /// The attribute's number in the draft, from 1.
     pub number: u32,
-    /// Name without the prefix.
+    /// The attribute's name in the draft, without the prefix.
     pub name: &'static str,
-    /// What it is.
+    /// The type of the attribute's value.
     pub kind: AttributeKind,
 }
 
-/// The type of an attribute.
+/// The type of an attribute's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributeKind {
     /// One byte, 0 or 1.
     Flag,
-    /// u32.
+    /// A 32-bit unsigned number.
     Word,
-    /// u64.
+    /// A 64-bit unsigned number.
     Long,
-    /// Seconds i64, nanoseconds u32, 4 of padding.
+    /// A time: seconds i64, nanoseconds u32, 4 bytes of padding.
     Time,
-    /// A time, how u32 (1 the server's, 2 this one), 4 of padding.
+    /// A time, a u32 that selects the server's time (1) or this one (2), 4 bytes of padding.
     SetTime,
-    /// Two u64.
+    /// Two 64-bit unsigned numbers.
     Device,
-    /// 64 bytes.
+    /// A file handle of 64 bytes.
     Handle,
-    /// 16 bytes.
+    /// A file-system handle of 16 bytes.
     FsHandle,
-    /// Offset, from the start of the block, of a string.
+    /// The offset of a string from the start of the block.
     Text,
-    /// Offset, from the start of the block, of a counted array of access control entries.
+    /// The offset of a counted array of access control entries from the start of the block.
     Acl,
-    /// Offset, from the start of the block, of a list that is not looked at.
+    /// The offset, from the start of the block, of a list that is not decoded.
     Other,
 }
 
 impl AttributeKind {
-    /// Bytes it takes in the block, and their alignment.
+    /// Returns the size in the block and the alignment, in bytes.
     #[must_use]
     pub const fn layout(self) -> (usize, usize) {
         match self {
@@ -128,10 +128,10 @@ impl AttributeKind {
     }
 }
 
-/// Bytes of the two bitmaps.
+/// The size of the two bitmaps in bytes.
 const BITMAPS: usize = 16;
 
-/// The attributes of a table.
+/// Returns the set of all attributes in a table.
 pub(crate) const fn known(table: &[AttributeLayout]) -> AttributeBitmap {
     let mut all = AttributeBitmap::NONE;
     let mut index = 0;
@@ -142,16 +142,16 @@ pub(crate) const fn known(table: &[AttributeLayout]) -> AttributeBitmap {
     all
 }
 
-/// Which attributes a block may have. Sealed: files and file systems.
+/// The attributes that a block may have. Sealed: files and file systems.
 pub(crate) trait Table: Copy {
     const LAYOUTS: &'static [AttributeLayout];
     const KNOWN: AttributeBitmap = known(Self::LAYOUTS);
 
-    /// Refuses a valid value that has no meaning.
+    /// Checks that a valid attribute has a meaningful value.
     fn check<O: Order>(block: Scope<'_, O>, number: u32, at: usize) -> Result<(), DecodeError>;
 }
 
-/// An encoded attribute block: still in a message, or made for one.
+/// An encoded attribute block, either inside a message or made for one.
 #[derive(Clone, Copy)]
 pub struct Block<'a, T> {
     order: ByteOrder,
@@ -161,16 +161,16 @@ pub struct Block<'a, T> {
 
 #[allow(private_bounds, reason = "the two tables are the crate's own")]
 impl<'a, T: Table> Block<'a, T> {
-    /// Without any attributes, in this order.
+    /// Makes a block without attributes, in this byte order.
     #[must_use]
     pub fn empty(order: ByteOrder) -> Self {
         Self { order, bytes: &[0; BITMAPS], table: PhantomData }
     }
 
-    /// The block at the start of `bytes` (the result of a direct request).
+    /// Parses the block at the start of `bytes` (the result of a direct request).
     ///
     /// # Errors
-    /// Truncated, unknown attribute bits, bad offsets or values.
+    /// If the block is truncated, or has unknown attributes, bad offsets or bad values.
     pub fn parse(order: ByteOrder, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::of(Scope::<O>::new(bytes)))
     }
@@ -196,19 +196,20 @@ impl<'a, T: Table> Block<'a, T> {
         Ok(Self { order: O::ORDER, bytes: scope.bytes(), table: PhantomData })
     }
 
-    /// The bytes, perhaps with more behind them; what a direct request transfers.
+    /// Returns the encoded bytes, which a direct request transfers; more bytes may follow the
+    /// block.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Attributes that take space in the block.
+    /// Returns the attributes that take space in the block.
     #[must_use]
     pub fn included(&self) -> AttributeBitmap {
         self.bitmap(0)
     }
 
-    /// Attributes whose values count.
+    /// Returns the attributes that have a value.
     #[must_use]
     pub fn valid(&self) -> AttributeBitmap {
         self.bitmap(8)
@@ -220,8 +221,8 @@ impl<'a, T: Table> Block<'a, T> {
         ))
     }
 
-    /// Encodes `included` (of those known) into `buffer`; `put` writes a value and says
-    /// whether there is one.
+    /// Encodes the known attributes in `included` into `buffer`. `put` writes a value and returns
+    /// true if there is one.
     fn encode<O: Order>(
         included: AttributeBitmap,
         buffer: &'a mut [u8],
@@ -244,8 +245,8 @@ impl<'a, T: Table> Block<'a, T> {
         Ok(Self { order: O::ORDER, bytes, table: PhantomData })
     }
 
-    /// Calls `take` with the place of each valid attribute; what was checked once
-    /// cannot fail now.
+    /// Calls `take` with the position of each valid attribute. Errors cannot occur, since the block
+    /// was checked before.
     fn valid_fields<O: Order>(
         &self,
         mut take: impl FnMut(Scope<'a, O>, u32, usize) -> Result<(), DecodeError>,
@@ -262,8 +263,8 @@ impl<'a, T: Table> Block<'a, T> {
     }
 }
 
-/// Calls `visit` with number and place of every attribute in a block; returns where the
-/// fixed part ends. Tables are in the order of the numbers.
+/// Calls `visit` with the number and position of every attribute in a block, and returns the end of
+/// the fixed part. Tables are ordered by number.
 fn each<T: Table, E>(
     included: AttributeBitmap,
     mut visit: impl FnMut(u32, usize) -> Result<(), E>,
@@ -280,7 +281,7 @@ fn each<T: Table, E>(
     Ok(end)
 }
 
-/// The field that holds the offset of an attribute block.
+/// A field that holds the offset of an attribute block.
 pub(crate) enum Attributes {}
 
 impl Field for Attributes {
@@ -306,7 +307,7 @@ impl<'a, T: Table> Codec<'a, Block<'a, T>> for Attributes {
     }
 }
 
-/// Nanoseconds in a second.
+/// The number of nanoseconds in a second.
 const SECOND_NS: u32 = 1_000_000_000;
 
 fn read_time<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<Timestamp, DecodeError> {

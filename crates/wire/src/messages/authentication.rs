@@ -1,5 +1,7 @@
-//! Authentication unions (draft 6.1.9, 6.2). Invariant: the type that selects an arm
-//! stands in front of it on the wire, and the bytes an arm leaves unused are zero.
+//! Authentication unions (draft 6.1.9, 6.2).
+//!
+//! Invariant: the type that selects an arm precedes the arm in messages, and the bytes that an arm
+//! does not use are zero.
 
 use dafs_types::AuthType;
 
@@ -12,116 +14,116 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 wire_enum! {
-    /// Step of a GSS exchange.
+    /// The step of a GSS exchange.
     GssProcedure, "GSS procedure" {
-        /// The first token.
+        /// Carries the first token.
         Init = 1,
-        /// A later one.
+        /// Carries a later token.
         Continue = 2,
     }
 }
 
 wire_enum! {
-    /// GSS service.
+    /// The level of GSS protection.
     GssService, "GSS service" {
-        /// Authentication only.
+        /// Authentication only, no protection of messages.
         Authentication = 1,
-        /// Integrity.
+        /// Integrity of messages.
         Integrity = 2,
-        /// Privacy.
+        /// Privacy of messages.
         Privacy = 3,
     }
 }
 
-/// What a client authenticates with.
+/// The proof that a client authenticates with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AuthRequest<'a> {
-    /// Nothing.
+    /// No proof of identity.
     None,
-    /// Name and password in clear text.
+    /// A user name and a password in clear text.
     Text {
-        /// Who.
+        /// The name of the user.
         identity: &'a str,
-        /// The password.
+        /// The user's password.
         password: &'a str,
     },
-    /// A GSS token.
+    /// A token of GSS-API.
     Gss {
-        /// First or later step.
+        /// The step of the exchange.
         procedure: GssProcedure,
-        /// Service asked for.
+        /// The protection that the client asks for.
         service: GssService,
-        /// The token.
+        /// The bytes of the token.
         token: &'a [u8],
     },
     /// The server's default credentials.
     Default,
 }
 
-/// What the server answers to it.
+/// The server's part of an authentication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AuthResult<'a> {
-    /// To [`AuthRequest::None`].
+    /// The reply to [`AuthRequest::None`].
     None,
-    /// To [`AuthRequest::Text`].
+    /// The reply to [`AuthRequest::Text`].
     Text,
-    /// To [`AuthRequest::Gss`].
+    /// The reply to [`AuthRequest::Gss`].
     Gss {
-        /// GSS major status.
+        /// The major status of GSS-API.
         major: u32,
-        /// GSS minor status.
+        /// The minor status of GSS-API.
         minor: u32,
-        /// Token for the client.
+        /// The token for the client.
         token: &'a [u8],
     },
-    /// To [`AuthRequest::Default`].
+    /// The reply to [`AuthRequest::Default`].
     Default,
 }
 
-/// What the server shows a client that wants proof of it.
+/// The proof of its identity that a server sends to a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServerProof<'a> {
-    /// Nothing.
+    /// No proof of identity.
     None,
-    /// Name and password in clear text.
+    /// A name and a password in clear text.
     Text {
-        /// Who.
+        /// The name of the server.
         identity: &'a str,
-        /// The password.
+        /// The server's password.
         password: &'a str,
     },
-    /// Nothing: GSS proves both sides at once.
+    /// Nothing: GSS-API authenticates both sides at once.
     Gss,
-    /// Nothing.
+    /// Nothing, for the default credentials.
     Default,
 }
 
-/// A method of authentication the server offers.
+/// An authentication method that the server offers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AuthMethod<'a> {
-    /// None needed.
+    /// No authentication is needed.
     None,
-    /// Name and password.
+    /// A user name and a password.
     Text,
-    /// A GSS mechanism.
+    /// A mechanism of GSS-API.
     Gss {
-        /// Object identifier of the mechanism, without its length byte.
+        /// The object identifier of the mechanism, without its length byte.
         oid: &'a [u8],
-        /// Quality of protection.
+        /// The quality of protection.
         quality: u32,
-        /// Service.
+        /// The level of protection.
         service: GssService,
     },
-    /// Default credentials.
+    /// The server's default credentials.
     Default,
 }
 
 kinds! {
-    /// The union `dafs_auth_req` behind its type.
+    /// The union `dafs_auth_req`, preceded by its type.
     AuthRequestField: 16, 4, "auth type, union(text | gss)";
-    /// The union `dafs_auth_res` behind its type.
+    /// The union `dafs_auth_res`, preceded by its type.
     AuthResultField: 16, 4, "auth type, union(gss)";
-    /// The union of SERVER_AUTH's result behind its type.
+    /// The union of SERVER_AUTH's result, preceded by its type.
     ServerProofField: 12, 4, "auth type, union(text)";
 }
 
@@ -276,69 +278,69 @@ impl<'a> Element<'a> for AuthMethod<'a> {
 }
 
 section! {
-    /// Arguments of CLIENT_AUTH (draft 6.2.2).
+    /// The arguments of CLIENT_AUTH (draft 6.2.2).
     ClientAuth<'a>: 16 {
-        /// Proof of who the client is.
+        /// The proof of the client's identity.
         authentication: AuthRequest<'a> => AuthRequestField,
     }
 }
 
 section! {
-    /// Results of CLIENT_AUTH.
+    /// The results of CLIENT_AUTH.
     ClientAuthResult<'a>: 24 {
         /// The server's part of the exchange.
         authentication: AuthResult<'a> => AuthResultField,
-        /// Whether the client may register credentials.
+        /// True if the client may register credentials.
         trusted: bool => Flag8,
     }
 }
 
 section! {
-    /// Arguments of SERVER_AUTH (draft 6.2.3).
+    /// The arguments of SERVER_AUTH (draft 6.2.3).
     ServerAuth: 8 {
-        /// Proof the client wants.
+        /// The kind of proof that the client wants.
         auth_type: AuthType => Enum,
     }
 }
 
 section! {
-    /// Results of SERVER_AUTH.
+    /// The results of SERVER_AUTH.
     ServerAuthResult<'a>: 16 {
-        /// The proof.
+        /// The proof of the server's identity.
         proof: ServerProof<'a> => ServerProofField,
     }
 }
 
 section! {
-    /// Results of SECINFO (draft 6.2.7).
+    /// The results of SECINFO (draft 6.2.7).
     SecurityMethods<'a>: 8 {
-        /// What the server supports.
+        /// The authentication methods that the server supports.
         methods: Array<'a, AuthMethod<'a>> => List,
     }
 }
 
-/// Credentials to register (draft 6.2.8).
+/// The credentials to register (draft 6.2.8).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CredentialData<'a> {
-    /// A user's name.
+    /// The name of a user.
     Name(&'a str),
-    /// POSIX numbers.
+    /// POSIX user and group numbers.
     Id {
-        /// User. The draft has a signed number; the bits are kept.
+        /// The user id. The draft has a signed number; the bits are kept.
         uid: u32,
-        /// Group.
+        /// The primary group id.
         gid: u32,
-        /// Supplementary groups.
+        /// The supplementary group ids.
         groups: Array<'a, u32>,
     },
     /// A GSS mechanism name.
     Gss(&'a [u8]),
-    /// The server's default.
+    /// The server's default user.
     Default,
 }
 
 kinds! {
-    /// Credential type and union.
+    /// A credential type and its union.
     CredentialField: 16, 4, "type, union(name | id | gss)";
 }
 

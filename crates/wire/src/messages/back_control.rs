@@ -1,5 +1,7 @@
-//! What a server asks of a client (draft 6.6). Invariant: these travel on the
-//! back-control channel only, server to client; the procedure table says so.
+//! Requests from a server to a client (draft 6.6).
+//!
+//! Invariant: these are sent only on the back-control channel, from server to client, as the
+//! procedure table requires.
 
 use dafs_types::{FileHandle, StateId};
 
@@ -7,28 +9,28 @@ use crate::field::{Flag32, Handle, Long, Opaque64};
 use crate::section::section;
 
 section! {
-    /// Arguments of BC_RECALL (draft 6.6.4).
+    /// The arguments of BC_RECALL (draft 6.6.4).
     Recall: 80 {
-        /// The delegated file.
+        /// The handle of the delegated file.
         file: FileHandle => Handle,
-        /// The delegation.
+        /// The state id of the delegation.
         state: StateId => Opaque64,
-        /// Whether the file is about to be cut to nothing, so that changed data need
-        /// not be written back.
+        /// True if the file is about to be truncated to zero bytes, so that dirty data need not be
+        /// written back.
         truncate: bool => Flag32,
     }
 }
 
 section! {
-    /// Arguments of BC_LOCK_READY, which the draft does not have (`docs/spec/gaps.md`).
+    /// The arguments of BC_LOCK_READY, an extension (`docs/spec/gaps.md`).
     LockReady: 88 {
-        /// The file.
+        /// The file that the lock is on.
         file: FileHandle => Handle,
-        /// The open that a lock was asked for under.
+        /// The open under which the lock was requested.
         state: StateId => Opaque64,
-        /// First byte of the lock.
+        /// The offset of the lock's first byte.
         offset: u64 => Long,
-        /// Its bytes; all ones to the end of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }

@@ -1,6 +1,7 @@
-//! Batches of transfers (draft 6.5.5, 6.5.16, 6.6.2). Invariant: chunks and buffers of
-//! one request are counted from the start of the array of requests, the scope they
-//! stand in.
+//! Batches of transfers (draft 6.5.5, 6.5.16, 6.6.2).
+//!
+//! Invariant: the offsets of a request's chunks and buffers count from the start of the array of
+//! requests, which is their scope.
 
 use dafs_types::{CacheHint, FileHandle, RequestId, StateId, Status};
 
@@ -16,23 +17,23 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 wire_enum! {
-    /// Which way a transfer goes.
+    /// The direction of a transfer.
     TransferDirection, "transfer direction" {
-        /// From file to memory.
+        /// From the file to client memory.
         Read = 1,
-        /// From memory to file.
+        /// From client memory to the file.
         Write = 2,
     }
 }
 
-/// A piece of a file (draft 6.1.7).
+/// A range of a file (draft 6.1.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileChunk {
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// Use expected.
+    /// A hint about the expected use.
     pub hint: CacheHint,
 }
 
@@ -56,23 +57,23 @@ impl<'a> Element<'a> for FileChunk {
     }
 }
 
-/// One transfer of a batch. Chunks and buffers have the same total but may be cut
-/// differently; whoever executes it checks the totals.
+/// One transfer of a batch. Chunks and buffers have the same total length but may be divided
+/// differently; the code that executes the transfer checks the totals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchRequest<'a> {
-    /// The file.
+    /// The handle of the file.
     pub file: FileHandle,
-    /// The client's name for this transfer, unique in its session.
+    /// The client's id for this transfer, unique in its session.
     pub request: RequestId,
-    /// The open or lock it goes under.
+    /// The open or lock to use.
     pub state: StateId,
-    /// Which way.
+    /// The direction of the transfer.
     pub direction: TransferDirection,
-    /// Pieces of the file.
+    /// The ranges of the file.
     pub chunks: Array<'a, FileChunk>,
-    /// Pieces of the client's memory.
+    /// The ranges of the client's memory.
     pub buffers: DirectBuffers<'a>,
-    /// Checksum of the data of a write.
+    /// The checksum of a write's data.
     pub checksum: Checksum,
 }
 
@@ -104,16 +105,16 @@ impl<'a> Element<'a> for BatchRequest<'a> {
     }
 }
 
-/// How one transfer of a batch went.
+/// The result of one transfer of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The client's name for the transfer.
+    /// The client's id for the transfer.
     pub request: RequestId,
-    /// How it went.
+    /// The status of the transfer.
     pub status: Status,
-    /// Bytes moved.
+    /// The number of bytes moved.
     pub length: u32,
-    /// Checksum of the data of a read.
+    /// The checksum of a read's data.
     pub checksum: Checksum,
 }
 
@@ -141,32 +142,33 @@ impl<'a> Element<'a> for Completion {
 }
 
 section! {
-    /// Arguments of BATCH_SUBMIT (draft 6.5.5).
+    /// The arguments of BATCH_SUBMIT (draft 6.5.5).
     BatchSubmit<'a>: 16 {
-        /// The transfers, in no order.
+        /// The transfers, in no particular order.
         requests: Array<'a, BatchRequest<'a>> => List,
-        /// Microseconds the client is content to wait; a hint.
+        /// How long the client accepts to wait, in microseconds; a hint.
         window_us: u32 => Word,
-        /// Completions per notification the client would like; 0 keeps the last value.
+        /// The number of completions that the client would like per notification; 0 keeps the last
+        /// value.
         completion_count: u32 => Word,
-        /// Whether the answer waits for all of them.
+        /// True if the reply must wait for all transfers.
         synchronous: bool => Flag8,
     }
 }
 
 section! {
-    /// Results of BATCH_SUBMIT (none of an asynchronous one) and arguments of
+    /// The results of BATCH_SUBMIT (empty for an asynchronous one) and the arguments of
     /// BC_BATCH_COMPLETION.
     Completions<'a>: 8 {
-        /// What has completed.
+        /// The results of the completed transfers.
         completions: Array<'a, Completion> => List,
     }
 }
 
 section! {
-    /// Arguments of HURRY_UP (draft 6.5.16).
+    /// The arguments of HURRY_UP (draft 6.5.16).
     HurryUp: 8 {
-        /// The transfer the client now waits for.
+        /// The transfer that the client now waits for.
         request: RequestId => Long,
     }
 }

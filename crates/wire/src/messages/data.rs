@@ -1,8 +1,8 @@
-//! Reading, writing, appending, committing (draft 6.5.3, 6.5.4, 6.5.8, 6.5.27,
-//! 6.5.28, 6.5.38, 6.5.39): the path that decides how fast the rest may be.
+//! Reading, writing, appending and committing data (draft 6.5.3, 6.5.4, 6.5.8, 6.5.27, 6.5.28,
+//! 6.5.38, 6.5.39): the hot path.
 //!
-//! Invariant: inline data is the last thing in its message, so that a driver can send
-//! an encoded prefix and the data from where it lies, and receive likewise.
+//! Invariant: inline data comes last in its message, so that a driver can send an encoded prefix
+//! and the data from its own buffer, and receive in the same way.
 
 use dafs_types::{CacheHint, FileHandle, Stability, StateId, Verifier};
 
@@ -17,20 +17,20 @@ use crate::order::Order;
 use crate::scope::{Scope, Writer};
 use crate::section::{FieldLayout, Section, place, section, size_of};
 
-/// Data at the end of a message. Decoding always yields `Here`.
+/// The data at the end of a message. Decoding always yields `Here`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlineData<'a> {
-    /// These bytes, to be copied behind the rest.
+    /// These bytes, to be copied after the rest.
     Here(&'a [u8]),
-    /// So many bytes that the caller sends behind what is encoded.
+    /// Bytes that the caller sends after the encoded part.
     Follows {
-        /// Bytes.
+        /// The number of bytes.
         length: u32,
     },
 }
 
 impl<'a> InlineData<'a> {
-    /// Bytes of data.
+    /// Returns the number of bytes of data.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -40,13 +40,13 @@ impl<'a> InlineData<'a> {
         }
     }
 
-    /// Whether there is no data.
+    /// Returns true if there is no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes, if they are here.
+    /// Returns the bytes, unless the caller sends them separately.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> Option<&'a [u8]> {
@@ -77,20 +77,20 @@ impl<'a> InlineData<'a> {
     }
 }
 
-/// Where the data of an inline write stands (draft 4.2.1.1).
+/// The position of an inline write's data (draft 4.2.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Right behind the fixed section.
+    /// Directly after the fixed section.
     Packed,
-    /// This many bytes from the start of the message; the receiver compares it with
-    /// the negotiated `inline_write_header_bytes`.
+    /// At this offset from the start of the message; the receiver compares it with the negotiated
+    /// `inline_write_header_bytes`.
     Padded {
-        /// Bytes from the first of the header to the first of the data.
+        /// The offset of the data's first byte from the start of the header.
         header_bytes: u32,
     },
 }
 
-/// The data of a write that ends `scope`, whose fixed section takes `fixed` bytes.
+/// Returns the data of a write at the end of `scope`, whose fixed section has `fixed` bytes.
 #[inline]
 fn trailing<O: Order>(
     scope: Scope<'_, O>,
@@ -119,7 +119,7 @@ fn trailing<O: Order>(
     Ok((placement, InlineData::Here(&bytes[start..])))
 }
 
-/// Writes the padding a placement asks for, then the data.
+/// Writes the padding that the placement requires, then the data.
 fn place_data<O: Order>(
     writer: &mut Writer<'_, O>,
     placement: Placement,
@@ -139,31 +139,31 @@ fn place_data<O: Order>(
 }
 
 section! {
-    /// Arguments of READ_INLINE.
+    /// The arguments of READ_INLINE.
     ReadInline: 88 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open or lock it is read under.
+        /// The open or lock to use.
         state: StateId => Opaque64,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes wanted.
+        /// The number of bytes wanted.
         length: u32 => Word,
-        /// What the client expects to do with them.
+        /// A hint about the expected use.
         hint: CacheHint => Word,
     }
 }
 
-/// Results of READ_INLINE.
+/// The results of READ_INLINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadInlineResult<'a> {
-    /// Whether the end of the file was reached.
+    /// True if the read reached the end of the file.
     pub end_of_file: bool,
-    /// What was read.
+    /// The data that was read.
     pub data: InlineData<'a>,
 }
 
-/// Bytes of READ_INLINE's results before the data.
+/// The size of READ_INLINE's results before the data.
 const READ_INLINE_RESULT: usize = 8;
 
 impl<'a> Section<'a> for ReadInlineResult<'a> {
@@ -201,55 +201,55 @@ impl<'a> Section<'a> for ReadInlineResult<'a> {
 }
 
 section! {
-    /// Arguments of READ_DIRECT.
+    /// The arguments of READ_DIRECT.
     ReadDirect<'a>: 96 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open or lock it is read under.
+        /// The open or lock to use.
         state: StateId => Opaque64,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes wanted.
+        /// The number of bytes wanted.
         length: u32 => Word,
-        /// What the client expects to do with them.
+        /// A hint about the expected use.
         hint: CacheHint => Word,
-        /// Where they go.
+        /// The client memory to read into.
         buffers: DirectBuffers<'a> => List,
     }
 }
 
 section! {
-    /// Results of READ_DIRECT.
+    /// The results of READ_DIRECT.
     ReadDirectResult: 16 {
-        /// Whether the end of the file was reached.
+        /// True if the read reached the end of the file.
         end_of_file: bool => Flag32,
-        /// Bytes read.
+        /// The number of bytes read.
         length: u32 => Word,
-        /// Checksum of them.
+        /// The checksum of the bytes read.
         checksum: Checksum => Sum,
     }
 }
 
-/// Arguments of WRITE_INLINE.
+/// The arguments of WRITE_INLINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteInline<'a> {
-    /// The file.
+    /// The handle of the file.
     pub file: FileHandle,
-    /// The open or lock it is written under.
+    /// The open or lock to use.
     pub state: StateId,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How stable the data must be before the answer.
+    /// What must be on stable storage before the reply.
     pub stability: Stability,
-    /// What the client expects to do with the range.
+    /// A hint about the expected use.
     pub hint: CacheHint,
-    /// Where the data stands.
+    /// The position of the data in the message.
     pub placement: Placement,
-    /// The data.
+    /// The data to write.
     pub data: InlineData<'a>,
 }
 
-/// Bytes of WRITE_INLINE's arguments before padding and data.
+/// The size of WRITE_INLINE's arguments before padding and data.
 const WRITE_INLINE: usize = 96;
 
 impl<'a> Section<'a> for WriteInline<'a> {
@@ -300,57 +300,57 @@ impl<'a> Section<'a> for WriteInline<'a> {
 }
 
 section! {
-    /// Arguments of WRITE_DIRECT.
+    /// The arguments of WRITE_DIRECT.
     WriteDirect<'a>: 104 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open or lock it is written under.
+        /// The open or lock to use.
         state: StateId => Opaque64,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes to write.
+        /// The number of bytes to write.
         length: u32 => Word,
-        /// How stable the data must be before the answer.
+        /// What must be on stable storage before the reply.
         stability: Stability => Enum,
-        /// What the client expects to do with the range.
+        /// A hint about the expected use.
         hint: CacheHint => Word,
-        /// Checksum of the data.
+        /// The checksum of the data.
         checksum: Checksum => Sum,
-        /// Where it lies.
+        /// The client memory to write from.
         buffers: DirectBuffers<'a> => List,
     }
 }
 
 section! {
-    /// Results of WRITE_INLINE and WRITE_DIRECT.
+    /// The results of WRITE_INLINE and WRITE_DIRECT.
     WriteResult: 16 {
-        /// Bytes written.
+        /// The number of bytes written.
         length: u32 => Word,
-        /// How stable they are.
+        /// What is on stable storage.
         committed: Stability => Enum,
-        /// Changes when unstable data may have been lost.
+        /// The write verifier, which changes when unstable data may have been lost.
         verifier: Verifier => Opaque64,
     }
 }
 
-/// Arguments of APPEND_INLINE.
+/// The arguments of APPEND_INLINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendInline<'a> {
-    /// The file.
+    /// The handle of the file.
     pub file: FileHandle,
-    /// The open or lock it is written under.
+    /// The open or lock to use.
     pub state: StateId,
-    /// How stable the data must be before the answer; never `Unstable`.
+    /// What must be on stable storage before the reply; never `Unstable`.
     pub stability: Stability,
-    /// What the client expects to do with the range.
+    /// A hint about the expected use.
     pub hint: CacheHint,
-    /// Where the data stands.
+    /// The position of the data in the message.
     pub placement: Placement,
-    /// The data.
+    /// The data to append.
     pub data: InlineData<'a>,
 }
 
-/// Bytes of APPEND_INLINE's arguments before padding and data.
+/// The size of APPEND_INLINE's arguments before padding and data.
 const APPEND_INLINE: usize = 88;
 
 impl<'a> Section<'a> for AppendInline<'a> {
@@ -395,53 +395,53 @@ impl<'a> Section<'a> for AppendInline<'a> {
 }
 
 section! {
-    /// Arguments of APPEND_DIRECT.
+    /// The arguments of APPEND_DIRECT.
     AppendDirect: 104 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open or lock it is written under.
+        /// The open or lock to use.
         state: StateId => Opaque64,
-        /// How stable the data must be before the answer; never `Unstable`.
+        /// What must be on stable storage before the reply; never `Unstable`.
         stability: Stability => AppendStability,
-        /// Bytes to append.
+        /// The number of bytes to append.
         length: u32 => Word,
-        /// What the client expects to do with the range.
+        /// A hint about the expected use.
         hint: CacheHint => Word,
-        /// Checksum of the data.
+        /// The checksum of the data.
         checksum: Checksum => Sum,
-        /// Where it lies.
+        /// The client memory to append from.
         buffer: DirectBuffer => Buffer,
     }
 }
 
 section! {
-    /// Results of APPEND_INLINE and APPEND_DIRECT.
+    /// The results of APPEND_INLINE and APPEND_DIRECT.
     AppendResult: 24 {
-        /// Where the data begins in the file.
+        /// The offset in the file of the first appended byte.
         offset: u64 => Long,
-        /// Changes when unstable data may have been lost.
+        /// The write verifier, which changes when unstable data may have been lost.
         verifier: Verifier => Opaque64,
-        /// How stable the data is.
+        /// What is on stable storage.
         committed: Stability => AppendStability,
     }
 }
 
 section! {
-    /// Arguments of COMMIT.
+    /// The arguments of COMMIT.
     Commit: 80 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes; 0 for everything from `offset` on.
+        /// The number of bytes; 0 means everything from `offset` on.
         length: u32 => Word,
     }
 }
 
 section! {
-    /// Results of COMMIT.
+    /// The results of COMMIT.
     CommitResult: 8 {
-        /// Changes when unstable data may have been lost.
+        /// The write verifier, which changes when unstable data may have been lost.
         verifier: Verifier => Opaque64,
     }
 }
@@ -450,7 +450,7 @@ const _: () = {
     assert!(size_of(ReadInlineResult::FIELDS) == READ_INLINE_RESULT);
     assert!(size_of(WriteInline::FIELDS) == WRITE_INLINE);
     assert!(size_of(AppendInline::FIELDS) == APPEND_INLINE);
-    // A read of one buffer stays within three cache lines, its answer within one.
+    // A read into one buffer fits in three cache lines, its reply in one.
     assert!(HEADER_BYTES + <ReadDirect<'_> as Section<'_>>::SIZE + 8 + 16 <= 192);
     assert!(HEADER_BYTES + <ReadDirectResult as Section<'_>>::SIZE <= 56);
 };

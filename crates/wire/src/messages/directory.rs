@@ -1,6 +1,7 @@
-//! Listing directories (draft 6.5.29, 6.5.30). Invariant: the results of the inline
-//! and the direct form hold the same counted array of entries, with offsets from its
-//! start, so one writer and one reader serve both.
+//! Directory listings (draft 6.5.29, 6.5.30).
+//!
+//! Invariant: the results of the inline and the direct form contain the same counted array of
+//! entries, with offsets from its start, so that one encoder and one decoder serve both.
 
 use dafs_types::{CookieVerifier, FileHandle, ReaddirCookie};
 
@@ -12,63 +13,63 @@ use crate::readdir::{DirectoryEntries, Entries};
 use crate::section::section;
 
 section! {
-    /// Arguments of READDIR_INLINE.
+    /// The arguments of READDIR_INLINE.
     ReadDirectory: 96 {
-        /// The directory.
+        /// The handle of the directory.
         directory: FileHandle => Handle,
-        /// Where to go on; 0 for the start.
+        /// The position to continue at; 0 for the start.
         cookie: ReaddirCookie => Long,
-        /// Came with the cookie; 0 for the start.
+        /// The verifier that came with the cookie; 0 for the start.
         verifier: CookieVerifier => Opaque64,
-        /// Bytes of names and cookies the client would like; a hint.
+        /// The number of bytes of names and cookies that the client would like; a hint.
         names_bytes: u32 => Word,
-        /// Most bytes of results.
+        /// The limit for the results in bytes.
         result_bytes_max: u32 => Word,
-        /// Attributes wanted of each entry.
+        /// The attributes wanted for each entry.
         wanted: AttributeBitmap => Long,
     }
 }
 
 section! {
-    /// Results of READDIR_INLINE.
+    /// The results of READDIR_INLINE.
     ReadDirectoryResult<'a>: 16 {
         /// Ties the cookies to this state of the directory.
         verifier: CookieVerifier => Opaque64,
-        /// Whether the last entry is among them.
+        /// True if the last entry is included.
         end_of_directory: bool => Flag32,
-        /// The entries.
+        /// The entries of the directory.
         entries: DirectoryEntries<'a> => Entries,
     }
 }
 
 section! {
-    /// Arguments of READDIR_DIRECT.
+    /// The arguments of READDIR_DIRECT.
     ReadDirectoryDirect<'a>: 104 {
-        /// The directory.
+        /// The handle of the directory.
         directory: FileHandle => Handle,
-        /// Where to go on; 0 for the start.
+        /// The position to continue at; 0 for the start.
         cookie: ReaddirCookie => Long,
-        /// Came with the cookie; 0 for the start.
+        /// The verifier that came with the cookie; 0 for the start.
         verifier: CookieVerifier => Opaque64,
-        /// Bytes of names and cookies the client would like; a hint.
+        /// The number of bytes of names and cookies that the client would like; a hint.
         names_bytes: u32 => Word,
-        /// Most bytes of results.
+        /// The limit for the results in bytes.
         result_bytes_max: u32 => Word,
-        /// Attributes wanted of each entry.
+        /// The attributes wanted for each entry.
         wanted: AttributeBitmap => Long,
-        /// Where the entries go.
+        /// The client memory for the entries.
         buffers: DirectBuffers<'a> => List,
     }
 }
 
 section! {
-    /// Results of READDIR_DIRECT.
+    /// The results of READDIR_DIRECT.
     ReadDirectoryDirectResult: 16 {
         /// Ties the cookies to this state of the directory.
         verifier: CookieVerifier => Opaque64,
-        /// Whether the last entry is among them.
+        /// True if the last entry is included.
         end_of_directory: bool => Flag32,
-        /// Checksum of what was placed.
+        /// The checksum of the transferred entries.
         checksum: Checksum => Sum,
     }
 }

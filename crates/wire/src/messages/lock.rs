@@ -1,6 +1,7 @@
-//! Byte-range locks (draft 6.5.18 to 6.5.20). Invariant: the union in the results of
-//! LOCK and LOCKT is selected by the header's status, and a conflict is present
-//! exactly when that is DENIED or LOCK_BROKEN; both directions check it.
+//! Byte-range locks (draft 6.5.18 to 6.5.20).
+//!
+//! Invariant: the header's status selects the union in the results of LOCK and LOCKT. A conflict is
+//! present exactly when the status is DENIED or LOCK_BROKEN; encoder and decoder check this.
 
 use dafs_types::{ClientId, FileHandle, StateId};
 
@@ -13,82 +14,81 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 wire_enum! {
-    /// Kind of lock.
+    /// The kind of a lock request.
     LockType, "lock type" {
-        /// Shared.
+        /// A shared lock.
         Read = 1,
-        /// Exclusive.
+        /// An exclusive lock.
         Write = 2,
-        /// Shared, and the client will ask again.
+        /// A shared lock, and the client will ask again.
         ReadWait = 3,
-        /// Exclusive, and the client will ask again.
+        /// An exclusive lock, and the client will ask again.
         WriteWait = 4,
-        /// Roll back what was changed under the lock.
+        /// Rolls back the changes made under the lock.
         Abort = 5,
     }
 }
 
-/// Options of LOCK.
+/// The options of LOCK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockOptions(u32);
 
 impl LockOptions {
-    /// Held before a server restart.
+    /// The lock was held before a server restart.
     pub const RECLAIM: Self = Self(1);
-    /// Breaks, instead of vanishing, when its owner fails.
+    /// The lock becomes broken, instead of being released, when its owner fails.
     pub const PERSIST: Self = Self(2);
-    /// Changes under it are rolled back when its owner fails.
+    /// Changes made under the lock are rolled back when its owner fails.
     pub const AUTO_RECOVERY: Self = Self(4);
-    /// Takes over a broken lock. The draft names it without a value
-    /// (`docs/spec/gaps.md`).
+    /// Takes over a broken lock. The draft names this option without a value (`docs/spec/gaps.md`).
     pub const REPAIR: Self = Self(8);
-    /// All of them.
+    /// All defined options together.
     pub const ALL: Self = Self(15);
 
-    /// These bits, or `None` if one is undefined.
+    /// Makes a set of options; `None` if a bit is undefined.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// The bits.
+    /// Returns the options as bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether all of `options` are set.
+    /// Returns true if all of `options` are set.
     #[must_use]
     pub const fn contains(self, options: Self) -> bool {
         self.0 & options.0 == options.0
     }
 
-    /// These and `options`.
+    /// Returns the union of both sets of options.
     #[must_use]
     pub const fn with(self, options: Self) -> Self {
         Self(self.0 | options.0)
     }
 }
 
-/// A lock in the way.
+/// A lock that conflicts with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockConflict<'a> {
-    /// Client of its owner.
+    /// The client of the lock's owner.
     pub client: ClientId,
-    /// Its owner.
+    /// The name of the lock's owner.
     pub owner: &'a [u8],
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Bytes; all ones to the end of the file.
+    /// The length in bytes; all ones means up to the end of the file.
     pub length: u64,
-    /// Its kind.
+    /// The kind of the lock.
     pub lock_type: LockType,
 }
 
 kinds! {
-    /// Lock options.
+    /// A word of lock options.
     LockOptionsField: 4, 4, "u32 flags";
-    /// Union of the conflict.
+    /// The union with the conflict.
     ConflictField: 40, 8, "union(conflict)";
 }
 
@@ -107,8 +107,8 @@ impl<'a> Codec<'a, LockOptions> for LockOptionsField {
 }
 
 impl<'a> Codec<'a, Option<LockConflict<'a>>> for ConflictField {
-    /// The status is not at hand here; lock type 0, which no lock has, tells the arms
-    /// apart, and the message decoder compares the outcome with the status.
+    /// The status is not known here; lock type 0, which no lock has, distinguishes the arms, and
+    /// the message decoder compares the result with the status.
     fn read<O: Order>(
         scope: Scope<'a, O>,
         at: usize,
@@ -143,59 +143,59 @@ impl<'a> Codec<'a, Option<LockConflict<'a>>> for ConflictField {
 }
 
 section! {
-    /// Arguments of LOCK.
+    /// The arguments of LOCK.
     Lock: 96 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// Kind of lock.
+        /// The kind of lock.
         lock_type: LockType => Enum,
-        /// Options.
+        /// The options of the lock.
         options: LockOptions => LockOptionsField,
-        /// The open it is taken under.
+        /// The open under which the lock is taken.
         state: StateId => Opaque64,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes; all ones to the end of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }
 
 section! {
-    /// Results of LOCK and LOCKT.
+    /// The results of LOCK and LOCKT.
     LockResult<'a>: 40 {
-        /// The lock in the way of a denied or broken one.
+        /// The conflicting lock, if the request was denied or the lock is broken.
         conflict: Option<LockConflict<'a>> => ConflictField,
     }
 }
 
 section! {
-    /// Arguments of LOCKT.
+    /// The arguments of LOCKT.
     LockTest<'a>: 88 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// Kind of lock.
+        /// The kind of lock.
         lock_type: LockType => Enum,
-        /// Who would take it.
+        /// The owner that would take the lock.
         owner: &'a [u8] => Owner,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes; all ones to the end of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }
 
 section! {
-    /// Arguments of LOCKU.
+    /// The arguments of LOCKU.
     Unlock: 96 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// Kind of lock.
+        /// The kind of lock.
         lock_type: LockType => Enum,
-        /// The open it was taken under.
+        /// The open under which the lock was taken.
         state: StateId => Opaque64,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes; all ones to the end of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }

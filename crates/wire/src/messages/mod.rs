@@ -1,6 +1,7 @@
-//! Arguments and results of every procedure, by subject. Invariant: each structure
-//! names its fields in the draft's order and states its size; whatever a union or a
-//! heap field needs beyond that stands beside it.
+//! The arguments and results of all procedures, by subject.
+//!
+//! Invariant: each structure lists its fields in the draft's order and states its size; the code
+//! for its unions and heap fields stands next to it.
 
 mod authentication;
 mod back_control;

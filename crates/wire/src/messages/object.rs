@@ -1,7 +1,9 @@
-//! Objects and their names (draft 6.5): lookup, access, attributes, creation, links,
-//! removal, cache hints. Invariant: names are UTF-8 and not empty; what else a name may
-//! not be (".", "..", a slash) is the file system's affair, not the wire's. Bytes that are no
-//! UTF-8 are escaped (`dafs_types::names`): who takes a name out of a message translates it.
+//! Objects and their names (draft 6.5): lookup, access, attributes, creation, links, removal, cache
+//! hints.
+//!
+//! Invariant: names are UTF-8 and not empty. Other rules for names (".", "..", slashes) are left to
+//! the file system. Bytes that are not UTF-8 are escaped (`dafs_types::names`); the code that uses
+//! a name decodes it.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
@@ -20,69 +22,69 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 section! {
-    /// Arguments or results that are one file handle: GET_ROOT_HANDLE's results,
-    /// LOOKUPP, OPENATTR, READLINK_INLINE.
+    /// A single file handle: the results of GET_ROOT_HANDLE, and the arguments or results of
+    /// LOOKUPP, OPENATTR and READLINK_INLINE.
     OneHandle: 64 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
     }
 }
 
 section! {
-    /// Arguments of ACCESS (draft 6.5.2).
+    /// The arguments of ACCESS (draft 6.5.2).
     Access: 72 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
-        /// Rights asked about.
+        /// The rights that are asked about.
         access: AccessMask => Word,
     }
 }
 
 section! {
-    /// Results of ACCESS.
+    /// The results of ACCESS.
     AccessResult: 8 {
-        /// Rights the server can tell about.
+        /// The rights that the server knows about.
         supported: AccessMask => Word,
-        /// Rights granted.
+        /// The rights that are granted.
         access: AccessMask => Word,
     }
 }
 
 section! {
-    /// Arguments of CACHE_HINT (draft 6.5.6).
+    /// The arguments of CACHE_HINT (draft 6.5.6).
     CacheHintRequest: 88 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// First byte.
+        /// The offset of the first byte.
         offset: u64 => Long,
-        /// Bytes.
+        /// The length in bytes.
         length: u32 => Word,
-        /// Order of access expected.
+        /// The expected order of accesses.
         pattern: CachePattern => Enum,
-        /// Use expected.
+        /// A hint about the expected use.
         hint: CacheHint => Word,
     }
 }
 
-/// What CREATE makes.
+/// The object that CREATE makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewObject<'a> {
-    /// A directory.
+    /// A directory without entries.
     Directory,
-    /// A block device.
+    /// A block device node.
     BlockDevice(DeviceNumber),
-    /// A character device.
+    /// A character device node.
     CharacterDevice(DeviceNumber),
-    /// A symbolic link with this text, which nobody interprets.
+    /// A symbolic link with this target, which the server does not interpret.
     SymbolicLink(&'a [u8]),
-    /// A socket.
+    /// A Unix domain socket.
     Socket,
-    /// A named pipe.
+    /// A named pipe (FIFO).
     Fifo,
 }
 
 impl NewObject<'_> {
-    /// Its type.
+    /// Returns the type of the object.
     #[must_use]
     pub const fn object_type(&self) -> ObjectType {
         match self {
@@ -97,9 +99,9 @@ impl NewObject<'_> {
 }
 
 kinds! {
-    /// Object type, then the union of link text and device number. The type stands
-    /// four bytes before an eight-aligned union; CREATE's name offset is in front of
-    /// it, so the pair starts four bytes off.
+    /// An object type, then the union of link target and device number. The type precedes the
+    /// union, which is aligned to eight, by four bytes. CREATE's name offset precedes the type, so
+    /// the pair starts at an offset of four.
     NewObjectField: 20, 4, "object type, union(text | device)";
 }
 
@@ -145,210 +147,209 @@ impl<'a> Codec<'a, NewObject<'a>> for NewObjectField {
 }
 
 section! {
-    /// Arguments of CREATE (draft 6.5.9).
+    /// The arguments of CREATE (draft 6.5.9).
     Create<'a>: 96 {
-        /// Where.
+        /// The directory for the new object.
         directory: FileHandle => Handle,
-        /// Under which name.
+        /// The name of the new object.
         name: &'a str => Name,
-        /// What.
+        /// The object to create.
         object: NewObject<'a> => NewObjectField,
-        /// Attributes it starts with; only for a directory.
+        /// The initial attributes; only for a directory.
         attributes: FileAttributeBlock<'a> => Attributes,
     }
 }
 
 section! {
-    /// Results of CREATE.
+    /// The results of CREATE.
     CreateResult: 88 {
-        /// The new object.
+        /// The handle of the new object.
         file: FileHandle => Handle,
-        /// The directory around the creation.
+        /// The change attribute of the directory before and after.
         directory: ChangeInfo => Change,
     }
 }
 
 section! {
-    /// Arguments of GETATTR_INLINE, GET_FSATTR and BC_GETATTR (draft 6.5.13, 6.5.15,
-    /// 6.6.3).
+    /// The arguments of GETATTR_INLINE, GET_FSATTR and BC_GETATTR (draft 6.5.13, 6.5.15, 6.6.3).
     GetAttributes: 72 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
-        /// Attributes wanted.
+        /// The attributes that are wanted.
         wanted: AttributeBitmap => Long,
     }
 }
 
 section! {
-    /// Results of GETATTR_INLINE and BC_GETATTR.
+    /// The results of GETATTR_INLINE and BC_GETATTR.
     FileAttributesResult<'a>: 8 {
-        /// The attributes.
+        /// The attributes of the object.
         attributes: FileAttributeBlock<'a> => Attributes,
     }
 }
 
 section! {
-    /// Results of GET_FSATTR.
+    /// The results of GET_FSATTR.
     FsAttributesResult<'a>: 8 {
-        /// The attributes.
+        /// The attributes of the file system.
         attributes: FsAttributeBlock<'a> => Attributes,
     }
 }
 
 section! {
-    /// Arguments of GETATTR_DIRECT (draft 6.5.14).
+    /// The arguments of GETATTR_DIRECT (draft 6.5.14).
     GetAttributesDirect: 88 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
-        /// Attributes wanted.
+        /// The attributes that are wanted.
         wanted: AttributeBitmap => Long,
-        /// Where they go.
+        /// The client memory for the attributes.
         buffer: DirectBuffer => Buffer,
     }
 }
 
 section! {
-    /// Results of GETATTR_DIRECT and READLINK_DIRECT.
+    /// The results of GETATTR_DIRECT and READLINK_DIRECT.
     DirectResult: 8 {
-        /// Checksum of what was placed.
+        /// The checksum of the transferred data.
         checksum: Checksum => Sum,
     }
 }
 
 section! {
-    /// Arguments of SETATTR_INLINE (draft 6.5.35).
+    /// The arguments of SETATTR_INLINE (draft 6.5.35).
     SetAttributesInline<'a>: 80 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
-        /// The open a change of size goes under; anonymous without one.
+        /// The open to use for a change of size; anonymous without one.
         state: StateId => Opaque64,
-        /// What to set.
+        /// The attributes to set.
         attributes: FileAttributeBlock<'a> => Attributes,
     }
 }
 
 section! {
-    /// Arguments of SETATTR_DIRECT (draft 6.5.36).
+    /// The arguments of SETATTR_DIRECT (draft 6.5.36).
     SetAttributesDirect: 96 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
-        /// The open a change of size goes under; anonymous without one.
+        /// The open to use for a change of size; anonymous without one.
         state: StateId => Opaque64,
-        /// Checksum of the attributes.
+        /// The checksum of the attributes.
         checksum: Checksum => Sum,
-        /// Where they lie.
+        /// The client memory with the attributes.
         buffer: DirectBuffer => Buffer,
     }
 }
 
 section! {
-    /// Results of SETATTR_INLINE and SETATTR_DIRECT, also when they failed.
+    /// The results of SETATTR_INLINE and SETATTR_DIRECT, also after a failure.
     SetAttributesResult: 8 {
-        /// Attributes that were set.
+        /// The attributes that were set.
         set: AttributeBitmap => Long,
     }
 }
 
 section! {
-    /// Arguments of VERIFY and NVERIFY (draft 6.5.37, 6.5.23).
+    /// The arguments of VERIFY and NVERIFY (draft 6.5.37, 6.5.23).
     Verify<'a>: 72 {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle => Handle,
-        /// What its attributes should or should not be.
+        /// The attributes to compare with the object's.
         attributes: FileAttributeBlock<'a> => Attributes,
     }
 }
 
 section! {
-    /// Arguments of LINK (draft 6.5.17).
+    /// The arguments of LINK (draft 6.5.17).
     Link<'a>: 136 {
-        /// The object to be linked.
+        /// The object that gets a new name.
         source: FileHandle => Handle,
-        /// Where.
+        /// The directory for the new name.
         directory: FileHandle => Handle,
-        /// Under which name.
+        /// The new name of the object.
         name: &'a str => Name,
     }
 }
 
 section! {
-    /// Results of LINK and REMOVE.
+    /// The results of LINK and REMOVE.
     DirectoryChanged: 24 {
-        /// The directory around the change.
+        /// The change attribute of the directory before and after.
         directory: ChangeInfo => Change,
     }
 }
 
 section! {
-    /// Arguments of LOOKUP (draft 6.5.21).
+    /// The arguments of LOOKUP (draft 6.5.21).
     Lookup<'a>: 72 {
-        /// Where the path starts.
+        /// The directory at which the path starts.
         directory: FileHandle => Handle,
-        /// The path.
+        /// The path to look up.
         path: Path<'a> => PathName,
     }
 }
 
 section! {
-    /// Results of LOOKUP, also when it stopped on the way.
+    /// The results of LOOKUP, also if it failed after some components.
     LookupResult: 72 {
-        /// The last object reached.
+        /// The handle of the last object reached.
         file: FileHandle => Handle,
-        /// Components walked; 0 makes `file` meaningless.
+        /// The number of components resolved; if 0, `file` is meaningless.
         component_count: u32 => Word,
     }
 }
 
 section! {
-    /// Results of READLINK_INLINE (draft 6.5.31).
+    /// The results of READLINK_INLINE (draft 6.5.31).
     LinkTextResult<'a>: 8 {
-        /// The text, which nobody interprets.
+        /// The target of the link, which the server does not interpret.
         text: &'a [u8] => LinkText,
     }
 }
 
 section! {
-    /// Arguments of READLINK_DIRECT (draft 6.5.32).
+    /// The arguments of READLINK_DIRECT (draft 6.5.32).
     ReadLinkDirect: 80 {
-        /// The link.
+        /// The handle of the symbolic link.
         file: FileHandle => Handle,
-        /// Where its text goes.
+        /// The client memory for its target.
         buffer: DirectBuffer => Buffer,
     }
 }
 
 section! {
-    /// Arguments of REMOVE (draft 6.5.33).
+    /// The arguments of REMOVE (draft 6.5.33).
     Remove<'a>: 72 {
-        /// Where.
+        /// The directory that contains the name.
         directory: FileHandle => Handle,
-        /// Which name.
+        /// The name to remove.
         name: &'a str => Name,
-        /// What an open file means.
+        /// How to treat a file that is open.
         mode: RemoveMode => Enum,
     }
 }
 
 section! {
-    /// Arguments of RENAME (draft 6.5.34).
+    /// The arguments of RENAME (draft 6.5.34).
     Rename<'a>: 136 {
-        /// From where.
+        /// The directory with the old name.
         source: FileHandle => Handle,
-        /// To where.
+        /// The directory for the new name.
         target: FileHandle => Handle,
-        /// Old name.
+        /// The old name in the source directory.
         old_name: &'a str => Name,
-        /// New name.
+        /// The new name in the target directory.
         new_name: &'a str => Name,
     }
 }
 
 section! {
-    /// Results of RENAME.
+    /// The results of RENAME.
     RenameResult: 48 {
-        /// The directory it left.
+        /// The change attribute of the source directory before and after.
         source: ChangeInfo => Change,
-        /// The directory it entered.
+        /// The change attribute of the target directory before and after.
         target: ChangeInfo => Change,
     }
 }

@@ -1,5 +1,6 @@
-//! Opening and closing (draft 6.5.7, 6.5.24, 6.5.26) and delegations. Invariant: each
-//! union takes the bytes of its largest arm; the rest of a smaller arm is zero.
+//! Opening and closing files (draft 6.5.7, 6.5.24, 6.5.26), and delegations.
+//!
+//! Invariant: each union takes the bytes of its largest arm; the rest of a smaller arm is zero.
 
 pub use dafs_types::SpaceLimit;
 use dafs_types::{
@@ -19,59 +20,59 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 wire_enum! {
-    /// Kind of delegation.
+    /// The kind of a delegation.
     DelegationType, "delegation type" {
-        /// None.
+        /// No delegation at all.
         None = 0,
-        /// Reads may be served by the client.
+        /// The client may serve reads itself.
         Read = 1,
-        /// Writes too.
+        /// The client may serve reads and writes itself.
         Write = 2,
     }
 }
 
-/// What is opened, and by what right.
+/// The object to open, and the claim under which it is opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OpenTarget<'a> {
-    /// A new open by name.
+    /// A new open, by path.
     Null {
-        /// Where the path starts.
+        /// The directory at which the path starts.
         directory: FileHandle,
-        /// The path.
+        /// The path of the file.
         path: Path<'a>,
     },
-    /// An open held before a server restart.
+    /// An open that was held before a server restart.
     Previous {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// Delegation held with it.
+        /// The delegation that was held with it.
         delegation: DelegationType,
     },
-    /// An open under a delegation held now.
+    /// An open under a delegation that is held now.
     DelegateCurrent {
-        /// Where the path starts.
+        /// The directory at which the path starts.
         directory: FileHandle,
-        /// The path.
+        /// The path of the file.
         path: Path<'a>,
-        /// The delegation.
+        /// The state id of the delegation.
         state: StateId,
     },
-    /// An open under a delegation held before a client restart.
+    /// An open under a delegation that was held before a client restart.
     DelegatePrevious {
-        /// Where the path starts.
+        /// The directory at which the path starts.
         directory: FileHandle,
-        /// The path.
+        /// The path of the file.
         path: Path<'a>,
     },
     /// A new file without a name.
     CreateUnlinked {
-        /// A directory of the file system it belongs to.
+        /// A directory in the file system for the new file.
         directory: FileHandle,
     },
 }
 
 impl OpenTarget<'_> {
-    /// The claim.
+    /// Returns the kind of claim.
     #[must_use]
     pub const fn claim(&self) -> OpenClaim {
         match self {
@@ -83,7 +84,7 @@ impl OpenTarget<'_> {
         }
     }
 
-    /// The handle it names: a directory, or the file of a reclaim.
+    /// Returns the handle in the target: a directory, or the file of a reclaim.
     #[must_use]
     pub const fn handle(&self) -> &FileHandle {
         match self {
@@ -97,15 +98,15 @@ impl OpenTarget<'_> {
 }
 
 kinds! {
-    /// Claim type, pad, union of 80 bytes.
+    /// A claim type, padding, and a union of 80 bytes.
     TargetField: 88, 8, "claim type, pad, union(null | previous | current | ...)";
-    /// Open type, pad, create mode, pad, union of 8 bytes.
+    /// An open type, padding, a create mode, padding, and a union of 8 bytes.
     CreationField: 24, 8, "open type, pad, create mode, pad, union(attributes | verifier)";
-    /// Delegation type, pad, union of 40 bytes.
+    /// A delegation type, padding, and a union of 40 bytes.
     DelegationField: 48, 8, "delegation type, pad, union(read | write)";
 }
 
-/// Bytes from the claim type to the union, and of its handle.
+/// The offset of the union from the claim type, and the offset after its handle.
 const UNION: usize = 8;
 const BEHIND_HANDLE: usize = UNION + 64;
 
@@ -163,21 +164,21 @@ impl<'a> Codec<'a, OpenTarget<'a>> for TargetField {
     }
 }
 
-/// Whether and how the file may be created.
+/// Controls whether and how OPEN creates the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OpenCreation<'a> {
-    /// It must be there.
+    /// The file must exist.
     NoCreate,
-    /// If it is not there, with these attributes.
+    /// Creates the file with these attributes if it does not exist.
     Unchecked(FileAttributeBlock<'a>),
-    /// It must not be there; with these attributes.
+    /// Creates the file with these attributes; it must not exist.
     Guarded(FileAttributeBlock<'a>),
-    /// It must not be there unless made under this verifier.
+    /// Creates the file; it must not exist unless it was created with this verifier.
     Exclusive(Verifier),
 }
 
 impl<'a> OpenCreation<'a> {
-    /// The mode alone.
+    /// Returns the mode without its data.
     #[must_use]
     pub const fn mode(&self) -> CreateMode {
         match self {
@@ -188,7 +189,7 @@ impl<'a> OpenCreation<'a> {
         }
     }
 
-    /// The attributes of an unchecked or guarded creation.
+    /// Returns the attributes of an unchecked or guarded creation.
     #[must_use]
     pub const fn attributes(&self) -> Option<&FileAttributeBlock<'a>> {
         match self {
@@ -245,61 +246,61 @@ impl<'a> Codec<'a, OpenCreation<'a>> for CreationField {
 }
 
 section! {
-    /// Arguments of OPEN (draft 6.5.24).
+    /// The arguments of OPEN (draft 6.5.24).
     Open<'a>: 144 {
-        /// What is opened.
+        /// The object to open.
         target: OpenTarget<'a> => TargetField,
-        /// Whether it may be created.
+        /// Controls whether the file is created.
         creation: OpenCreation<'a> => CreationField,
-        /// Whether its name may go while it is open.
+        /// Controls whether the name may be removed while the file is open.
         delete_disposition: DeleteDisposition => Enum,
-        /// Lock owner.
+        /// The lock owner of the open.
         owner: &'a [u8] => Owner,
-        /// What this open may do.
+        /// The access that the open asks for.
         access: ShareAccess => Enum,
-        /// What it keeps others from doing.
+        /// The access that the open denies to others.
         deny: ShareDeny => Enum,
-        /// The key all opens must show.
+        /// The share key that all opens must present.
         key: Option<ShareKey> => Key,
     }
 }
 
-/// An access control entry that says who may open under a delegation.
+/// An access control entry that tells which users may open the file under a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessEntry<'a> {
-    /// Allow 0, deny 1, audit 2, alarm 4.
+    /// The entry type: allow 0, deny 1, audit 2, alarm 4.
     pub entry_type: u32,
     /// Inheritance and audit flags.
     pub flags: u32,
-    /// Rights.
+    /// The rights of the entry.
     pub mask: u32,
-    /// Whose.
+    /// The user or group of the entry.
     pub who: &'a str,
 }
 
-/// A delegation granted with an open.
+/// A delegation that was granted with an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delegation<'a> {
-    /// None.
+    /// No delegation was granted.
     None,
-    /// For reading.
+    /// A delegation for reading.
     Read {
-        /// Names it.
+        /// The state id of the delegation.
         state: StateId,
-        /// Whether it is recalled at once.
+        /// True if the grant also recalls the delegation.
         recall: bool,
-        /// Who may open without asking.
+        /// The users that may open the file without asking the server.
         entry: AccessEntry<'a>,
     },
-    /// For writing too.
+    /// A delegation for reading and writing.
     Write {
-        /// Names it.
+        /// The state id of the delegation.
         state: StateId,
-        /// Whether it is recalled at once.
+        /// True if the grant also recalls the delegation.
         recall: bool,
-        /// How far the file may grow.
+        /// The limit to which the file may grow.
         limit: SpaceLimit,
-        /// Who may open without asking.
+        /// The users that may open the file without asking the server.
         entry: AccessEntry<'a>,
     },
 }
@@ -390,7 +391,7 @@ impl<'a> Codec<'a, Delegation<'a>> for DelegationField {
 pub struct OpenFlags(pub u32);
 
 impl OpenFlags {
-    /// Locks are mandatory on this file.
+    /// Locks on this file are mandatory.
     pub const MANDATORY_LOCKS: Self = Self(1);
 }
 
@@ -408,75 +409,75 @@ impl<'a> Codec<'a, OpenFlags> for Word {
 }
 
 section! {
-    /// Results of OPEN; after a failure on the way only `file` and `component_count`
-    /// mean something.
+    /// The results of OPEN; if resolving the path failed, only `file` and `component_count` are
+    /// meaningful.
     OpenResult<'a>: 152 {
-        /// The file, or the last directory reached.
+        /// The handle of the file, or of the last directory reached.
         file: FileHandle => Handle,
-        /// Names the open.
+        /// The state id of the open.
         state: StateId => Opaque64,
-        /// The directory around a creation.
+        /// The change attribute of the directory before and after a creation.
         directory: ChangeInfo => Change,
-        /// Components walked.
+        /// The number of path components resolved.
         component_count: u32 => Word,
-        /// How the file must be handled.
+        /// Flags for the use of the file.
         flags: OpenFlags => Word,
-        /// A delegation.
+        /// The delegation that was granted.
         delegation: Delegation<'a> => DelegationField,
     }
 }
 
 section! {
-    /// Arguments of OPEN_DOWNGRADE (draft 6.5.26).
+    /// The arguments of OPEN_DOWNGRADE (draft 6.5.26).
     OpenDowngrade: 96 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open.
+        /// The state id of the open.
         state: StateId => Opaque64,
-        /// What it may still do.
+        /// The access that the open keeps.
         access: ShareAccess => Enum,
-        /// What it still keeps others from doing.
+        /// The access that the open still denies to others.
         deny: ShareDeny => Enum,
-        /// The key, or none to give it up.
+        /// The share key, or none to give it up.
         key: Option<ShareKey> => Key,
     }
 }
 
 section! {
-    /// Arguments of CLOSE (draft 6.5.7).
+    /// The arguments of CLOSE (draft 6.5.7).
     Close: 72 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open.
+        /// The state id of the open.
         state: StateId => Opaque64,
     }
 }
 
 section! {
-    /// Arguments of HAND_OVER, an extension: the client asks for a descriptor of a file that it
-    /// has a read delegation of.
+    /// The arguments of HAND_OVER, an extension: the client requests a descriptor of a file for
+    /// which it has a read delegation.
     HandOver: 80 {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open it is read under.
+        /// The open under which it is read.
         state: StateId => Opaque64,
-        /// The delegation.
+        /// The state id of the delegation.
         delegation: StateId => Opaque64,
     }
 }
 
 section! {
-    /// Results of HAND_OVER.
+    /// The results of HAND_OVER.
     HandOverResult: 8 {
-        /// Names the descriptor among those that came over the local socket.
+        /// Identifies the descriptor among those sent over the local socket.
         token: u64 => Long,
     }
 }
 
 section! {
-    /// Arguments of DELEGRETURN (draft 6.5.11).
+    /// The arguments of DELEGRETURN (draft 6.5.11).
     DelegReturn: 8 {
-        /// The delegation.
+        /// The state id of the delegation.
         state: StateId => Opaque64,
     }
 }

@@ -1,5 +1,7 @@
-//! The response cache (draft 6.3) and fencing (draft 6.4). Invariant: fetched results
-//! are passed on as bytes; only the original procedure can say what they mean.
+//! The response cache (draft 6.3) and fencing (draft 6.4).
+//!
+//! Invariant: fetched results are passed on as bytes; they can only be decoded as results of the
+//! original procedure.
 
 pub use dafs_types::{FenceAccess, FenceObject, FenceUpdate};
 use dafs_types::{FileHandle, SequenceNumber, SessionId, StreamId};
@@ -12,32 +14,32 @@ use crate::scope::{Scope, Writer};
 use crate::section::{FieldLayout, Section, section};
 
 section! {
-    /// Arguments of CHECK_RESPONSE and FETCH_RESPONSE (draft 6.3.1, 6.3.2).
+    /// The arguments of CHECK_RESPONSE and FETCH_RESPONSE (draft 6.3.1, 6.3.2).
     CachedResponse: 16 {
-        /// The session that broke.
+        /// The session whose connection was lost.
         session: SessionId => Opaque64,
-        /// Stream of the request asked for.
+        /// The stream of the original request.
         stream: StreamId => Short,
-        /// Its number on that stream.
+        /// The sequence number of the original request.
         sequence: SequenceNumber => Short,
-        /// Number of its procedure.
+        /// The procedure number of the original request.
         procedure: u32 => Word,
     }
 }
 
 section! {
-    /// Arguments of DISCARD_RESPONSES (draft 6.3.3).
+    /// The arguments of DISCARD_RESPONSES (draft 6.3.3).
     DiscardResponses: 8 {
-        /// The session whose responses are of no more use.
+        /// The session whose results are no longer needed.
         session: SessionId => Opaque64,
     }
 }
 
-/// Results of FETCH_RESPONSE: those of the original request, as bytes. A client
-/// decodes the message as an answer to the original procedure instead.
+/// The results of FETCH_RESPONSE: those of the original request, as bytes. A client decodes the
+/// message as a reply to the original procedure instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FetchedResults<'a> {
-    /// Everything behind the header.
+    /// All bytes after the header.
     pub bytes: &'a [u8],
 }
 
@@ -62,33 +64,33 @@ numbered! {
 }
 
 section! {
-    /// Arguments of GET_FENCING_LIST (draft 6.4.1).
+    /// The arguments of GET_FENCING_LIST (draft 6.4.1).
     GetFencingList: 64 {
-        /// The file, or a file of the file system.
+        /// The handle of the file, or of a file in the file system.
         file: FileHandle => Handle,
     }
 }
 
 section! {
-    /// Results of GET_FENCING_LIST.
+    /// The results of GET_FENCING_LIST.
     FencingList<'a>: 8 {
-        /// Who may enter; empty if everybody may.
+        /// The identities that have access; empty if all clients have.
         fence_ids: Array<'a, &'a str> => List,
     }
 }
 
 section! {
-    /// Arguments of SET_FENCING_LIST (draft 6.4.2).
+    /// The arguments of SET_FENCING_LIST (draft 6.4.2).
     SetFencingList<'a>: 80 {
-        /// The file, or a file of the file system.
+        /// The handle of the file, or of a file in the file system.
         file: FileHandle => Handle,
-        /// Which of the two.
+        /// Selects the file or its file system.
         object: FenceObject => Enum,
-        /// What the list says.
+        /// The meaning of the list.
         access: FenceAccess => Enum,
-        /// How it is applied.
+        /// How the list changes the existing one.
         update: FenceUpdate => Enum,
-        /// The list.
+        /// The fence identities to apply.
         fence_ids: Array<'a, &'a str> => List,
     }
 }

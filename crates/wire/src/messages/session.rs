@@ -1,5 +1,6 @@
-//! Sessions and credentials (draft 6.2). Invariant: the nine negotiated words stand in
-//! one structure, in one order, in both directions.
+//! Sessions and credentials (draft 6.2).
+//!
+//! Invariant: the nine negotiated words are in one structure, in the same order in both directions.
 
 use dafs_types::{ClientId, CredHandle, SessionId, Verifier};
 
@@ -12,31 +13,31 @@ use crate::order::Order;
 use crate::scope::{Scope, Writer};
 use crate::section::section;
 
-/// What is negotiated for a session. Zero in a request asks for the server's default.
+/// The negotiated parameters of a session. Zero in a request asks for the server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Checksum every message but the connect exchange. A server must agree.
+    /// Adds checksums to all messages after the connect exchange. A server must agree.
     pub checksums: bool,
-    /// Keep a response cache.
+    /// Keeps a response cache for the session.
     pub response_cache: bool,
-    /// Most credentials of this client.
+    /// The limit for the client's registered credentials.
     pub credentials_max: u32,
-    /// Largest request, bytes.
+    /// The largest request in bytes.
     pub request_bytes_max: u32,
-    /// Largest response, bytes.
+    /// The largest reply in bytes.
     pub response_bytes_max: u32,
-    /// Credits.
+    /// The number of credits.
     pub requests_max: u32,
-    /// Bytes from the start of a padded inline write to its data.
+    /// The offset of the data in a padded inline write, in bytes from the start of the message.
     pub inline_write_header_bytes: u32,
-    /// A back-control channel may be bound.
+    /// True if a back-control channel may be bound.
     pub back_control_channel: bool,
-    /// An RDMA-read channel may be bound.
+    /// True if an RDMA-read channel may be bound.
     pub rdma_read_channel: bool,
 }
 
 kinds! {
-    /// The nine words.
+    /// The nine words of the options.
     Options: 36, 4, "nine u32 of session options";
 }
 
@@ -80,75 +81,75 @@ impl<'a> Codec<'a, SessionOptions> for Options {
 }
 
 section! {
-    /// Arguments of CLIENT_CONNECT (draft 6.2.1).
+    /// The arguments of CLIENT_CONNECT (draft 6.2.1).
     ClientConnect<'a>: 56 {
-        /// What the client would like.
+        /// The parameters that the client would like.
         options: SessionOptions => Options,
         /// The client's fence identity.
         fence_id: &'a str => FenceText,
-        /// Names the client across restarts.
+        /// The client's name, the same across restarts.
         client_string: &'a [u8] => Owner,
-        /// Changes when the client restarts.
+        /// A value that changes when the client restarts.
         verifier: Verifier => Opaque64,
     }
 }
 
 section! {
-    /// Results of CLIENT_CONNECT.
+    /// The results of CLIENT_CONNECT.
     ClientConnectResult: 56 {
-        /// The new session.
+        /// The id of the new session.
         session: SessionId => Opaque64,
-        /// The client's short name.
+        /// The server's id for the client.
         client: ClientId => Opaque64,
-        /// What holds.
+        /// The parameters that the server grants.
         options: SessionOptions => Options,
     }
 }
 
 section! {
-    /// Arguments of CLIENT_CONNECT_AUTH (draft 6.2.4).
+    /// The arguments of CLIENT_CONNECT_AUTH (draft 6.2.4).
     ClientConnectAuth<'a>: 72 {
-        /// What the client would like.
+        /// The parameters that the client would like.
         options: SessionOptions => Options,
         /// The client's fence identity.
         fence_id: &'a str => FenceText,
-        /// Names the client across restarts.
+        /// The client's name, the same across restarts.
         client_string: &'a [u8] => Owner,
-        /// Changes when the client restarts.
+        /// A value that changes when the client restarts.
         verifier: Verifier => Opaque64,
-        /// Proof of who the client is.
+        /// The proof of the client's identity.
         authentication: AuthRequest<'a> => AuthRequestField,
     }
 }
 
 section! {
-    /// Results of CLIENT_CONNECT_AUTH.
+    /// The results of CLIENT_CONNECT_AUTH.
     ClientConnectAuthResult<'a>: 72 {
-        /// The new session.
+        /// The id of the new session.
         session: SessionId => Opaque64,
-        /// The client's short name.
+        /// The server's id for the client.
         client: ClientId => Opaque64,
-        /// What holds.
+        /// The parameters that the server grants.
         options: SessionOptions => Options,
         /// The server's part of the exchange.
         authentication: AuthResult<'a> => AuthResultField,
-        /// Whether the client may register credentials.
+        /// True if the client may register credentials.
         trusted: bool => Flag8,
     }
 }
 
-/// What a bound channel is for.
+/// The purpose of a bound channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum ChannelUse {
-    /// Requests from server to client.
+    /// It carries requests from server to client.
     BackControl = 1,
-    /// The server's RDMA reads.
+    /// It carries the server's RDMA reads.
     RdmaRead = 2,
 }
 
 kinds! {
-    /// A channel use, u16.
+    /// A channel use as a u16.
     Channel: 2, 2, "u16 enum";
 }
 
@@ -170,68 +171,68 @@ impl<'a> Codec<'a, ChannelUse> for Channel {
 }
 
 section! {
-    /// Arguments of CONNECT_BIND (draft 6.2.5).
+    /// The arguments of CONNECT_BIND (draft 6.2.5).
     ConnectBind<'a>: 40 {
-        /// The session that gets the channel.
+        /// The session that the channel is bound to.
         session: SessionId => Opaque64,
-        /// What the channel is for.
+        /// The purpose of the channel.
         channel_use: ChannelUse => Channel,
-        /// Largest request on it, bytes; 0 for the default.
+        /// The largest request on the channel in bytes; 0 for the default.
         request_bytes_max: u32 => Word,
-        /// Largest response on it, bytes; 0 for the default.
+        /// The largest reply on the channel in bytes; 0 for the default.
         response_bytes_max: u32 => Word,
-        /// Credits on it; 0 for the default.
+        /// The number of credits on the channel; 0 for the default.
         requests_max: u32 => Word,
-        /// Proof of being the session's principal.
+        /// The proof of being the session's principal.
         authentication: AuthRequest<'a> => AuthRequestField,
     }
 }
 
 section! {
-    /// Results of CONNECT_BIND.
+    /// The results of CONNECT_BIND.
     ConnectBindResult<'a>: 32 {
-        /// Largest request, bytes.
+        /// The largest request on the channel in bytes.
         request_bytes_max: u32 => Word,
-        /// Largest response, bytes.
+        /// The largest reply on the channel in bytes.
         response_bytes_max: u32 => Word,
-        /// Credits.
+        /// The number of credits on the channel.
         requests_max: u32 => Word,
         /// The server's part of the exchange.
         authentication: AuthResult<'a> => AuthResultField,
-        /// Whether the client may register credentials.
+        /// True if the client may register credentials.
         trusted: bool => Flag8,
     }
 }
 
 section! {
-    /// Arguments of REGISTER_CRED (draft 6.2.8).
+    /// The arguments of REGISTER_CRED (draft 6.2.8).
     RegisterCred<'a>: 16 {
-        /// The credentials.
+        /// The credentials to register.
         credentials: CredentialData<'a> => CredentialField,
     }
 }
 
 section! {
-    /// Results of REGISTER_CRED.
+    /// The results of REGISTER_CRED.
     RegisterCredResult: 8 {
-        /// Names them from now on.
+        /// The handle that names the credentials.
         handle: CredHandle => Opaque32,
     }
 }
 
 section! {
-    /// Arguments of RELEASE_CRED (draft 6.2.9).
+    /// The arguments of RELEASE_CRED (draft 6.2.9).
     ReleaseCred: 8 {
-        /// Credentials no longer needed.
+        /// The handle of credentials that are no longer needed.
         handle: CredHandle => Opaque32,
     }
 }
 
 section! {
-    /// Results of CHANNELS, an extension: the client asks by how many sessions at once it can make
-    /// use of this server.
+    /// The results of CHANNELS, an extension: the client asks how many concurrent sessions it can
+    /// use with this server.
     ChannelsResult: 8 {
-        /// Sessions, the one that asks among them; never 0.
+        /// The number of sessions, including the current one; never 0.
         count: u32 => Word,
     }
 }
