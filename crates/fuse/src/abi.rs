@@ -1,28 +1,28 @@
-//! The kernel's messages (`linux/fuse.h`, version 7.40), as bytes.
+//! Encodes and decodes the kernel's messages (`linux/fuse.h`, version 7.40).
 //!
-//! Invariant: a request that is shorter than its kind says is no request: reading it gives
-//! `None`, never a panic. All numbers are in this machine's order.
+//! Invariant: a message that is shorter than its kind requires yields `None` when it is read, never
+//! a panic. All numbers are in native byte order.
 
 use crate::tasks::Asker;
 
-/// What is asked.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub opcode: u32,
-    /// Names the request in its answer.
+    /// Identifies the request in its reply.
     pub unique: u64,
-    /// The node it is about.
+    /// The node that the request is for.
     pub node: u64,
     pub uid: u32,
     pub gid: u32,
     pub pid: u32,
 }
 
-/// Bytes of a request's header.
+/// The size of a request's header in bytes.
 pub(crate) const IN_HEADER_BYTES: usize = 40;
-/// Bytes of an answer's header.
+/// The size of a reply's header in bytes.
 pub(crate) const OUT_HEADER_BYTES: usize = 16;
-/// Bytes before the data of a WRITE.
+/// The number of bytes before the data of a WRITE.
 pub(crate) const WRITE_HEADER_BYTES: usize = IN_HEADER_BYTES + 40;
 
 impl Header {
@@ -34,13 +34,13 @@ impl Header {
         Some(Self { opcode, unique, node, uid, gid, pid })
     }
 
-    /// Who waits for the answer.
+    /// Returns which process waits for the reply.
     pub fn asker(&self) -> Asker {
         Asker { unique: self.unique, pid: self.pid }
     }
 }
 
-/// The fields of a message, one behind the other.
+/// Reads the fields of a message one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'m>(pub &'m [u8]);
 
@@ -59,7 +59,7 @@ impl<'m> Fields<'m> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// Bytes up to a zero, which is taken too.
+    /// Reads a text up to a zero byte, and skips the zero.
     pub fn text(&mut self) -> Option<&'m [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let (text, rest) = self.0.split_at(end);
@@ -67,13 +67,13 @@ impl<'m> Fields<'m> {
         Some(text)
     }
 
-    /// All that is left.
+    /// Returns the rest of the message.
     pub fn rest(self) -> &'m [u8] {
         self.0
     }
 }
 
-/// A message that is being put together.
+/// Builds a message.
 #[derive(Debug, Default)]
 pub(crate) struct Message(pub Vec<u8>);
 
@@ -93,14 +93,14 @@ impl Message {
         self
     }
 
-    /// Zeros up to a multiple of eight.
+    /// Appends zeros up to a multiple of eight bytes.
     pub fn pad(&mut self) -> &mut Self {
         self.0.resize(self.0.len().next_multiple_of(8), 0);
         self
     }
 }
 
-/// Numbers of requests.
+/// The numbers of request kinds.
 pub(crate) mod opcode {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -154,21 +154,21 @@ pub(crate) mod set {
     pub const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// Answers to OPEN.
+/// Flags in the reply to OPEN.
 pub(crate) mod open {
-    /// Nothing of the file is kept in the page cache.
+    /// The page cache is not used for this file.
     pub const DIRECT_IO: u32 = 1;
-    /// What the page cache has is still good.
+    /// The contents of the page cache are still valid.
     pub const KEEP_CACHE: u32 = 1 << 1;
-    /// Writes past the page cache may go on beside each other.
+    /// Direct writes may run in parallel.
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// A lock of FLOCK rather than of a record.
+/// The request is for a `flock` lock, not for a record lock.
 pub(crate) const LK_FLOCK: u32 = 1;
-/// RELEASE ends a lock of FLOCK.
+/// RELEASE also releases a `flock` lock.
 pub(crate) const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
-/// The number of the root's node.
+/// The node number of the root.
 pub(crate) const ROOT: u64 = 1;
 
 #[cfg(test)]

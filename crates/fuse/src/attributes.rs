@@ -1,7 +1,7 @@
 //! Attributes of objects and of the file system.
 //!
-//! Invariant: the kernel judges permissions before it asks (`default_permissions`); here they
-//! are judged by the server once more, for the identity of the mount.
+//! Invariant: the kernel checks permissions before it sends a request (`default_permissions`). The
+//! server checks them again, for the identity of the mount.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use dafs_wire::{Request, Response};
 use crate::abi::{Fields, Message, ROOT, set};
 use crate::engine::{Answer, Answered, Engine};
 
-/// What a SETATTR is to set.
+/// The attributes that a SETATTR sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     valid: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// `struct fuse_setattr_in`.
+    /// Reads a `struct fuse_setattr_in`.
     pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let (valid, _) = (fields.u32()?, fields.u32()?);
         let (file, size, _lock_owner) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -68,8 +68,8 @@ impl Engine {
         let known = self.node(node)?;
         match (self.metadata(known.handle).await, known.removed_directory()) {
             (Ok(metadata), _) => Ok(self.attributes_answer(node, &metadata)),
-            // Whoever works in it may look at it, and finds that it is not there when making
-            // something in it.
+            // A process whose working directory was removed can still query it, and learns that it
+            // is gone when it creates something there.
             (Err(ESTALE), Some(stat)) => {
                 let mut message = Message::default();
                 message.attributes_out(&stat, 0, self.lifetimes());
@@ -84,7 +84,7 @@ impl Engine {
         session.metadata_async(handle, "").await.map_err(|error| self.failed(&error))
     }
 
-    /// Attributes of an object the kernel knows.
+    /// Returns a reply with the attributes of an object that the kernel knows.
     fn attributes_answer(&self, node: u64, metadata: &Metadata) -> Answer {
         let stat = self.stat(metadata);
         if let Some(node) = self.nodes.borrow_mut().get_mut(node) {
@@ -95,7 +95,7 @@ impl Engine {
         Answer::Body(message.0)
     }
 
-    /// Tells the kernel of an object, which it then knows.
+    /// Returns a reply that introduces an object to the kernel.
     pub fn entry_answer(&self, metadata: &Metadata) -> Answer {
         let stat = self.stat(metadata);
         let node = self.nodes.borrow_mut().look_up(metadata, &stat);
@@ -108,7 +108,8 @@ impl Engine {
         let handle = self.node(node)?.handle;
         let wanted = wish.attributes();
         let open = match wish.has(set::FH) && wish.has(set::SIZE) {
-            // Who has a file open for writing may cut it, whatever its mode has become.
+            // A process that has the file open for writing may truncate it, whatever its mode is
+            // now.
             true => self.file(wish.file).ok(),
             false => None,
         };
@@ -145,7 +146,7 @@ impl Engine {
         Ok(Answer::Body(message.0))
     }
 
-    /// Asks the server, and reads its answer if it is no failure.
+    /// Sends a chain to the server and parses the reply if it succeeded.
     pub async fn ask<T>(
         self: &Rc<Self>,
         session: &Session,
@@ -162,14 +163,14 @@ impl Engine {
     }
 }
 
-/// The number of a device node, as the kernel packs it.
+/// Returns the number of a device node in the kernel's encoding.
 pub(crate) fn device_number(metadata: &Metadata) -> u32 {
     let part = |number: u64| u32::try_from(number).unwrap_or(0);
     let (major, minor) = (part(metadata.device.major), part(metadata.device.minor));
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
-/// The attributes that a chain has brought at its end.
+/// Returns the attributes from the last reply of a chain.
 pub(crate) fn last_metadata(outcomes: Vec<Outcome>) -> Answered<Metadata> {
     let found = outcomes.into_iter().rev().find_map(|outcome| match outcome {
         Outcome::Metadata(metadata) => Some(*metadata),
@@ -178,9 +179,9 @@ pub(crate) fn last_metadata(outcomes: Vec<Outcome>) -> Answered<Metadata> {
     found.ok_or(EIO)
 }
 
-/// Best size of transfers.
+/// The preferred transfer size in bytes.
 const BLOCK_BYTES: u32 = 1 << 20;
-/// What blocks are counted in.
+/// The unit in which block counts are reported, in bytes.
 const FRAGMENT_BYTES: u32 = 4096;
 const EIO: i32 = 5;
 const ESTALE: i32 = 116;

@@ -1,8 +1,7 @@
-//! Reads and writes: from the server into a buffer and from there into the kernel, and back,
-//! with no other copy between.
+//! Transfers data between the server and the kernel through a buffer, without other copies.
 //!
-//! Invariant: a buffer belongs to its transfer from the submission to the answer, and its data
-//! begins at [`DATA_AT`], behind the room for the kernel's header.
+//! Invariant: a buffer belongs to its transfer from the submission to the reply. Its data begins at
+//! [`DATA_AT`], after the space for the kernel's header.
 
 use std::rc::Rc;
 
@@ -18,12 +17,12 @@ use crate::files::{OpenFile, of_data};
 use crate::requests::Write;
 use crate::tasks::Asker;
 
-/// Transfers under way, by the number they were submitted with.
+/// The transfers in flight, by the number they were submitted with.
 #[derive(Default)]
 pub(crate) struct Transfers(Slab<Transfer>);
 
 pub(crate) struct Transfer {
-    /// Whose request it is; `None` if it was given up.
+    /// The process that waits for the reply; `None` if the request was cancelled.
     asker: Option<Asker>,
     is_read: bool,
     open: Rc<OpenFile>,
@@ -32,7 +31,7 @@ pub(crate) struct Transfer {
     offset: u64,
     wanted: usize,
     done: usize,
-    /// Its buffer is held for the case that the server loses what it has written.
+    /// True if the buffer is kept after the write, in case the server loses the data.
     is_held: bool,
 }
 
@@ -41,24 +40,24 @@ impl Transfers {
         self.0.len()
     }
 
-    /// Nobody waits for the answer to a request any more. False if it is none of these.
+    /// Cancels the reply to a request. Returns false if the request is not in this list.
     pub fn give_up(&mut self, unique: u64) -> bool {
         self.0.values_mut().any(|transfer| transfer.give_up(unique))
     }
 
-    /// Who waits for the answer to a request.
+    /// Returns the process that waits for the reply to a request.
     pub fn asker(&mut self, unique: u64) -> Option<Asker> {
         self.0.values_mut().find_map(|transfer| transfer.asker_of(unique))
     }
 }
 
 impl Transfer {
-    /// Who waits for it, if it is this request.
+    /// Returns the process that waits, if this is the given request.
     pub fn asker_of(&self, unique: u64) -> Option<Asker> {
         self.asker.filter(|asker| asker.unique == unique)
     }
 
-    /// Nobody waits for its answer any more. False if it is another request.
+    /// Cancels the reply. Returns false if this is another request.
     pub fn give_up(&mut self, unique: u64) -> bool {
         let is_it = self.asker_of(unique).is_some();
         if is_it {
@@ -79,7 +78,7 @@ impl Engine {
         self.begin(Begin { asker, is_read: true, open, buffer, offset, wanted });
     }
 
-    /// A WRITE, whose data lies in the buffer it was received in.
+    /// Serves a WRITE. Its data stays in the buffer it was received in.
     pub fn write(
         self: &Rc<Self>,
         header: Header,
@@ -117,9 +116,9 @@ impl Engine {
         self.begin(begin);
     }
 
-    /// The mode that a file has once somebody else than the superuser has written it, if that is
-    /// another one: the set-id bits go. The kernel sees to it itself for what goes through its
-    /// page cache, and has the mode changed before; for what does not, it leaves it to us.
+    /// Returns the mode that a file gets when a user other than the superuser writes to it, if it
+    /// changes: the set-id bits are cleared. The kernel does this itself, in advance, for writes
+    /// through its page cache, but not for direct writes.
     fn mode_behind_write(&self, header: Header) -> Option<u32> {
         let mode = self.node(header.node).ok()?.mode;
         let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
@@ -154,7 +153,7 @@ impl Engine {
         });
     }
 
-    /// Sends a write that had to wait, in the session of the moment.
+    /// Sends a delayed write in the current session.
     pub fn submit_anew(self: &Rc<Self>, transfer: Transfer) {
         let engine = self.clone();
         self.tasks.spawn(Asker::NOBODY, async move {
@@ -165,7 +164,7 @@ impl Engine {
         });
     }
 
-    /// Has the rest of a transfer moved.
+    /// Sends the rest of a transfer.
     fn submit(self: &Rc<Self>, transfer: Transfer) {
         let Transfer { ref file, ref buffer, offset, wanted, done, is_read, .. } = transfer;
         let (file, at) = (file.clone(), offset + done as u64);
@@ -198,8 +197,8 @@ impl Engine {
         }
     }
 
-    /// A transfer that was sent has failed. The kernel drops the error of a write of which it has
-    /// sent a part before, so that it is not enough to answer with it.
+    /// Handles the failure of a transfer. If the kernel has already sent a part of the same write,
+    /// it drops the error, so it must be recorded besides being returned.
     fn fail_sent(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         if !transfer.is_read {
             transfer.open.unstable.ended();
@@ -219,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Answers what has been moved. True if something had.
+    /// Completes finished transfers. Returns true if there were any.
     pub fn complete_transfers(self: &Rc<Self>) -> bool {
         let mut has_worked = false;
         while let Some(completion) = self.client.next(self.group) {
@@ -236,7 +235,8 @@ impl Engine {
 
     fn moved(self: &Rc<Self>, mut transfer: Transfer, moved: Transferred) {
         if transfer.is_read {
-            // What a server that has restarted answers may be older than what was written.
+            // A restarted server may return data older than what was written, so hold the read
+            // back.
             let unstable = transfer.open.unstable.clone();
             let Some(fresh) = unstable.hold_back(transfer) else { return };
             transfer = fresh;
@@ -271,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// Writes to the end of the file, wherever the server finds it.
+    /// Writes to the end of the file as the server sees it.
     async fn append(self: Rc<Self>, begin: Begin) -> Answered<Answer> {
         let file = self.current(&begin.open).await?;
         let session = file.session().clone();
@@ -289,7 +289,8 @@ impl Engine {
                 Err(failure) => {
                     begin.open.doubt(&failure.error);
                     let errno = of_data(self.failed(&failure.error));
-                    // Told how much was written; the rest comes once more, and fails by itself.
+                    // Report the short count. The kernel repeats the rest, which then reports the
+                    // error.
                     if done > 0 {
                         break;
                     }
@@ -303,7 +304,7 @@ impl Engine {
     }
 }
 
-/// A transfer that is not submitted yet.
+/// A transfer that has not been submitted yet.
 struct Begin {
     asker: Asker,
     is_read: bool,

@@ -1,7 +1,7 @@
-//! Listings.
+//! Directory listings.
 //!
-//! Invariant: a listing is taken whole when a directory is read from its beginning, so that an
-//! offset names the same entry for as long as the directory is open and not begun anew.
+//! Invariant: a directory is listed completely when it is read from its beginning. So an offset
+//! refers to the same entry until the directory is closed or read from its beginning again.
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use crate::attributes::{device_number, last_metadata};
 use crate::engine::{Answer, Answered, Engine};
 use crate::reply::{ENTRY_BYTES, directory_entry_bytes};
 
-/// An open directory of the kernel's.
+/// An open directory of the kernel.
 #[derive(Default)]
 pub(crate) struct OpenDirectory {
     listing: RefCell<Option<Listing>>,
@@ -24,7 +24,7 @@ pub(crate) struct OpenDirectory {
 
 struct Listing {
     entries: Vec<DirectoryEntry>,
-    /// Numbers of the directory itself and of the one it is in.
+    /// The inode numbers of the directory and of its parent.
     own: u64,
     parent: u64,
     taken: Instant,
@@ -56,7 +56,7 @@ impl Engine {
             let entries = entries.map_err(|error| self.failed(&error))?;
             let own = self.metadata(handle).await?.file_id;
             let parent = session.chain().at(handle).parent().getattr().run_async().await;
-            // The root is in no directory.
+            // The root has no parent.
             let parent = parent.ok().and_then(|found| last_metadata(found).ok());
             let parent = parent.map_or(own, |parent| parent.file_id);
             let taken = Instant::now();
@@ -67,7 +67,7 @@ impl Engine {
         Ok(self.page(listing, offset, size, plus))
     }
 
-    /// As much of a listing as fits.
+    /// Returns as many entries of a listing as fit.
     fn page(&self, listing: &Listing, offset: u64, size: usize, plus: bool) -> Answer {
         let is_fresh = listing.taken.elapsed() < FRESH;
         let (mut message, mut nodes) = (Message::default(), Vec::new());
@@ -109,10 +109,10 @@ impl Engine {
     }
 }
 
-/// How long attributes of a listing may be told.
+/// The time for which attributes of a listing may be reported.
 const FRESH: std::time::Duration = std::time::Duration::from_secs(1);
 const DIRECTORY: u32 = 0o040_000;
-/// For an entry nothing is known of; 0 would hide it.
+/// The inode number for an entry without attributes. Zero would hide the entry.
 const UNKNOWN: u64 = 0xffff_ffff;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;

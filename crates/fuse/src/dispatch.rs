@@ -1,7 +1,7 @@
-//! From the kernel's requests to operations.
+//! Maps the kernel's requests to operations.
 //!
-//! Invariant: a request whose bytes do not fit its kind is answered with EIO, and one that is
-//! not served with ENOSYS, after which the kernel does not ask again.
+//! Invariant: a malformed request is answered with EIO, and an unsupported one with ENOSYS, after
+//! which the kernel does not send this kind again.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Requests about a name in a directory.
+    /// Serves requests for a name in a directory.
     fn serve_by_name(self: &Rc<Self>, header: Header, request: Request<'_>) {
         let (node, asker) = (header.node, header.asker());
         let caller = Caller { uid: header.uid, gid: header.gid };
@@ -100,12 +100,12 @@ impl Engine {
             Request::Create { name, mode, flags } => {
                 self.answer(asker, engine.create(caller, node, kept(name), mode, flags));
             }
-            // The rest is about no name.
+            // No other request is for a name.
             _ => self.device.fail(header.unique, EIO),
         }
     }
 
-    /// Requests about extended attributes.
+    /// Serves requests for extended attributes.
     fn serve_extended(self: &Rc<Self>, header: Header, request: Request<'_>) {
         let (node, asker) = (header.node, header.asker());
         let engine = self.clone();
@@ -123,13 +123,13 @@ impl Engine {
                 let name = name.to_vec();
                 self.answer(asker, async move { engine.removexattr(node, &name).await });
             }
-            // The rest is about none.
+            // No other request is for extended attributes.
             _ => self.device.fail(header.unique, EIO),
         }
     }
 }
 
-/// A name, to be kept while it is asked for.
+/// Copies a name so that it outlives the request's buffer.
 fn kept(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }

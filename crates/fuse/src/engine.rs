@@ -1,8 +1,8 @@
-//! The one thread that does everything: it takes requests from the kernel, has the server asked,
-//! and gives the answers, many at a time.
+//! The thread that serves a mount. It receives requests from the kernel, sends requests to the
+//! server and returns replies, many at a time.
 //!
-//! Invariant: nothing here waits but the one sleep between two rounds. What must wait for the
-//! server is a task or a transfer, and the thread turns to the next meanwhile.
+//! Invariant: the thread only blocks in the one sleep between two rounds. Work that must wait for
+//! the server is a task or a transfer, and the thread continues with other work.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,20 +29,20 @@ use crate::reply::{Device, Lifetimes};
 use crate::tasks::{Asker, Tasks};
 use crate::unstable::Unstable;
 
-/// What a request came to: its answer, or an error number.
+/// The result of a request: its reply, or an error number.
 pub(crate) type Answered<T> = Result<T, i32>;
 
-/// An answer.
+/// A reply to the kernel.
 pub(crate) enum Answer {
-    /// It is done, and there is no more to say.
+    /// Success without a body.
     Done,
     /// A body.
     Body(Vec<u8>),
-    /// A body that gives the kernel look-ups of these nodes.
+    /// A body that makes the kernel hold a lookup of each of these nodes.
     Entries(Vec<u8>, Vec<u64>),
 }
 
-/// Who asks.
+/// The user that sent a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub uid: u32,
@@ -52,23 +52,23 @@ pub(crate) struct Caller {
 /// The session with the server.
 struct Link {
     session: Session,
-    /// Goes up with each new session: what was opened in another must be opened again.
+    /// Incremented with each new session. Files opened in an earlier session must be opened again.
     epoch: u32,
     is_reconnecting: bool,
 }
 
-/// What is known of the connection.
+/// The state of the connection.
 #[derive(Default)]
 struct News {
-    /// It is lost, and comes back perhaps.
+    /// True while the connection is lost and the client reconnects.
     is_down: Cell<bool>,
-    /// It is back, and leads to a server that has restarted.
+    /// True if the connection was re-established to a server that has restarted.
     has_restarted: Cell<bool>,
-    /// How often it has led to one so far.
+    /// The number of reconnections to a restarted server so far.
     restarts: Cell<u64>,
 }
 
-/// Everything of a mount.
+/// The whole state of a mount.
 pub(crate) struct Engine {
     pub client: Client,
     pub group: Group,
@@ -82,25 +82,25 @@ pub(crate) struct Engine {
     pub locks: RefCell<Locks>,
     pub interrupts: Interrupts,
     pub transfers: RefCell<Transfers>,
-    /// What may be lost with the server, by file, and how much of it is held here.
+    /// The data that a server restart may lose, by file, and the number of bytes held for it.
     pub unstable: RefCell<HashMap<FileHandle, Weak<Unstable>>>,
     pub held: Rc<Cell<usize>>,
     news: Rc<News>,
     link: RefCell<Link>,
     session_options: SessionOptions,
     receiver: RefCell<Option<Buffer>>,
-    /// Whether files are made in the name of whoever asks, as only the superuser may.
+    /// True if new files belong to the calling user, which only the superuser can arrange.
     pub names_owners: bool,
     next_owner: Cell<u64>,
 }
 
-/// What the kernel has done with a mount that is served no more.
+/// How the kernel ended a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is gone.
+    /// It is unmounted.
     Unmounted,
-    /// It talks no more, by `/sys/fs/fuse/connections` or as it took the last of a detached mount
-    /// away; a name of it may be left.
+    /// The connection was aborted, through `/sys/fs/fuse/connections` or by the end of a detached
+    /// mount. The mount point may still exist.
     Aborted,
 }
 
@@ -141,7 +141,7 @@ impl Engine {
 
     // ---- the loop -------------------------------------------------------------------
 
-    /// Serves until the mount is gone.
+    /// Serves until the mount has ended.
     pub fn serve(self: &Rc<Self>) -> std::io::Result<Ended> {
         let mut idle_since: Option<Instant> = None;
         loop {
@@ -166,7 +166,7 @@ impl Engine {
                 idle_since = None;
                 continue;
             }
-            // What is on its way comes within microseconds mostly, and sleeping takes longer.
+            // A reply usually arrives within microseconds, and sleeping takes longer.
             let is_waiting = self.transfers.borrow().count() + self.tasks.count() > 0;
             let now = Instant::now();
             let since = *idle_since.get_or_insert(now);
@@ -179,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until the kernel or the server has something, or a time has come.
+    /// Sleeps until the kernel or the server sends something, or a timer expires.
     fn sleep(&self, until: Option<Duration>) -> std::io::Result<()> {
         if !self.client.arm() {
             return Ok(());
@@ -196,7 +196,7 @@ impl Engine {
         })
     }
 
-    /// Takes one request in. False if there is none.
+    /// Receives one request. Returns false if there is none.
     fn receive(self: &Rc<Self>) -> rustix::io::Result<bool> {
         let taken = self.receiver.borrow_mut().take();
         let buffer = match taken {
@@ -211,7 +211,7 @@ impl Engine {
                 *self.receiver.borrow_mut() = Some(buffer);
                 return match error {
                     Errno::AGAIN => Ok(false),
-                    // Given up before it was taken.
+                    // The request was interrupted before it was read.
                     Errno::NOENT => Ok(true),
                     error => Err(error),
                 };
@@ -243,14 +243,14 @@ impl Engine {
         Ok(true)
     }
 
-    /// A buffer that requests may be received in again.
+    /// Keeps a buffer for receiving further requests.
     pub fn keep_receiver(&self, buffer: Buffer) {
         if buffer.len() >= RECEIVE_BYTES {
             *self.receiver.borrow_mut() = Some(buffer);
         }
     }
 
-    /// Runs what comes to an answer as a task.
+    /// Runs the operation of a request as a task and sends its reply.
     pub fn answer(
         self: &Rc<Self>,
         asker: Asker,
@@ -263,7 +263,7 @@ impl Engine {
                 Ok(Answer::Body(body)) => drop(engine.device.body(unique, &body)),
                 Ok(Answer::Entries(body, nodes)) => {
                     if !engine.device.body(unique, &body) {
-                        // The kernel never heard of them.
+                        // The kernel never received these entries.
                         let mut all = engine.nodes.borrow_mut();
                         nodes.into_iter().for_each(|node| all.forget(node, 1));
                     }
@@ -273,21 +273,21 @@ impl Engine {
         });
     }
 
-    /// Whether the connection is lost, and comes back perhaps.
+    /// True while the connection is lost and the client reconnects.
     pub fn is_down(&self) -> bool {
         self.news.is_down.get()
     }
 
-    // ---- what operations use --------------------------------------------------------
+    // ---- used by the operations -----------------------------------------------------
 
-    /// The session of the moment, and which it is.
+    /// Returns the current session and its epoch.
     pub fn session(&self) -> (Session, u32) {
         let link = self.link.borrow();
         (link.session.clone(), link.epoch)
     }
 
-    /// Changes whenever the mount comes to a server that may not know what an earlier one did;
-    /// `None` while there is no connection.
+    /// Returns a value that changes when the mount is connected to a server that may not know the
+    /// state of an earlier one. Returns `None` while there is no connection.
     pub fn server_life(&self) -> Option<(u32, u64)> {
         let life = (self.link.borrow().epoch, self.news.restarts.get());
         (!self.news.is_down.get()).then_some(life)
@@ -310,12 +310,12 @@ impl Engine {
         stat
     }
 
-    /// A number that no other owner of an open of this mount has.
+    /// Returns a number that no other open owner of this mount has.
     pub fn next_owner(&self) -> u64 {
         self.next_owner.replace(self.next_owner.get() + 1)
     }
 
-    /// The error number of a failure. If the session has ended, a new one is begun.
+    /// Returns the error number of a failure. Starts a new session if the session has ended.
     pub fn failed(self: &Rc<Self>, error: &ClientError) -> i32 {
         if matches!(error, ClientError::SessionEnded { .. }) {
             self.reconnect();
@@ -325,12 +325,12 @@ impl Engine {
         errno
     }
 
-    /// Tries to get another session until it has one.
+    /// Tries to establish a new session until it succeeds.
     fn reconnect(self: &Rc<Self>) {
         if std::mem::replace(&mut self.link.borrow_mut().is_reconnecting, true) {
             return;
         }
-        tracing::warn!("the session has ended; trying to get another one");
+        tracing::warn!("the session has ended; trying to establish a new one");
         let engine = self.clone();
         self.tasks.spawn(Asker::NOBODY, async move {
             let address = engine.session().0.address();
@@ -342,7 +342,7 @@ impl Engine {
                 };
                 match connected {
                     Ok(session) => {
-                        tracing::warn!("connected again to {}", session.address());
+                        tracing::warn!("reconnected to {}", session.address());
                         listen(&session, &engine.news);
                         engine.news.is_down.set(false);
                         let mut link = engine.link.borrow_mut();
@@ -352,7 +352,9 @@ impl Engine {
                         drop(link);
                         return engine.mend_all();
                     }
-                    Err(error) => tracing::info!(error = %error.in_full(), "no session yet"),
+                    Err(error) => {
+                        tracing::info!(error = %error.in_full(), "cannot establish a session yet");
+                    }
                 }
                 engine.tasks.sleep(RECONNECT_PAUSE).await;
             }
@@ -360,7 +362,7 @@ impl Engine {
     }
 }
 
-/// Has it known what becomes of a session's connection.
+/// Updates the state of the connection with the session's events.
 fn listen(session: &Session, news: &Rc<News>) {
     let news = news.clone();
     session.on_event(move |event| match event {
@@ -369,26 +371,26 @@ fn listen(session: &Session, news: &Rc<News>) {
             news.is_down.set(true);
         }
         SessionEvent::Recovered { server_restarted, .. } => {
-            tracing::warn!("the connection is back");
+            tracing::warn!("the connection is re-established");
             news.is_down.set(false);
             if *server_restarted {
                 news.has_restarted.set(true);
                 news.restarts.set(news.restarts.get() + 1);
             }
         }
-        SessionEvent::GaveUp { reason } => tracing::warn!(reason, "the server is given up"),
+        SessionEvent::GaveUp { reason } => tracing::warn!(reason, "the server was given up"),
         event => tracing::info!(?event, "session"),
     });
 }
 
-/// Where data lies in buffers: a page's beginning, with room for a header in front.
+/// The offset of data in buffers: page-aligned, with space for a header before it.
 pub(crate) const DATA_AT: usize = 4096;
-/// Most bytes of a WRITE.
+/// The maximum number of bytes in a WRITE.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
-/// The longest request there is.
+/// The longest possible request in bytes.
 pub(crate) const RECEIVE_BYTES: usize = DATA_AT + WRITE_BYTES_MAX + 4096;
-/// Requests taken in before the server's answers are looked for.
+/// The maximum number of requests received before replies of the server are checked.
 const REQUESTS_PER_ROUND: usize = 32;
-/// Between two attempts to get a new session.
+/// The pause between two attempts to establish a new session.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const ESTALE: i32 = 116;

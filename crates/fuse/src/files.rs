@@ -1,8 +1,8 @@
 //! Open files.
 //!
-//! Invariant: a file that is open here is open on the server, so that it is there for as long as
-//! anybody has it, whatever becomes of its names. One that was opened in a session that has
-//! ended is opened again, by its handle, before it is used.
+//! Invariant: a file that is open here is open on the server, so it exists as long as any process
+//! has it open, even if its names are removed. A file opened in a session that has ended is opened
+//! again by its handle before it is used.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,18 +17,18 @@ use crate::abi::{Message, RELEASE_FLOCK_UNLOCK, open};
 use crate::engine::{Answer, Answered, Engine};
 use crate::unstable::Unstable;
 
-/// An open file of the kernel's.
+/// An open file of the kernel.
 pub(crate) struct OpenFile {
     pub handle: FileHandle,
     pub flags: u32,
     access: ShareAccess,
-    /// The open of the moment, and in which session it is.
+    /// The current open on the server, and the epoch of its session.
     file: RefCell<(u32, Rc<File>)>,
-    /// Something was written since errors of write-back were last asked for.
+    /// True if data was written since the last check for write-back errors.
     pub is_dirty: Cell<bool>,
-    /// What of the file may be lost.
+    /// The data of the file that a server restart may lose.
     pub unstable: Rc<Unstable>,
-    /// The last loss that an `fsync` has told.
+    /// The number of the last loss that an `fsync` has reported.
     known_loss: Cell<u64>,
 }
 
@@ -45,37 +45,38 @@ impl OpenFile {
         }
     }
 
-    /// Whether writes go to the end, wherever that is.
+    /// True if writes go to the end of the file.
     pub fn appends(&self) -> bool {
         self.flags & O_APPEND != 0
     }
 
-    /// The open, if it is one of this session.
+    /// Returns the open, if it belongs to this session.
     pub fn in_session(&self, epoch: u32) -> Option<Rc<File>> {
         let file = self.file.borrow();
         (file.0 == epoch).then(|| file.1.clone())
     }
 
-    /// A write by this open has failed.
+    /// Notes the failure of a write through this open.
     pub fn doubt(&self, error: &ClientError) {
         if self.unstable.doubt(error) {
             self.is_dirty.set(true);
         }
     }
 
-    /// What the server says of write-back comes before what is known here: it knows why data
-    /// was lost, such as for want of room, and that is noted by now.
+    /// Returns the server's result of write-back if it is an error. It takes precedence over an
+    /// error known here, because the server knows why data was lost, for example for lack of space.
+    /// That reason is recorded by now.
     fn learn(&self, by_server: Answered<()>) -> Answered<()> {
-        // It may be well yet.
+        // The data may still be written back later.
         by_server.inspect_err(|_| self.is_dirty.set(true))
     }
 
-    /// Tells who writes of a loss.
+    /// Returns the error of a loss to a writer.
     fn tell_loss(&self) -> Answered<()> {
         self.loss().map_or(Ok(()), |(_, errno)| Err(errno))
     }
 
-    /// Tells who writes of a loss, and not again.
+    /// Returns the error of a loss to a writer and marks it as reported.
     fn take_loss(&self) -> Answered<()> {
         let Some((number, errno)) = self.loss() else { return Ok(()) };
         self.known_loss.set(number);
@@ -93,7 +94,7 @@ impl Engine {
         self.files.borrow().get(Key::from_bits(number)).cloned().ok_or(EBADF)
     }
 
-    /// The open of a file in the session of the moment.
+    /// Returns the open of a file in the current session. Opens it again if needed.
     pub async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<Rc<File>> {
         let (session, epoch) = self.session();
         if let Some(file) = open.in_session(epoch) {
@@ -116,7 +117,7 @@ impl Engine {
         opened.map_err(|error| self.failed(&error))
     }
 
-    /// The same under an owner's name: an OPEN of ".".
+    /// Opens a file by its handle for a named owner, with an OPEN of ".".
     pub async fn open_as(
         self: &Rc<Self>,
         session: &Session,
@@ -147,7 +148,7 @@ impl Engine {
         let wide = self.widened(flags);
         let opened = self.open_handle(&session, handle, access_of(wide)).await;
         let (file, flags) = match opened {
-            // Who may only write on the server writes whole pages, or fails.
+            // Without read permission, only whole pages can be written; partial writes fail.
             Err(EACCES) if wide != flags => {
                 (self.open_handle(&session, handle, access_of(flags)).await?, flags)
             }
@@ -162,8 +163,8 @@ impl Engine {
         Ok(Answer::Body(message.0))
     }
 
-    /// The flags that a file is opened with on the server: a page cache that keeps writes reads
-    /// the pages that are written in part, for those who only write, too.
+    /// Returns the flags for the open on the server. With write-back caching, the kernel reads
+    /// pages that are partly written, so write-only opens need read access, too.
     pub fn widened(&self, flags: u32) -> u32 {
         match (self.options.writeback, flags & O_ACCMODE) {
             (true, O_WRONLY) => flags & !O_ACCMODE | O_RDWR,
@@ -171,9 +172,9 @@ impl Engine {
         }
     }
 
-    /// What the kernel may do with its page cache of a file that was just opened.
+    /// Returns how the kernel may use its page cache for a file that was just opened.
     pub fn open_flags(&self, file: &OpenFile, node: u64, metadata: &Metadata) -> u32 {
-        // Appends land where the server says, which the page cache does not know.
+        // The server decides where appends go, which the page cache cannot know.
         let is_direct = self.options.direct_io
             || file.appends() && !self.options.local_append && !self.options.writeback;
         let mut nodes = self.nodes.borrow_mut();
@@ -201,12 +202,12 @@ impl Engine {
         let (_, epoch) = self.session();
         let file = open.in_session(epoch);
         drop(open);
-        // What is under way has an open of its own; the last one closes.
+        // Transfers in flight hold the open, too; the last one closes it.
         if let Some(file) = file.and_then(|file| Rc::try_unwrap(file).ok()) {
             let unstable = self.unstable_of(file.handle());
             if let Err(error) = file.close_async().await {
-                // Whoever wanted to know has closed, and was told then; others who have the file
-                // open are told when they ask.
+                // The process that closed the file was told at its close. Others that have it open
+                // are told at their next check.
                 unstable.doubt(&error);
                 tracing::debug!(error = %error.in_full(), "closing");
             }
@@ -214,7 +215,7 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// CLOSE of a descriptor: what write-back came to is told now, and again by an `fsync` of
+    /// Serves the close of a descriptor. Reports write-back errors now, and again to an `fsync` of
     /// another descriptor of this open.
     pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> Answered<Answer> {
         let told = self.flushed(number).await;
@@ -226,7 +227,8 @@ impl Engine {
         let open = self.file(number)?;
         if open.is_dirty.take() {
             let is_there = match open.unstable.is_doubtful() {
-                // A close has no verifier, which alone shows what became of what was written.
+                // A close returns no verifier, and only a verifier shows whether earlier data was
+                // lost.
                 true => self.commit(&open).await,
                 false => self.hand_over(&open.unstable).await,
             };
@@ -235,21 +237,21 @@ impl Engine {
         open.tell_loss()
     }
 
-    /// Has the server hand what was written to its file system. A loss that it tells then is
-    /// noted, and no error here.
+    /// Makes the server pass written data to its file system. A loss that it reports is recorded,
+    /// and is no error here.
     pub async fn hand_over(self: &Rc<Self>, unstable: &Unstable) -> Answered<()> {
         for _ in 0..COMMITS_MAX {
             self.mended(unstable).await;
             let (mark, life) = (unstable.mark(), self.server_life());
-            // The end of an open does it. This one's goes on: other descriptors may share it.
+            // A CLOSE does this, but other descriptors may share this open. So use another open.
             let (session, _) = self.session();
             let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
             match file.close_async().await {
                 Err(error) if unstable.lose(&error) => return Ok(()),
                 closed => closed.map_err(|error| of_data(self.failed(&error)))?,
             }
-            // A server that has restarted meanwhile may have had nothing to hand over yet. A CLOSE
-            // whose answer was lost counts as carried out before it is known what has restarted.
+            // A server that restarted meanwhile may have had no data to pass on yet. A CLOSE whose
+            // reply was lost counts as executed before the restart is noticed.
             let is_same = life.is_some() && life == self.server_life();
             if is_same && !unstable.is_mending() {
                 unstable.handed_over(mark);
@@ -267,8 +269,8 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// Makes all that was written stable, also what must be written again for that. A loss that
-    /// the server tells then is noted, and no error here.
+    /// Flushes all written data to stable storage. Data that was lost is written again first. A
+    /// loss that the server reports is recorded, and is no error here.
     async fn commit(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<()> {
         let unstable = &open.unstable;
         for _ in 0..COMMITS_MAX {
@@ -290,22 +292,22 @@ impl Engine {
         Err(unstable.reason().unwrap_or(EIO))
     }
 
-    /// Names last when the server's file system has written its journal; there is no request
-    /// for a directory alone.
+    /// Flushes names by committing the server's file system, since no request does this for a
+    /// single directory.
     pub async fn fsyncdir(self: Rc<Self>, node: u64) -> Answered<Answer> {
         self.node(node)?;
         Ok(Answer::Done)
     }
 }
 
-/// The error number of a transfer. The kernel has judged who may do it when the file was opened:
-/// a server that refuses it then has fenced this host out.
+/// Returns the error number of a transfer. The kernel checked permissions at the open, so if the
+/// server refuses access now, it has fenced off this host.
 pub(crate) fn of_data(errno: i32) -> i32 {
     if errno == EACCES { EIO } else { errno }
 }
 
-/// What an open may do. The kernel reads pages of what it writes, so that nobody who writes only
-/// writes; where the identity may not, the server says so, and the open is for writing alone.
+/// Returns the access that an open needs. With write-back caching, the kernel reads the pages that
+/// it writes, so write-only opens ask for both. If the server refuses that, the open is write-only.
 fn access_of(flags: u32) -> ShareAccess {
     match flags & O_ACCMODE {
         O_RDONLY => ShareAccess::Read,
@@ -314,7 +316,7 @@ fn access_of(flags: u32) -> ShareAccess {
     }
 }
 
-/// Commits that are tried while servers come and go.
+/// The maximum number of commit attempts while servers restart.
 const COMMITS_MAX: u32 = 8;
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;

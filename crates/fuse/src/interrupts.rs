@@ -1,11 +1,12 @@
-//! Requests whose process has got a signal.
+//! Requests whose process received a signal.
 //!
-//! Invariant: a signal ends two kinds of requests alone: one that waits for a lock, as it does on
-//! a disk, and one of a process that is being killed, which nobody can see fail. All others wait
-//! for the server however long it is away: programs do not expect a disk's calls to be interrupted.
+//! Invariant: a signal ends only two kinds of requests: one that waits for a lock, as on a disk,
+//! and one of a process that is being killed, which cannot see the failure. All other requests wait
+//! for the server as long as it is unreachable, because programs do not expect calls to a disk to
+//! be interrupted.
 //!
-//! The kernel tells of a request's first signal and of no other. So a request that a harmless
-//! signal came to is looked at again and again, until it has ended or its process is killed.
+//! The kernel reports only the first signal of a request. So a request that received a harmless
+//! signal is checked repeatedly until it has ended or its process is killed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 use crate::engine::Engine;
 use crate::tasks::Asker;
 
-/// Requests that a signal came to and that have not ended, by their numbers. There are no more of
-/// them than threads wait for this mount.
+/// The unfinished requests that received a signal, by their numbers. Their number is limited by the
+/// number of threads that wait for this mount.
 #[derive(Default)]
 pub(crate) struct Interrupts {
     all: RefCell<HashMap<u64, Interrupted>>,
@@ -30,7 +31,7 @@ struct Interrupted {
 }
 
 impl Engine {
-    /// INTERRUPT: a thread that waits for an answer has got a signal.
+    /// Serves INTERRUPT: a thread that waits for a reply received a signal.
     pub fn interrupt(self: &Rc<Self>, unique: u64) {
         if self.locks.borrow_mut().take_waiting(unique) {
             return self.end_with_interrupt(unique);
@@ -51,12 +52,13 @@ impl Engine {
         self.interrupts.is_watching.set(false);
     }
 
-    /// Ends the requests of processes that are being killed. Whether any others are left.
+    /// Ends the requests of processes that are being killed. Returns true if other requests are
+    /// left.
     fn look_at_interrupted(&self) -> bool {
         let all: Vec<_> = self.interrupts.all.borrow().values().copied().collect();
         for Interrupted { asker, since } in all {
             let Asker { unique, pid } = asker;
-            // A server that is there answers soon, and leaves nothing half done.
+            // A reachable server replies soon, which leaves no request half done.
             let is_late = self.is_down() || since.elapsed() >= PATIENCE;
             let is_waiting = self.waiting_asker(unique).is_some();
             if is_waiting && !(is_late && is_being_killed(pid)) {
@@ -70,7 +72,7 @@ impl Engine {
         !self.interrupts.all.borrow().is_empty()
     }
 
-    /// Who waits for the answer to a request, if it has none yet.
+    /// Returns the process that waits for the reply to a request, if it has not been sent yet.
     fn waiting_asker(&self, unique: u64) -> Option<Asker> {
         let waits_in_file = || self.all_unstable().find_map(|unstable| unstable.asker(unique));
         let asker = self.tasks.asker(unique);
@@ -87,14 +89,14 @@ impl Engine {
     }
 }
 
-/// Whether a thread's process is on its way to its end: nothing brings it back to its program. One
-/// that cannot be looked at is taken for alive.
+/// True if the thread's process is ending and will not return to its program. A process that cannot
+/// be inspected counts as alive.
 fn is_being_killed(thread: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
     status.is_ok_and(|status| shows_death(&status))
 }
 
-/// The same by what `/proc` says of the thread.
+/// True if the thread's status in `/proc` shows that its process is ending.
 fn shows_death(status: &str) -> bool {
     let field = |name: &str| {
         let mut values = status.lines().filter_map(|line| line.strip_prefix(name));
@@ -103,7 +105,8 @@ fn shows_death(status: &str) -> bool {
     let mask = |name: &str| u64::from_str_radix(field(name).unwrap_or("0"), 16).unwrap_or(0);
     let has_ended = field("State").is_some_and(|state| state.starts_with(['Z', 'X']));
     let pending = mask("SigPnd") | mask("ShdPnd");
-    // The program does nothing about these, and their default is the end.
+    // The program neither blocks, ignores nor handles these signals, and their default action is to
+    // end it.
     let deadly = pending & !mask("SigBlk") & !mask("SigIgn") & !mask("SigCgt") & !HARMLESS;
     has_ended || pending & bit(SIGKILL) != 0 || deadly != 0
 }
@@ -112,12 +115,13 @@ const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Signals whose default is not the end: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
+/// Signals whose default action does not end the process: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG,
+/// WINCH.
 const HARMLESS: u64 = bit(17) | bit(18) | bit(19) | bit(20) | bit(21) | bit(22) | bit(23) | bit(28);
 const SIGKILL: u32 = 9;
-/// Between two looks at processes that a signal came to.
+/// The pause between two checks of processes that received a signal.
 const LOOKS: Duration = Duration::from_millis(100);
-/// How long a server that is there is given to answer a process that is being killed.
+/// How long a reachable server may take to reply to a process that is being killed.
 const PATIENCE: Duration = Duration::from_secs(1);
 const EINTR: i32 = 4;
 

@@ -1,14 +1,13 @@
 //! DAFS as a mounted file system.
 //!
-//! [`Mount::new`] mounts a directory by the crate `fuser`, which knows how that is done as root
-//! and through `fusermount3`, and agrees with the kernel on a version and on capabilities. The
-//! requests that follow are read here (`abi.rs`), by the thread that owns the session with the
-//! server: a request is sent on by whoever takes it in, and its answer given by whoever gets it.
-//! Reads and writes move between `/dev/fuse` and registered memory without a copy between.
-//! `docs/decisions/0023-mount.md` says why.
+//! [`Mount::new`] mounts a directory with the crate `fuser`, which implements mounting as root and
+//! through `fusermount3`, and the negotiation of version and capabilities with the kernel. This
+//! crate reads the requests that follow (`abi.rs`), in the thread that owns the session with the
+//! server. That thread sends a request to the server when it receives one, and a reply to the
+//! kernel when the server's reply arrives. Data moves between `/dev/fuse` and registered memory
+//! without a further copy. `docs/decisions/0023-mount.md` gives the reasons.
 //!
-//! Invariant: the server decides. What the kernel keeps, it keeps for as long as the options of
-//! the mount say.
+//! Invariant: the server is authoritative. The kernel caches for as long as the mount options say.
 #![forbid(unsafe_code)]
 
 mod abi;

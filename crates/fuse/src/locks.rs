@@ -1,7 +1,8 @@
-//! Advisory locks, kept by the server: `fcntl` and `flock`, as `dafs_posix::locks` places them.
+//! Advisory locks of `fcntl` and `flock`, kept by the server in the byte ranges that
+//! `dafs_posix::locks` defines.
 //!
-//! Invariant: each owner of locks has an open of its own, and its locks end with it. What waits
-//! for a lock can be given up at any time, and leaves no place in the server's queue.
+//! Invariant: each lock owner has its own open, and its locks end with that open. A request that
+//! waits for a lock can be cancelled at any time, and leaves no entry in the server's queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -18,10 +19,10 @@ use crate::abi::{Fields, LK_FLOCK, Message};
 use crate::engine::{Answer, Answered, Engine};
 use crate::tasks::Asker;
 
-/// Who has locks of a file: its node, the kernel's name of the owner, and whether by FLOCK.
+/// Identifies a lock owner of a file: the node, the kernel's owner id, and true for a `flock` lock.
 type Key = (u64, u64, bool);
 
-/// Owners of locks, and requests that wait for one.
+/// The lock owners, and the requests that wait for a lock.
 #[derive(Default)]
 pub(crate) struct Locks {
     owners: HashMap<Key, Rc<Owner>>,
@@ -31,21 +32,21 @@ pub(crate) struct Locks {
 #[derive(Default)]
 struct Owner {
     name: [u8; dafs_posix::locks::OWNER_BYTES],
-    /// Its open, and in which session it is.
+    /// The open that holds the locks, and the epoch of its session.
     file: RefCell<Option<(u32, Rc<File>)>>,
     has_locks: Cell<bool>,
-    /// The kernel's number of the open file it came by first.
+    /// The kernel's number of the open file that this owner used first.
     came_by: u64,
 }
 
 impl Locks {
-    /// Whether a request waits for a lock; it does not any more.
+    /// Removes a request from those that wait for a lock. Returns true if it was one.
     pub fn take_waiting(&mut self, unique: u64) -> bool {
         self.waiting.remove(&unique)
     }
 }
 
-/// What a GETLK or SETLK is about.
+/// The arguments of a GETLK or SETLK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWish {
     file: u64,
@@ -58,7 +59,7 @@ pub(crate) struct LockWish {
 }
 
 impl LockWish {
-    /// `struct fuse_lk_in`.
+    /// Reads a `struct fuse_lk_in`.
     pub fn read(fields: &mut Fields<'_>, waits: bool) -> Option<Self> {
         let (file, owner) = (fields.u64()?, fields.u64()?);
         let (first, last, kind, pid) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
@@ -107,15 +108,16 @@ impl Engine {
         locked.map(|()| Answer::Done)
     }
 
-    /// What was written under a lock is not to be written again over what the next one writes:
-    /// the server's file system has it first. How that went is told by `close` or `fsync`.
+    /// Makes the server's file system take all data written under a lock before the lock is
+    /// released, so that the data is never written again over that of the next lock owner. `close`
+    /// or `fsync` report whether this succeeded.
     async fn hand_over_for_others(self: &Rc<Self>, node: u64) {
         let Ok(node) = self.node(node) else { return };
         let unstable = self.unstable_of(node.handle);
         if unstable.holds_any()
             && let Err(errno) = self.hand_over(&unstable).await
         {
-            tracing::debug!(errno, "handing over before a lock is given back");
+            tracing::debug!(errno, "flushing before a lock is released");
         }
     }
 
@@ -138,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Asks for a lock, or about one: what stands in the way of it.
+    /// Requests or tests a lock. Returns the conflicting lock, if any.
     async fn ask_lock(
         self: &Rc<Self>,
         session: &dafs_client::Session,
@@ -165,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// The open that an owner's locks stand on.
+    /// Returns the open that holds the locks of an owner.
     async fn file_of_owner(self: &Rc<Self>, node: u64, wish: LockWish) -> Answered<Rc<File>> {
         let key = wish.key(node);
         let known = self.locks.borrow().owners.get(&key).cloned();
@@ -178,7 +180,7 @@ impl Engine {
         let (session, epoch) = self.session();
         match &*owner.file.borrow() {
             Some((of, file)) if *of == epoch => return Ok(file.clone()),
-            // Its locks went with the session: whoever relied on them must know.
+            // The locks were lost with the session, and the process must learn that.
             Some(_) => {
                 self.locks.borrow_mut().owners.remove(&key);
                 return Err(EIO);
@@ -188,7 +190,7 @@ impl Engine {
         let handle = self.node(node)?.handle;
         let both = self.open_as(&session, handle, ShareAccess::Both, &owner.name).await;
         let file = match both {
-            // Who may only read can take shared locks.
+            // Without write permission, shared locks are still possible.
             Err(EACCES | EROFS) => {
                 self.open_as(&session, handle, ShareAccess::Read, &owner.name).await?
             }
@@ -220,7 +222,7 @@ impl Engine {
         owner.file.borrow_mut().take();
         match Rc::try_unwrap(file) {
             Ok(file) => self.close_owners(file).await.map_err(|error| self.failed(&error)),
-            // Another thread of its asks for something: that goes on.
+            // Another request of this owner uses the open, which therefore continues.
             Err(file) => {
                 let LockRange { offset, length } = wish.range();
                 file.unlock_async(offset, length).await.map_err(|error| self.failed(&error))
@@ -228,19 +230,20 @@ impl Engine {
         }
     }
 
-    /// An owner is gone: so are its locks.
+    /// Releases the locks of an owner that has ended.
     pub fn release_owner(self: &Rc<Self>, node: u64, owner: u64, is_flock: bool) {
         let gone = self.locks.borrow_mut().owners.remove(&(node, owner, is_flock));
         let Some(gone) = gone else { return };
         let Some((_, file)) = gone.file.take() else { return };
         if let Ok(file) = Rc::try_unwrap(file) {
-            // Whoever closes need not wait for it.
+            // The closing process need not wait for this.
             let engine = self.clone();
             self.tasks.spawn(Asker::NOBODY, async move { drop(engine.close_owners(file).await) });
         }
     }
 
-    /// Ends the open of an owner of locks. What its close says of data is for those who wrote it.
+    /// Closes the open of a lock owner. Errors of data are recorded for the processes that wrote
+    /// it.
     async fn close_owners(&self, file: File) -> dafs_client::Result<()> {
         let unstable = self.unstable_of(file.handle());
         let closed = file.close_async().await;
@@ -250,9 +253,9 @@ impl Engine {
         }
     }
 
-    /// An open file is gone: so are the locks of the open file description (`F_OFD_SETLK`), of
-    /// whose end the kernel tells nothing else. Locks of processes that came by it have gone
-    /// with the close before.
+    /// Releases the locks of an open file description (`F_OFD_SETLK`) when its file is closed,
+    /// because the kernel does not report their end in another way. Locks of processes that used
+    /// this file were released by the preceding close.
     pub fn release_owners_by(self: &Rc<Self>, file: u64) {
         let gone: Vec<Key> = {
             let locks = self.locks.borrow();
@@ -291,9 +294,9 @@ impl Engine {
     }
 }
 
-/// A request for a lock. One that is dropped before its end leaves a place in the server's queue,
-/// which goes with the owner's open, unless locks stand on that; the server forgets such a place
-/// by itself when nobody asks for some seconds.
+/// A request that waits for a lock. If it is dropped early, its entry in the server's queue is
+/// removed with the owner's open, unless that holds other locks. The server also removes an entry
+/// that is not renewed for some seconds.
 struct Waiting {
     engine: Rc<Engine>,
     key: Key,
@@ -316,7 +319,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Shortest and longest pause between two questions for a lock.
+/// The shortest and longest pause between two requests for a lock.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const F_RDLCK: u32 = 0;

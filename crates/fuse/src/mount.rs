@@ -1,7 +1,7 @@
-//! A mount: made, served, ended.
+//! Mounts, serves and unmounts.
 //!
-//! Invariant: a mount that was made is taken away again, whatever ends its service; and nobody
-//! who serves waits for the kernel to take it away, which may wait for answers.
+//! Invariant: a mount that was made is unmounted again, whatever ends its service. The serving
+//! thread never waits for the kernel to unmount, because the kernel may be waiting for its replies.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,77 +17,77 @@ use crate::engine::{Ended, Engine, WRITE_BYTES_MAX};
 use crate::options::MountOptions;
 use crate::reply::Device;
 
-/// Why there is no mount.
+/// The reason why mounting or serving failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel has no FUSE.
+    /// The kernel has no FUSE support.
     #[error("/dev/fuse is not there; load the kernel's module with `modprobe fuse`")]
     NoDevice,
-    /// Somebody else than root needs a helper.
+    /// A user other than root needs a helper program.
     #[error(
-        "only root can mount by itself; install fusermount3 (package fuse3), which does it for \
-         others"
+        "only root can mount without a helper; install fusermount3 (package fuse3), which mounts \
+         for others"
     )]
     NoHelper,
     /// The directory cannot be mounted on.
     #[error("{}: cannot be mounted on", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The kernel or the helper refuses.
+    /// The kernel or the helper refuses to mount.
     #[error("mounting on {}", path.display())]
     Refused {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// The error of the kernel or the helper.
         source: io::Error,
     },
-    /// `nosymfollow` is not to be had.
+    /// The option `nosymfollow` cannot be set.
     #[error(
         "{}: nosymfollow cannot be set; mount as root, on Linux 5.10 or later, or leave it out",
         path.display()
     )]
     NoLinks {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The service has ended.
+    /// The service failed.
     #[error("serving {}", path.display())]
     Service {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// A mounted directory that nobody serves yet.
+/// A mounted directory that is not served yet.
 pub struct Mount {
     fuse: fuser::Session<Greeter>,
     path: PathBuf,
 }
 
-/// Takes a mount away, from any thread.
+/// Unmounts from any thread.
 pub struct Unmounter {
     fuse: SessionUnmounter,
     path: PathBuf,
 }
 
-/// How a mount was taken away.
+/// The result of unmounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// It is gone.
+    /// It is unmounted.
     Gone,
-    /// Programs use it still: it has no name any more, and is served until they let go.
+    /// Programs still use it. It has no mount point any more, and is served until they stop.
     Detached,
 }
 
-/// Agrees with the kernel on what the mount is like. The requests that follow are not its.
+/// Negotiates the properties of the mount with the kernel. It does not handle any later requests.
 struct Greeter {
     options: MountOptions,
 }
@@ -110,11 +110,11 @@ impl fuser::Filesystem for Greeter {
         }
         for wish in wishes {
             if let Err(missing) = config.add_capabilities(wish) {
-                tracing::info!(?missing, "this kernel does without");
+                tracing::info!(?missing, "this kernel does not support some capabilities");
             }
         }
         let bytes = u32::try_from(WRITE_BYTES_MAX).unwrap_or(u32::MAX);
-        // What the kernel has no room for it takes as its nearest.
+        // If the kernel does not support the value, it uses the nearest one.
         let _ = config.set_max_write(bytes);
         if let Err(most) = config.set_max_readahead(bytes) {
             let _ = config.set_max_readahead(most);
@@ -125,10 +125,11 @@ impl fuser::Filesystem for Greeter {
 }
 
 impl Mount {
-    /// Mounts on a directory. From now on programs that use it wait for [`Mount::serve`].
+    /// Mounts on a directory. Programs that use the mount then wait until [`Mount::serve`] is
+    /// called.
     ///
     /// # Errors
-    /// [`MountError`] says what is missing, or who refuses.
+    /// [`MountError`] says what is missing, or which part of the system refuses.
     pub fn new(directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let at = |source| MountError::Directory { path: directory.to_path_buf(), source };
         let path = directory.canonicalize().map_err(at)?;
@@ -154,16 +155,16 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Takes it away, from another thread than the one that serves.
+    /// Returns a value that unmounts from another thread than the serving one.
     pub fn unmounter(&mut self) -> Unmounter {
         Unmounter { fuse: self.fuse.unmount_callable(), path: self.path.clone() }
     }
 
-    /// Serves a directory of a session until it is unmounted. `session_options` are for another
-    /// session when this one has ended.
+    /// Serves the directory of a session until it is unmounted. If the session ends, another one is
+    /// made with `session_options`.
     ///
     /// # Errors
-    /// [`MountError::Service`] if the kernel cannot be spoken with any more.
+    /// [`MountError::Service`] if communication with the kernel fails.
     pub fn serve(
         self,
         session: Session,
@@ -175,11 +176,12 @@ impl Mount {
         let device = self.fuse.as_fd().try_clone_to_owned().and_then(Device::new);
         let device = device.map_err(failed)?;
         if let Err(error) = read_ahead(&self.path, options.read_ahead_kib) {
-            tracing::info!(%error, "the kernel reads ahead as far as it likes");
+            tracing::info!(%error, "cannot set the read-ahead; the kernel's default applies");
         }
         let engine = Engine::new(device, session, root, session_options, options);
         let ended = engine.serve().map_err(failed)?;
-        // It is gone. `fuser` does not know, and would take away whatever lay beneath.
+        // The mount has ended, which `fuser` does not know. It would unmount whatever is mounted
+        // there now.
         std::mem::forget(self.fuse);
         if ended == Ended::Aborted && is_dead(&self.path) {
             tracing::warn!(path = %self.path.display(), "the kernel has aborted the mount");
@@ -190,11 +192,11 @@ impl Mount {
 }
 
 impl Unmounter {
-    /// Takes the mount away. One that programs use loses its name at once, and is gone when
-    /// they let go.
+    /// Unmounts. A mount that programs use loses its mount point at once, and ends when they stop
+    /// using it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn unmount(&mut self) -> io::Result<Unmounted> {
         match self.fuse.unmount() {
             Ok(()) => Ok(Unmounted::Gone),
@@ -207,10 +209,10 @@ impl Unmounter {
     }
 }
 
-/// Takes away whatever FUSE has mounted on a directory: by itself, or by the helper.
+/// Unmounts a FUSE file system from a directory, directly or through the helper.
 ///
 /// # Errors
-/// What the kernel or the helper says.
+/// The error of the kernel or the helper.
 pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW) {
@@ -220,7 +222,7 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     let Some(helper) = helper() else {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "only root can unmount by itself; install fusermount3 (package fuse3)",
+            "only root can unmount without a helper; install fusermount3 (package fuse3)",
         ));
     };
     let mut command = Command::new(helper);
@@ -232,11 +234,11 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// How far the kernel reads ahead: it gives file systems of this kind 128 KiB, and lets root say
-/// otherwise.
+/// Sets how far the kernel reads ahead. Its default for FUSE is 128 KiB, and root can change that.
 fn read_ahead(path: &Path, kib: u32) -> io::Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    // Number, parent, device, root, place. The last one at a place is the one that is seen.
+    // The fields are: number, parent, device, root, mount point. The last entry for a mount point
+    // is the visible one.
     let device = mounts.lines().rev().find_map(|line| {
         let mut fields = line.split(' ').skip(2);
         let (device, place) = (fields.next()?, fields.nth(1)?);
@@ -246,8 +248,8 @@ fn read_ahead(path: &Path, kib: u32) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
 }
 
-/// Has symbolic links of a mount lead nowhere. The other flags of the mount stay as they are, for
-/// which the kernel wants to be told all of them.
+/// Prevents symbolic links of a mount from being followed. The kernel requires all mount flags to
+/// be given again, so the other flags are repeated.
 fn follow_no_links(path: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = MountFlags::BIND | MountFlags::NOSYMFOLLOW;
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -258,15 +260,15 @@ fn follow_no_links(path: &Path, options: &MountOptions) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(path, flags, "")?)
 }
 
-/// A path as `/proc` shows it.
+/// Escapes a path as in `/proc`.
 fn escaped(path: &Path) -> String {
     let text = path.to_string_lossy().replace('\\', "\\134");
     text.replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
 }
 
-/// Whether a mount is there whose kernel's half talks to nobody any more.
+/// True if a mount exists whose connection was aborted.
 fn is_dead(path: &Path) -> bool {
-    // Attributes the kernel may know without asking.
+    // Do not query attributes, which the kernel may have cached.
     let error = std::fs::read_dir(path).err();
     error.and_then(|error| error.raw_os_error()) == Some(ENOTCONN)
 }
@@ -275,7 +277,7 @@ fn detach(path: &Path) -> io::Result<()> {
     unmount(path, true)
 }
 
-/// The program that mounts for those who are not root.
+/// Returns the program that mounts for users other than root.
 fn helper() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/bin".into(), "/usr/bin".into()]);
@@ -289,9 +291,10 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),
-        // The kernel takes the subtype as an option, be it from here or from the helper.
+        // Both the kernel and the helper take the subtype as an option.
         MountOption::CUSTOM("subtype=dafs".into()),
-        // A longer read is several at once: the server has the next ready while one is answered.
+        // Longer reads are split into several requests, so that the server prepares the next one
+        // while one is answered.
         MountOption::CUSTOM(format!("max_read={}", u64::from(options.read_kib_max) << 10)),
         MountOption::DefaultPermissions,
         choose(options.read_only, MountOption::RO, MountOption::RW),
@@ -310,7 +313,7 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
     config
 }
 
-/// Most requests that the kernel sends without anybody waiting, such as reading ahead.
+/// The maximum number of kernel requests that no process waits for, such as read-ahead.
 const BACKGROUND_MAX: u16 = 64;
 const EBUSY: i32 = 16;
 const ENOTCONN: i32 = 107;

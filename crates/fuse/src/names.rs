@@ -1,7 +1,7 @@
-//! Names: looked up, made, moved, removed.
+//! Looks up, creates, renames and removes names.
 //!
-//! Invariant: what is made belongs to whoever asked, if the mount's identity may say so, and to
-//! the directory's group where its set-group-id bit says so.
+//! Invariant: a new object belongs to the calling user if the mount's identity is allowed to set
+//! that, and to the directory's group if its set-group-id bit is set.
 
 use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
@@ -35,14 +35,14 @@ impl Engine {
         }
     }
 
-    /// Whom something that is made is to belong to.
+    /// Returns the owner and group for a new object.
     fn owner(&self, caller: Caller, directory: &Node) -> Option<(u32, u32)> {
         let inherits = directory.mode & SET_GROUP_ID != 0;
         let gid = if inherits { directory.gid } else { caller.gid };
         self.names_owners.then_some((caller.uid, gid))
     }
 
-    /// Makes anything but a file.
+    /// Creates any object other than a regular file.
     async fn make(
         self: &Rc<Self>,
         caller: Caller,
@@ -112,7 +112,7 @@ impl Engine {
         self.make(caller, directory, &name, object, Some(mode)).await
     }
 
-    /// Makes a file that is not there, and opens it.
+    /// Creates a new file and opens it.
     async fn make_file(
         self: &Rc<Self>,
         caller: Caller,
@@ -150,8 +150,8 @@ impl Engine {
         let parent = self.node(directory)?;
         let made = self.make_file(caller, &parent, &name, mode, self.widened(flags)).await;
         let (file, metadata) = match made {
-            // Somebody else was faster. The kernel has not judged whether this one may have it:
-            // told that its names are stale, it looks again, and opens what it finds.
+            // Another client created the file first. The kernel has not checked this user's
+            // permission on it. After ESTALE it looks the name up again and opens what it finds.
             Err(EEXIST) if flags & O_EXCL == 0 => return Err(ESTALE),
             made => made?,
         };
@@ -198,7 +198,7 @@ impl Engine {
         let renamed = match flags {
             0 => session.rename_in_async(from, to, "").await,
             RENAME_NOREPLACE => session.rename_new_in_async(from, to, "").await,
-            // The protocol has no exchange of two names, as NFS has none.
+            // The protocol cannot exchange two names, as with NFS.
             _ => return Err(EINVAL),
         };
         renamed.map(|()| Answer::Done).map_err(|error| self.failed(&error))

@@ -1,7 +1,7 @@
-//! Nodes: what the kernel knows objects by.
+//! Nodes, which identify objects to the kernel.
 //!
-//! Invariant: a node's number is never used again, so the kernel cannot take one object for
-//! another; an object has one node for as long as the kernel holds a look-up of it.
+//! Invariant: a node number is never reused, so the kernel cannot confuse two objects. An object
+//! keeps its node as long as the kernel holds a lookup of it.
 
 use std::collections::HashMap;
 
@@ -11,38 +11,38 @@ use dafs_types::FileHandle;
 
 use crate::abi::ROOT;
 
-/// What is known of an object.
+/// The state of an object that the kernel knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub handle: FileHandle,
-    /// Look-ups that the kernel holds.
+    /// The number of lookups that the kernel holds.
     lookups: u64,
-    /// The mode when it was last looked at.
+    /// The mode at the last query.
     pub mode: u32,
-    /// The group then.
+    /// The group at the last query.
     pub gid: u32,
-    /// All that was seen then; nothing of the root before it was looked at.
+    /// All attributes at the last query. `None` for the root before its first query.
     pub last: Option<Stat>,
-    /// Its change attribute when the page cache was last known to be good.
+    /// The change attribute when the page cache was last known to be valid.
     pub cached_change: Option<u64>,
 }
 
 impl Node {
-    /// It was looked at.
+    /// Stores the attributes of a query.
     pub fn seen(&mut self, stat: &Stat) {
         (self.mode, self.gid) = (stat.mode, stat.gid);
         self.last = Some(*stat);
     }
 
-    /// What is shown of a directory that is not there any more, as a local file system shows one
-    /// that somebody still works in: nothing leads to it. `None` for others.
+    /// Returns the attributes to show for a directory that was removed while a process still uses
+    /// it: as on a local file system, with a link count of zero. Returns `None` for other objects.
     pub fn removed_directory(&self) -> Option<Stat> {
         let is_directory = self.mode & FILE_TYPE == DIRECTORY;
         self.last.filter(|_| is_directory).map(|stat| Stat { links: 0, ..stat })
     }
 }
 
-/// All nodes.
+/// All nodes that the kernel knows.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     by_number: HashMap<u64, Node>,
@@ -51,7 +51,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// The root alone.
+    /// Makes a table with only the root.
     pub fn new(root: FileHandle) -> Self {
         let node =
             Node { handle: root, lookups: 1, mode: 0, gid: 0, last: None, cached_change: None };
@@ -62,7 +62,7 @@ impl Nodes {
         }
     }
 
-    /// The node of a number; `None` for one the kernel has forgotten.
+    /// Returns the node with a number, or `None` if the kernel has forgotten it.
     pub fn get(&self, number: u64) -> Option<Node> {
         self.by_number.get(&number).copied()
     }
@@ -71,7 +71,7 @@ impl Nodes {
         self.by_number.get_mut(&number)
     }
 
-    /// The kernel is about to be told of an object: its number.
+    /// Adds a lookup of an object, which the kernel is about to receive. Returns its node number.
     pub fn look_up(&mut self, metadata: &Metadata, stat: &Stat) -> u64 {
         let number = *self.by_handle.entry(metadata.handle).or_insert_with(|| {
             self.next += 1;
@@ -90,7 +90,7 @@ impl Nodes {
         number
     }
 
-    /// The kernel gives look-ups back.
+    /// Removes lookups that the kernel has forgotten.
     pub fn forget(&mut self, number: u64, count: u64) {
         let Some(node) = self.by_number.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(count);

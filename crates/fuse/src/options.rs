@@ -1,54 +1,54 @@
-//! Options of a mount, as `-o` has them.
+//! Mount options, as given with `-o`.
 //!
-//! Invariant: an option that is not known is refused by name, unless it is one that mount(8) has
-//! for every file system: those are taken, whether they mean something here or not.
+//! Invariant: an unknown option is refused by name. Options that mount(8) supports for every file
+//! system are accepted even if they have no effect here.
 
 use std::time::Duration;
 
-/// How a mount behaves.
+/// The settings of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// How long the kernel believes attributes: `attr_timeout`.
+    /// How long the kernel caches attributes: `attr_timeout`.
     pub attribute_timeout: Duration,
-    /// How long it believes names: `entry_timeout`.
+    /// How long the kernel caches names: `entry_timeout`.
     pub entry_timeout: Duration,
-    /// How long it believes that a name is not there: `negative_timeout`.
+    /// How long the kernel caches that a name does not exist: `negative_timeout`.
     pub negative_timeout: Duration,
-    /// No page cache: `direct_io`.
+    /// Do not use the page cache: `direct_io`.
     pub direct_io: bool,
     /// Writes stay in the page cache for a while: `writeback`.
     pub writeback: bool,
-    /// Appends go where this host's kernel sees the end: `local_append`.
+    /// Appends go to the end of the file as this host's kernel sees it: `local_append`.
     pub local_append: bool,
-    /// Others than who mounts may use it: `allow_other`; what root does by itself.
+    /// Users other than the one that mounts may use it: `allow_other`. Always set for root.
     pub allow_other: bool,
-    /// Nothing can be changed: `ro`.
+    /// The mount is read-only: `ro`.
     pub read_only: bool,
-    /// Device nodes work: `dev`.
+    /// Device nodes can be opened: `dev`.
     pub devices: bool,
-    /// Set-user-id bits work: `suid`.
+    /// Set-user-id bits take effect: `suid`.
     pub set_id: bool,
-    /// Programs cannot be started: `noexec`.
+    /// Programs cannot be executed: `noexec`.
     pub no_execution: bool,
-    /// Times of access stay: `noatime`.
+    /// Access times are not updated: `noatime`.
     pub no_access_times: bool,
-    /// Each write is on stable storage when it is answered: `sync`.
+    /// Each write is on stable storage before it returns: `sync`.
     pub syncs_writes: bool,
-    /// The same of names: `dirsync`.
+    /// Each change of a name is on stable storage before it returns: `dirsync`.
     pub syncs_names: bool,
-    /// Symbolic links of it lead nowhere: `nosymfollow`, which root alone can see to.
+    /// Symbolic links are not followed: `nosymfollow`. Only root can set this.
     pub no_links: bool,
-    /// What is made belongs to whoever makes it, which only the superuser can see to.
+    /// New objects belong to the calling user. Only the superuser can arrange that.
     pub names_owners: bool,
-    /// How long answers are waited for without sleeping: `spin`, in microseconds.
+    /// How long to poll for replies without sleeping: `spin`, in microseconds.
     pub spin: Duration,
-    /// How far the kernel reads ahead, in KiB: `readahead`. Root alone may say so.
+    /// How far the kernel reads ahead, in KiB: `readahead`. Only root can set this.
     pub read_ahead_kib: u32,
-    /// Largest read, in KiB: `maxread`.
+    /// The largest read request, in KiB: `maxread`.
     pub read_kib_max: u32,
-    /// How long a lost server is looked for before programs get EIO: `giveup`, in seconds.
+    /// How long to wait for a lost server before programs get EIO: `giveup`, in seconds.
     pub give_up: Option<Duration>,
-    /// What `df` and `mount` show as its source.
+    /// The source that `df` and `mount` show.
     pub source: String,
 }
 
@@ -80,27 +80,27 @@ impl Default for MountOptions {
     }
 }
 
-/// Why an option is none.
+/// The reason why an option is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// Nobody knows it.
-    #[error("{0:?} is no option of a mount; `dafs mount --help` names them")]
+    /// The option is unknown.
+    #[error("{0:?} is not a mount option; `dafs mount --help` lists them")]
     Unknown(String),
-    /// Its value is no number.
+    /// The value is not a number.
     #[error("{option}={value}: give a number, such as {option}=2")]
     Value {
-        /// Its name.
+        /// The name of the option.
         option: String,
-        /// What was given.
+        /// The given value.
         value: String,
     },
 }
 
 impl MountOptions {
-    /// Takes options in, as `-o` has them: separated by commas.
+    /// Applies options as given with `-o`, separated by commas.
     ///
     /// # Errors
-    /// [`OptionError`] names the first that is none.
+    /// [`OptionError`] names the first invalid option.
     pub fn apply(&mut self, text: &str) -> Result<(), OptionError> {
         for option in text.split(',').filter(|option| !option.is_empty()) {
             self.apply_one(option)?;
@@ -157,8 +157,8 @@ impl MountOptions {
     }
 }
 
-/// Options of mount(8) and of fstab for every file system that mean nothing here: who may mount and
-/// when, times of access, which are the server's care, and what is so anyway.
+/// Options of mount(8) and fstab for every file system that have no effect here: which users may
+/// mount and when, access times, which the server handles, and defaults.
 const IGNORED: &[&str] = &[
     "_netdev",
     "_rnetdev",

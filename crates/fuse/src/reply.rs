@@ -1,7 +1,7 @@
-//! Answers to the kernel.
+//! Sends replies to the kernel.
 //!
-//! Invariant: every request that wants an answer gets one, exactly once; one that the kernel
-//! has given up meanwhile (ENOENT) is no failure.
+//! Invariant: every request that requires a reply gets exactly one. If the kernel has dropped the
+//! request meanwhile (ENOENT), that is no failure.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -23,29 +23,29 @@ impl AsFd for Device {
 }
 
 impl Device {
-    /// A device that a mount was made by. Reads from it do not wait from now on.
+    /// Wraps the device of a mount and makes its reads non-blocking.
     pub fn new(fd: OwnedFd) -> std::io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self(fd))
     }
 
-    /// Answers with an error number.
+    /// Replies with an error number.
     pub fn fail(&self, unique: u64, errno: i32) {
         self.put(unique, -errno, &[]);
     }
 
-    /// Answers that it is done.
+    /// Replies with success and no body.
     pub fn done(&self, unique: u64) {
         self.put(unique, 0, &[]);
     }
 
-    /// Answers with a body. False if nobody waits for it any more.
+    /// Replies with a body. Returns false if the kernel has dropped the request.
     pub fn body(&self, unique: u64, body: &[u8]) -> bool {
         self.put(unique, 0, body)
     }
 
-    /// Answers with bytes of a buffer that begin at `offset`; the header takes its place in
-    /// front of them.
+    /// Replies with bytes of a buffer that begin at `offset`. The header is written in front of
+    /// them.
     pub fn data(&self, unique: u64, buffer: &Buffer, offset: usize, length: usize) {
         let header = header(unique, 0, length);
         let start = offset - OUT_HEADER_BYTES;
@@ -68,10 +68,10 @@ impl Device {
     fn note(&self, unique: u64, sent: Result<usize, Errno>) -> bool {
         match sent {
             Ok(_) => true,
-            // Given up by whoever asked, or the mount is gone.
+            // The request was interrupted, or the mount has ended.
             Err(Errno::NOENT | Errno::NODEV) => false,
             Err(error) => {
-                tracing::warn!(unique, %error, "the kernel does not take an answer");
+                tracing::warn!(unique, %error, "the kernel refused a reply");
                 false
             }
         }
@@ -87,17 +87,17 @@ fn header(unique: u64, error: i32, length: usize) -> [u8; OUT_HEADER_BYTES] {
     header
 }
 
-/// How long the kernel may believe what it was told.
+/// How long the kernel may cache what it receives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
-    /// Of names.
+    /// The lifetime of names.
     pub entry: Duration,
-    /// Of attributes.
+    /// The lifetime of attributes.
     pub attributes: Duration,
 }
 
 impl Message {
-    /// `struct fuse_attr`.
+    /// Appends a `struct fuse_attr`.
     pub fn attributes(&mut self, stat: &Stat, device: u32) -> &mut Self {
         self.u64(stat.ino).u64(stat.size).u64(stat.blocks);
         for time in [stat.accessed, stat.modified, stat.changed] {
@@ -110,40 +110,40 @@ impl Message {
         self.u32(device).u32(stat.block_bytes).u32(0)
     }
 
-    /// `struct fuse_attr_out`.
+    /// Appends a `struct fuse_attr_out`.
     pub fn attributes_out(&mut self, stat: &Stat, device: u32, life: Lifetimes) -> &mut Self {
         let life = life.attributes;
         self.u64(life.as_secs()).u32(life.subsec_nanos()).u32(0).attributes(stat, device)
     }
 
-    /// `struct fuse_entry_out`.
+    /// Appends a `struct fuse_entry_out`.
     pub fn entry(&mut self, node: u64, stat: &Stat, device: u32, life: Lifetimes) -> &mut Self {
         self.u64(node).u64(0).u64(life.entry.as_secs()).u64(life.attributes.as_secs());
         self.u32(life.entry.subsec_nanos()).u32(life.attributes.subsec_nanos());
         self.attributes(stat, device)
     }
 
-    /// `struct fuse_entry_out` that says nothing.
+    /// Appends an empty `struct fuse_entry_out`.
     pub fn no_entry(&mut self) -> &mut Self {
         self.0.resize(self.0.len() + ENTRY_BYTES, 0);
         self
     }
 
-    /// `struct fuse_open_out`.
+    /// Appends a `struct fuse_open_out`.
     pub fn opened(&mut self, handle: u64, flags: u32) -> &mut Self {
         self.u64(handle).u32(flags).u32(0)
     }
 
-    /// `struct fuse_dirent`; `next` is where the listing goes on behind it.
+    /// Appends a `struct fuse_dirent`. `next` is the offset of the following entry.
     pub fn directory_entry(&mut self, ino: u64, next: u64, mode: u32, name: &[u8]) -> &mut Self {
         let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
         self.u64(ino).u64(next).u32(length).u32((mode >> 12) & 0o17).bytes(name).pad()
     }
 }
 
-/// Bytes of a `struct fuse_entry_out`.
+/// The size of a `struct fuse_entry_out` in bytes.
 pub(crate) const ENTRY_BYTES: usize = 128;
-/// Bytes of a `struct fuse_dirent` with a name of so many.
+/// Returns the size of a `struct fuse_dirent` with this name in bytes.
 pub(crate) fn directory_entry_bytes(name: &[u8]) -> usize {
     (24 + name.len()).next_multiple_of(8)
 }

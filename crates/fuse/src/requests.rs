@@ -1,23 +1,24 @@
-//! The kernel's requests, read.
+//! Parses the kernel's requests.
 //!
-//! Invariants: a request of a kind that is not served is [`Unread::Unknown`], and one whose bytes
-//! do not fit its kind [`Unread::Malformed`]; neither is ever taken for the other, since the kernel
+//! Invariants: a request of an unsupported kind is [`Unread::Unknown`], and one whose bytes do not
+//! fit its kind is [`Unread::Malformed`]. They are never confused, because the kernel never sends
+//! an unknown kind again. No operation begins before its request is parsed completely.
 //! never asks again for a kind that is unknown. Nothing is done before a request is read whole.
 
 use crate::abi::{Fields, opcode as op};
 use crate::attributes::Wish;
 use crate::locks::LockWish;
 
-/// Why a request is none.
+/// The reason why a request cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// Its kind is not served.
+    /// This kind of request is not supported.
     Unknown,
-    /// Its bytes do not fit its kind.
+    /// The bytes do not fit this kind of request.
     Malformed,
 }
 
-/// A request without its header. Names are as the kernel gave them.
+/// A request without its header. Names are as the kernel sent them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'m> {
     Lookup {
@@ -122,11 +123,11 @@ pub(crate) enum Request<'m> {
         unique: u64,
     },
     Destroy,
-    /// A kind that no file here has.
+    /// A kind that no file here supports.
     Allocate,
 }
 
-/// Nodes, and how many look-ups of each are forgotten.
+/// Nodes, and the number of lookups of each that the kernel forgets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forgotten<'m>(Fields<'m>, u32);
 
@@ -149,7 +150,7 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// `struct fuse_write_in` of a request that has `there` bytes of data.
+    /// Reads a `struct fuse_write_in` of a request with `there` bytes of data.
     pub fn read(fields: &mut Fields<'_>, there: usize) -> Option<Self> {
         let (file, offset, size, flags) =
             (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
@@ -160,10 +161,10 @@ impl Write {
 type Read = for<'m> fn(Fields<'m>) -> Option<Request<'m>>;
 
 impl<'m> Request<'m> {
-    /// Reads what follows the header of a request.
+    /// Parses the part after the header of a request.
     ///
     /// # Errors
-    /// [`Unread`].
+    /// [`Unread`] says why the request cannot be parsed.
     pub fn read(opcode: u32, rest: &'m [u8]) -> Result<Self, Unread> {
         let kind = KINDS.iter().find(|(number, _)| *number == opcode);
         let (_, read) = kind.ok_or(Unread::Unknown)?;
@@ -171,12 +172,12 @@ impl<'m> Request<'m> {
     }
 }
 
-/// Whether the kernel waits for an answer to a kind of request.
+/// True if the kernel waits for a reply to this kind of request.
 pub(crate) fn is_answered(opcode: u32) -> bool {
     !matches!(opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT)
 }
 
-/// How each kind that is served is read; a WRITE is read by [`Write::read`].
+/// The parser of each supported kind, except WRITE, which [`Write::read`] parses.
 const KINDS: &[(u32, Read)] = &[
     (op::LOOKUP, |mut it| Some(Request::Lookup { name: it.text()? })),
     (op::FORGET, |mut it| Some(Request::Forget { lookups: it.u64()? })),
@@ -280,8 +281,8 @@ fn forget_many(mut it: Fields<'_>) -> Option<Request<'_>> {
 mod tests {
     use super::*;
 
-    /// Bytes of the shortest request of a kind: so many of numbers, and so many texts of one
-    /// letter behind them.
+    /// Returns the size of the shortest request of a kind: the number of bytes in its numbers, and
+    /// the number of one-letter texts after them.
     fn shortest(opcode: u32) -> (usize, usize) {
         match opcode {
             op::GETATTR | op::READLINK | op::STATFS | op::OPENDIR => (0, 0),

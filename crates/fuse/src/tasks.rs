@@ -1,7 +1,7 @@
-//! A small executor for one thread: tasks that wait for answers of the server, or for a time.
+//! A small single-threaded executor for tasks that wait for replies of the server or for timers.
 //!
-//! Invariant: a task is polled only after it was woken, and its place is used again only when
-//! it has ended; a wake-up for a place whose task has changed does no harm.
+//! Invariant: a task is polled only after it was woken. Its slot is reused only after it has ended.
+//! A wakeup for a slot with a different task does no harm.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Tasks of one thread.
+/// The tasks of one thread.
 #[derive(Default)]
 pub(crate) struct Tasks {
     places: RefCell<Places>,
@@ -31,17 +31,17 @@ struct Places {
     count: usize,
 }
 
-/// Who waits for what a task or a transfer comes to.
+/// The process that waits for the result of a task or a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// The kernel's number of the request; 0 for none.
     pub unique: u64,
-    /// The thread that waits; 0 if it is none of this namespace.
+    /// The id of the waiting thread; 0 if it is outside of this process id namespace.
     pub pid: u32,
 }
 
 impl Asker {
-    /// The mount does it for itself.
+    /// For work that no process waits for.
     pub const NOBODY: Self = Self { unique: 0, pid: 0 };
 }
 
@@ -67,7 +67,7 @@ impl Wake for Woken {
 }
 
 impl Tasks {
-    /// Begins a task for a request; it runs until it waits for the first time.
+    /// Starts a task for a request. It runs until it waits for the first time.
     pub fn spawn(&self, asker: Asker, work: impl Future<Output = ()> + 'static) {
         let mut places = self.places.borrow_mut();
         let index = match places.free.pop() {
@@ -85,7 +85,7 @@ impl Tasks {
         self.poll(index, Box::pin(work));
     }
 
-    /// Runs what was woken. True if something was.
+    /// Polls the woken tasks. Returns true if there were any.
     pub fn run(&self) -> bool {
         let woken = std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner));
         for index in &woken {
@@ -97,25 +97,25 @@ impl Tasks {
         !woken.is_empty()
     }
 
-    /// Drops the task of a request, wherever it waits. False if there is none.
+    /// Drops the task of a request, wherever it waits. Returns false if there is none.
     pub fn cancel(&self, unique: u64) -> bool {
         let mut places = self.places.borrow_mut();
         let Some(index) = places.find(unique) else { return false };
         let work = places.all[index].work.take();
         places.give_back(index);
         drop(places);
-        // Dropping it may end a transfer, which takes time to nobody but us.
+        // Dropping it may wait for a transfer, which delays only this thread.
         drop(work);
         true
     }
 
-    /// Who waits for the task of a request.
+    /// Returns the process that waits for the task of a request.
     pub fn asker(&self, unique: u64) -> Option<Asker> {
         let places = self.places.borrow();
         places.find(unique).map(|index| places.all[index].asker)
     }
 
-    /// How many there are.
+    /// Returns the number of tasks.
     pub fn count(&self) -> usize {
         self.places.borrow().count
     }
@@ -130,12 +130,12 @@ impl Tasks {
         }
     }
 
-    /// A future that is ready when the time has passed.
+    /// Returns a future that completes after the given time.
     pub fn sleep(&self, time: Duration) -> Sleep<'_> {
         Sleep { tasks: self, until: Instant::now() + time, number: None }
     }
 
-    /// Wakes whose time has come. How long until the next.
+    /// Wakes tasks whose timers have expired. Returns the time until the next timer.
     pub fn tick(&self) -> Option<Duration> {
         let mut timers = self.timers.borrow_mut();
         while let Some(Reverse((until, number))) = timers.peek().copied() {
@@ -154,7 +154,7 @@ impl Tasks {
 }
 
 impl Places {
-    /// The place of a request that waits.
+    /// Returns the slot of a waiting request.
     fn find(&self, unique: u64) -> Option<usize> {
         self.all.iter().position(|place| place.asker.unique == unique && place.work.is_some())
     }
@@ -166,7 +166,7 @@ impl Places {
     }
 }
 
-/// See [`Tasks::sleep`].
+/// The future that [`Tasks::sleep`] returns.
 pub(crate) struct Sleep<'t> {
     tasks: &'t Tasks,
     until: Instant,

@@ -1,11 +1,13 @@
-//! Which bytes of what was written nothing later has covered.
+//! Computes which written bytes were not overwritten later.
 //!
-//! Invariant: what is told of a piece is all of it that is in no later piece, in order.
+//! Invariant: the result for a range contains, in order, all of its bytes that are in no later
+//! range.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// For each of these ranges, which were written in this order, what of it no later one covers.
+/// Returns, for each of these ranges in the order they were written, the parts that no later range
+/// covers.
 pub(crate) fn uncovered(written: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
     let mut covered = Cover::default();
     let mut found: Vec<_> = written.iter().rev().map(|range| covered.add(range)).collect();
@@ -13,12 +15,12 @@ pub(crate) fn uncovered(written: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
     found
 }
 
-/// Ranges that neither meet nor touch: their ends by their starts.
+/// Ranges that neither overlap nor touch, as a map from start to end.
 #[derive(Default)]
 struct Cover(BTreeMap<u64, u64>);
 
 impl Cover {
-    /// Adds a range. What of it was not there before.
+    /// Adds a range. Returns the parts that were not covered before.
     fn add(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
         if range.is_empty() {
             return Vec::new();

@@ -1,12 +1,15 @@
-//! What was written and may still be lost with the server.
+//! Written data that a server restart may still lose.
 //!
-//! Invariant: what a program was told is written is held here until it is on stable storage, up to
-//! a bound for the mount. When the server's verifier changes, what was not handed to the server's
-//! file system by a close is written again, in the order it was written in, before anything else
-//! is. What was handed over outlives a server, if not its host, and others may have written over
-//! it since: it is only compared. What is not there, and what was let go for want of room, is told
-//! as lost to every open of the time, until its `fsync` has told it: a close tells it too, but one
-//! that nobody looks at, as of a program that starts another, must not be the only one.
+//! Invariants:
+//! - Data that was reported to a program as written is held here until it is on stable storage, up
+//!   to a limit for the mount.
+//! - When the server's verifier changes, data that no close has passed to the server's file system
+//!   is written again in its original order, before any other write.
+//! - Data that was passed to the server's file system survives a server restart, but not a crash of
+//!   the host. Other clients may have overwritten it since, so it is only compared.
+//! - Missing data, and data that was dropped for lack of space, is reported as lost to every open
+//!   of that time until its `fsync` has reported it. A close reports it, too, but must not be the
+//!   only report, because some closes are not checked, as in a program that starts another one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,29 +24,30 @@ use crate::engine::{Answered, DATA_AT, Engine, RECEIVE_BYTES};
 use crate::tasks::Asker;
 use crate::uncovered::uncovered;
 
-/// What of one file may be lost.
+/// The data of one file that may be lost.
 pub(crate) struct Unstable {
     handle: FileHandle,
     pieces: RefCell<VecDeque<Piece>>,
-    /// The number of the first of them; numbers go up.
+    /// The number of the first held piece; numbers increase.
     first: Cell<u64>,
-    /// Bytes held by the whole mount.
+    /// The number of bytes held by the whole mount.
     held: Rc<Cell<usize>>,
     verifier: Cell<Option<Verifier>>,
-    /// Something was let go before it was stable.
+    /// True if data was dropped before it was stable.
     is_incomplete: Cell<bool>,
-    /// It is being written again, and who writes waits.
+    /// True while data is written again, and other writes wait.
     is_mending: Cell<bool>,
-    /// The session has ended before all was written again: the next one begins with that.
+    /// True if the session ended before all data was written again. The next session begins with
+    /// that.
     is_behind: Cell<bool>,
-    /// The open by which it is written again. It is kept, since its close might be what the server
-    /// tells of a loss, and nobody would hear it.
+    /// The open used to write data again. It stays open, because its close might be the request to
+    /// which the server reports a loss, and that report would go unnoticed.
     mender: RefCell<Option<(u32, Mender)>>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,
-    /// Why something was refused since the last commit.
+    /// The error of a request refused since the last commit.
     refused: Cell<Option<i32>>,
-    /// The last loss of data, and how many there were.
+    /// The last loss of data, and the number of losses.
     loss: Cell<Option<Loss>>,
     losses: Cell<u64>,
 }
@@ -58,19 +62,19 @@ struct Mender {
 struct Loss {
     number: u64,
     errno: i32,
-    /// Somebody knows of it.
+    /// True if a process was told of this loss.
     is_told: bool,
 }
 
 struct Piece {
     offset: u64,
     data: Data,
-    /// The server's file system has it, and all before it.
+    /// True if the server's file system has this data and all data before it.
     is_handed_over: bool,
 }
 
 enum Data {
-    /// A small one is copied, since buffers are large.
+    /// Small data is copied, because buffers are large.
     Bytes(Vec<u8>),
     Buffer(Buffer, usize, usize),
 }
@@ -111,7 +115,7 @@ impl Unstable {
         }
     }
 
-    /// A write is about to be sent: `None` if it may be, else it waits.
+    /// Called before a write is sent. Returns `None` if the write must wait.
     pub fn admit(&self, transfer: Transfer) -> Option<Transfer> {
         if self.is_mending.get() {
             self.waiting.borrow_mut().push(transfer);
@@ -121,7 +125,8 @@ impl Unstable {
         Some(transfer)
     }
 
-    /// A read waits, too, while the file is written again: the server may not have all of it.
+    /// Called after a read. While data is being written again, the read must wait, because the
+    /// server may lack some of it. Then returns `None`.
     pub fn hold_back(&self, transfer: Transfer) -> Option<Transfer> {
         if !self.is_mending.get() {
             return Some(transfer);
@@ -130,7 +135,8 @@ impl Unstable {
         None
     }
 
-    /// How long the file is at least: while it is written again, the server may not know it.
+    /// Returns the minimum size of the file: while data is written again, the server may report a
+    /// smaller one.
     pub fn least_size(&self) -> u64 {
         if !self.is_mending.get() {
             return 0;
@@ -140,12 +146,12 @@ impl Unstable {
         left.map(|piece| piece.offset + piece.data.length() as u64).max().unwrap_or(0)
     }
 
-    /// A write that was sent has ended.
+    /// Notes the end of a write that was sent.
     pub fn ended(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Holds what was written. True if the buffer is needed for that.
+    /// Holds written data. Returns true if the buffer must be kept for that.
     pub fn hold(&self, offset: u64, buffer: &Buffer, at: usize, length: usize) -> bool {
         if self.held.get() + length > HELD_BYTES_MAX {
             self.let_go();
@@ -162,18 +168,18 @@ impl Unstable {
         !is_small
     }
 
-    /// The verifier that came with an answer. False if what was written before must be again.
+    /// Notes the verifier of a reply. Returns false if earlier data must be written again.
     pub fn note(&self, verifier: Verifier) -> bool {
         self.verifier.replace(Some(verifier)).is_none_or(|before| before == verifier)
     }
 
-    /// The number of the next piece: what came before is stable when a commit that begins now has
-    /// ended.
+    /// Returns the number of the next piece. All earlier pieces are stable after a commit that
+    /// begins now has succeeded.
     pub fn mark(&self) -> u64 {
         self.first.get() + self.pieces.borrow().len() as u64
     }
 
-    /// What was held at a mark is stable.
+    /// Drops the pieces before a mark, which are stable now.
     pub fn settle(&self, mark: u64) {
         let mut pieces = self.pieces.borrow_mut();
         while self.first.get() < mark
@@ -184,14 +190,15 @@ impl Unstable {
         }
     }
 
-    /// As before, and all that was written before is.
+    /// Notes a commit: the pieces before the mark are stable, and so is all data that is no longer
+    /// held.
     pub fn committed(&self, mark: u64) {
         self.is_incomplete.set(false);
         self.refused.set(None);
         self.settle(mark);
     }
 
-    /// The server's file system has what was held at a mark.
+    /// Notes that the server's file system has the pieces before a mark.
     pub fn handed_over(&self, mark: u64) {
         let count = usize::try_from(mark.saturating_sub(self.first.get())).unwrap_or(usize::MAX);
         let mut pieces = self.pieces.borrow_mut();
@@ -202,30 +209,30 @@ impl Unstable {
         self.settle(self.mark());
     }
 
-    /// A write was refused, or somebody's close. Where the server says of data why, it may mean
-    /// what was written before, which it tells once, and whoever sent the request is not sure to
-    /// hear of it: the kernel drops the error of a write of which it has sent a part before. What
-    /// is held stays, and the verifier of the next answer shows whether it must be written again.
-    /// True if it was such a word.
+    /// Notes that a write or a close was refused. If the error is one with which the server reports
+    /// a loss, it may refer to earlier data. The server reports a loss only once, and the sender of
+    /// the request may not see it, because the kernel drops the error of a write after it has sent
+    /// a part of it. The data stays held, and the verifier of the next reply shows whether it must
+    /// be written again. Returns true if it was such an error.
     pub fn doubt(&self, error: &ClientError) -> bool {
         let errno = of_lost_data(error);
         self.refused.set(errno.or(self.refused.get()));
         errno.is_some()
     }
 
-    /// Whether a close that succeeds does not mean that all is there.
+    /// True if a successful close does not prove that all data was written.
     pub fn is_doubtful(&self) -> bool {
         self.refused.get().is_some()
     }
 
-    /// Why something was refused since the last commit.
+    /// Returns the error of a request refused since the last commit.
     pub fn reason(&self) -> Option<i32> {
         self.refused.get()
     }
 
-    /// A commit of the file, or the close that hands it over, has failed. Where that is the
-    /// server's word that data is lost, everybody is told who may have written it: to write it
-    /// again is no use. True if it was such a word.
+    /// Notes the failure of a commit, or of a close that passes data on. If the server reports a
+    /// loss, it is reported to every process that may have written the data, and writing it again
+    /// is no use. Returns true if it was such an error.
     pub fn lose(&self, error: &ClientError) -> bool {
         let Some(errno) = of_lost_data(error) else { return false };
         if !self.pieces.borrow().is_empty() {
@@ -237,23 +244,24 @@ impl Unstable {
         true
     }
 
-    /// Nobody waits for the answer to a write that waits here. False if it is none of these.
+    /// Cancels the reply to a waiting write. Returns false if it does not wait here.
     pub fn give_up(&self, unique: u64) -> bool {
         self.waiting.borrow_mut().iter_mut().any(|transfer| transfer.give_up(unique))
     }
 
-    /// Who waits for the answer to a write that waits here.
+    /// Returns the process that waits for the reply to a waiting write.
     pub fn asker(&self, unique: u64) -> Option<Asker> {
         self.waiting.borrow().iter().find_map(|transfer| transfer.asker_of(unique))
     }
 
-    /// The last loss that does not concern somebody who comes now, for somebody was told of it.
+    /// Returns the number of the last loss that need not be reported to a new open, because a
+    /// process was told of it.
     pub fn known_loss(&self) -> u64 {
         let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_told);
         self.losses.get() - u64::from(is_unknown)
     }
 
-    /// Why data was lost after a loss, and the number of that loss.
+    /// Returns the reason and number of a loss after the given one.
     pub fn tell_loss(&self, after: u64) -> Option<(u64, i32)> {
         let loss = self.loss.get().filter(|loss| loss.number > after)?;
         self.loss.set(Some(Loss { is_told: true, ..loss }));
@@ -265,7 +273,7 @@ impl Unstable {
         self.loss.set(Some(Loss { number: self.losses.get(), errno, is_told: false }));
     }
 
-    /// The file was cut: what lay behind is not to come back.
+    /// Drops held data beyond the new end of a truncated file.
     pub fn cut(&self, size: u64) {
         let mut gone = 0;
         for piece in self.pieces.borrow_mut().iter_mut() {
@@ -281,13 +289,13 @@ impl Unstable {
         self.handle
     }
 
-    /// Whether anything is held that was not handed over.
+    /// True if data is held that was not passed to the server's file system.
     pub fn holds_any(&self) -> bool {
         self.pieces.borrow().back().is_some_and(|piece| !piece.is_handed_over)
     }
 
-    /// Of what was handed over, all that was not written over since: the number of the piece, how
-    /// many bytes of it come before, and how many there are.
+    /// Returns the parts of passed-on data that were not overwritten since: the number of the
+    /// piece, the offset in it, and the length.
     fn to_compare(&self) -> Vec<(u64, usize, usize)> {
         let pieces = self.pieces.borrow();
         let range = |piece: &Piece| piece.offset..piece.offset + piece.data.length() as u64;
@@ -316,16 +324,17 @@ impl Unstable {
     }
 }
 
-/// The error number, if a request failed with what the server says once of data that it has lost.
+/// Returns the error number if it is one with which the server reports lost data, which it does
+/// once.
 fn of_lost_data(error: &ClientError) -> Option<i32> {
     let status = error.status()?;
     let is_word = matches!(status, Status::NoSpc | Status::DQuot | Status::FBig | Status::Io);
     is_word.then(|| dafs_posix::errno::of_status(status))
 }
 
-/// Why data was not written again.
+/// The reason why data was not written again.
 enum Failed {
-    /// There is no session any more; what is held stays.
+    /// There is no session any more. The data stays held.
     Session,
     Errno(i32),
 }
@@ -337,7 +346,7 @@ impl Drop for Unstable {
 }
 
 impl Engine {
-    /// What of a file may be lost, shared by all its opens.
+    /// Returns the unstable data of a file, which all its opens share.
     pub fn unstable_of(&self, handle: FileHandle) -> Rc<Unstable> {
         let mut all = self.unstable.borrow_mut();
         if let Some(known) = all.get(&handle).and_then(std::rc::Weak::upgrade) {
@@ -349,14 +358,14 @@ impl Engine {
         new
     }
 
-    /// The same of all files.
+    /// Returns the unstable data of all files.
     pub fn all_unstable(&self) -> impl Iterator<Item = Rc<Unstable>> {
         let all = self.unstable.borrow();
         let all: Vec<_> = all.values().filter_map(std::rc::Weak::upgrade).collect();
         all.into_iter()
     }
 
-    /// The server is another than before: whatever may have been lost with that is written again.
+    /// Writes all data that may be lost again, after the server has changed.
     pub fn mend_all(self: &Rc<Self>) {
         for unstable in self.all_unstable() {
             let is_touched = unstable.verifier.get().is_some() || unstable.is_incomplete.get();
@@ -366,7 +375,7 @@ impl Engine {
         }
     }
 
-    /// Writes again what is held of a file. Whoever writes to it waits meanwhile.
+    /// Writes the held data of a file again. Writes to it wait meanwhile.
     pub fn mend(self: &Rc<Self>, unstable: &Rc<Unstable>) {
         if unstable.is_mending.replace(true) {
             return;
@@ -383,11 +392,14 @@ impl Engine {
                 let (_, epoch) = engine.session();
                 match engine.write_again(&unstable).await {
                     Ok(()) => {}
-                    // There is another already.
+                    // There is a newer session already.
                     Err(Failed::Session) if engine.session().1 != epoch => continue,
                     Err(Failed::Session) => unstable.is_behind.set(true),
                     Err(Failed::Errno(errno)) => {
-                        tracing::warn!(errno, "what the server has lost cannot be written again");
+                        tracing::warn!(
+                            errno,
+                            "data that the server has lost cannot be written again"
+                        );
                         unstable.let_go();
                         unstable.set_lost(errno);
                     }
@@ -409,7 +421,7 @@ impl Engine {
             return Ok(());
         }
         let count = numbers.end - numbers.start;
-        tracing::warn!(count, "the server may have lost data: it is written again");
+        tracing::warn!(count, "the server may have lost data; writing it again");
         'anew: for _ in 0..ATTEMPTS_MAX {
             let (session, epoch) = self.session();
             let Mender { file, may_read } = self.mender(&session, epoch, unstable).await?;
@@ -418,7 +430,7 @@ impl Engine {
             for number in numbers.clone().filter(|number| !unstable.is_handed_over(*number)) {
                 let piece = self.piece(unstable, number).map_err(Failed::Errno)?;
                 let Some((offset, buffer, at, length)) = piece else {
-                    // It has become stable meanwhile.
+                    // The piece has become stable meanwhile.
                     continue;
                 };
                 let mut done = 0;
@@ -438,12 +450,12 @@ impl Engine {
                 }
             }
             if !self.is_there_yet(unstable, &file, may_read).await? {
-                tracing::warn!("what a close handed to the server's file system is not there");
+                tracing::warn!("data that a close passed to the server's file system is missing");
                 unstable.set_lost(EIO);
             }
             return Ok(());
         }
-        // It is lost each time. A commit says why, a write may not.
+        // The data is lost each time. A commit reports the reason; a write may not.
         let known = unstable.mender.borrow().clone();
         let why = match known {
             Some((_, mender)) => mender.file.commit_async().await.err(),
@@ -452,7 +464,7 @@ impl Engine {
         Err(Failed::Errno(why.as_ref().and_then(of_lost_data).unwrap_or(EIO)))
     }
 
-    /// Whether what was handed over is in the file.
+    /// True if the file contains the data that was passed to the server's file system.
     async fn is_there_yet(
         self: &Rc<Self>,
         unstable: &Unstable,
@@ -465,7 +477,7 @@ impl Engine {
                 return Ok(false);
             }
             let piece = self.piece(unstable, number).map_err(Failed::Errno)?;
-            // It has become stable meanwhile, or was cut off.
+            // The piece has become stable meanwhile, or was cut off.
             let Some((offset, buffer, at, held)) = piece else { continue };
             let length = length.min(held.saturating_sub(skipped));
             let found = match &found {
@@ -487,7 +499,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// The open to write a file again by.
+    /// Returns the open for writing a file again.
     async fn mender(
         self: &Rc<Self>,
         session: &Session,
@@ -506,8 +518,8 @@ impl Engine {
         Ok(mender)
     }
 
-    /// Opens a file to write it again, and to see what is there if that may be: a server that
-    /// puts everybody off is asked until it does not.
+    /// Opens a file to write it again and, if permitted, to read it. Repeats the request while the
+    /// server delays it.
     async fn open_to_mend(
         self: &Rc<Self>,
         session: &Session,
@@ -518,7 +530,7 @@ impl Engine {
             let options = OpenOptions { access, ..OpenOptions::read() };
             match session.open_handle_async(handle, "", &options).await {
                 Ok(file) => return Ok((file, access == ShareAccess::Both)),
-                // Who may only write sees nothing.
+                // Without read permission, the data cannot be compared.
                 Err(error)
                     if error.status() == Some(Status::Access) && access == ShareAccess::Both =>
                 {
@@ -540,7 +552,7 @@ impl Engine {
         }
     }
 
-    /// A piece that is held, in registered memory.
+    /// Returns a held piece in registered memory.
     fn piece(
         self: &Rc<Self>,
         unstable: &Unstable,
@@ -560,7 +572,7 @@ impl Engine {
         }))
     }
 
-    /// Waits until nothing of a file is being written again.
+    /// Waits until no data of the file is being written again.
     pub async fn mended(&self, unstable: &Unstable) {
         while unstable.is_mending() {
             self.tasks.sleep(PAUSE).await;
@@ -568,14 +580,14 @@ impl Engine {
     }
 }
 
-/// Bytes that a mount holds at most.
+/// The maximum number of held bytes in a mount.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// Writes below are copied.
+/// Smaller writes are copied.
 const COPIED_BYTES_MAX: usize = 128 << 10;
-/// Times that data is written again to a server that restarts meanwhile.
+/// The maximum number of attempts to write data again while servers restart.
 const ATTEMPTS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Between two looks whether a server lets others in again.
+/// The pause between two requests to a server that is not ready yet.
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;

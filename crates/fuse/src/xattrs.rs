@@ -1,11 +1,11 @@
-//! Extended attributes: `user.*`, as the named attributes of DAFS.
+//! Extended attributes. Attributes of `user.*` are the named attributes of DAFS.
 //!
-//! Invariant: no other kind is there: the server keeps none, and what decides over permission is
-//! not to be had by this way. A value that finds no room leaves the one before.
+//! Invariant: no other kind exists, because the server stores none, and attributes that affect
+//! permissions are not accessible in this way. If a new value does not fit, the old value stays.
 //!
-//! An attribute is a small file of the server's, in a directory of its object's; what is done to
-//! one is one chain: found, opened, moved, closed. The kernel makes changes of an object's
-//! attributes one after the other.
+//! An attribute is a small file on the server, in a directory that belongs to its object. Each
+//! operation is one chain: look up, open, transfer, close. The kernel serializes changes of an
+//! object's attributes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,8 @@ impl Engine {
         let buffer = self.client.allocate(value.len().max(1)).map_err(|_| ENOMEM)?;
         buffer.write(0, &value);
         let (buffer, length) = (&buffer, value.len());
-        // Made or replaced, and never either: what was made is taken away if it finds no room.
+        // Either create or replace the attribute, so that one created here can be removed if the
+        // value does not fit.
         loop {
             if flags & XATTR_CREATE == 0 {
                 match self.put(handle, name, buffer, length, false).await {
@@ -51,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// Gives an attribute its value.
+    /// Writes the value of an attribute.
     async fn put(
         self: &Rc<Self>,
         object: FileHandle,
@@ -93,7 +94,7 @@ impl Engine {
             let found = found.map_err(|failure| self.attribute_failed(failure))?;
             return Ok(length_answer(last_metadata(found)?.size));
         }
-        // One byte more tells that there is more.
+        // One extra byte shows whether the value is longer.
         let room = VALUE_BYTES_MAX.min(size as usize) + 1;
         let buffer = self.client.allocate(room).map_err(|_| ENOMEM)?;
         let value = buffer.slice(0, room).map_err(|error| self.failed(&error))?;
@@ -116,7 +117,7 @@ impl Engine {
         let directory = session.attributes_of_async(handle, "").await;
         let directory = match directory.map_err(|error| self.failed(&error)) {
             Ok(directory) => directory,
-            // What can have none has none.
+            // An object that cannot have attributes has none.
             Err(EOPNOTSUPP) => return Ok(list_answer(Vec::new(), size)),
             Err(errno) => return Err(errno),
         };
@@ -142,14 +143,15 @@ impl Engine {
         removed.map(|_| Answer::Done).map_err(|failure| self.attribute_failed(failure))
     }
 
-    /// The error number of a chain about an attribute. What it has left open is closed.
+    /// Returns the error number of a failed chain on an attribute. Closes the attribute if the
+    /// chain left it open.
     fn attribute_failed(self: &Rc<Self>, failure: ChainFailure) -> i32 {
         if let Some(&Outcome::Opened { file, state }) = failure.done.get(MADE) {
-            // Dropping it closes it.
+            // Dropping the file closes it.
             drop(self.session().0.opened(file, state, ""));
         }
         match failure.error.status() {
-            // The attribute, not the object: that has been found before.
+            // The attribute is missing, not the object, which was found before.
             Some(Status::NoEnt) if failure.member == MADE => ENODATA,
             Some(Status::FBig) => E2BIG,
             _ => self.failed(&failure.error),
@@ -157,12 +159,12 @@ impl Engine {
     }
 }
 
-/// The request for the directory of an object's attributes, which begins a chain.
+/// Returns the request for an object's attribute directory, which begins a chain.
 fn directory_of(object: FileHandle) -> Request<'static> {
     Request::OpenAttr(OneHandle { file: object })
 }
 
-/// An attribute's name on the server, if it is of a kind that is kept there.
+/// Returns the server's name for an attribute, if the server stores this kind.
 fn known(name: &[u8]) -> Answered<&OsStr> {
     let name = name.strip_prefix(USER_PREFIX).ok_or(EOPNOTSUPP)?;
     if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
@@ -171,7 +173,7 @@ fn known(name: &[u8]) -> Answered<&OsStr> {
     Ok(OsStr::from_bytes(name))
 }
 
-/// `struct fuse_getxattr_out`: how much room is wanted.
+/// Returns a `struct fuse_getxattr_out` with the needed size.
 fn length_answer(length: u64) -> Answer {
     let mut message = Message::default();
     message.u32(u32::try_from(length).unwrap_or(u32::MAX)).u32(0);
@@ -182,10 +184,10 @@ fn list_answer(names: Vec<u8>, size: u32) -> Answer {
     if size == 0 { length_answer(names.len() as u64) } else { Answer::Body(names) }
 }
 
-/// Which member of a chain finds or makes the attribute.
+/// The index of the chain's request that looks up or creates the attribute.
 const MADE: usize = 1;
 const USER_PREFIX: &[u8] = b"user.";
-/// Longest value that Linux has (`XATTR_SIZE_MAX`).
+/// The longest value that Linux supports (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 65_536;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
