@@ -84,11 +84,11 @@ fn mount(entry: &[u8]) -> Result<Mount, String> {
     let equals = equals.ok_or("write /prefix=dafs://host/path")?;
     let (prefix, url) = (&entry[..equals], &entry[equals + 1..]);
     if !prefix.starts_with(b"/") {
-        return Err("a prefix begins with a slash".into());
+        return Err("a prefix must begin with a slash".into());
     }
     let names: Vec<&[u8]> = names_of(prefix).collect();
     if names.is_empty() || names.contains(&&b".."[..]) {
-        return Err("a prefix names a directory below the root, without ..".into());
+        return Err("a prefix must be a directory below the root, without ..".into());
     }
     let prefix = OsString::from_vec([b"/", &*names.join(&b'/')].concat());
     let url = OsStr::from_bytes(url);

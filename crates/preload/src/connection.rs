@@ -91,7 +91,7 @@ impl Connection {
         let found = chain.getattr().run().map_err(|failure| failure.error.in_full())?;
         match found.last() {
             Some(Brought::Metadata(metadata)) => Ok((session, metadata.handle)),
-            _ => Err("the server did not tell its root".into()),
+            _ => Err("the server did not report its root".into()),
         }
     }
 
@@ -179,7 +179,8 @@ fn habits() -> Result<ClientConfig, String> {
     let mut config = ClientConfig::default();
     if let Some(text) = variable("DAFS_SPIN") {
         let spin = text.parse::<u32>();
-        let spin = spin.map_err(|_| format!("DAFS_SPIN: {text:?} is no number of microseconds"))?;
+        let spin =
+            spin.map_err(|_| format!("DAFS_SPIN: {text:?} is not a number of microseconds"))?;
         config.wait.spin_max = Duration::from_micros(spin.into());
     }
     Ok(config)
@@ -191,7 +192,11 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
         None | Some("auto") => TransportChoice::Automatic,
         Some("shm") => TransportChoice::SharedMemory,
         Some("tcp") => TransportChoice::Tcp,
-        Some(other) => return Err(format!("DAFS_TRANSPORT: {other:?} is none; auto, shm, tcp")),
+        Some(other) => {
+            return Err(format!(
+                "DAFS_TRANSPORT: {other:?} is not a transport; write auto, shm or tcp"
+            ));
+        }
     };
     let tls = match &location.server {
         ServerName::Host { tls: true, .. } => Some(tls()?),

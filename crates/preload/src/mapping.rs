@@ -225,7 +225,10 @@ impl State {
         missed(Miss::Elsewhere);
         let path = shown(of.identity.mount, &of.identity.path);
         let path = shown_path(&path);
-        eprintln!("dafs: {path}: another host, user or name of the server shares its memory");
+        eprintln!(
+            "dafs: {path}: another host or user, or a mount with another name of the \
+             server, shares the memory of this file"
+        );
         fail(libc::EAGAIN)
     }
 
@@ -290,8 +293,8 @@ impl State {
             let length = held.len();
             if held != change.base[..length] && held != change.now[..length] {
                 eprintln!(
-                    "dafs: {name}: what a killed program changed in its memory is dropped: \
-                     the file has been written since, at byte {}",
+                    "dafs: {name}: changes that a killed program made in mapped memory are \
+                     dropped: the file was written since, at byte {}",
                     change.offset
                 );
                 return Ok(());
