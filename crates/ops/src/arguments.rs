@@ -1,7 +1,7 @@
-//! What operations are asked with. The names of the records are those of the operations.
+//! The arguments of operations. Each record has the name of its operation.
 //!
-//! Invariant: a record's bytes never change. What is to be asked with more gets a new row and a
-//! new number in the table of operations.
+//! Invariant: the encoding of a record never changes. An operation that needs more arguments gets a
+//! new row and a new number in the table of operations.
 
 use dafs_types::{
     AccessMask, CacheHint, CachePattern, CookieVerifier, DeleteDisposition, DeviceNumber,
@@ -13,50 +13,50 @@ use crate::codec::{Settings, choice, record};
 use crate::names::Names;
 
 record! {
-    /// An operation that needs to be told nothing.
+    /// The arguments of an operation without arguments.
     #[derive(Copy, Default)]
     Empty {}
 }
 
 record! {
-    /// An operation on one object that needs to be told nothing else.
+    /// The arguments of an operation on one object, without further arguments.
     #[derive(Copy)]
     OneFile {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle,
     }
 }
 
 record! {
-    /// Looks a path up, name by name. Symbolic links are not followed.
+    /// Looks up a path, name by name. Symbolic links are not followed.
     #[derive(Copy)]
     Lookup<'m> {
-        /// Where the path starts.
+        /// The directory at which the path starts.
         directory: FileHandle,
-        /// The path.
+        /// The names of the path.
         path: Names<'m>,
     }
 }
 
 choice! {
-    /// By what right something is opened.
+    /// The claim under which a file is opened.
     #[derive(Copy)]
     Claim<'m> {
-        /// A new open by name.
+        /// A new open, by name.
         Null = 0 {
-            /// The path from the directory. The one name `.` is the object itself.
+            /// The path from the directory. The single name `.` means the object itself.
             path: Names<'m>,
         },
-        /// It was open before the server restarted.
+        /// The file was open before the server restarted.
         Previous = 1,
-        /// Under a delegation that the asker has now.
+        /// A new open under a delegation that the caller holds.
         DelegateCurrent = 2 {
             /// The path from the directory.
             path: Names<'m>,
-            /// The delegation.
+            /// The state id of the delegation.
             state: StateId,
         },
-        /// Under a delegation that the asker had before it restarted.
+        /// A new open under a delegation that the caller held before it restarted.
         DelegatePrevious = 3 {
             /// The path from the directory.
             path: Names<'m>,
@@ -67,36 +67,37 @@ choice! {
 }
 
 choice! {
-    /// Whether an open makes the file.
+    /// Controls whether an open creates the file.
     Creation {
-        /// It must be there.
+        /// The file must exist.
         NoCreate = 0,
-        /// If it is not there, with these attributes. If it is, a size of 0 truncates it.
+        /// Creates the file with these attributes if it does not exist. If it exists, a size of 0
+        /// truncates it.
         Unchecked = 1 {
-            /// What a new file has.
+            /// The attributes of a new file.
             attributes: Settings,
         },
-        /// It must not be there.
+        /// Creates the file; it must not exist.
         Guarded = 2 {
-            /// What the new file has.
+            /// The attributes of the new file.
             attributes: Settings,
         },
-        /// It must not be there, unless it was made under this verifier.
+        /// Creates the file; it must not exist unless it was created with this verifier.
         Exclusive = 3 {
-            /// The asker's choice.
+            /// A value that the caller has chosen.
             verifier: Verifier,
         },
     }
 }
 
 impl Creation {
-    /// Whether the open may make a file, or truncate one.
+    /// Returns true if the open may create a file or truncate one.
     #[must_use]
     pub const fn is_any(&self) -> bool {
         !matches!(self, Self::NoCreate)
     }
 
-    /// What a new file is to have.
+    /// Returns the attributes of a new file.
     #[must_use]
     pub const fn attributes(&self) -> Option<&Settings> {
         match self {
@@ -107,85 +108,85 @@ impl Creation {
 }
 
 record! {
-    /// Opens a file, and makes it if that is asked for.
+    /// Opens a file, and creates it if requested.
     Open<'m> {
-        /// Where the path starts. Of an open that is claimed back, the file.
+        /// The directory at which the path starts; for a reclaim, the file itself.
         from: FileHandle,
-        /// By what right.
+        /// The claim of the open.
         claim: Claim<'m>,
-        /// Whether it may be made.
+        /// Controls whether the file is created.
         creation: Creation,
-        /// Whether others may remove its name while it is open.
+        /// Controls whether others may remove the file's name while it is open.
         disposition: DeleteDisposition,
-        /// Who holds the open, among the asker's own.
+        /// The owner of the open, unique in its client.
         owner: &'m [u8],
-        /// What the open may do.
+        /// The access that the open asks for.
         access: ShareAccess,
-        /// What it keeps others from doing.
+        /// The access that the open denies to others.
         deny: ShareDeny,
-        /// The key that all opens of the file must show.
+        /// The share key that all opens of the file must present.
         key: Option<ShareKey>,
     }
 }
 
 record! {
-    /// Ends an open.
+    /// Closes an open file.
     #[derive(Copy)]
     Close {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The open.
+        /// The state id of the open.
         state: StateId,
     }
 }
 
 record! {
-    /// Gives up part of what an open may do.
+    /// Gives up part of an open's access.
     #[derive(Copy)]
     Downgrade {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The open.
+        /// The state id of the open.
         state: StateId,
-        /// What it may still do.
+        /// The access that the open keeps.
         access: ShareAccess,
-        /// What it still keeps others from doing.
+        /// The access that the open still denies to others.
         deny: ShareDeny,
-        /// The key, or none to give it up.
+        /// The share key, or none to give it up.
         key: Option<ShareKey>,
     }
 }
 
 choice! {
-    /// An object that is no regular file.
+    /// An object that is not a regular file.
     #[derive(Copy)]
     NewNode<'m> {
-        /// A directory.
+        /// A directory without entries.
         Directory = 0,
         /// A symbolic link.
         SymbolicLink = 1 {
-            /// Where it leads. Nobody interprets it.
+            /// The target, which the server does not interpret.
             text: &'m [u8],
         },
-        /// A named pipe.
+        /// A named pipe (FIFO).
         Fifo = 2,
-        /// A socket.
+        /// A Unix domain socket.
         Socket = 3,
-        /// A block device.
+        /// A block device node.
         BlockDevice = 4 {
-            /// Which one.
+            /// The numbers of the device.
             device: DeviceNumber,
         },
-        /// A character device.
+        /// A character device node.
         CharacterDevice = 5 {
-            /// Which one.
+            /// The numbers of the device.
             device: DeviceNumber,
         },
     }
 }
 
 impl NewNode<'_> {
-    /// Its type.
+    /// Returns the type of the object.
     #[must_use]
     pub const fn object_type(&self) -> ObjectType {
         match self {
@@ -200,69 +201,69 @@ impl NewNode<'_> {
 }
 
 record! {
-    /// Makes an object that is no regular file.
+    /// Creates an object that is not a regular file.
     CreateNode<'m> {
-        /// Where.
+        /// The directory for the new object.
         directory: FileHandle,
-        /// Under which name.
+        /// The name of the new object.
         name: &'m [u8],
-        /// What.
+        /// The object to create.
         node: NewNode<'m>,
-        /// What it has from the start.
+        /// The initial attributes of the object.
         attributes: Settings,
     }
 }
 
 record! {
-    /// Gives an object another name.
+    /// Creates a hard link to an object.
     #[derive(Copy)]
     Link<'m> {
-        /// The object.
+        /// The handle of the object.
         source: FileHandle,
-        /// Where the name goes.
+        /// The directory for the new name.
         directory: FileHandle,
-        /// The name.
+        /// The new name of the object.
         name: &'m [u8],
     }
 }
 
 record! {
-    /// Takes a name away.
+    /// Removes a name from a directory.
     #[derive(Copy)]
     Remove<'m> {
-        /// Where the name is.
+        /// The directory that contains the name.
         directory: FileHandle,
-        /// The name.
+        /// The name to remove.
         name: &'m [u8],
-        /// What it means that somebody has the file open.
+        /// How to treat a file that is open.
         mode: RemoveMode,
     }
 }
 
 record! {
-    /// Moves a name. What has the new one loses it.
+    /// Renames an object. An object that has the new name loses it.
     #[derive(Copy)]
     Rename<'m> {
-        /// From where.
+        /// The directory with the old name.
         source: FileHandle,
-        /// To where.
+        /// The directory for the new name.
         target: FileHandle,
-        /// The old name.
+        /// The old name in the source directory.
         old_name: &'m [u8],
-        /// The new name.
+        /// The new name in the target directory.
         new_name: &'m [u8],
     }
 }
 
 record! {
-    /// Attributes that cost calls of their own, so that they are told only if wanted.
+    /// Attributes that take extra system calls, and are returned only on request.
     #[derive(Copy, Default, Hash)]
     Extras {
-        /// Whether the object has named attributes.
+        /// Asks whether the object has named attributes.
         named_attributes: bool,
-        /// Its access control list.
+        /// Asks for the access control list.
         acl: bool,
-        /// Its MIME type.
+        /// Asks for the MIME type.
         mime_type: bool,
     }
 }
@@ -271,205 +272,205 @@ record! {
     /// Lists part of a directory.
     #[derive(Copy)]
     List {
-        /// The directory.
+        /// The handle of the directory.
         directory: FileHandle,
-        /// Behind which entry to go on; 0 for the start.
+        /// The position to continue at; 0 for the start.
         cookie: ReaddirCookie,
-        /// What came with the cookie; 0 for the start.
+        /// The verifier that came with the cookie; 0 for the start.
         verifier: CookieVerifier,
-        /// Most entries.
+        /// The limit for the number of entries.
         entry_count_max: u32,
-        /// Most bytes of all names together.
+        /// The limit for the total bytes of all names.
         name_bytes_max: u32,
-        /// Whether the entries' attributes are wanted, and which extras.
+        /// The extra attributes to return for entries; `None` for no attributes at all.
         wanted: Option<Extras>,
     }
 }
 
 record! {
-    /// Tells an object's attributes.
+    /// Returns the attributes of an object.
     #[derive(Copy)]
     Attributes {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle,
-        /// What is wanted besides the usual ones.
+        /// The extra attributes to return.
         extras: Extras,
     }
 }
 
 record! {
-    /// Sets attributes.
+    /// Sets attributes of an object.
     SetAttributes {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle,
-        /// The open that a change of size goes under; anonymous without one.
+        /// The open to use for a change of size; anonymous without one.
         state: StateId,
-        /// What to set.
+        /// The attributes to set.
         attributes: Settings,
     }
 }
 
 record! {
-    /// Asks which of some rights the asker has.
+    /// Asks which of the given rights the caller has.
     #[derive(Copy)]
     Access {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle,
-        /// The rights.
+        /// The rights that are asked about.
         access: AccessMask,
     }
 }
 
 record! {
-    /// Takes a place at a file's end. What is put there moves by itself.
+    /// Reserves a range at the end of a file for an append. The data itself is moved separately.
     #[derive(Copy)]
     Append {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The open it goes under.
+        /// The open to use.
         state: StateId,
-        /// How many bytes.
+        /// The number of bytes to append.
         length: u32,
-        /// How stable they must be before the answer; never unstable.
+        /// What must be on stable storage before the reply; never `Unstable`.
         stability: Stability,
-        /// What the asker will likely do with them.
+        /// A hint about the expected use.
         hint: CacheHint,
     }
 }
 
 record! {
-    /// Brings what was written to stable storage.
+    /// Flushes written data to stable storage.
     #[derive(Copy)]
     Commit {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes; 0 for all behind the offset.
+        /// The number of bytes; 0 means everything after the offset.
         length: u64,
     }
 }
 
 record! {
-    /// Says how part of a file will be used.
+    /// Tells how part of a file is going to be used.
     #[derive(Copy)]
     Hint {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes.
+        /// The length in bytes.
         length: u64,
-        /// In which order.
+        /// The expected order of accesses.
         pattern: CachePattern,
-        /// For what.
+        /// A hint about the expected use.
         hint: CacheHint,
     }
 }
 
 choice! {
-    /// What a lock keeps others from doing.
+    /// The access that a lock denies to others.
     #[derive(Copy, Hash)]
     LockMode {
-        /// Writing.
+        /// A shared lock, which denies writing.
         Read = 1,
-        /// Reading and writing.
+        /// An exclusive lock, which denies reading and writing.
         Write = 2,
     }
 }
 
 choice! {
-    /// By what right a lock is taken.
+    /// The claim under which a lock is taken.
     #[derive(Copy, Hash)]
     LockClaim {
-        /// It is new.
+        /// The lock is new.
         New = 0,
-        /// It was held before the server restarted.
+        /// The lock was held before the server restarted.
         Reclaim = 1,
-        /// It is taken over from an owner that failed.
+        /// The lock is broken and taken over from an owner that failed.
         Repair = 2,
     }
 }
 
 record! {
-    /// Takes a lock, for the owner of the open.
+    /// Acquires a lock for the owner of the open.
     #[derive(Copy)]
     Lock {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The open.
+        /// The state id of the open.
         state: StateId,
-        /// What others may not do.
+        /// The mode of the lock.
         mode: LockMode,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes; all ones for the rest of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64,
-        /// By what right.
+        /// The claim under which the lock is taken.
         claim: LockClaim,
-        /// It breaks, and does not vanish, when its owner fails.
+        /// True if the lock becomes broken, instead of being released, when its owner fails.
         persist: bool,
-        /// What is changed under it is rolled back when its owner fails.
+        /// True if changes made under the lock are rolled back when its owner fails.
         auto_recovery: bool,
-        /// The asker will ask again until it has it.
+        /// True if the caller will ask again until it has the lock.
         waits: bool,
     }
 }
 
 record! {
-    /// Asks whether a lock could be taken.
+    /// Tests whether a lock could be acquired.
     #[derive(Copy)]
     TestLock<'m> {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// Who would take it.
+        /// The owner that would take the lock.
         owner: &'m [u8],
-        /// What others could not do.
+        /// The mode of the lock.
         mode: LockMode,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes; all ones for the rest of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64,
     }
 }
 
 record! {
-    /// The bytes whose locks are ended, by UNLOCK or by ABORT.
+    /// The range in which UNLOCK or ABORT ends locks.
     #[derive(Copy)]
     LockSpan {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// The open that the locks are under.
+        /// The open under which the locks were taken.
         state: StateId,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes; all ones for the rest of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64,
     }
 }
 
 record! {
-    /// Says who may reach a file, or a file system.
+    /// Changes the fencing list of a file or a file system.
     #[derive(Copy)]
     Fence<'m> {
-        /// The file, or one of the file system.
+        /// The handle of the file, or of a file in the file system.
         file: FileHandle,
-        /// Which of the two.
+        /// Selects the file or its file system.
         object: FenceObject,
-        /// What the list says.
+        /// The meaning of the list.
         access: FenceAccess,
-        /// How it is applied.
+        /// How the list changes the existing one.
         update: FenceUpdate,
-        /// The identities, as UTF-8.
+        /// The fence identities, in UTF-8.
         fence_ids: Names<'m>,
     }
 }
 
 record! {
-    /// Gives a delegation back.
+    /// Returns a delegation to the server.
     #[derive(Copy)]
     ReturnDelegation {
-        /// The delegation.
+        /// The state id of the delegation.
         state: StateId,
     }
 }

@@ -1,93 +1,93 @@
-//! For what request something is asked, and under which number the answer is awaited.
+//! Identifiers of the request that an operation belongs to, and of the wait for its result.
 //!
-//! Invariant: all of these are small numbers. What they stand for is known to whoever gave them
-//! out, so they can be kept, copied and sent anywhere.
+//! Invariant: all identifiers are small numbers. Only the code that assigned them interprets them,
+//! so they can be stored, copied and sent anywhere.
 
 use crate::codec::{Code, record};
 
-/// A front: the half of a protocol that faces its clients.
+/// The id of a front: the half of a protocol that faces its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrontId(pub u8);
 
 impl FrontId {
-    /// No front.
+    /// The id of no front.
     pub const NONE: Self = Self(0);
-    /// DAFS 1.0.
+    /// The front for DAFS 1.0.
     pub const DAFS: Self = Self(1);
 }
 
 record! {
-    /// Names a request among all that any client ever sends, so that what became of it can be
-    /// found after a crash.
+    /// Identifies a request among all that any client ever sends, so that its result can be found
+    /// after a crash.
     ///
-    /// What the numbers mean is the front's business, but that two different requests never have
-    /// the same. DAFS has the session, the stream, the number on the stream, and as `index` the
-    /// number of the procedure.
+    /// Each front defines the meaning of the numbers, but two different requests never have the
+    /// same. DAFS uses the session, the stream, the sequence number on the stream, and as `index`
+    /// the number of the procedure.
     #[derive(Copy, PartialOrd, Ord, Hash)]
     Origin {
-        /// Whose request it is.
+        /// The front that received the request.
         front: FrontId,
-        /// The session it came in.
+        /// The session that the request belongs to.
         session: u64,
-        /// Where in the session: a stream or a slot.
+        /// The stream or slot in the session.
         slot: u32,
-        /// Its number there.
+        /// The sequence number on the stream or slot.
         sequence: u32,
-        /// Which part of it: an operation of several, or a kind of request.
+        /// The part of the request: one of several operations, or a kind of request.
         index: u16,
     }
 }
 
 impl Origin {
-    /// Of a request of which nothing is kept.
+    /// The origin of a request whose result is not kept.
     pub const NONE: Self =
         Self { front: FrontId::NONE, session: 0, slot: 0, sequence: 0, index: 0 };
 
-    /// Whether what becomes of the request is kept.
+    /// Returns true if the result of the request is kept.
     #[must_use]
     pub fn is_some(&self) -> bool {
         self.front != FrontId::NONE
     }
 
-    /// Adds the bytes of it.
+    /// Appends the encoded origin to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         self.put(to);
     }
 
-    /// Takes an origin from the front of `from`; `None` if the bytes end before it does.
+    /// Decodes an origin from the start of `from`; `None` if there are too few bytes.
     #[must_use]
     pub fn take(from: &mut &[u8]) -> Option<Self> {
         Code::take(from)
     }
 }
 
-/// The asker's own number of something it has asked for. The highest byte names the front.
+/// A front's own number for an operation it waits for. The highest byte is the front's id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// The ticket with this number of a front; of the number the lower 56 bits count.
+    /// Makes a ticket from a front and a number, of which the lower 56 bits are used.
     #[must_use]
     pub const fn new(front: FrontId, number: u64) -> Self {
         Self((front.0 as u64) << FRONT_SHIFT | (number & NUMBER))
     }
 
-    /// The front it belongs to.
+    /// Returns the front that the ticket belongs to.
     #[must_use]
     pub const fn front(self) -> FrontId {
         FrontId((self.0 >> FRONT_SHIFT) as u8)
     }
 
-    /// The front's number for it.
+    /// Returns the front's own number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & NUMBER
     }
 }
 
-/// Where the front stands in a ticket.
+/// The bit position of the front's id in a ticket.
 const FRONT_SHIFT: u32 = 56;
-/// The bits of a ticket that are the front's own.
+/// The bits of a ticket that hold the front's own number.
 const NUMBER: u64 = (1 << FRONT_SHIFT) - 1;
 
 #[cfg(test)]

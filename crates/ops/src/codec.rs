@@ -1,8 +1,8 @@
-//! Values as bytes, and the macros by which a declaration is a type, its codec and its
-//! description in the documents.
+//! Encodes values as bytes. The macros turn one declaration into a type, its codec and its
+//! description for the documents.
 //!
-//! Invariant: `take` reads exactly what `put` has written, and fails on everything else. It
-//! takes memory only for what it has read.
+//! Invariant: `take` decodes exactly what `put` has encoded and fails on everything else. It
+//! allocates memory only in proportion to the bytes it has read.
 
 use std::borrow::Cow;
 
@@ -17,30 +17,30 @@ use dafs_types::{
 use crate::asker::FrontId;
 use crate::done::{Done, Outcome, Refusal};
 
-/// Longest encoded operation or outcome. A listing is by far the longest of them.
+/// The longest encoded operation or outcome in bytes. A listing is by far the longest.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
-/// Most elements of a list: entries of a page, fence identities, entries of an access control
-/// list. Whoever makes a list keeps within it.
+/// The limit for the elements of a list: entries of a page, fence identities, entries of an access
+/// control list. Code that builds a list keeps within it.
 pub const LIST_COUNT_MAX: usize = 4096;
 
-/// A value with a form in bytes.
+/// A value that can be encoded as bytes.
 pub(crate) trait Code<'m>: Sized {
-    /// Its form, for the documents.
+    /// Returns a description of the encoding, for the documents.
     fn kind() -> String;
-    /// Adds its bytes.
+    /// Appends the encoded value.
     fn put(&self, to: &mut Vec<u8>);
-    /// Takes it from the front. `None` if its bytes are not there.
+    /// Decodes a value from the start of `from`; `None` if the bytes are invalid.
     fn take(from: &mut &'m [u8]) -> Option<Self>;
 }
 
-/// Reads one value that all of the bytes are for.
+/// Decodes a value that must take all of the bytes.
 pub(crate) fn take_whole<'m, T: Code<'m>>(bytes: &'m [u8]) -> Option<T> {
     let mut rest = bytes.get(..bytes.len().min(ENCODED_BYTES_MAX + 1))?;
     let value = T::take(&mut rest)?;
     (bytes.len() <= ENCODED_BYTES_MAX && rest.is_empty()).then_some(value)
 }
 
-/// The bytes of an outcome: 0 and what was done, or 1 and why it was not.
+/// Appends the encoded outcome to `to`: 0 and the result, or 1 and the refusal.
 pub fn encode_outcome(outcome: &Outcome<'_>, to: &mut Vec<u8>) {
     match outcome {
         Ok(done) => {
@@ -54,7 +54,7 @@ pub fn encode_outcome(outcome: &Outcome<'_>, to: &mut Vec<u8>) {
     }
 }
 
-/// Reads an outcome. `None` if these are not the bytes of one.
+/// Decodes an outcome; `None` if the bytes are invalid.
 #[must_use]
 pub fn decode_outcome(bytes: &[u8]) -> Option<Outcome<'_>> {
     let (which, bytes) = bytes.split_first()?;
@@ -65,16 +65,16 @@ pub fn decode_outcome(bytes: &[u8]) -> Option<Outcome<'_>> {
     }
 }
 
-/// A field of a record: its name and its form.
+/// A field of a record: its name and the function that describes its encoding.
 pub(crate) type Field = (&'static str, fn() -> String);
 
-/// A value that is several others, one behind the other.
+/// A value that consists of fields, encoded one after the other.
 pub(crate) trait Record<'m>: Code<'m> {
-    /// They, in order.
+    /// Returns the fields in order.
     fn fields() -> Vec<Field>;
 }
 
-/// Declares a struct whose bytes are those of its fields, one behind the other.
+/// Declares a struct that is encoded as its fields, one after the other.
 macro_rules! record {
     ($(#[$meta:meta])* $name:ident $(<$life:lifetime>)? {
         $($(#[$about:meta])* $field:ident: $type:ty,)*
@@ -110,7 +110,7 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// Declares an enum whose bytes are the number of its variant and that one's fields.
+/// Declares an enum that is encoded as the number of its variant and that variant's fields.
 macro_rules! choice {
     ($(#[$meta:meta])* $name:ident $(<$life:lifetime>)? {
         $($(#[$about:meta])* $variant:ident = $number:literal $({
@@ -156,8 +156,8 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// A table of numbered rows: an enum of one record for each, and its bytes, the number and then the
-/// record's fields.
+/// Declares a table of numbered rows: an enum with one record per row, encoded as the row's number
+/// and the record's fields.
 macro_rules! table {
     ($(#[$head:meta])* $of:ident $kind:literal;
         $($(#[$about:meta])* $variant:ident = $number:literal $name:literal
@@ -170,7 +170,7 @@ macro_rules! table {
         }
 
         impl $of<'_> {
-            /// The number of its row.
+            /// Returns the number of its row.
             #[must_use]
             pub const fn number(&self) -> u8 {
                 match self {
@@ -178,7 +178,7 @@ macro_rules! table {
                 }
             }
 
-            /// Adds its bytes.
+            /// Appends the encoded value to `to`.
             pub fn encode(&self, to: &mut Vec<u8>) {
                 to.push(self.number());
                 match self {
@@ -186,7 +186,7 @@ macro_rules! table {
                 }
             }
 
-            /// The table: every row, in the order of the numbers.
+            /// Returns the layouts of all rows, in the order of their numbers.
             #[must_use]
             pub fn layouts() -> Vec<Layout> {
                 vec![$(Layout::of::<$record>($number, $name),)*]
@@ -213,20 +213,20 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// The description of several fields in a row.
+/// Describes several consecutive fields.
 pub(crate) fn list(fields: &[Field]) -> String {
     let parts: Vec<String> =
         fields.iter().map(|(name, kind)| format!("{name} {}", kind())).collect();
     format!("({})", parts.join(", "))
 }
 
-/// The description of one variant.
+/// Describes one variant.
 pub(crate) fn arm(number: u8, name: &str, fields: &[Field]) -> String {
     let fields = if fields.is_empty() { String::new() } else { format!(" {}", list(fields)) };
     format!("{number} {name}{fields}")
 }
 
-/// The forms that have names of their own, for the documents.
+/// Returns the named encodings, for the documents.
 pub(crate) fn forms() -> Vec<(String, String)> {
     fn of<'m, T: Record<'m>>() -> (String, String) {
         (T::kind(), list(&T::fields()))
@@ -263,7 +263,7 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, i64);
 
-/// Newtypes whose bytes are those of what is in them.
+/// Implements the codec for newtypes, encoded as their content.
 macro_rules! wrappers {
     ($($type:ident: $inner:ty, $kind:literal;)*) => {$(
         impl<'m> Code<'m> for $type {
@@ -296,7 +296,7 @@ wrappers! {
     Verifier: [u8; 8], "8 bytes";
 }
 
-/// Enumerations that have numbers already. Each has fewer than 256.
+/// Implements the codec for enumerations that have numbers, fewer than 256 each.
 macro_rules! numbered {
     ($($type:ident, $kind:literal;)*) => {$(
         impl<'m> Code<'m> for $type {
@@ -327,7 +327,7 @@ numbered! {
     Stability, "stability";
 }
 
-/// Records of `types`. A field that is missing here does not compile.
+/// Implements the codec for structs of `types`. A missing field does not compile.
 macro_rules! foreign {
     ($($type:ident $name:literal { $($field:ident: $kind:ty,)* })*) => {$(
         impl<'m> Record<'m> for $type {
@@ -412,7 +412,7 @@ foreign! {
     }
 }
 
-/// What is to be set, as `types` has it; the record in this crate says of which file.
+/// The attributes to set, as defined in `types`.
 pub(crate) type Settings = dafs_types::SetAttributes;
 
 foreign! {
@@ -601,8 +601,8 @@ impl<'m> Code<'m> for String {
     }
 }
 
-/// A count or length. What is longer than the largest does not decode; nothing that an asker may
-/// send or is shown comes near it ([`ENCODED_BYTES_MAX`]).
+/// Encodes a count or length. Values above the maximum do not decode, but nothing that is encoded
+/// comes near it ([`ENCODED_BYTES_MAX`]).
 pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
     u32::try_from(count).unwrap_or(u32::MAX).put(to);
 }

@@ -1,7 +1,7 @@
-//! What operations come to.
+//! The results of operations.
 //!
-//! Invariant: a result says what happened, never how a protocol shows it. A result's bytes never
-//! change; more gets a new row and a new number.
+//! Invariant: a result describes what happened, independent of any protocol. Its encoding never
+//! changes; a result with more data gets a new row and a new number.
 
 use std::borrow::Cow;
 
@@ -15,128 +15,128 @@ use crate::codec::{Code, Settings, choice, record, table, take_whole};
 use crate::fault::Fault;
 use crate::operation::Layout;
 
-/// What an operation comes to: it was done, or it was refused.
+/// The outcome of an operation: a result or a refusal.
 pub type Outcome<'o> = Result<Done<'o>, Refusal<'o>>;
 
-/// What was done, without anything borrowed.
+/// A result that borrows nothing.
 pub type OwnedDone = Done<'static>;
 
 record! {
-    /// How far a walk got.
+    /// How far the resolution of a path got.
     #[derive(Copy)]
     Walked {
-        /// The last object reached. Where the walk began, if it got nowhere.
+        /// The last object reached, which is the starting point if no name was found.
         file: FileHandle,
-        /// How many names were found.
+        /// The number of names found.
         component_count: u32,
     }
 }
 
 choice! {
-    /// What a delegation lets its holder do.
+    /// The rights that a delegation gives its holder.
     #[derive(Copy)]
     Delegated {
-        /// Read without asking.
+        /// Reading without asking the server.
         Read = 1,
-        /// Read and write without asking.
+        /// Reading and writing without asking the server.
         Write = 2 {
-            /// How far the file may grow.
+            /// The limit to which the file may grow.
             limit: SpaceLimit,
         },
     }
 }
 
 record! {
-    /// A delegation that came with an open.
+    /// A delegation that was granted with an open.
     #[derive(Copy)]
     Delegation {
-        /// Names it.
+        /// The state id of the delegation.
         state: StateId,
-        /// It is called back by this answer.
+        /// True if the grant also recalls the delegation.
         recall: bool,
-        /// What it is for.
+        /// The rights of the delegation.
         delegated: Delegated,
     }
 }
 
 record! {
-    /// A file is open.
+    /// The result of opening a file.
     #[derive(Copy)]
     Opened {
-        /// The file.
+        /// The handle of the file.
         file: FileHandle,
-        /// Names the open.
+        /// The state id of the open.
         state: StateId,
-        /// The directory before and after.
+        /// The change attribute of the directory before and after.
         directory: ChangeInfo,
-        /// How many names were found.
+        /// The number of names found.
         component_count: u32,
-        /// Locks of others stop reads and writes.
+        /// True if locks of others block reads and writes.
         mandatory_locks: bool,
-        /// What came with it.
+        /// The delegation that was granted.
         delegation: Option<Delegation>,
     }
 }
 
 record! {
-    /// An object was made.
+    /// The result of creating an object.
     #[derive(Copy)]
     Created {
-        /// The object.
+        /// The handle of the object.
         file: FileHandle,
-        /// The directory before and after.
+        /// The change attribute of the directory before and after.
         directory: ChangeInfo,
     }
 }
 
 record! {
-    /// A directory was changed.
+    /// The result of changing a directory.
     #[derive(Copy)]
     Changed {
-        /// The directory before and after.
+        /// The change attribute of the directory before and after.
         directory: ChangeInfo,
     }
 }
 
 record! {
-    /// A name was moved.
+    /// The result of renaming an object.
     #[derive(Copy)]
     Renamed {
-        /// The directory that it left, before and after.
+        /// The change attribute of the source directory before and after.
         source: ChangeInfo,
-        /// The directory that it entered, before and after.
+        /// The change attribute of the target directory before and after.
         target: ChangeInfo,
     }
 }
 
 record! {
-    /// An entry of a directory.
+    /// One entry of a directory.
     Entry<'m> {
-        /// Where to go on behind it.
+        /// The position at which to continue after this entry.
         cookie: ReaddirCookie,
-        /// Its name.
+        /// The name of the entry.
         name: Cow<'m, [u8]>,
-        /// What is known of its object; at least the number.
+        /// The known attributes of the object; at least its file id.
         attributes: FileAttributes,
     }
 }
 
 record! {
-    /// Part of a directory.
+    /// A page of a directory listing.
     Page<'m> {
         /// The entries, without `.` and `..`.
         entries: Vec<Entry<'m>>,
-        /// Goes with every cookie of the page.
+        /// The verifier for the cookies of this page.
         verifier: CookieVerifier,
-        /// Nothing follows.
+        /// True if no entries follow.
         is_end: bool,
     }
 }
 
 record! {
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     Text<'m> {
-        /// It.
+        /// The bytes of the target.
         text: Cow<'m, [u8]>,
     }
 }
@@ -146,28 +146,28 @@ record! {
 pub struct AttributeSet(pub u64);
 
 impl AttributeSet {
-    /// No attributes.
+    /// The set of no attributes.
     pub const NONE: Self = Self(0);
 
-    /// The set of one attribute, numbered from 1 to 64.
+    /// Makes the set of one attribute, numbered from 1 to 64.
     #[must_use]
     pub const fn one(number: u32) -> Self {
         Self(1 << (number - 1))
     }
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// These without the others.
+    /// Returns the attributes that are not in `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
-    /// Those that are to be set.
+    /// Returns the attributes that `settings` sets.
     #[must_use]
     pub fn of(settings: &dafs_types::SetAttributes) -> Self {
         let Settings { mode, size, time_access, time_modify, acl, mime_type, owner, owner_group } =
@@ -203,113 +203,113 @@ impl<'m> Code<'m> for AttributeSet {
 }
 
 record! {
-    /// Attributes were set.
+    /// The result of setting attributes.
     #[derive(Copy)]
     Set {
-        /// Which.
+        /// The attributes that were set.
         set: AttributeSet,
     }
 }
 
 record! {
-    /// What the asker may do.
+    /// The rights that the caller has.
     #[derive(Copy)]
     Granted {
-        /// Rights that can be told about.
+        /// The rights that the server knows about.
         supported: AccessMask,
-        /// Rights that the asker has.
+        /// The rights that are granted.
         access: AccessMask,
     }
 }
 
 record! {
-    /// Data was written.
+    /// The result of writing data.
     #[derive(Copy)]
     Written {
-        /// How many bytes.
+        /// The number of bytes written.
         length: u32,
-        /// How stable they are.
+        /// What is on stable storage.
         committed: Stability,
-        /// Changes when unstable data may have been lost.
+        /// The write verifier, which changes when unstable data may have been lost.
         verifier: Verifier,
     }
 }
 
 record! {
-    /// Data was put at the end of a file.
+    /// The result of appending data.
     #[derive(Copy)]
     Appended {
-        /// Where it begins.
+        /// The offset of the first appended byte.
         offset: u64,
-        /// How stable it is.
+        /// What is on stable storage.
         committed: Stability,
-        /// Changes when unstable data may have been lost.
+        /// The write verifier, which changes when unstable data may have been lost.
         verifier: Verifier,
     }
 }
 
 record! {
-    /// What was written is on stable storage.
+    /// The result of flushing data to stable storage.
     #[derive(Copy)]
     Committed {
-        /// Changes when unstable data may have been lost.
+        /// The write verifier, which changes when unstable data may have been lost.
         verifier: Verifier,
     }
 }
 
 record! {
-    /// Who may reach an object.
+    /// The fencing list of an object.
     FenceIds {
-        /// Their identities; everybody may if there are none.
+        /// The identities that have access; empty if all clients have.
         fence_ids: Vec<String>,
     }
 }
 
 record! {
-    /// A lock that stands in the way.
+    /// A lock that conflicts with a request.
     Conflict<'m> {
-        /// The client that has it.
+        /// The client that holds the lock.
         client: ClientId,
-        /// Who has it, among the client's own.
+        /// The owner of the lock, unique in its client.
         owner: Cow<'m, [u8]>,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes; all ones for the rest of the file.
+        /// The length in bytes; all ones means up to the end of the file.
         length: u64,
-        /// What it keeps others from doing.
+        /// The mode of the lock.
         mode: LockMode,
     }
 }
 
 choice! {
-    /// What is known of an operation that was refused, besides why.
+    /// Data that a refused operation returns.
     Partial<'m> {
-        /// Nothing.
+        /// The refusal has no data.
         Nothing = 0,
         /// How far a lookup or an open got.
         Walked = 1 {
-            /// There.
+            /// The last object reached.
             reached: Walked,
         },
-        /// Some attributes were set.
+        /// Some attributes were set before the failure.
         Set = 2 {
-            /// They.
+            /// The attributes that were set.
             set: AttributeSet,
         },
-        /// A lock stands in the way.
+        /// A lock conflicts with the request.
         Conflict = 3 {
-            /// That one.
+            /// The conflicting lock.
             conflict: Conflict<'m>,
         },
     }
 }
 
 record! {
-    /// An operation was not done.
+    /// The refusal of an operation.
     Refusal<'m> {
-        /// Why.
+        /// The reason for the refusal.
         fault: Fault,
-        /// What is known besides.
+        /// Data that the refusal returns.
         partial: Partial<'m>,
     }
 }
@@ -321,18 +321,18 @@ impl From<Fault> for Refusal<'_> {
 }
 
 impl<'m> Refusal<'m> {
-    /// Adds its bytes.
+    /// Appends the encoded refusal to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         self.put(to);
     }
 
-    /// Reads a refusal. `None` if these are not the bytes of one.
+    /// Decodes a refusal; `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &'m [u8]) -> Option<Self> {
         take_whole(bytes)
     }
 
-    /// The same, without anything borrowed.
+    /// Returns a copy that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> Refusal<'static> {
         let partial = match self.partial {
@@ -350,55 +350,55 @@ impl<'m> Refusal<'m> {
 }
 
 table! {
-    /// What was done.
+    /// The result of an operation that was carried out.
     Done "result";
-    /// That is all there is to say.
+    /// The operation returns no data.
     Nothing = 1 "nothing" Empty;
     /// An object was found.
     Object = 2 "object" OneFile;
-    /// A path was walked to its end.
+    /// A path was resolved completely.
     Walked = 3 "walked" Walked;
-    /// A file is open.
+    /// A file was opened.
     Opened = 4 "opened" Opened;
-    /// An object was made.
+    /// An object was created.
     Created = 5 "created" Created;
     /// A directory was changed.
     Changed = 6 "changed" Changed;
-    /// A name was moved.
+    /// An object was renamed.
     Renamed = 7 "renamed" Renamed;
-    /// Part of a directory.
+    /// A page of a directory listing.
     Page = 8 "page" Page<'m>;
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     Text = 9 "text" Text<'m>;
-    /// An object's attributes.
+    /// The attributes of an object.
     Attributes = 10 "attributes" FileAttributes;
     /// Attributes were set.
     Set = 11 "set" Set;
-    /// A file system's attributes.
+    /// The attributes of a file system.
     FsAttributes = 12 "file-system attributes" FileSystemAttributes;
-    /// What the asker may do.
+    /// The rights that the caller has.
     Granted = 13 "granted" Granted;
     /// Data was written.
     Written = 14 "written" Written;
-    /// Data was put at the end of a file.
+    /// Data was appended to a file.
     Appended = 15 "appended" Appended;
-    /// What was written is on stable storage.
+    /// Written data is on stable storage.
     Committed = 16 "committed" Committed;
-    /// Who may reach an object.
+    /// The fencing list of an object.
     FenceIds = 17 "fence identities" FenceIds;
 }
 
 impl<'m> Done<'m> {
-    /// That is all there is to say.
+    /// The result without data.
     pub const NOTHING: Self = Self::Nothing(Empty {});
 
-    /// Reads a result. `None` if these are not the bytes of one.
+    /// Decodes a result; `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &'m [u8]) -> Option<Self> {
         take_whole(bytes)
     }
 
-    /// The same, without anything borrowed.
+    /// Returns a copy that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> OwnedDone {
         match self {

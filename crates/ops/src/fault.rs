@@ -1,8 +1,8 @@
-//! Why an operation was not done.
+//! The reasons for refusing an operation.
 //!
-//! Invariant: the list is closed. Each protocol has one exhaustive match that turns a fault into
-//! a word of its own, so a new fault is met by every front before it compiles. A number is never
-//! used again for anything else.
+//! Invariant: the list is closed. Each protocol has one exhaustive match that maps faults to its
+//! own statuses, so that a new fault does not compile before every front handles it. Numbers are
+//! never reused.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::codec::Code;
 
 macro_rules! faults {
     ($($(#[$about:meta])* $variant:ident = $number:literal $text:literal;)*) => {
-        /// Why an operation was not done.
+        /// The reason for refusing an operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fault {
             $($(#[$about])* $variant,)*
-            /// The node that has the file cannot be reached. Bytes: 254 and the node.
+            /// The node that stores the file is unreachable. Encoded as 254 and the node.
             Unavailable(u16),
-            /// The front has refused it by itself, before the files were asked. The number is a
-            /// word of its protocol. Bytes: 255 and the number.
+            /// The front refused the operation itself, before it reached the files. The number is a
+            /// status of its protocol. Encoded as 255 and the number.
             Front(u32),
         }
 
         impl Fault {
-            /// Every fault that stands for itself.
+            /// All faults without data.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Its number.
+            /// Returns the number that encodes the fault.
             #[must_use]
             pub const fn number(self) -> u8 {
                 match self {
@@ -35,7 +35,7 @@ macro_rules! faults {
                 }
             }
 
-            /// What it says to people.
+            /// Returns a short explanation for people.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -73,105 +73,105 @@ macro_rules! faults {
 }
 
 faults! {
-    /// Only the owner or the superuser may.
+    /// Only the owner or the superuser may do this.
     NotPermitted = 1 "operation not permitted";
-    /// No such name.
+    /// The name does not exist.
     NotFound = 2 "no such file or directory";
-    /// The device failed.
+    /// The storage device reported an error.
     Io = 3 "input/output error";
     /// The device does not exist.
     NoDevice = 4 "no such device or address";
     /// The permission bits or the access control list forbid it.
     Access = 5 "permission denied";
-    /// The name is taken.
+    /// The name already exists.
     Exists = 6 "file exists";
-    /// Not on one file system, or not in one export.
+    /// The objects are in different file systems or exports.
     CrossDevice = 7 "not on the same file system";
-    /// A directory is needed.
+    /// The object is not a directory, as it must be.
     NotDirectory = 8 "not a directory";
-    /// A directory will not do.
+    /// The object is a directory, which is not allowed.
     IsDirectory = 9 "is a directory";
-    /// An argument makes no sense.
+    /// An argument is invalid.
     Invalid = 10 "invalid argument";
-    /// Beyond the largest offset, or the asker's limit.
+    /// The offset exceeds the maximum, or the caller's limit for file sizes.
     TooBig = 11 "file too large";
-    /// No space, or no room for another object.
+    /// There is no space, or no inode for another object.
     NoSpace = 12 "no space left";
     /// The export or its file system is read-only.
     ReadOnly = 13 "read-only file system";
-    /// The object has as many links as it can have.
+    /// The object has the maximum number of links.
     TooManyLinks = 14 "too many links";
-    /// The name, or the path, is too long.
+    /// The name or the path is too long.
     NameTooLong = 15 "name too long";
     /// The directory has entries.
     NotEmpty = 16 "directory not empty";
-    /// The asker's quota is used up.
+    /// The user's quota is exhausted.
     Quota = 17 "quota exceeded";
-    /// The handle was good; its object is gone, or left the export.
+    /// The handle was valid, but its object was removed or has left the export.
     Stale = 18 "stale file handle";
     /// The handle was never given out.
     BadHandle = 19 "malformed or forged file handle";
     /// The cookie or its verifier belongs to another listing.
     BadCookie = 20 "directory cookie no longer valid";
-    /// It cannot be done here.
+    /// The operation is not supported here.
     NotSupported = 21 "not supported";
-    /// This kind of object cannot be made or opened here.
+    /// This kind of object cannot be created or opened here.
     BadType = 22 "object type not supported here";
-    /// It may succeed if it is asked for again later.
+    /// The operation may succeed later.
     Busy = 23 "busy, try later";
-    /// Out of descriptors or memory.
+    /// The server has no descriptors or memory left.
     Resource = 24 "server out of resources";
     /// The object is a symbolic link, which only clients follow.
     IsSymlink = 25 "is a symbolic link";
-    /// The room for the answer is too small for any of it.
+    /// The space for the reply is too small for any part of it.
     TooSmall = 26 "buffer too small for the reply";
-    /// Something that cannot happen did.
+    /// An internal error of the server.
     Broken = 27 "server fault";
-    /// The first entry does not fit into the room for the answer.
+    /// The first entry does not fit in the space for the reply.
     EntryTooLong = 28 "entry does not fit the reply";
-    /// More bytes than one request may bring.
+    /// The data exceeds the limit for one request.
     TransferTooBig = 29 "write larger than the server takes";
-    /// The open was not made for this.
+    /// The open does not include this access.
     OpenLacksAccess = 40 "the file is not open for this";
-    /// An open of somebody else keeps others from this.
+    /// Another open denies this access.
     ShareDenied = 41 "share reservation denied";
-    /// The key differs from that of the other opens.
+    /// The share key differs from that of the other opens.
     KeyMismatch = 42 "shared key differs from the one in force";
-    /// An open keeps the name from being removed, or would have to.
+    /// An open denies the removal of the name, or would have to.
     NameHeldOpen = 43 "delete disposition conflicts with an open";
-    /// A lock of somebody else covers the bytes.
+    /// Another owner's lock covers the bytes.
     RangeLocked = 44 "range is locked";
-    /// A lock is broken, and nobody has repaired it.
+    /// A lock is broken and was not repaired.
     LockBroken = 45 "lock broken and not repaired";
-    /// The range makes no sense for a lock.
+    /// The range is invalid for a lock.
     LockRange = 46 "lock range not supported";
-    /// A lock of somebody else stands in the way of this one.
+    /// Another owner's lock conflicts with this one.
     Denied = 47 "lock denied";
-    /// Waiting for the lock would never end.
+    /// Waiting for the lock would cause a deadlock.
     Deadlock = 48 "waiting for the lock would deadlock";
-    /// The fencing list shuts the asker out.
+    /// The fencing list excludes the client.
     Fenced = 49 "shut out by a fencing list";
-    /// Clients may still take back what they held before the server restarted.
+    /// Clients may still reclaim what they held before the server restarted.
     Grace = 50 "server in grace period";
-    /// It is too late to take anything back.
+    /// The grace period for reclaims is over.
     NoGrace = 51 "nothing can be taken back any more";
-    /// The asker's lease has ended.
+    /// The client's lease has expired.
     Expired = 52 "lease expired";
-    /// The state is from before the server restarted.
+    /// The state id is from before the server restarted.
     StaleState = 53 "state id from before a restart";
-    /// The state was replaced by another.
+    /// The state id was replaced by another.
     OldState = 54 "state id superseded";
-    /// There is no such state.
+    /// The state id is unknown.
     BadState = 55 "state id unknown";
-    /// The client is not known since the server restarted.
+    /// The server does not know the client since its restart.
     StaleClient = 56 "client id unknown after server restart";
-    /// It would have to wait, and may not.
+    /// The operation would have to wait, which the caller does not allow.
     WouldWait = 57 "somebody is in the way, try later";
     /// A limit of the server is reached.
     Limit = 58 "a limit of the server is reached";
-    /// The asker is not trusted with this.
+    /// The client is not authorized for this.
     NotAuthorized = 59 "not authorized";
-    /// The asker is no client, or its life as one is over.
+    /// The caller is not a client, or its incarnation has ended.
     NoClient = 60 "not a client, or one that has ended";
 }
 

@@ -1,10 +1,11 @@
-//! What the fuzz target runs, so that plain tests can run it too. Invariant: nothing panics on
-//! any input, and what decodes has those very bytes. Not part of the interface.
+//! The body of the fuzz target, so that plain tests can run it too. Not part of the interface.
+//!
+//! Invariant: nothing panics on any input, and what decodes encodes to the same bytes.
 
 use crate::codec::{decode_outcome, encode_outcome};
 use crate::operation::Operation;
 
-/// Any bytes as an operation, and as an outcome.
+/// Decodes arbitrary bytes as an operation and as an outcome.
 pub fn any(data: &[u8]) {
     if let Some(mut operation) = Operation::decode(data) {
         let mut again = Vec::new();

@@ -1,19 +1,19 @@
-//! What can be done to files, and what comes of it, in words that no protocol owns.
+//! Operations on files and their results, independent of any protocol.
 //!
-//! A front (DAFS now, others later) turns its requests into an [`Operation`] and hands it to the
-//! half of the server that owns the files. What comes back is an [`Outcome`]: a [`Done`], or a
-//! [`Refusal`] with its [`Fault`]. Each front has its own words for these.
+//! A front (DAFS now, others later) translates its requests into an [`Operation`] and passes it to
+//! the half of the server that owns the files. The result is an [`Outcome`]: a [`Done`], or a
+//! [`Refusal`] with its [`Fault`]. Each front translates these into its protocol.
 //!
-//! Everything here is plain data. Names are bytes. Nothing knows a protocol, a byte order, a
-//! connection or a process, so the bytes that [`Operation::encode`] makes can be kept in a
-//! journal, be kept while a request waits, and be sent to another node. `docs/spec/operations.md`
-//! shows them.
+//! All types here are plain data, and names are bytes. They do not depend on a protocol, a byte
+//! order, a connection or a process. So the bytes from [`Operation::encode`] can be stored in a
+//! journal, kept while a request waits, or sent to another node. `docs/spec/operations.md`
+//! describes them.
 //!
-//! Data that is read and written never passes through an operation: it moves between the
-//! cache and the asker's memory.
+//! File data that is read or written is never part of an operation: it moves between the cache and
+//! the client's memory.
 //!
-//! Invariant: what is encoded decodes to the same; decoding never panics, takes memory in
-//! proportion to its input alone, and refuses bytes behind the end.
+//! Invariant: what is encoded decodes to the same value. Decoding never panics, allocates memory
+//! only in proportion to its input, and refuses trailing bytes.
 #![forbid(unsafe_code)]
 
 mod arguments;

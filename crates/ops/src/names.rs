@@ -1,14 +1,15 @@
-//! Several names in a row: a path, or the identities of a fence.
+//! A list of names: a path, or the identities of a fence.
 //!
-//! Invariant: names that came from bytes have been walked once, so going through them cannot
-//! fail and takes no memory.
+//! Invariant: encoded names have been walked once, so that iterating over them cannot fail and
+//! allocates nothing.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::codec::{Code, put_count};
 
-/// Names in order. Where they lie is up to whoever made them; two are equal if their names are.
+/// An ordered list of names, stored in any of several forms. Two lists are equal if their names
+/// are.
 #[derive(Clone, Copy)]
 pub struct Names<'m>(Source<'m>);
 
@@ -16,7 +17,7 @@ pub struct Names<'m>(Source<'m>);
 enum Source<'m> {
     Slices(&'m [&'m [u8]]),
     Cows(&'m [Cow<'m, [u8]>]),
-    /// Each behind its length, as they are encoded.
+    /// Each name is preceded by its length, as in an encoded operation.
     Encoded {
         bytes: &'m [u8],
         count: usize,
@@ -24,19 +25,19 @@ enum Source<'m> {
 }
 
 impl<'m> Names<'m> {
-    /// Names that lie in different places.
+    /// Makes a list of borrowed names.
     #[must_use]
     pub fn new(names: &'m [&'m [u8]]) -> Self {
         Self(Source::Slices(names))
     }
 
-    /// Names some of which were made for this.
+    /// Makes a list of names of which some may be owned.
     #[must_use]
     pub fn of(names: &'m [Cow<'m, [u8]>]) -> Self {
         Self(Source::Cows(names))
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -46,13 +47,13 @@ impl<'m> Names<'m> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The names in order.
+    /// Iterates over the names in order.
     pub fn iter(&self) -> impl Iterator<Item = &'m [u8]> + use<'m> {
         let source = self.0;
         let mut rest = match source {
@@ -95,7 +96,7 @@ impl<'m> Code<'m> for Names<'m> {
     fn take(from: &mut &'m [u8]) -> Option<Self> {
         let count = u32::take(from)? as usize;
         let whole = *from;
-        // Each takes four bytes at least, so a count that is too high finds their end.
+        // Each name takes at least four bytes, so a count that is too high reaches the end.
         for _ in 0..count {
             <&[u8]>::take(from)?;
         }

@@ -1,8 +1,8 @@
-//! The one table of operations.
+//! The table of all operations.
 //!
-//! Invariant: number, name, class, the objects that are named and the arguments of an operation
-//! stand in one row. Whoever dispatches, renews handles, fences, keeps or documents operations
-//! goes by it. A number is never used again for anything else.
+//! Invariant: number, name, class, named objects and arguments of an operation are in one row. All
+//! code that dispatches, renews handles, fences, stores or documents operations uses this table.
+//! Numbers are never reused.
 
 use dafs_types::FileHandle;
 
@@ -13,42 +13,42 @@ use crate::arguments::{
 };
 use crate::codec::{Code, Record, table, take_whole};
 
-/// What an operation is about.
+/// The subject of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// It looks at names or attributes, and changes nothing.
+    /// It reads names or attributes, and changes nothing.
     Looks,
-    /// It opens a file, and may make it.
+    /// It opens a file, and may create it.
     Opens,
     /// It changes an open.
     State,
-    /// It changes names.
+    /// It changes names in directories.
     Names,
-    /// It changes attributes.
+    /// It changes attributes of an object.
     Attributes,
-    /// It is about a file's data.
+    /// It concerns a file's data.
     Data,
-    /// It is about locks.
+    /// It concerns byte-range locks.
     Locks,
-    /// It is about who may come near.
+    /// It concerns fencing lists.
     Fences,
-    /// It is about delegations.
+    /// It concerns delegations.
     Delegations,
 }
 
 /// A row of the table of operations, or of the table of results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The first byte.
+    /// The number of the row, which is the first encoded byte.
     pub number: u8,
-    /// The name.
+    /// The name of the operation or result.
     pub name: &'static str,
-    /// What follows, in order: names and forms.
+    /// The names and encodings of its fields, in order.
     pub fields: Vec<(&'static str, String)>,
 }
 
 impl Layout {
-    /// The forms of fields that are several values, by their names.
+    /// Returns the named encodings of composite fields.
     #[must_use]
     pub fn forms() -> Vec<(String, String)> {
         crate::codec::forms()
@@ -64,13 +64,13 @@ macro_rules! operations {
     ($($(#[$about:meta])* $variant:ident = $number:literal $name:literal $class:ident
         [$($handle:ident),*] $record:ident $(<$life:lifetime>)?;)*) => {
         table! {
-            /// Something that can be done to files.
+            /// An operation on files, with its arguments.
             Operation "operation";
             $($(#[$about])* $variant = $number $name $record $(<$life>)?;)*
         }
 
         impl Operation<'_> {
-            /// Its name.
+            /// Returns the name of the operation.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self {
@@ -78,7 +78,7 @@ macro_rules! operations {
                 }
             }
 
-            /// What it is about.
+            /// Returns the subject of the operation.
             #[must_use]
             pub const fn class(&self) -> Class {
                 match self {
@@ -86,7 +86,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The objects it names by their handles.
+            /// Returns the handles of the objects that it names.
             #[must_use]
             pub fn named(&self) -> [Option<&FileHandle>; 2] {
                 match self {
@@ -94,7 +94,8 @@ macro_rules! operations {
                 }
             }
 
-            /// The same, to be changed: a handle may have another form now than when it was given.
+            /// Returns the handles mutably, so that a handle in an old form can be replaced by its
+            /// current form.
             pub fn named_mut(&mut self) -> [Option<&mut FileHandle>; 2] {
                 match self {
                     $(Self::$variant(_arguments) => pair([$(&mut _arguments.$handle),*]),)*
@@ -105,76 +106,77 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Where everything begins.
+    /// Returns the root directory.
     Root = 1 "root" Looks [] Empty;
-    /// Looks a path up.
+    /// Looks up a path.
     Lookup = 2 "lookup" Looks [directory] Lookup<'m>;
-    /// The directory that a directory is in.
+    /// Returns the parent of a directory.
     LookupParent = 3 "lookup parent" Looks [file] OneFile;
-    /// Opens a file, and makes it if that is asked for.
+    /// Opens a file, and creates it if requested.
     Open = 4 "open" Opens [from] Open<'m>;
-    /// Ends an open.
+    /// Closes an open file.
     Close = 5 "close" State [file] Close;
-    /// Gives up part of what an open may do.
+    /// Gives up part of an open's access.
     Downgrade = 6 "downgrade" State [file] Downgrade;
-    /// Makes an object that is no regular file.
+    /// Creates an object that is not a regular file.
     CreateNode = 7 "create node" Names [directory] CreateNode<'m>;
-    /// Gives an object another name.
+    /// Creates a hard link to an object.
     Link = 8 "link" Names [source, directory] Link<'m>;
-    /// Takes a name away.
+    /// Removes a name from a directory.
     Remove = 9 "remove" Names [directory] Remove<'m>;
-    /// Moves a name.
+    /// Renames an object.
     Rename = 10 "rename" Names [source, target] Rename<'m>;
     /// Lists part of a directory.
     List = 11 "list" Looks [directory] List;
-    /// What a symbolic link says.
+    /// Reads the target of a symbolic link.
     ReadLink = 12 "read link" Looks [file] OneFile;
-    /// Tells attributes.
+    /// Returns the attributes of an object.
     Attributes = 13 "attributes" Looks [file] Attributes;
-    /// Sets attributes.
+    /// Sets attributes of an object.
     SetAttributes = 14 "set attributes" Attributes [file] SetAttributes;
-    /// Tells attributes of the file system that an object is in.
+    /// Returns the attributes of an object's file system.
     FsAttributes = 15 "file-system attributes" Looks [file] OneFile;
-    /// Asks for rights.
+    /// Asks which rights the caller has.
     Access = 16 "access" Looks [file] Access;
-    /// The directory of an object's named attributes.
+    /// Returns the directory of an object's named attributes.
     OpenAttributes = 17 "open attributes" Looks [file] OneFile;
-    /// Takes a place at a file's end.
+    /// Reserves a range at the end of a file for an append.
     Append = 18 "append" Data [file] Append;
-    /// Brings what was written to stable storage.
+    /// Flushes written data to stable storage.
     Commit = 19 "commit" Data [file] Commit;
-    /// Says how part of a file will be used.
+    /// Tells how part of a file is going to be used.
     Hint = 20 "hint" Data [file] Hint;
-    /// Takes a lock.
+    /// Acquires a lock on a range.
     Lock = 21 "lock" Locks [file] Lock;
-    /// Asks whether a lock could be taken.
+    /// Tests whether a lock could be acquired.
     TestLock = 22 "test lock" Locks [file] TestLock<'m>;
-    /// Ends locks, and makes final what was changed under them.
+    /// Releases locks, and makes the changes under them permanent.
     Unlock = 23 "unlock" Locks [file] LockSpan;
-    /// Takes back what was changed under locks.
+    /// Rolls back the changes made under locks.
     Abort = 24 "abort" Locks [file] LockSpan;
-    /// Tells who may reach an object.
+    /// Returns the fencing list of an object.
     FenceList = 25 "fence list" Fences [file] OneFile;
-    /// Says who may reach an object.
+    /// Changes the fencing list of an object.
     Fence = 26 "fence" Fences [file] Fence<'m>;
-    /// Gives a delegation back.
+    /// Returns a delegation to the server.
     ReturnDelegation = 27 "return delegation" Delegations [] ReturnDelegation;
-    /// Gives up the delegations of an earlier life.
+    /// Releases the delegations of the client's previous incarnation.
     PurgeDelegations = 28 "purge delegations" Delegations [] Empty;
 }
 
 impl<'m> Operation<'m> {
-    /// Reads an operation. `None` if these are not the bytes of one.
+    /// Decodes an operation; `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &'m [u8]) -> Option<Self> {
         take_whole(bytes)
     }
 
-    /// The objects whose fences stand in its way. What it leads to by name is not among them.
+    /// Returns the objects whose fences must be checked. Objects that are reached by name are not
+    /// included.
     #[must_use]
     pub fn touched(&self) -> [Option<&FileHandle>; 2] {
         match self.class() {
-            // Whoever is fenced out must be able to be let in again.
+            // A client that is excluded by a fence must still be able to readmit itself.
             Class::Fences => [None; 2],
             Class::Looks
             | Class::Opens
@@ -187,7 +189,7 @@ impl<'m> Operation<'m> {
         }
     }
 
-    /// Whether it may change names or attributes, so that doing it twice can do harm.
+    /// Returns true if it may change names or attributes, so that repeating it can do harm.
     #[must_use]
     pub fn changes_names(&self) -> bool {
         match (self.class(), self) {
@@ -198,7 +200,7 @@ impl<'m> Operation<'m> {
     }
 }
 
-/// At most two, in their places.
+/// Returns the values as an array of two options, in order.
 fn pair<T, const N: usize>(given: [T; N]) -> [Option<T>; 2] {
     const { assert!(N <= 2, "an operation names two objects at most") };
     let mut given = given.into_iter();

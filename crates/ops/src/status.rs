@@ -1,6 +1,6 @@
-//! Faults as DAFS has them. It stands here until `Status` belongs to the DAFS front alone.
+//! The mapping between faults and DAFS statuses, until `Status` belongs to the DAFS front alone.
 //!
-//! Invariant: a status that was a fault is the same status again, whichever way it went.
+//! Invariant: a status that was converted to a fault converts back to the same status.
 
 use dafs_types::Status;
 
@@ -63,8 +63,8 @@ impl From<Fault> for Status {
     }
 }
 
-/// For code that says why in words of DAFS. Success is no fault; who gives it for one is told that
-/// something is wrong.
+/// For code that reports errors as DAFS statuses. `Status::Ok` is not a fault and becomes an
+/// internal error.
 impl From<Status> for Fault {
     fn from(status: Status) -> Self {
         match status {
