@@ -1,57 +1,57 @@
-//! Attributes of one object as a store keeps them: plain numbers, no names of
-//! users, nothing optional.
+//! Attributes of one object in the form that stores keep: numbers only, no names of users, and
+//! nothing optional.
 //!
-//! Invariant: `change` differs after every change of data or metadata that this
-//! machine's clock can tell apart.
+//! Invariant: `change` differs after every change of data or metadata that this machine's clock can
+//! distinguish.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{FileAttributes, FileHandle, NO_ID, ObjectType, SetTime, Timestamp};
 
 use crate::error::{Result, StoreError};
 
-/// What is known about an object.
+/// The attributes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// What it is.
+    /// The type of the object.
     pub kind: ObjectType,
     /// The 12 low bits of the POSIX mode.
     pub mode: u32,
-    /// Owner.
+    /// The owner's user id.
     pub uid: u32,
-    /// Group.
+    /// The id of the object's group.
     pub gid: u32,
-    /// Hard links.
+    /// The number of hard links.
     pub link_count: u32,
-    /// Differs after every change.
+    /// A number that differs after every change.
     pub change: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Unique in its file system.
+    /// A number that is unique in its file system.
     pub file_id: u64,
-    /// Bytes of storage.
+    /// The storage used, in bytes.
     pub space_used: u64,
-    /// Last read; seldom kept exact.
+    /// The time of the last read, which file systems seldom keep exactly.
     pub time_access: Timestamp,
-    /// Creation, where the file system keeps it.
+    /// The time of creation, if the file system keeps it.
     pub time_create: Option<Timestamp>,
-    /// Last change of attributes or data.
+    /// The time of the last change of attributes or data.
     pub time_metadata: Timestamp,
-    /// Last change of data.
+    /// The time of the last change of data.
     pub time_modify: Timestamp,
-    /// Device numbers of block and character devices; else zeros.
+    /// The device numbers of block and character devices, otherwise zeros.
     pub device: DeviceNumber,
 }
 
-/// What decides over access to an object, but for its access control list.
+/// The attributes that decide about access, except for an access control list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bits {
-    /// What it is.
+    /// The type of the object.
     pub kind: ObjectType,
     /// The 12 low bits of the POSIX mode.
     pub mode: u32,
-    /// Owner.
+    /// The owner's user id.
     pub uid: u32,
-    /// Group.
+    /// The id of the object's group.
     pub gid: u32,
 }
 
@@ -63,7 +63,7 @@ impl From<&Attributes> for Bits {
 }
 
 impl Attributes {
-    /// All of it in the protocol's form; owner and group as decimal numbers.
+    /// Converts them to the protocol's form, with owner and group as decimal numbers.
     #[must_use]
     pub fn to_file_attributes(&self, handle: FileHandle) -> FileAttributes {
         FileAttributes {
@@ -88,45 +88,45 @@ impl Attributes {
     }
 }
 
-/// Attributes around a change of some of them. Who else changed the object in between is not told
-/// apart from that.
+/// The attributes before and after a change. A change by another process in between cannot be
+/// distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Altered {
-    /// As they were just before.
+    /// The attributes just before the change.
     pub before: Attributes,
-    /// As they are.
+    /// The attributes after the change.
     pub after: Attributes,
 }
 
-/// Attributes to be set; `None` leaves one as it is.
+/// Attributes to set; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChanges {
     /// The 12 low bits of the POSIX mode.
     pub mode: Option<u32>,
-    /// Owner.
+    /// The owner's user id.
     pub uid: Option<u32>,
-    /// Group.
+    /// The id of the object's group.
     pub gid: Option<u32>,
-    /// Bytes; truncates or extends with zeros.
+    /// The size in bytes; truncates, or extends with zeros.
     pub size: Option<u64>,
-    /// Access time.
+    /// The access time to set.
     pub time_access: Option<SetTime>,
-    /// Modification time.
+    /// The modification time to set.
     pub time_modify: Option<SetTime>,
 }
 
 impl AttributeChanges {
-    /// Whether nothing is to be set.
+    /// Returns true if nothing is to be set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Reads the protocol's form; `resolve_user` and `resolve_group` turn names that
-    /// are not decimal numbers into ids.
+    /// Converts from the protocol's form. `resolve_user` and `resolve_group` look up names that
+    /// are not decimal numbers.
     ///
     /// # Errors
-    /// `Invalid` for a name nobody knows, and for -1, which no user or group has.
+    /// `Invalid` for an unknown name, and for -1, which is no valid user or group.
     pub fn from_protocol(
         wanted: &dafs_types::SetAttributes,
         resolve_user: impl Fn(&str) -> Option<u32>,

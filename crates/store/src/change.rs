@@ -1,76 +1,77 @@
-//! The change attribute: a number that never stands for two contents of one object.
+//! The change attribute: a number that never stands for two contents of the same object.
 //!
-//! Invariant: the number shown at any moment depends on nothing but the time of the object's
-//! last change and the clock, so it survives evictions, restarts and crashes.
+//! Invariant: the number depends only on the time of the object's last change and on the clock. So
+//! evictions, restarts and crashes do not affect it.
 //!
-//! File systems stamp changes with a coarse clock: two changes within one of its ticks carry
-//! the same time. So that time stands for one content only once its tick is over. Until then
-//! the present time is shown, which is another number at each look; from then on the time of
-//! the change plus one tick, which is above every number shown before. A reader that caches
-//! what it reads within a few milliseconds of a change reads it once more. It never keeps what
-//! is no longer there.
+//! File systems stamp changes with a coarse clock, so two changes within one tick have the same
+//! time. A time stands for one content only after its tick is over. Until then the present time is
+//! reported, which differs on each look. After that the time of the change plus one tick is
+//! reported, which is greater than every number reported before. A reader that caches data within
+//! a few milliseconds of a change therefore reads the data once more, but it never keeps data that
+//! is out of date.
 //!
-//! - Numbers shown before a change lie below the time of that change: they are either the
-//!   time of the look or a settled number, which is shown only when the clock has passed it.
-//! - Numbers shown after a change at time T lie above T: its stamp is at most one tick old.
+//! - A number reported before a change is less than the time of that change: it is either the time
+//!   of the look, or a settled number, which is reported only after the clock has passed it.
+//! - A number reported after a change at time T is greater than T, because the change's stamp is at
+//!   most one tick old.
 //!
-//! What a server has taken in and not yet written to the file is shown by a settled number one
-//! less: the least that its stamp can come to, whether the file has it already or gets it later,
-//! and never the number of what the file had before in that tick, should the server die. So the
-//! number rises once when the file is written, to the one that it keeps.
+//! A change that the server has accepted but not yet written to the file is reported as a settled
+//! number minus one. This is the least number that its stamp can lead to, whether the file has the
+//! change already or gets it later. If the server dies, it is not the number of what the file had
+//! before in that tick. So the number rises once when the file is written, to its final value.
 
 use std::sync::LazyLock;
 
 use dafs_types::Timestamp;
 use rustix::time::ClockId;
 
-/// The clocks at one moment. Read before the object is looked at: what is shown then was true
-/// at that moment or later.
+/// The clocks at one time. They are read before the object is looked at, so the reported state is
+/// that of this time or a later one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The time in nanoseconds: what is shown of an object whose change is not over.
+    /// The time in nanoseconds. It is reported for an object whose tick of change is not over.
     pub exact: u64,
-    /// What file systems stamp changes with. Normally less than a tick behind; more if the
-    /// processor that advances it has been kept from running.
+    /// The clock that file systems stamp changes with. Usually it is less than a tick behind; it is
+    /// further behind if the processor that advances it could not run.
     coarse: u64,
 }
 
 impl Clocks {
-    /// Reads both, without a system call.
+    /// Reads both clocks, without a system call.
     pub fn read() -> Self {
         let nanoseconds = |clock| nanoseconds_of(time_of(clock));
         Self { exact: nanoseconds(ClockId::Realtime), coarse: nanoseconds(ClockId::RealtimeCoarse) }
     }
 }
 
-/// The change attribute of an object that was changed last at this time.
+/// The change attribute of an object whose last change was at this time.
 pub(crate) fn shown(changed: Timestamp, clocks: Clocks) -> u64 {
     shown_after_tick(nanoseconds_of(changed), clocks, *TICK_NS)
 }
 
 fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
     let settled = changed.wrapping_add(tick);
-    // A stamp of the far future comes from another clock than ours: it cannot be waited for.
+    // A stamp far in the future comes from another machine's clock, so its tick cannot be awaited.
     let is_foreign = changed > clocks.exact.saturating_add(FOREIGN_NS);
     let is_over = clocks.coarse > changed && clocks.exact >= settled;
     if is_foreign || is_over { settled } else { clocks.exact }
 }
 
-/// That of an object that was changed between two moments, as a look at the later one would show
-/// it; `None` if only a look tells. As long as no tick can be over since the change, that is the
-/// present time, whatever the stamp is.
+/// The change attribute of an object that was changed between two times, as a look at the later one
+/// would report it. `None` if a look is needed. As long as no tick can have ended since the change,
+/// it is the present time, whatever the stamp is.
 pub(crate) fn shown_just_after(begun: Clocks, now: Clocks) -> Option<u64> {
     just_after_tick(begun, now, *TICK_NS)
 }
 
 fn just_after_tick(begun: Clocks, now: Clocks, tick: u64) -> Option<u64> {
-    // Its stamp is no less than what the clock of stamps said before.
+    // The stamp is not earlier than the coarse clock before the change.
     let is_not_over = now.coarse <= begun.coarse || now.exact < begun.coarse.saturating_add(tick);
     is_not_over.then_some(now.exact)
 }
 
-/// That of an object whose last change, at this time by the clock of stamps, is not yet known to
-/// be in the file, which was stamped last at `on_disk`.
+/// The change attribute of an object whose last change, at this time of the coarse clock, is
+/// perhaps not in the file yet. The file's last stamp is `on_disk`.
 pub(crate) fn shown_unwritten(changed: Timestamp, on_disk: Timestamp, clocks: Clocks) -> u64 {
     unwritten_after_tick(nanoseconds_of(changed), nanoseconds_of(on_disk), clocks, *TICK_NS)
 }
@@ -80,30 +81,31 @@ fn unwritten_after_tick(changed: u64, on_disk: u64, clocks: Clocks, tick: u64) -
     if clocks.coarse <= stamp || clocks.exact < stamp.wrapping_add(tick) {
         return clocks.exact;
     }
-    // Between stamps to the nanosecond there may be no room: what the file has is another content.
+    // Stamps may be exact to the nanosecond, so that there is no number in between. The content in
+    // the file counts as another one.
     let before = on_disk.wrapping_add(tick);
     let settled = stamp.wrapping_add(tick - 1);
     if changed > on_disk && settled == before { before + 1 } else { settled }
 }
 
-/// What a clock says.
+/// The time of a clock.
 pub(crate) fn time_of(clock: ClockId) -> Timestamp {
     let time = rustix::time::clock_gettime(clock);
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
 }
 
-/// Times before 1970 come out very large, but each as a number of its own.
+/// The time as one number. Times before 1970 become very large, but stay distinct.
 fn nanoseconds_of(time: Timestamp) -> u64 {
     (time.seconds as u64).wrapping_mul(SECOND_NS).wrapping_add(time.nanoseconds.into())
 }
 
-/// Between two values of the clock that file systems stamp changes with.
+/// The tick of the coarse clock, with which file systems stamp changes.
 static TICK_NS: LazyLock<u64> = LazyLock::new(|| {
     let tick = rustix::time::clock_getres(ClockId::RealtimeCoarse);
     (tick.tv_sec as u64).wrapping_mul(SECOND_NS).saturating_add(tick.tv_nsec as u64)
 });
 const SECOND_NS: u64 = 1_000_000_000;
-/// A stamp that is so much later than our clock is not of our clock.
+/// A stamp that is later than our clock by this much comes from another clock.
 const FOREIGN_NS: u64 = SECOND_NS;
 
 #[cfg(test)]
@@ -114,12 +116,12 @@ mod tests {
 
     const TICK: u64 = 4_000_000;
 
-    /// What happens to an object.
+    /// An event in the life of an object.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Change,
         Look,
-        /// Time passes; the coarse clock follows unless it is held up.
+        /// Time passes. The coarse clock follows unless it is held up.
         Pass {
             nanoseconds: u64,
             is_held_up: bool,
@@ -137,7 +139,7 @@ mod tests {
     }
 
     proptest! {
-        /// Without a state of its own: any look may come after a restart.
+        /// There is no state, so every look is like one after a restart.
         #[test]
         fn no_number_stands_for_two_contents(
             events in prop::collection::vec(event(), 1..200),
@@ -149,7 +151,7 @@ mod tests {
             let mut seen = std::collections::HashMap::new();
             let mut highest = (0, 0);
             for event in events {
-                now += 50; // Nothing takes no time.
+                now += 50; // Every event takes some time.
                 match event {
                     Event::Change => (content, stamp) = (content + 1, coarse),
                     Event::Look => {
@@ -178,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is told without a look is what a look would tell.
+        /// The number without a look must be that of a look.
         #[test]
         fn a_change_just_now_needs_no_look(
             start in SECOND_NS..2_000_000_000 * SECOND_NS,
@@ -189,7 +191,7 @@ mod tests {
             let at = |exact: u64| Clocks { exact, coarse: exact / TICK * TICK };
             let (begun, changed) = (at(start), at(start + until_change));
             let now = at(start + until_change + until_look);
-            // Newer kernels give a change that somebody waits for a stamp of its own.
+            // Newer kernels give a change its own stamp after its time was queried.
             let stamp = if stamp_is_exact { changed.exact } else { changed.coarse };
             if let Some(told) = just_after_tick(begun, now, TICK) {
                 prop_assert_eq!(told, shown_after_tick(stamp, now, TICK));

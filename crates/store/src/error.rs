@@ -1,23 +1,23 @@
-//! What a store can answer instead of a result.
+//! The errors of stores.
 //!
-//! Invariant: every failure of the operating system becomes exactly one of these,
-//! and each of these exactly one protocol status, without a wildcard.
+//! Invariant: every error of the operating system maps to exactly one of these, and each of these
+//! to exactly one protocol status, without a wildcard.
 
 use dafs_ops::Fault;
 use dafs_types::Status;
 use rustix::io::Errno;
 
-/// Result of a store operation.
+/// The result of a store operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// Why a store refused or failed. Small and `Copy`, because write errors are kept
-/// with the file until somebody asks.
+/// The reason why a store refused or failed. It is small and `Copy`, because write errors are kept
+/// with the file until they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum StoreError {
-    /// Only the owner or the superuser may.
+    /// Only the owner or the superuser may do this.
     #[error("operation not permitted")]
     NotPermitted,
-    /// No such name.
+    /// The name does not exist.
     #[error("no such file or directory")]
     NotFound,
     /// The device failed.
@@ -29,25 +29,25 @@ pub enum StoreError {
     /// The permission bits forbid it.
     #[error("permission denied")]
     Access,
-    /// The name is taken.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// Not on one file system, or not in one export.
+    /// The objects are not on one file system, or not in one export.
     #[error("not on the same file system")]
     CrossDevice,
-    /// A directory is needed.
+    /// The object must be a directory but is not.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory will not do.
+    /// The object must not be a directory but is one.
     #[error("is a directory")]
     IsDirectory,
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("invalid argument")]
     Invalid,
-    /// Beyond the largest offset or the asker's limit.
+    /// The range exceeds the largest offset or the caller's limit.
     #[error("file too large")]
     TooBig,
-    /// No space or no room for another object.
+    /// The file system has no space, or no room for another object.
     #[error("no space left")]
     NoSpace,
     /// The export or its file system is read-only.
@@ -62,13 +62,13 @@ pub enum StoreError {
     /// The directory has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// The asker's quota is used up.
+    /// The caller's quota is used up.
     #[error("quota exceeded")]
     Quota,
-    /// The handle was good; its object is gone, or left the export.
+    /// The handle was valid, but its object was removed or has left the export.
     #[error("stale file handle")]
     Stale,
-    /// No store of ours ever issued this handle.
+    /// No server has ever issued this handle.
     #[error("malformed or forged file handle")]
     BadHandle,
     /// The cookie or its verifier belongs to another listing.
@@ -77,25 +77,25 @@ pub enum StoreError {
     /// The store or its file system cannot do this.
     #[error("not supported")]
     NotSupported,
-    /// This kind of object cannot be made or opened here.
+    /// This type of object cannot be created or opened here.
     #[error("object type not supported here")]
     BadType,
-    /// Try again later.
+    /// The operation cannot be done now. Try again later.
     #[error("busy, try later")]
     Busy,
-    /// The object was looked for by a walk that could not see everything. Try again later.
+    /// The search for the object could not read all directories. Try again later.
     #[error("not all directories could be looked through for it, try later")]
     Unseen,
-    /// Out of descriptors or memory.
+    /// Descriptors or memory are used up.
     #[error("server out of resources")]
     Resource,
     /// The object is a symbolic link, which only clients follow.
     #[error("is a symbolic link")]
     IsSymlink,
-    /// The budget is too small for even one entry.
+    /// The buffer is too small for even one entry.
     #[error("buffer too small for the reply")]
     TooSmall,
-    /// Something that cannot happen did.
+    /// Something happened that should be impossible.
     #[error("server fault")]
     Fault,
 }
@@ -134,7 +134,7 @@ impl From<StoreError> for Fault {
     }
 }
 
-/// For code that says why in words of DAFS.
+/// For code that reports errors as DAFS statuses.
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
         Fault::from(error).into()
@@ -142,8 +142,8 @@ impl From<StoreError> for Status {
 }
 
 impl From<Errno> for StoreError {
-    /// The kernel has more numbers than any list here; those that no call of a
-    /// store can yield count as an I/O error.
+    /// Converts an error of the kernel. The kernel has more error numbers than this list; those
+    /// that no call of a store can return become I/O errors.
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::PERM => Self::NotPermitted,

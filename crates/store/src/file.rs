@@ -1,7 +1,7 @@
-//! One regular file's bytes, opened.
+//! The bytes of one open regular file.
 //!
-//! Invariant: permission was checked when the file was opened; a [`File`] goes on
-//! working after a rename, a change of mode and a removal of its last name.
+//! Invariant: permission is checked when the file is opened. A [`File`] keeps working after a
+//! rename, a change of mode, and the removal of its last name.
 
 use std::os::fd::OwnedFd;
 
@@ -11,20 +11,20 @@ use dafs_types::{CloneSource, FileHandle, Timestamp};
 use crate::attributes::Attributes;
 use crate::error::Result;
 
-/// Names an object in this process: all opens of one object have the same key, and
-/// no other object ever gets it.
+/// Identifies an object within this process. All opens of one object have the same key, and no
+/// other object ever gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u64);
 
-/// What tells one state of a file's data from another. Equal versions mean that
-/// nobody has changed the data between; differing ones that somebody may have.
+/// Identifies a state of a file's data. If two versions are equal, the data has not changed between
+/// them; if they differ, it may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileVersion {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Last change of data.
+    /// The time of the last change of data.
     pub time_modify: Timestamp,
-    /// Last change of anything.
+    /// The time of the last change of data or attributes.
     pub time_metadata: Timestamp,
 }
 
@@ -40,25 +40,25 @@ impl From<&Attributes> for FileVersion {
 
 /// An open regular file. All calls may block.
 pub trait File: Send + Sync {
-    /// The object's key.
+    /// The key of the object in this process.
     fn key(&self) -> FileKey;
 
-    /// The object's handle.
+    /// The handle of the object.
     fn handle(&self) -> FileHandle;
 
-    /// Where it lies on this machine, for people; `None` if that is not known.
+    /// The path of the file on this machine, for messages; `None` if it is not known.
     fn place(&self) -> Option<String> {
         None
     }
 
-    /// Reads `length` bytes from file offset `offset` to `memory_offset` of `memory`.
-    /// Returns the bytes read, fewer only at the end of the file.
+    /// Reads `length` bytes from file offset `offset` to `memory_offset` of `memory`. Returns the
+    /// number of bytes read, which is less only at the end of the file.
     ///
     /// # Errors
-    /// `Io`, or what the file system says.
+    /// `Io`, or another error of the file system.
     ///
     /// # Panics
-    /// If the memory range is not inside.
+    /// If the range is not inside the memory.
     fn read_at(
         &self,
         memory: &Memory,
@@ -67,14 +67,14 @@ pub trait File: Send + Sync {
         offset: u64,
     ) -> Result<usize>;
 
-    /// Writes a range of memory at file offset `offset`, whole.
+    /// Writes a whole range of memory at file offset `offset`.
     ///
     /// # Errors
-    /// `NoSpace`, `Quota`, `TooBig`, `Io`; some part may have been written then.
+    /// `NoSpace`, `Quota`, `TooBig`, `Io`; part of the range may have been written then.
     /// `Access` if the file was opened for reading only.
     ///
     /// # Panics
-    /// If the memory range is not inside.
+    /// If the range is not inside the memory.
     fn write_at(
         &self,
         memory: &Memory,
@@ -83,63 +83,63 @@ pub trait File: Send + Sync {
         offset: u64,
     ) -> Result<()>;
 
-    /// Brings what was written to stable storage; `data_only` leaves out metadata
-    /// that is not needed to find the data again.
+    /// Makes written data stable. With `data_only`, metadata that is not needed to find the data
+    /// again is left out.
     ///
     /// # Errors
     /// `Io` and `NoSpace` if earlier writes could not be made stable.
     fn sync(&self, data_only: bool) -> Result<()>;
 
-    /// Stamps the file as changed just now: what it holds may be another content, though nobody
-    /// has written. Whoever cannot leaves it.
+    /// Sets the time of the last change to now, because the content may have changed without a
+    /// write. A store that cannot do this ignores the call.
     fn mark_changed(&self) {}
 
-    /// The mode that an object of this one has once what is to be written has been: without set-id
-    /// bits, where somebody other than the superuser may have written it.
+    /// The mode that an object with this mode has after pending writes: without set-id bits, unless
+    /// only the superuser may have written.
     fn mode_behind_writes(&self, mode: u32) -> u32 {
         mode
     }
 
-    /// Present attributes.
+    /// Returns the present attributes.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io` if they cannot be read.
     fn attributes(&self) -> Result<Attributes>;
 
-    /// Truncates, or extends with zeros.
+    /// Truncates the file, or extends it with zeros.
     ///
     /// # Errors
     /// `TooBig`, `NoSpace`, `Access` if opened for reading only.
     fn set_size(&self, size: u64) -> Result<()>;
 
-    /// Which file system it is on, as far as sharing blocks goes: what one file of it may or
-    /// may not, all may or may not. Does not block.
+    /// Identifies the file system for the purpose of sharing blocks: what works for one file works
+    /// for all files with the same number. Does not block.
     fn file_system(&self) -> u64 {
         0
     }
 
-    /// The file for whoever shares blocks with it; `None` where that is not possible: copy.
-    /// Whatever is to be shared must have been written to the file; stable it need not be.
+    /// Returns the file as a source for sharing blocks; `None` if blocks cannot be shared and must
+    /// be copied. The data to share must have been written to the file, but need not be stable.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     fn clone_source(&self) -> Result<Option<Box<dyn CloneSource>>> {
         Ok(None)
     }
 
-    /// A descriptor for reading that others may have: opened anew, so that it is for reading
-    /// whatever this process itself may do with the file. `None` where there is none.
+    /// Returns a descriptor for reading that another process may have; `None` if there is none. It
+    /// is opened anew, so it only allows reading, whatever this process may do with the file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     fn reader(&self) -> Result<Option<OwnedFd>> {
         Ok(None)
     }
 
-    /// Present version.
+    /// Returns the present version.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io` if the attributes cannot be read.
     fn version(&self) -> Result<FileVersion> {
         self.attributes().map(|attributes| FileVersion::from(&attributes))
     }

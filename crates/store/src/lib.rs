@@ -1,19 +1,17 @@
-//! The storage floor: where names and bytes are kept. It knows no messages, no
-//! sessions and no transports.
+//! The storage layer: names and bytes of files. It knows no messages, sessions or transports.
 //!
-//! Invariant: whoever calls says as whom ([`Credentials`]), and every call of the
-//! name-space plane checks that identity's permission itself; nothing reaches an
-//! object outside the exported trees.
+//! Invariant: every call names the identity of its caller ([`Credentials`]). Every call about names
+//! checks that identity's permission itself, and reaches only objects inside the exported trees.
 //!
-//! - [`Store`] is the name space: handles, names, attributes. Synchronous; run it
-//!   where blocking is allowed. [`local::LocalStore`] serves directories in place,
-//!   [`memory::MemoryStore`] keeps everything in a bounded piece of memory.
-//! - [`File`] is one object's bytes, moved straight into and out of
+//! - [`Store`] is the name space: handles, names, attributes. Its calls are synchronous and may
+//!   block. [`local::LocalStore`] serves directories in place; [`memory::MemoryStore`] keeps
+//!   everything in memory of limited size.
+//! - [`File`] is the bytes of one object, moved directly into and out of
 //!   [`dafs_memory::Memory`].
-//! - [`cache::Cache`] keeps file blocks in one arena that a transport can register.
-//!   It has a single owner, never blocks and does no I/O: it hands out jobs.
+//! - [`cache::Cache`] keeps blocks of files in one arena that a transport can register. It has a
+//!   single owner, never blocks and does no I/O: it returns jobs for that.
 //!
-//! What is promised to whom after which failure: `docs/semantics.md`.
+//! `docs/semantics.md` says what is guaranteed after which failure.
 #![forbid(unsafe_code)]
 
 mod acl;

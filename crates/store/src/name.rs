@@ -1,17 +1,17 @@
 //! Names of directory entries.
 //!
-//! Invariant: a name that passed [`check`] is one component: it cannot climb, cannot
-//! name the directory itself and cannot be cut short by a terminator.
+//! Invariant: a name that passed [`check`] is a single component: it cannot lead to a parent, name
+//! the directory itself, or be cut short by a terminator.
 
 use dafs_types::limits::NAME_BYTES_MAX;
 
 use crate::error::{Result, StoreError};
 
-/// Accepts one component.
+/// Checks that a name is a single component.
 ///
 /// # Errors
-/// `Invalid` for an empty name, `.`, `..` and names with `/` or NUL; `NameTooLong`
-/// beyond 255 bytes.
+/// `Invalid` for an empty name, `.`, `..` and names with `/` or NUL; `NameTooLong` beyond 255
+/// bytes.
 pub fn check(name: &[u8]) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(StoreError::NameTooLong);

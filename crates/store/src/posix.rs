@@ -1,6 +1,6 @@
-//! The rules of POSIX for stores that are kept elsewhere and go by permission bits alone.
+//! The rules of POSIX for stores outside this crate that use permission bits only.
 //!
-//! Invariant: the same rules as in the stores here.
+//! Invariant: they are the same rules as those of the stores in this crate.
 
 use dafs_types::{Credentials, FileHandle, FileSystemAttributes, ShareAccess};
 
@@ -8,15 +8,15 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::Result;
 use crate::rules::{self, Guard};
 
-/// Checks that an object is a regular file and open to the asker.
+/// Checks that an object is a regular file that the caller may open.
 ///
 /// # Errors
-/// `IsDirectory`, `IsSymlink` and `BadType` for other things; `Access`.
+/// `IsDirectory`, `IsSymlink` and `BadType` for other objects; `Access`.
 pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
     rules::check_open(who, bits_of(found), access)
 }
 
-/// Checks that the asker may give an object another name.
+/// Checks that the caller may give an object another name.
 ///
 /// # Errors
 /// `IsDirectory`, `NotPermitted`.
@@ -24,20 +24,21 @@ pub fn check_link(who: &Credentials, found: &Attributes) -> Result<()> {
     rules::check_link(who, bits_of(found))
 }
 
-/// Checks that the asker may make an object with these attributes.
+/// Checks that the caller may create an object with these attributes.
 ///
 /// # Errors
-/// `NotPermitted` for an owner that could not be given; `Invalid` and `TooBig` for what cannot be.
+/// `NotPermitted` for an owner that the caller may not set; `Invalid` and `TooBig` for impossible
+/// values.
 pub fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
     rules::check_new(who, changes)
 }
 
-/// Checks a change of attributes, and takes away what the asker's identity does not carry.
-/// A change that passed needs no further permission.
+/// Checks a change of attributes, and removes mode bits that the caller may not set. A change that
+/// passed needs no further permission.
 ///
 /// # Errors
-/// `NotPermitted`, `Access`; `IsDirectory`, `Invalid` and `TooBig` for a size or a time
-/// that cannot be.
+/// `NotPermitted`, `Access`; `IsDirectory`, `Invalid` and `TooBig` for an impossible size or
+/// time.
 pub fn check_changes(
     who: &Credentials,
     found: &Attributes,
@@ -46,13 +47,13 @@ pub fn check_changes(
     rules::check_changes(who, bits_of(found), changes)
 }
 
-/// What all stores say of themselves.
+/// The file system attributes that all stores have in common.
 #[must_use]
 pub fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     rules::common_fs_attributes(handle)
 }
 
-/// An object without an access control list.
+/// The guard of an object without an access control list.
 fn bits_of(attributes: &Attributes) -> Guard<'_> {
     Guard::new(attributes, None)
 }

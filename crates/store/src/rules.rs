@@ -1,5 +1,5 @@
-//! Rules that hold in every store: who may open what, who may change which attribute,
-//! and what a store says of itself.
+//! The rules of all stores: who may open what, who may change which attribute, and the attributes
+//! of the store itself.
 //!
 //! Invariant: a change that passed [`check_changes`] needs no further permission.
 
@@ -17,7 +17,7 @@ use crate::attributes::{AttributeChanges, Attributes, Bits};
 use crate::error::{Result, StoreError};
 use crate::store::ExtraChanges;
 
-/// What decides over access to an object.
+/// What decides about access to an object: its permission bits and its access control list.
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'a> {
     bits: Bits,
@@ -25,12 +25,12 @@ pub(crate) struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// By its bits, and its access control list if it has one that says more than its mode.
+    /// Creates a guard. `acl` is the access control list, if it says more than the mode.
     pub fn new(bits: impl Into<Bits>, acl: Option<&'a PosixAcl>) -> Self {
         Self { bits: bits.into(), acl }
     }
 
-    /// Whether the asker has all of the wanted bits.
+    /// Returns true if the caller has all of the wanted permission bits.
     pub fn allows(&self, who: &Credentials, wanted: u32) -> bool {
         let Bits { kind, uid, gid, mode } = self.bits;
         match self.acl {
@@ -39,14 +39,14 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The asker's rights, each looked at by itself.
+    /// The caller's rights, each checked separately.
     pub fn access(&self, who: &Credentials) -> AccessMask {
         let bits = [READ, WRITE, EXECUTE].into_iter().filter(|bit| self.allows(who, *bit));
         permission::access_of(self.bits.kind, bits.sum())
     }
 }
 
-/// Checks that an object is a regular file and open to the asker.
+/// Checks that an object is a regular file that the caller may open.
 pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
     match guard.bits.kind {
         ObjectType::Regular => {}
@@ -62,18 +62,19 @@ pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAcces
     check_rights(who, guard, access)
 }
 
-/// Checks that the asker may read and write as wanted. To execute is not to read: an open does not
-/// say what it is for, so a file that may only be executed is opened by nobody who may not read it.
+/// Checks that the caller may read and write as wanted. The right to execute does not allow
+/// reading: an open does not say its purpose, so a caller that may not read a file may not open it,
+/// even if it may execute it.
 pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
     let read = if access.reads() { READ } else { 0 };
     let write = if access.writes() { WRITE } else { 0 };
     if guard.allows(who, read | write) { Ok(()) } else { Err(StoreError::Access) }
 }
 
-/// Checks that the asker may give an object another name, as the kernel does for local users
-/// (`fs.protected_hardlinks`): the owner, and who may read and write a regular file that no bit
-/// makes run as its owner or group. A name keeps an object alive, its space charged to the owner,
-/// and old programs at hand; so others have no business making one.
+/// Checks that the caller may give an object another name, as the kernel does for local users
+/// (`fs.protected_hardlinks`). Allowed are the owner, and callers that may read and write a regular
+/// file without set-id bits. A further name keeps an object alive, with its space charged to the
+/// owner, and keeps old programs available, so other users may not create one.
 pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     let Bits { kind, uid, mode, .. } = guard.bits;
     if kind == ObjectType::Directory {
@@ -86,7 +87,7 @@ pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     if may { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Whether attributes can be set at all: system calls take some numbers for words of their own.
+/// Checks the values of attributes. System calls treat some numbers specially.
 fn check_values(changes: &AttributeChanges) -> Result<()> {
     let is_word = |id: Option<u32>| id == Some(NO_ID);
     let is_late = |time: Option<SetTime>| match time {
@@ -103,7 +104,7 @@ fn check_values(changes: &AttributeChanges) -> Result<()> {
     if is_too_big { Err(StoreError::TooBig) } else { Ok(()) }
 }
 
-/// Whether the asker may make objects as they are to be, and for whom they are to belong to.
+/// Checks that the caller may create objects with these attributes and this owner.
 pub(crate) fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
     check_values(changes)?;
     let is_own = changes.uid.is_none_or(|uid| uid == who.uid());
@@ -111,8 +112,8 @@ pub(crate) fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result
     if who.is_superuser() || is_own && is_in { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Checks a change of attributes against the rules of POSIX, and takes away what the
-/// asker's identity does not carry.
+/// Checks a change of attributes against the rules of POSIX, and removes mode bits that the caller
+/// may not set.
 pub(crate) fn check_changes(
     who: &Credentials,
     guard: Guard<'_>,
@@ -132,8 +133,8 @@ pub(crate) fn check_changes(
             allowed.mode = Some(mode & !0o2000);
         }
     }
-    // The owner may name the owner there is; nobody else may, though it would change nothing: the
-    // kernel takes set-id bits and capabilities away at every call, and the time moves.
+    // The owner may set the present owner again; other callers may not, although it would change
+    // nothing: each such call clears set-id bits and capabilities and updates the time.
     if changes.uid.is_some_and(|uid| !is_owner || uid != found.uid) && !who.is_superuser() {
         return Err(StoreError::NotPermitted);
     }
@@ -153,7 +154,7 @@ pub(crate) fn check_changes(
         if !may_write {
             return Err(StoreError::Access);
         }
-        // The owner of set-id bits is about to be written over.
+        // Data of a file with set-id bits is about to be overwritten.
         let left = without_set_ids(found.mode);
         if !who.is_superuser() && left != found.mode && changes.mode.is_none() {
             allowed.mode = Some(left);
@@ -172,13 +173,13 @@ pub(crate) fn check_changes(
     Ok(allowed)
 }
 
-/// What a write by somebody other than the superuser leaves of a mode; a set-group-id bit without
-/// the group's right to run means something else.
+/// The mode after a write by a caller that is not the superuser. A set-group-id bit without the
+/// group's right to execute has another meaning and stays.
 pub(crate) fn without_set_ids(mode: u32) -> u32 {
     mode & !(if mode & 0o010 != 0 { 0o6000 } else { 0o4000 })
 }
 
-/// Checks a change of a list or a MIME type, and says which lists that makes.
+/// Checks a change of a list or a MIME type, and returns the lists that result.
 pub(crate) fn check_extras(
     who: &Credentials,
     guard: Guard<'_>,
@@ -207,14 +208,14 @@ pub(crate) fn check_extras(
     acl::from_entries(entries, is_directory, found.uid).map(Some)
 }
 
-/// What a list set by this asker leaves of the set-group-id bit.
+/// The set-group-id bit that remains after this caller has set a list.
 pub(crate) fn set_group_left(who: &Credentials, found: &Attributes) -> u32 {
     let keeps =
         who.is_superuser() || who.in_group(found.gid) || found.kind == ObjectType::Directory;
     if keeps { found.mode & 0o2000 } else { 0 }
 }
 
-/// What all our stores say of themselves.
+/// The file system attributes that all stores have in common.
 pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     FileSystemAttributes {
         link_support: Some(true),
@@ -238,5 +239,5 @@ pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes 
     }
 }
 
-/// Entries of lists that our stores keep: to allow and to deny.
+/// The kinds of list entries that the stores support: allow and deny.
 pub(crate) const ACL_KINDS: u32 = 1 | 2;

@@ -1,7 +1,7 @@
-//! The name-space plane: handles, names and attributes.
+//! The name space: handles, names and attributes.
 //!
-//! Invariant: every call checks the asker's permission itself, and an answer never
-//! leads outside what is exported.
+//! Invariant: every call checks the caller's permission itself, and no result leads outside the
+//! exports.
 
 use std::ffi::OsString;
 use std::ops::Bound;
@@ -19,84 +19,84 @@ use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::terms::ExportTerms;
 
-/// An object: its handle and its attributes at one moment.
+/// An object: its handle, and its attributes at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Names it for as long as it exists.
+    /// The handle, which names the object as long as it exists.
     pub handle: FileHandle,
-    /// Its attributes.
+    /// The attributes of the object.
     pub attributes: Attributes,
 }
 
-/// Which of the attributes are wanted that cost a store calls of their own.
+/// Selects attributes that need separate calls of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtrasWanted {
-    /// Whether it has named attributes.
+    /// True to learn whether the object has named attributes.
     pub named_attributes: bool,
-    /// Its access control list.
+    /// True for the access control list.
     pub acl: bool,
-    /// Its MIME type.
+    /// True for the MIME type.
     pub mime_type: bool,
 }
 
 impl ExtrasWanted {
-    /// Whether any is.
+    /// Returns true if any attribute is wanted.
     #[must_use]
     pub fn is_any(self) -> bool {
         self.named_attributes || self.acl || self.mime_type
     }
 }
 
-/// Attributes that cost calls of their own; `None` for one not wanted or not there.
+/// Attributes that need separate calls; `None` for one that is not wanted or does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Whether it has named attributes.
+    /// True if the object has named attributes.
     pub named_attributes: Option<bool>,
-    /// Its access control list; `docs/spec/acl.md`.
+    /// The access control list; see `docs/spec/acl.md`.
     pub acl: Option<Vec<Ace>>,
-    /// Its MIME type, told to whoever may read it.
+    /// The MIME type, reported only to callers that may read the object.
     pub mime_type: Option<String>,
 }
 
-/// Such attributes to be set; `None` leaves one as it is.
+/// Changes of such attributes; `None` leaves an attribute unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraChanges {
-    /// A whole list.
+    /// A whole access control list.
     pub acl: Option<Vec<Ace>>,
-    /// A MIME type; an empty one takes it away.
+    /// A MIME type; an empty one removes it.
     pub mime_type: Option<String>,
 }
 
 impl ExtraChanges {
-    /// Whether nothing is to be set.
+    /// Returns true if nothing is to be set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How far a lookup of several components got.
+/// How far the lookup of a path got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLookup {
-    /// The last object found; the directory of departure if `component_count` is 0.
+    /// The last object found; the starting directory if `component_count` is 0.
     pub handle: FileHandle,
-    /// Components resolved.
+    /// The number of components found.
     pub component_count: usize,
-    /// Attributes of the last object found; `None` if no component was resolved.
+    /// The attributes of the last object found; `None` if no component was found.
     pub attributes: Option<Attributes>,
-    /// Why the next component was not; `None` when all were. A symbolic link in the
-    /// middle of the path gives `IsSymlink` with the link as the last object.
+    /// Why the next component was not found; `None` if all were. A symbolic link in the middle of
+    /// the path gives `IsSymlink`, with the link as the last object.
     pub error: Option<StoreError>,
 }
 
 impl PathLookup {
-    /// One that has not begun.
+    /// Creates a lookup that has not started.
     #[must_use]
     pub fn starting_at(directory: FileHandle) -> Self {
         Self { handle: directory, component_count: 0, attributes: None, error: None }
     }
 
-    /// Takes what looking the next component up has come to. Whether to go on.
+    /// Adds the result of looking up the next component. Returns true if the lookup can continue.
     #[inline]
     pub fn advance(&mut self, found: Result<Object>) -> bool {
         match found {
@@ -118,44 +118,44 @@ impl PathLookup {
     }
 }
 
-/// What a creation did.
+/// The result of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
     /// The object, new or found.
     pub object: Object,
-    /// Whether it is new.
+    /// True if the object is new.
     pub is_new: bool,
-    /// The directory before and after; nothing is said if nothing was to be made.
+    /// The change information of the directory; zeros if nothing had to be created.
     pub change: ChangeInfo,
 }
 
-/// What a removal did.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// The object whose name is gone.
+    /// The object that has lost the name.
     pub handle: FileHandle,
-    /// Whether that was its last name: its blocks in a cache serve nobody then but
-    /// those who have it open.
+    /// True if that was its last name. Its cached blocks are then useful only to clients that have
+    /// it open.
     pub was_last: bool,
-    /// Bytes on the medium that the system frees when the last descriptor is closed
-    /// ([`Store::close_removed`]), if that was the last name.
+    /// If that was the last name: the bytes on the medium that the system frees when the last
+    /// descriptor is closed ([`Store::close_removed`]).
     pub held: u64,
-    /// The directory before and after.
+    /// The change information of the directory.
     pub change: ChangeInfo,
 }
 
-/// What a rename did.
+/// The result of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// The directory left.
+    /// The change information of the old directory.
     pub source: ChangeInfo,
-    /// The directory entered.
+    /// The change information of the new directory.
     pub target: ChangeInfo,
-    /// The object that had the new name before and lost its last name by this.
+    /// The object that had the new name before, if that was its last name.
     pub replaced: Option<FileHandle>,
 }
 
-/// An object that is not a regular file, to be made.
+/// A new object that is not a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode<'a> {
     /// A directory.
@@ -164,7 +164,7 @@ pub enum NewNode<'a> {
     SymbolicLink(&'a [u8]),
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// A socket's name in the file system.
     Socket,
     /// A block device; superuser only.
     BlockDevice(DeviceNumber),
@@ -172,29 +172,28 @@ pub enum NewNode<'a> {
     CharacterDevice(DeviceNumber),
 }
 
-/// Which part of a directory is asked for.
+/// Selects part of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// Entries after this cookie; 0 starts.
+    /// Entries after this cookie are listed; 0 starts at the beginning.
     pub cookie: ReaddirCookie,
     /// The verifier that came with the cookie; ignored with cookie 0.
     pub verifier: CookieVerifier,
-    /// Most entries in the page; a store may give fewer, never more.
+    /// The most entries in the page; a store may return fewer.
     pub entry_count_max: usize,
-    /// Most bytes of names in the page.
+    /// The most bytes of names in the page.
     pub name_bytes_max: usize,
-    /// Whether handles and attributes are wanted: each costs system calls.
+    /// True if handles and attributes are wanted, each of which costs system calls.
     pub want_objects: bool,
 }
 
 impl ListRequest {
-    /// The page that a directory answers with whose entries stand in the order of their cookies:
-    /// each is its cookie, name and number, and `entries` gives those behind a cookie. For stores
-    /// that keep directories in memory.
+    /// Builds the page of a directory whose entries are sorted by their cookies. `entries` returns
+    /// the entries after a cookie, each with its cookie, name and number. For stores that keep
+    /// directories in memory.
     ///
     /// # Errors
-    /// `BadCookie` for a cookie that is not of this directory, `TooSmall` if not even one entry
-    /// fits.
+    /// `BadCookie` for a cookie of another directory, `TooSmall` if not even one entry fits.
     pub fn page<'e, E: Iterator<Item = (u64, &'e [u8], u64)>>(
         &self,
         verifier: CookieVerifier,
@@ -227,111 +226,112 @@ impl ListRequest {
     }
 }
 
-/// First cookie that the protocol leaves to a store.
+/// The first cookie that the protocol leaves to a store.
 pub const FIRST_COOKIE: u64 = 3;
 
 /// One directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {
-    /// Where to go on after it. Never 0, 1 or 2.
+    /// The cookie that continues after it. Never 0, 1 or 2.
     pub cookie: ReaddirCookie,
-    /// Its name.
+    /// The name of the entry.
     pub name: Vec<u8>,
-    /// Its number, as in [`Attributes::file_id`].
+    /// The number of the object, as in [`Attributes::file_id`].
     pub file_id: u64,
-    /// The object; `None` if not wanted, or gone since it was listed, or unreadable.
+    /// The object; `None` if it is not wanted, was removed since, or cannot be read.
     pub object: Option<Object>,
 }
 
-/// Part of a directory.
+/// A page of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPage {
     /// The entries, without `.` and `..`.
     pub entries: Vec<ListEntry>,
-    /// Goes with every cookie of this page.
+    /// The verifier for every cookie of this page.
     pub verifier: CookieVerifier,
-    /// Whether nothing follows.
+    /// True if no entries follow.
     pub is_end: bool,
 }
 
 /// A tree of objects. All calls may block.
 ///
-/// Errors common to all calls: `BadHandle` for a handle never issued, `Stale` for an
-/// object that is gone or left the export, `Access` and `NotPermitted` for what the
-/// asker may not, `Io`, `Resource`. Names are refused as [`crate::name::check`] says.
+/// Errors common to all calls: `BadHandle` for a handle that was never issued, `Stale` for an
+/// object that was removed or has left the export, `Access` and `NotPermitted` for what the caller
+/// may not do, `Io`, `Resource`. [`crate::name::check`] says which names are refused.
 pub trait Store: Send + Sync {
-    /// The same store on other terms, for some of its clients; they are in the order of
-    /// [`Store::export_names`]. Handles, open files and what they hold are common to all.
-    /// `None` for a store that is a single export and knows no terms.
+    /// Returns the same store with other terms, for some of its clients. The terms are in the order
+    /// of [`Store::export_names`]. Handles and open files are common to all of these views. `None`
+    /// for a store with a single export and no terms.
     fn on_terms(&self, _terms: &[ExportTerms]) -> Option<Arc<dyn Store>> {
         None
     }
 
-    /// The names of its exports, for who sets terms.
+    /// Returns the names of the exports, for setting terms.
     fn export_names(&self) -> Vec<OsString> {
         vec!["export".into()]
     }
 
-    /// Whether a handle is not of an export that these terms hide.
+    /// Returns false if the handle belongs to an export that these terms hide.
     fn shows(&self, _handle: &FileHandle) -> bool {
         true
     }
 
-    /// Whether a process of this host with these credentials gains nothing but speed by a
-    /// descriptor for reading of a file: it may read the file, and may do here whatever else such
-    /// a descriptor opens to it, as its owner or by the file's mode.
+    /// Returns true if a process of this host with these credentials gains only speed from a
+    /// descriptor for reading the file. It must be allowed to read the file, and allowed through
+    /// the server to do everything else that such a descriptor permits to the owner or by the
+    /// file's mode.
     ///
     /// # Errors
-    /// As [`Store::access`].
+    /// See [`Store::access`].
     fn may_have(&self, _who: &Credentials, _handle: &FileHandle) -> Result<bool> {
         Ok(false)
     }
 
-    /// The handle that this store gives an object now, of one that an earlier version of it gave;
-    /// `None` if that is what it is, or none of ours. Both lead to the object; whoever compares
-    /// handles, or keeps what belongs to one, goes by the present one. Of a handle that names a
-    /// file system alone (zeros behind its 16 bytes), that of the file system.
+    /// Converts a handle that an earlier version of this store issued to its present form. `None`
+    /// if it has that form, or is not of this store. Both forms lead to the object, but code that
+    /// compares handles or uses them as keys must use the present form. A handle that names only a
+    /// file system (zeros after its first 16 bytes) becomes the present one of the file system.
     fn renewed(&self, _handle: &FileHandle) -> Option<FileHandle> {
         None
     }
 
-    /// From now on no call looks through directories for the object of a handle: it fails with
-    /// `Busy` where it had to, and [`Store::search`] is called elsewhere. False if no call ever
-    /// has to.
+    /// From now on no call searches directories for the object of a handle. A call that would have
+    /// to search fails with `Busy`, and [`Store::search`] must be called on another thread. Returns
+    /// false if no call ever has to search.
     fn defer_searches(&self) -> bool {
         false
     }
 
-    /// Whether calls with this handle fail until it has been searched for.
+    /// Returns true if calls with this handle fail until a search for it was done.
     fn must_search(&self, _handle: &FileHandle) -> bool {
         false
     }
 
-    /// Looks for the objects of these handles, all at once. Blocks for as long as it takes to read
-    /// every directory there is. Calls with these handles need no search then, for a time:
-    /// either their objects are found, or they are `Stale`, or they are `Unseen` because not
-    /// everything could be looked through.
+    /// Searches for the objects of these handles, all at once. Blocks as long as it takes to read
+    /// every directory. After that, calls with these handles need no search for some time: the
+    /// objects are found, or are `Stale`, or are `Unseen` because some directories could not be
+    /// read.
     fn search(&self, _handles: &[FileHandle]) {}
 
-    /// Closes what removals have left open, so that nobody waited for it: the system frees what an
-    /// object held with its last descriptor. To be called when the answers are out.
+    /// Closes the objects that removals have left open. The system frees their storage with the
+    /// last descriptor, which takes time, so this is called after the replies are sent.
     fn close_removed(&self) {}
 
-    /// Lets go of objects that processes beside the server have removed, whose space would not be
-    /// free before; their handles. To be called now and then, with the time since the last call;
-    /// in some seconds of it every object is looked at. What they held is free after the next
-    /// [`Store::close_removed`].
+    /// Releases objects that other processes of this host have removed and whose storage would
+    /// stay in use otherwise. Returns their handles. To be called regularly, with the time since
+    /// the last call; within some seconds every object is looked at. The storage is free after the
+    /// next [`Store::close_removed`].
     fn let_go_of_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
         Vec::new()
     }
 
-    /// The root of everything.
+    /// Returns the root of the name space.
     fn root(&self, who: &Credentials) -> Result<Object>;
 
-    /// The object with this name. A symbolic link is not followed.
+    /// Returns the object with this name. A symbolic link is not followed.
     fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object>;
 
-    /// Looks several components up and tells how far it got.
+    /// Looks several components up, and returns how far that got.
     fn lookup_path(
         &self,
         who: &Credentials,
@@ -348,15 +348,15 @@ pub trait Store: Send + Sync {
         reached
     }
 
-    /// The directory a directory is in; `NotFound` at the root.
+    /// Returns the parent of a directory; `NotFound` at the root.
     fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object>;
 
-    /// Present attributes. Needs no permission.
+    /// Returns the present attributes. Needs no permission.
     fn attributes(&self, who: &Credentials, handle: &FileHandle) -> Result<Attributes>;
 
-    /// Sets attributes and returns all of them as they were before and as they are after. All
-    /// permissions are checked before the first change. A change of size goes through
-    /// [`crate::cache::Cache`] first where a cache holds the file.
+    /// Sets attributes, and returns all attributes before and after. All permissions are checked
+    /// before the first change. If a cache holds the file, a change of size must go through
+    /// [`crate::cache::Cache`] instead.
     fn set_attributes(
         &self,
         who: &Credentials,
@@ -364,8 +364,8 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<Altered>;
 
-    /// Attributes that cost calls of their own. Needs no permission, but that a MIME type
-    /// is `None` to whoever may not read the object.
+    /// Returns attributes that need separate calls. Needs no permission, but the MIME type is
+    /// `None` for a caller that may not read the object.
     fn extras(
         &self,
         who: &Credentials,
@@ -377,9 +377,9 @@ pub trait Store: Send + Sync {
         Ok(Extras { named_attributes, ..Extras::default() })
     }
 
-    /// Sets such attributes: the list for the owner, the MIME type for whoever may write.
-    /// `NotSupported` where they cannot be kept, or for a list that cannot be kept as it is
-    /// meant; `Invalid` for one without a meaning.
+    /// Sets such attributes. The list needs the owner, the MIME type the right to write.
+    /// `NotSupported` if the file system cannot keep them, or if the list cannot be kept with its
+    /// exact meaning; `Invalid` for a list without a meaning.
     fn set_extras(
         &self,
         _who: &Credentials,
@@ -389,21 +389,21 @@ pub trait Store: Send + Sync {
         if changes.is_empty() { Ok(()) } else { Err(StoreError::NotSupported) }
     }
 
-    /// The directory of an object's named attributes. In it, [`Store::lookup`],
-    /// [`Store::create_file`], [`Store::remove`], [`Store::rename`] and [`Store::readdir`]
-    /// work; an attribute is opened as a file is. Permission is that of the object: who may
-    /// read it may read them, who may write it may change them. `NotSupported` for what has
-    /// none: attributes themselves, objects other than files and directories, file systems
-    /// without extended attributes.
+    /// Returns the directory of an object's named attributes. In it, [`Store::lookup`],
+    /// [`Store::create_file`], [`Store::remove`], [`Store::rename`] and [`Store::readdir`] work; an
+    /// attribute is opened like a file. The permissions are those of the object: a caller that may
+    /// read it may read its attributes, and one that may write it may change them. `NotSupported`
+    /// for objects without named attributes: attributes themselves, objects other than files and
+    /// directories, and file systems without extended attributes.
     fn open_attributes(&self, _who: &Credentials, _handle: &FileHandle) -> Result<Object> {
         Err(StoreError::NotSupported)
     }
 
-    /// Attributes of the file system an object is in.
+    /// Returns the attributes of the file system that an object is in.
     fn fs_attributes(&self, who: &Credentials, handle: &FileHandle)
     -> Result<FileSystemAttributes>;
 
-    /// Which of the wanted rights the asker has.
+    /// Returns which of the wanted rights the caller has.
     fn access(
         &self,
         who: &Credentials,
@@ -411,7 +411,7 @@ pub trait Store: Send + Sync {
         wanted: AccessMask,
     ) -> Result<AccessMask>;
 
-    /// Opens a regular file. `IsDirectory`, `IsSymlink` and `BadType` for other things.
+    /// Opens a regular file. `IsDirectory`, `IsSymlink` and `BadType` for other objects.
     fn open(
         &self,
         who: &Credentials,
@@ -419,7 +419,7 @@ pub trait Store: Send + Sync {
         access: ShareAccess,
     ) -> Result<Arc<dyn File>>;
 
-    /// The same, and tells the version the file had then.
+    /// Opens a regular file, and returns its version at that time.
     fn open_with_version(
         &self,
         who: &Credentials,
@@ -431,8 +431,8 @@ pub trait Store: Send + Sync {
         Ok((file, version))
     }
 
-    /// Opens a regular file by its entry, as [`Store::create_file`] in mode `NoCreate` does, and
-    /// tells the version it had then.
+    /// Opens a regular file by its name, like [`Store::create_file`] in mode `NoCreate`, and
+    /// returns its version at that time.
     fn open_entry(
         &self,
         who: &Credentials,
@@ -443,11 +443,11 @@ pub trait Store: Send + Sync {
         open_by_creating(self, who, directory, name, access)
     }
 
-    /// Finds or makes a regular file, as `mode` says, and opens it. Without a mode in
-    /// `changes` a new file gets 0600, and is open whatever its mode says: POSIX lets the
-    /// creator of a read-only file write it through that open. One found is opened as by
-    /// [`Store::open`]. `changes` applies to a new file; to one found (`Unchecked`) only
-    /// `size` does, if it is 0 and the asker may write.
+    /// Finds or creates a regular file, as `mode` says, and opens it. Without a mode in `changes`,
+    /// a new file gets 0600. A new file is open whatever its mode says: POSIX lets the creator of a
+    /// read-only file write it through that open. An existing file is opened as by [`Store::open`].
+    /// `changes` applies to a new file. For an existing one (`Unchecked`) only `size` applies, if
+    /// it is 0 and the caller may write.
     fn create_file(
         &self,
         who: &Credentials,
@@ -458,9 +458,9 @@ pub trait Store: Send + Sync {
         access: ShareAccess,
     ) -> Result<(Created, Arc<dyn File>)>;
 
-    /// Makes a regular file without a name, in the file system of `directory`. It lives
-    /// while the returned [`File`] does, or until [`Store::link`] names it.
-    /// `NotSupported` where the file system cannot.
+    /// Creates a regular file without a name, in the file system of `directory`. It exists as long
+    /// as the returned [`File`], or until [`Store::link`] gives it a name. `NotSupported` if the
+    /// file system cannot do this.
     fn create_unlinked(
         &self,
         who: &Credentials,
@@ -468,8 +468,8 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<(Object, Arc<dyn File>)>;
 
-    /// Makes something other than a regular file. Without a mode: 0700 for a
-    /// directory, 0600 otherwise.
+    /// Creates an object other than a regular file. Without a mode: 0700 for a directory, 0600
+    /// otherwise.
     fn create_node(
         &self,
         who: &Credentials,
@@ -479,7 +479,7 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<Created>;
 
-    /// Gives an object that is not a directory another name, or a first one.
+    /// Gives an object other than a directory another name, or its first one.
     fn link(
         &self,
         who: &Credentials,
@@ -488,11 +488,11 @@ pub trait Store: Send + Sync {
         name: &[u8],
     ) -> Result<ChangeInfo>;
 
-    /// Removes a name: of any object but a directory, or of an empty directory.
+    /// Removes a name of any object but a directory, or of an empty directory.
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed>;
 
-    /// The same if `may` agrees to the object that has the name; `None` if it does not. A store
-    /// that can look once for both does so.
+    /// Removes a name if `may` accepts the object that has it; otherwise returns `None`. Stores
+    /// that can do both with one lookup override this.
     fn remove_if(
         &self,
         who: &Credentials,
@@ -504,7 +504,8 @@ pub trait Store: Send + Sync {
         if may(&object.handle) { self.remove(who, directory, name).map(Some) } else { Ok(None) }
     }
 
-    /// Renames, replacing what has the new name if it is of the same sort (and empty).
+    /// Renames an object. Replaces an object with the new name if it is of the same type (and
+    /// empty).
     fn rename(
         &self,
         who: &Credentials,
@@ -514,9 +515,8 @@ pub trait Store: Send + Sync {
         new_name: &[u8],
     ) -> Result<Renamed>;
 
-    /// Lists part of a directory. Cookies stay valid while entries come and go.
-    /// `TooSmall` if the budget does not hold one entry, `BadCookie` for a cookie of
-    /// another directory.
+    /// Lists part of a directory. Cookies stay valid while entries are added and removed.
+    /// `TooSmall` if not even one entry fits, `BadCookie` for a cookie of another directory.
     fn readdir(
         &self,
         who: &Credentials,
@@ -524,15 +524,15 @@ pub trait Store: Send + Sync {
         request: &ListRequest,
     ) -> Result<ListPage>;
 
-    /// Brings an object's own metadata to stable storage; of a directory, its entries.
-    /// Needs no permission: it changes nothing that anybody can see.
+    /// Makes an object's own metadata stable; for a directory, its entries. Needs no permission,
+    /// because nothing visible changes.
     fn sync(&self, handle: &FileHandle) -> Result<()>;
 
-    /// The text of a symbolic link; `Invalid` for anything else.
+    /// Returns the text of a symbolic link; `Invalid` for other objects.
     fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>>;
 }
 
-/// What [`Store::open_entry`] is short for.
+/// The default implementation of [`Store::open_entry`].
 pub(crate) fn open_by_creating<S: Store + ?Sized>(
     store: &S,
     who: &Credentials,

@@ -1,27 +1,26 @@
-//! On which terms somebody is let into an export.
+//! The terms on which a client may use an export.
 //!
-//! Invariant: terms take away and never give: an export that refuses changes to everybody
-//! refuses them on any terms.
+//! Invariant: terms only restrict. An export that refuses all changes refuses them on any terms.
 
 use dafs_types::Credentials;
 
 use crate::local::Squash;
 
-/// What one client, or many alike, may do in an export, and as whom.
+/// What a client, or many with the same terms, may do in an export, and with which identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExportTerms {
-    /// Whether it is there for them at all.
+    /// True if the export is visible to them.
     pub is_visible: bool,
-    /// Whether changes are refused.
+    /// True if changes are refused.
     pub read_only: bool,
-    /// Who counts as [`ExportTerms::anonymous`].
+    /// Which identities are replaced by [`ExportTerms::anonymous`].
     pub squash: Squash,
-    /// Who they are then.
+    /// The identity that replaces them.
     pub anonymous: Credentials,
 }
 
 impl ExportTerms {
-    /// Everybody may come as whom they are.
+    /// Terms that restrict nothing: every client keeps its identity.
     #[must_use]
     pub fn open() -> Self {
         Self {

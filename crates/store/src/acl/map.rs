@@ -1,7 +1,7 @@
-//! Between the protocol's lists and POSIX ones (`docs/spec/acl.md`).
+//! Converts between the protocol's access control lists and POSIX lists (`docs/spec/acl.md`).
 //!
-//! Invariant: a list that is taken never gives anybody more than it says; and the owner,
-//! each named user, each group and everybody else have, one by one, just what it says.
+//! Invariant: an accepted list never gives anyone more than it says. The owner, each named user,
+//! each group and everyone else get, taken one by one, exactly what it says.
 
 use dafs_types::acl::{EVERYONE, GROUP, OWNER};
 use dafs_types::permission::{EXECUTE, READ, WRITE};
@@ -10,7 +10,7 @@ use dafs_types::{Ace, AceFlags, AceKind, AceRights};
 use super::{Lists, PosixAcl};
 use crate::error::{Result, StoreError};
 
-/// The entries that say what an object's lists say.
+/// Converts an object's POSIX lists to protocol entries.
 pub(crate) fn to_entries(lists: &Lists, is_directory: bool) -> Vec<Ace> {
     let mut entries = Vec::new();
     write_list(&mut entries, &lists.access, AceFlags::default(), is_directory);
@@ -20,9 +20,10 @@ pub(crate) fn to_entries(lists: &Lists, is_directory: bool) -> Vec<Ace> {
     entries
 }
 
-/// What is refused to one must be refused before it is granted to all, in so many words:
-/// entries come in the order of the POSIX check, each with a refusal of what others behind
-/// it would grant. Groups add up, so all of their grants come before their refusals.
+/// Writes the entries of one POSIX list. A right that is refused to one must be refused explicitly
+/// before it is granted to all. So entries come in the order of the POSIX check, each with a denial
+/// of what later entries would grant. Rights of groups add up, so all grants to groups come before
+/// their denials.
 fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_directory: bool) {
     let mut push = |kind, who: &str, is_group: bool, bits: u32| {
         let flags = if is_group { flags.with(AceFlags::IDENTIFIER_GROUP) } else { flags };
@@ -59,11 +60,11 @@ fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_director
     push(AceKind::Allow, EVERYONE, false, list.other);
 }
 
-/// The lists that say what these entries say, for an object that belongs to `owner`.
+/// Converts protocol entries to POSIX lists, for an object that belongs to `owner`.
 ///
 /// # Errors
-/// `Invalid` for an entry without a meaning; `NotSupported` for a list that POSIX lists
-/// cannot say.
+/// `Invalid` for an entry without a meaning; `NotSupported` for a list that POSIX lists cannot
+/// express.
 pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> Result<Lists> {
     let (mut access, mut default) = (Vec::new(), Vec::new());
     for entry in entries {
@@ -80,7 +81,7 @@ pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> R
     Ok(Lists { access: compile(&access, Some(owner))?, default })
 }
 
-/// Whom an entry concerns.
+/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Owner,
@@ -90,7 +91,7 @@ enum Who {
     Everyone,
 }
 
-/// An entry in the terms of POSIX.
+/// An entry in POSIX terms.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     allows: bool,
@@ -102,7 +103,7 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     let allows = match entry.kind {
         AceKind::Allow => true,
         AceKind::Deny => false,
-        // Nobody would write anything down.
+        // Audits and alarms would have no effect.
         AceKind::Audit | AceKind::Alarm => return Err(StoreError::NotSupported),
     };
     let (flags, rights) = (entry.flags, entry.rights);
@@ -115,7 +116,7 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     if is_inherited && !is_directory || flags.contains(AceFlags::INHERIT_ONLY) && !is_inherited {
         return Err(StoreError::Invalid);
     }
-    // A default list is for files and directories alike, and goes all the way down.
+    // A default list applies to both files and directories, and to all levels.
     let is_partial = for_files != for_directories || flags.contains(AceFlags::NO_PROPAGATE);
     if is_partial || flags.0 & (AceFlags::SUCCESS.0 | AceFlags::FAILURE.0) != 0 {
         return Err(StoreError::NotSupported);
@@ -136,17 +137,17 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     Ok(Rule { allows, who, bits })
 }
 
-/// What a grant is worth. What is promised to everybody or nobody has no say in it.
+/// The POSIX bits of a grant. Rights that all have, or none, do not count.
 fn granted_bits(rights: AceRights, is_directory: bool) -> Result<u32> {
     let writes = rights.and(write_rights(is_directory));
-    // Who may write at all may write, append and (in a directory) remove.
+    // POSIX has one bit for the rights to write, append and (in a directory) remove.
     if writes != AceRights::default() && writes != write_rights(is_directory) {
         return Err(StoreError::NotSupported);
     }
     Ok(data_bits(rights))
 }
 
-/// What a refusal takes away, if it is something that can be refused.
+/// The POSIX bits of a denial, if these rights can be denied.
 fn denied_bits(rights: AceRights, who: Who) -> Result<u32> {
     let bits = data_bits(rights);
     let mut kept = ALWAYS.with(AceRights::DELETE);
@@ -173,13 +174,13 @@ fn data_bits(rights: AceRights) -> u32 {
         | bit(AceRights::EXECUTE, EXECUTE)
 }
 
-/// One POSIX list of rules in order, if it gives nobody more than they do.
+/// Converts the rules of one list, if the POSIX list gives no one more than the rules.
 fn compile(rules: &[Rule], owner: Option<u32>) -> Result<PosixAcl> {
     let list = nearest(rules);
     if grants_too_much(&list, rules, owner) { Err(StoreError::NotSupported) } else { Ok(list) }
 }
 
-/// The POSIX list that gives each of those named, taken alone, what the rules do.
+/// The POSIX list that gives each subject, taken alone, what the rules give it.
 fn nearest(rules: &[Rule]) -> PosixAcl {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for rule in rules {
@@ -210,7 +211,8 @@ fn nearest(rules: &[Rule]) -> PosixAcl {
     list
 }
 
-/// The bits somebody has who is all of these: the first rule that mentions a bit decides.
+/// The bits of someone who matches all of these subjects: the first rule that mentions a bit
+/// decides.
 fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     let (mut granted, mut decided) = (0, 0);
     for rule in rules {
@@ -224,10 +226,10 @@ fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     granted
 }
 
-/// Whether somebody who is more than one of those named would have more than the rules say:
-/// POSIX grants a bit that one of them has, and the rules refuse it to another of them first.
-/// The answer must not change with the owner: entries that name the owner are looked at as
-/// the owner's and as those of somebody else.
+/// Returns true if someone who matches several subjects would get more than the rules say: POSIX
+/// grants a bit if one of the entries has it, while the rules deny it to another one first. The
+/// result must not change with the owner, so entries that name the owner are checked both as the
+/// owner's and as those of another user.
 fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool {
     let users = list.users.iter().map(|(id, bits)| (Who::User(*id), *bits));
     let groups = list.groups.iter().map(|(id, bits)| (Who::NamedGroup(*id), *bits));
@@ -235,7 +237,7 @@ fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool 
     let all: Vec<_> = classes.into_iter().chain(users).chain(groups).collect();
     let mentions = |rule: &Rule, who: Who, bit: u32| rule.who == who && rule.bits & bit != 0;
     [READ, WRITE, EXECUTE].into_iter().any(|bit| {
-        // Where somebody is refused the bit, by the first rule of theirs that mentions it.
+        // The position of the first rule that mentions the bit for the subject, if it is a denial.
         let refusal = |who: Who| {
             let first = rules.iter().position(|rule| mentions(rule, who, bit));
             first.filter(|index| !rules[*index].allows).unwrap_or(usize::MAX)
@@ -249,7 +251,7 @@ fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool 
         let of_groups = all.iter().filter(|(who, _)| is_group(who)).map(|(who, _)| refusal(*who));
         let of_a_group = of_groups.min().unwrap_or(usize::MAX);
         let exceeds = |(who, bits): &(Who, u32)| bits & bit != 0 && of_a_group < grant(*who);
-        // The owner may be named, too; POSIX looks at the owner's entry alone.
+        // The owner may also be named as a user, but POSIX only uses the owner's own entry.
         let of_owner = owner.map_or(usize::MAX, |owner| refusal(Who::User(owner)));
         all.iter().any(exceeds) || list.owner & bit != 0 && of_owner < grant(Who::Owner)
     })
@@ -274,10 +276,10 @@ const fn write_rights(is_directory: bool) -> AceRights {
     if is_directory { both.with(AceRights::DELETE_CHILD) } else { both }
 }
 
-/// What everybody may who reaches an object.
+/// The rights that everyone has who reaches an object.
 const ALWAYS: AceRights =
     AceRights::READ_ATTRIBUTES.with(AceRights::READ_ACL).with(AceRights::SYNCHRONIZE);
-/// What the owner may besides.
+/// The additional rights of the owner.
 const OWNERS: AceRights = AceRights::WRITE_ATTRIBUTES.with(AceRights::WRITE_ACL);
 const FLAGS_KNOWN: u32 = 0x7f;
 
@@ -307,11 +309,11 @@ mod tests {
         from_entries(entries, false, 1).map(|lists| lists.access)
     }
 
-    /// Every list of one named user and two named groups: what it says comes back.
+    /// Converts lists of one named user and two named groups both ways.
     #[test]
     fn every_posix_list_survives_the_way_there_and_back() {
-        // Six numbers of three bits are many; a stride that shares no factor with them
-        // meets every pair of values.
+        // There are very many combinations of six numbers of three bits. A stride without a
+        // common factor reaches every pair of values.
         for number in (0..1u32 << 18).step_by(5) {
             let part = |index: u32| number >> (3 * index) & 7;
             let bits = [part(0), part(1), part(2), part(3)];
@@ -348,7 +350,7 @@ mod tests {
         let mode = to_entries(&Lists { access: PosixAcl::of_mode(0o754), default: None }, false);
         let entries = [&[allow("1000", RW)], &mode[..]].concat();
         let list = access(&entries).unwrap();
-        // Read by everybody's entry, too; to execute is the group's alone.
+        // The right to read is also in everyone's entry; only the group may execute.
         assert_eq!((list.mode(), list.users), (0o774, vec![(1000, 6)]));
     }
 
@@ -369,14 +371,14 @@ mod tests {
         ] {
             assert_eq!(access(&entries), Err(StoreError::NotSupported), "{what}");
         }
-        // The same with nobody left who would have too much.
+        // The same without anyone who would have too much.
         assert!(access(&[allow("OWNER@", RW), deny("GROUP@", W), everybody.clone()]).is_ok());
         assert!(access(&[deny("1000", RW), everybody]).is_ok());
         assert!(access(&[deny("2", W), allow("OWNER@", RW)]).is_ok());
     }
 
-    /// Random rules against everybody there can be: a list that is taken gives nobody more,
-    /// and one that would give nobody more is taken.
+    /// Tries random rules with all possible subjects. An accepted list must give no one more than
+    /// the rules, and a list that gives no one more must be accepted.
     #[test]
     fn what_is_taken_gives_nobody_more_than_it_says() {
         let (person, group) = ([Who::Owner, Who::User(2)], [Who::Group, Who::NamedGroup(5)]);
@@ -393,8 +395,8 @@ mod tests {
                 .collect();
             let list = compile(&rules, Some(1));
             let attempt = nearest(&rules);
-            // Who somebody is, and what POSIX gives them: a person's entry or all of their
-            // groups' together.
+            // POSIX gives a subject the rights of its own entry, or those of all its groups'
+            // entries together.
             let too_much = (0..32u32).any(|who| {
                 let is = |bit: u32| who & (1 << bit) != 0;
                 let mut all = Vec::new();
@@ -407,12 +409,12 @@ mod tests {
                     [is(0).then_some(attempt.group), named(&attempt.groups, 5).filter(|_| is(1))];
                 let of_groups = of_groups.into_iter().flatten().reduce(|all, bits| all | bits);
                 let given = if is(2) {
-                    // The owner is user 1, or will be somebody else.
+                    // The owner is user 1, or another user later.
                     all.push(if is(4) { Who::Owner } else { Who::User(1) });
                     all.push(Who::Owner);
                     attempt.owner
                 } else if is(3) {
-                    // User 1 again, once the file belongs to somebody else.
+                    // User 1 after the file belongs to another user.
                     let id = if is(4) { 1 } else { 2 };
                     all.push(Who::User(id));
                     let mine = named(&attempt.users, id);

@@ -1,10 +1,9 @@
-//! Access control lists as local file systems keep them: POSIX draft lists, and what they
-//! let an identity do.
+//! Access control lists of local file systems: POSIX draft lists, and the access that they give.
 //!
-//! Invariant: the answers are those of acl(5), "access check algorithm", which are the
-//! kernel's own, so that a client may do through the server what its user may do beside
-//! it. But Linux does not look at a list whose mask is empty, and gives those it names
-//! what others have; here they have nothing, as the list says.
+//! Invariant: the result is that of acl(5), "access check algorithm", which the kernel implements.
+//! So a client may do through the server what its user may do on the host. There is one exception:
+//! Linux ignores a list whose mask is empty, and gives the named users what others have. Here they
+//! have nothing, as the list says.
 
 mod map;
 
@@ -12,22 +11,22 @@ use dafs_types::Credentials;
 
 pub(crate) use map::{from_entries, to_entries};
 
-/// A list: permission bits (read 4, write 2, execute 1) of each class and of those named.
+/// A list: the permission bits (read 4, write 2, execute 1) of each class and of named subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PosixAcl {
     pub owner: u32,
-    /// Named users.
+    /// The named users and their bits.
     pub users: Vec<(u32, u32)>,
     pub group: u32,
-    /// Named groups.
+    /// The named groups and their bits.
     pub groups: Vec<(u32, u32)>,
-    /// The most that named users and all groups have. There when anybody is named.
+    /// The most that named users and all groups have. Present if any subject is named.
     pub mask: Option<u32>,
     pub other: u32,
 }
 
 impl PosixAcl {
-    /// The list that says what permission bits say.
+    /// The list that is equivalent to permission bits.
     pub fn of_mode(mode: u32) -> Self {
         Self {
             owner: mode >> 6 & 7,
@@ -39,37 +38,37 @@ impl PosixAcl {
         }
     }
 
-    /// Whether permission bits say it all.
+    /// Returns true if permission bits can express the whole list.
     pub fn is_mode(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
     }
 
-    /// The nine permission bits that go with the list.
+    /// The nine permission bits that correspond to the list.
     pub fn mode(&self) -> u32 {
         self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
 
-    /// The list after a change of mode: the group bits are the mask, if there is one.
+    /// Applies a change of mode: the group bits are the mask, if there is one.
     pub fn set_mode(&mut self, mode: u32) {
         self.owner = mode >> 6 & 7;
         *self.mask.as_mut().unwrap_or(&mut self.group) = mode >> 3 & 7;
         self.other = mode & 7;
     }
 
-    /// What a new object with this wanted mode gets of a default list.
+    /// The list of a new object with this mode, from a default list.
     pub fn inherited(&self, mode: u32) -> Self {
         let mut list = self.clone();
         list.set_mode(self.mode() & mode);
         list
     }
 
-    /// What an entry that the mask binds is worth.
+    /// Applies the mask to the bits of an entry.
     pub fn masked(&self, bits: u32) -> u32 {
         bits & self.mask.unwrap_or(7)
     }
 
-    /// Whether somebody other than the superuser has all of the wanted bits on an object
-    /// of this owner and group. One entry must have them all: two groups do not add up.
+    /// Returns true if a caller other than the superuser has all of the wanted bits on an object of
+    /// this owner and group. A single entry must have all of them: two groups do not add up.
     pub fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
         let has = |bits: u32| bits & wanted == wanted;
         if who.uid() == uid {
@@ -87,7 +86,7 @@ impl PosixAcl {
         found.any(|bits| has(self.masked(bits)))
     }
 
-    /// Reads the form of `system.posix_acl_access`; `None` if it is none.
+    /// Decodes the form of `system.posix_acl_access`; `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (version, entries) = bytes.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -111,7 +110,7 @@ impl PosixAcl {
         rest.is_empty().then_some(list)
     }
 
-    /// The form of `system.posix_acl_access`, whose entries are in order of tag and id.
+    /// Encodes the form of `system.posix_acl_access`, with entries in order of tag and id.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         let mut put = |tag: u16, bits: u32, id: u32| {
@@ -139,9 +138,9 @@ impl PosixAcl {
 /// The lists of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lists {
-    /// Who may do what with it.
+    /// The list for access to the object.
     pub access: PosixAcl,
-    /// What new objects in it get; directories only.
+    /// The list for new objects in it; directories only.
     pub default: Option<PosixAcl>,
 }
 

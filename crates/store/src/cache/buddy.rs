@@ -1,32 +1,33 @@
-//! Which blocks of the arena are free.
+//! The allocator of the arena's blocks.
 //!
-//! Invariant: every block is either allocated or inside exactly one free run; a free
-//! run is a power of two long, aligned to its length, and its twin is not free.
+//! Invariant: every block is either allocated or in exactly one free run. The length of a free run
+//! is a power of two, its start is aligned to its length, and its buddy is not free.
 
-/// A buddy allocator over blocks numbered from 0.
+/// A buddy allocator for blocks numbered from 0.
 pub(super) struct Buddy {
-    /// First free run of each order; `NONE` ends a list.
+    /// The first free run of each order; `NONE` ends a list.
     heads: [u32; ORDER_COUNT],
     next: Vec<u32>,
     previous: Vec<u32>,
     /// Order + 1 of the free run that starts here; 0 elsewhere.
     state: Vec<u8>,
-    /// Chunks whose pages were given back, or never touched: used last.
+    /// Chunks without pages, because these were released or never touched. They are used last.
     cold: Vec<u32>,
-    /// Chunks from here on were never handed out.
+    /// Chunks from this one on were never allocated.
     fresh: u32,
     chunk_count: u32,
     used_blocks: usize,
-    /// Free chunks that hold pages.
+    /// The number of free chunks that have pages.
     warm_chunks: usize,
-    /// Chunks whose pages are being cleared ahead.
+    /// The number of chunks whose pages are being cleared in advance.
     warming: usize,
-    /// A whole free chunk was cut up since chunks were last cleared ahead: more are needed.
+    /// True if a whole free chunk was split since the last clearing in advance, so more are needed.
     has_grown: bool,
 }
 
 impl Buddy {
-    /// All free. The tables come from zeroed pages and cost nothing until used.
+    /// Creates an allocator with all blocks free. Its tables use zeroed pages, which cost no memory
+    /// until they are touched.
     pub fn new(chunk_count: u32) -> Self {
         let blocks = chunk_count as usize * CHUNK_BLOCKS;
         Self {
@@ -44,17 +45,17 @@ impl Buddy {
         }
     }
 
-    /// Blocks allocated.
+    /// The number of allocated blocks.
     pub fn used_blocks(&self) -> usize {
         self.used_blocks
     }
 
-    /// Free chunks that hold pages.
+    /// The number of free chunks that have pages.
     pub fn warm_chunks(&self) -> usize {
         self.warm_chunks
     }
 
-    /// Allocates `1 << order` blocks in a row.
+    /// Allocates `1 << order` consecutive blocks.
     pub fn allocate(&mut self, order: usize) -> Option<u32> {
         let mut found = (order..ORDER_COUNT).find(|o| self.heads[*o] != NONE);
         if found.is_none() && self.open_chunk() {
@@ -83,8 +84,8 @@ impl Buddy {
         }
     }
 
-    /// Takes a free chunk that holds pages out of quick reach; the caller discards its
-    /// pages. Returns its first block.
+    /// Moves a free chunk that has pages to those without; the caller discards its pages. Returns
+    /// its first block.
     pub fn cool_chunk(&mut self) -> Option<u32> {
         let block = self.heads[TOP];
         if block == NONE {
@@ -95,25 +96,26 @@ impl Buddy {
         Some(block)
     }
 
-    /// Whether a chunk should be cleared ahead: memory is needed, and little is at hand.
+    /// Returns true if a chunk should be cleared in advance, because memory is needed and few free
+    /// chunks have pages.
     pub fn wants_warm(&self) -> bool {
         self.has_grown && self.warm_chunks < WARM_AHEAD && self.warming == 0
     }
 
-    /// Takes a chunk without pages, if one should be cleared ahead. It comes back by
+    /// Takes a chunk without pages to be cleared, if one should be. It comes back with
     /// [`Buddy::add_warm`]. Returns its first block.
     pub fn take_to_warm(&mut self) -> Option<u32> {
         if !self.wants_warm() {
             return None;
         }
         let block = self.next_cold();
-        // Where there is none, nothing is wanted until memory has come free and is needed again.
+        // If there is none, nothing is cleared until memory was freed and is needed again.
         self.has_grown = block.is_some() && self.warm_chunks + 1 < WARM_AHEAD;
         self.warming += usize::from(block.is_some());
         block
     }
 
-    /// A chunk that was taken has its pages, and can be used.
+    /// Returns a cleared chunk, which can then be allocated.
     pub fn add_warm(&mut self, block: u32) {
         self.warming -= 1;
         self.link(block, TOP);
@@ -178,11 +180,11 @@ impl Buddy {
     }
 }
 
-/// Blocks in a chunk: one huge page.
+/// The number of blocks in a chunk, which is one huge page.
 pub(super) const CHUNK_BLOCKS: usize = 1 << TOP;
 const TOP: usize = 9;
-/// Free chunks that hold pages, for whoever needs memory next. They are cleared one by one, so this
-/// is what is used meanwhile.
+/// The number of free chunks with pages to keep for the next allocations. Chunks are cleared one by
+/// one, so these serve allocations meanwhile.
 const WARM_AHEAD: usize = 2;
 const ORDER_COUNT: usize = TOP + 1;
 const NONE: u32 = u32::MAX;
@@ -218,10 +220,10 @@ mod tests {
         })
         .collect();
         assert_eq!((warmed.len(), buddy.warm_chunks()), (WARM_AHEAD, WARM_AHEAD));
-        // The rest of the first chunk, and those that were cleared, before any other.
+        // The rest of the first chunk and the cleared chunks come before any other.
         let rest: Vec<u32> = (1..3 * CHUNK_BLOCKS).map(|_| buddy.allocate(0).unwrap()).collect();
         assert_eq!(buddy.fresh, 3);
-        // The one that is being cleared is nobody's until then.
+        // A chunk that is being cleared cannot be allocated.
         let warming = buddy.take_to_warm().unwrap();
         let others: Vec<u32> = std::iter::from_fn(|| buddy.allocate(TOP)).collect();
         assert!(others.len() == 2 && !others.contains(&warming));

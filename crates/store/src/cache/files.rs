@@ -1,7 +1,7 @@
-//! What the cache knows of each file.
+//! The cache's table of files.
 //!
-//! Invariant: an entry lives while the file is open, has segments, has dirty data or
-//! has a job under way; never longer.
+//! Invariant: an entry exists exactly as long as the file is open, has segments, has dirty data or
+//! has a job in progress.
 
 use std::sync::Arc;
 
@@ -13,63 +13,64 @@ use super::segment::NONE;
 use crate::error::StoreError;
 use crate::file::{File, FileVersion};
 
-/// One file. The first fields are those a hit needs.
+/// One file. The fields that a hit needs come first.
 pub(super) struct Entry {
     pub generation: u32,
-    /// First segment of the list, in no order.
+    /// The first of the file's segments, which are listed in no order.
     pub first_segment: u32,
-    /// As clients see it.
+    /// The size as clients see it.
     pub size: u64,
-    /// Where a sequential reader goes on.
+    /// The offset at which a sequential reader continues.
     pub expected_offset: u64,
-    /// A sequential reader that gets here wants the next stretch.
+    /// A sequential reader that reaches this offset wants the next stretch prefetched.
     pub ahead_mark: u64,
-    /// How far the last stretch reached.
+    /// The end of the last prefetched stretch.
     pub ahead_end: u64,
-    /// Bytes fetched at once for a sequential reader; 0 for others.
+    /// The number of bytes prefetched at once for a sequential reader; 0 for other readers.
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
-    /// Number of its last close.
+    /// The number of its last close.
     pub closed_at: u64,
     pub pattern: CachePattern,
-    /// Held while open, dirty or at work.
+    /// The open file, held while it is open, dirty or used by a job.
     pub file: Option<Arc<dyn File>>,
     pub handle: FileHandle,
-    /// As the cache saw it last, own changes included.
+    /// The version that the cache last saw, including the cache's own changes.
     pub version: FileVersion,
-    /// Numbers of segments with dirty blocks.
+    /// The numbers of segments with dirty blocks.
     pub dirty: Numbers,
     pub is_queued: bool,
     pub dirty_since: Moment,
-    /// Segments behind the file's end on disk that are dirty as a whole, about.
+    /// The approximate number of wholly dirty segments after the file's end on disk.
     pub ripe_count: usize,
     pub is_ripe: bool,
     pub is_flushing: bool,
     pub is_syncing: bool,
-    /// Syncs that are over.
+    /// The number of finished syncs.
     pub sync_count: u32,
     pub is_sizing: bool,
     pub fill_count: u32,
     pub writer_count: u32,
-    /// Written to the file since the last sync.
+    /// True if data was written to the file since the last sync.
     pub is_unsynced: bool,
-    /// Lost data nobody was told of yet.
+    /// The error of lost data that was not reported to any client yet.
     pub error: Option<StoreError>,
-    /// Losses so far, and the last: a commit that spans one reports it, and so does one of somebody
-    /// who has heard of fewer.
+    /// The number of losses so far, and the last error. A commit reports a loss that happens while
+    /// it runs, and losses that its client has not been told of.
     pub loss_count: u32,
     pub last_error: StoreError,
-    /// When what the cache shows was changed last, by a write, a change of size or a loss.
+    /// The time of the last change of the cached content: by a write, a change of size or a loss.
     pub changed_at: Timestamp,
-    /// The same by the clock that file systems stamp changes with: a file that is written later has
-    /// no earlier stamp.
+    /// The same time by the coarse clock that file systems stamp changes with. A file that is
+    /// written later has no earlier stamp.
     pub stamp: Timestamp,
-    /// Whether the change attribute was shown since: the next change must be told from it.
+    /// True if the change attribute was reported since then, so the next change must differ from
+    /// it.
     pub is_shown: bool,
-    /// It was shown while the size of the file was ahead of what is cached of it.
+    /// True if it was reported while the size of the file was ahead of the cached content.
     pub is_shown_ahead: bool,
-    /// Its last name is gone.
+    /// True if the last name of the file was removed.
     pub is_unlinked: bool,
 }
 
@@ -113,7 +114,7 @@ impl Entry {
         }
     }
 
-    /// Whether something holds the file itself: a job, a write, data to be flushed.
+    /// Returns true if a job, a write or dirty data needs the file.
     pub fn is_busy(&self) -> bool {
         self.is_flushing
             || self.is_syncing
@@ -175,18 +176,18 @@ impl Files {
         self.free.push(index);
     }
 
-    /// The token for an entry.
+    /// The token of an entry.
     pub fn name(&self, index: u32) -> CachedFile {
         CachedFile { index, generation: self.entries[index as usize].generation }
     }
 
-    /// Whether a token still stands for a live entry.
+    /// Returns true if a token belongs to a live entry.
     pub fn is_current(&self, file: CachedFile) -> bool {
         let entry = self.entries.get(file.index as usize);
         entry.is_some_and(|entry| entry.is_live && entry.generation == file.generation)
     }
 
-    /// Whether that close of a file was its last, and its entry is still there.
+    /// Returns true if this close of a file was its last and its entry still exists.
     pub fn was_closed_last(&self, file: CachedFile, number: u64) -> bool {
         self.is_current(file) && self.at(file.index).closed_at == number
     }
@@ -204,7 +205,7 @@ impl Files {
     /// The entry of a token.
     ///
     /// # Panics
-    /// If the token outlived its last close: the owner's bug.
+    /// If the token was used after its last close, which is a bug of the caller.
     #[inline]
     pub fn get(&self, file: CachedFile) -> &Entry {
         let entry = &self.entries[file.index as usize];
@@ -212,7 +213,7 @@ impl Files {
         entry
     }
 
-    /// As [`Files::get`].
+    /// Like [`Files::get`], for changes.
     #[inline]
     pub fn get_mut(&mut self, file: CachedFile) -> &mut Entry {
         let entry = &mut self.entries[file.index as usize];

@@ -1,9 +1,9 @@
-//! The way back to the file: write-back, commit, changes of size, and what is left of
-//! them when they fail.
+//! Write-back, commits and changes of size, and their failures.
 //!
-//! Invariant: at most one flush or change of size of a file is under way, so a version
-//! read before and after it tells our own change from a foreign one. A block written
-//! again while it is flushed stays dirty.
+//! Invariants:
+//! - At most one flush or change of size of a file is in progress. So a version read before it and
+//!   one read after it distinguish the cache's own change from one by another process.
+//! - A block that is written again while it is being flushed stays dirty.
 
 use dafs_types::{Moment, Stability};
 
@@ -20,8 +20,8 @@ use crate::error::StoreError;
 use crate::file::FileVersion;
 
 impl Cache {
-    /// Starts to bring a range to the file (`Unstable`: to the file system only, as for
-    /// CLOSE), or to stable storage. `length` 0 means to the end.
+    /// Starts to write a range to stable storage; with `Unstable` only to the file system, as for
+    /// CLOSE. A `length` of 0 means up to the end.
     #[must_use]
     pub fn commit_begin(
         &mut self,
@@ -47,22 +47,22 @@ impl Cache {
         }
     }
 
-    /// Whether a commit that need not be stable would find nothing to do. What was lost before is
-    /// another matter ([`Cache::losses`]).
+    /// Returns true if a commit without a sync would have nothing to do. Earlier losses do not
+    /// count ([`Cache::losses`]).
     pub fn is_written(&self, file: CachedFile) -> bool {
         let entry = self.files.get(file);
         !entry.is_flushing && !entry.is_sizing && entry.dirty.is_empty()
     }
 
-    /// How often written data of a file was lost since the cache has known it. Whoever has heard of
-    /// another number hears of a loss next.
+    /// The number of times that written data of a file was lost since the cache has known it. A
+    /// client that was told of another number must be told of a loss next.
     #[must_use]
     pub fn losses(&self, file: CachedFile) -> u32 {
         self.files.get(file).loss_count
     }
 
-    /// What of it does not concern somebody who has just opened the file: all, unless nobody was
-    /// there to be told of the last.
+    /// The number of losses that do not concern a client that has just opened the file: all of
+    /// them, unless the last one was not reported to any client.
     #[must_use]
     pub fn losses_before_open(&self, file: CachedFile) -> u32 {
         let entry = self.files.get(file);
@@ -70,7 +70,7 @@ impl Cache {
         entry.loss_count.wrapping_sub(u32::from(is_alone_with_it))
     }
 
-    /// A loss that a listener has not heard of, who hears of it now.
+    /// Takes a loss that must be reported to a listener now.
     pub fn take_loss(&mut self, file: CachedFile, listener: Listener) -> Option<StoreError> {
         let entry = self.files.get_mut(file);
         let is_new = match listener {
@@ -85,15 +85,15 @@ impl Cache {
         Some(entry.last_error)
     }
 
-    /// What a commit needs next.
+    /// Returns the next step of a commit.
     pub fn commit_step(&mut self, ticket: &mut CommitTicket) -> CommitStep {
         let file = ticket.file;
         let entry = self.files.get(file);
         if entry.is_flushing || entry.is_sizing {
             return CommitStep::Wait;
         }
-        // One pass over the range: what is written behind the cursor meanwhile was not
-        // answered when the commit came.
+        // The range is passed once. Data written before the cursor meanwhile was not answered when
+        // the commit came, so the commit need not include it.
         if let Some((job, next)) = self.flush_job(file, ticket.next, ticket.end) {
             ticket.next = next;
             return CommitStep::Flush(job);
@@ -106,7 +106,7 @@ impl Cache {
         if entry.loss_count != ticket.loss_count {
             return CommitStep::Done(Err(entry.last_error));
         }
-        // Whatever brought us here, our own sync may not be over.
+        // The commit's own sync may still be in progress, if something else has woken it.
         if ticket.synced_after == Some(entry.sync_count) {
             return CommitStep::Wait;
         }
@@ -115,7 +115,7 @@ impl Cache {
             return CommitStep::Done(Ok(()));
         }
         if entry.is_syncing {
-            // It may have begun before our data was written.
+            // The running sync may have started before our data was written.
             return CommitStep::Wait;
         }
         let Some(handle) = entry.file.clone() else { return CommitStep::Done(Ok(())) };
@@ -126,23 +126,24 @@ impl Cache {
         CommitStep::Sync(SyncJob { owner: file, file: handle, data_only })
     }
 
-    /// Whether something has become due since [`Cache::poll_flush`] last said `None`, other
-    /// than by age.
+    /// Returns true if a flush has become due since [`Cache::poll_flush`] last returned `None`, for
+    /// another reason than age.
     #[inline]
     #[must_use]
     pub fn wants_flush(&self) -> bool {
         self.wants_flush
     }
 
-    /// The same, or whether [`Cache::poll_clear`] has something to do.
+    /// The same; also true if [`Cache::poll_clear`] has something to do.
     #[inline]
     #[must_use]
     pub fn wants_jobs(&self) -> bool {
         self.wants_flush | self.wants_clear
     }
 
-    /// The next flush that is due: by age, by pressure, or because a file has grown by so much
-    /// that it is better under way while the rest is written. Ask until `None`.
+    /// Returns the next flush that is due: by age, because much is dirty, or because a file has
+    /// grown by so much that a flush should run while the rest is written. Call it until it returns
+    /// `None`.
     pub fn poll_flush(&mut self) -> Option<FlushJob> {
         if self.dirty_blocks <= self.dirty_blocks_max / 2 && !self.is_stopping {
             self.has_pressure = self.has_pressure && self.buddy_is_tight();
@@ -169,7 +170,7 @@ impl Cache {
             if let Some(job) = self.whole_flush_job(file) {
                 return Some(job);
             }
-            // One that had nothing left to flush stands at the end now.
+            // A file without anything left to flush has been moved to the end.
             if !self.files.get(file).dirty.is_empty() {
                 at += 1;
             }
@@ -177,14 +178,14 @@ impl Cache {
         None
     }
 
-    /// A file has so many more segments that are new to the disk and dirty as a whole.
+    /// Counts segments of a file that are new to the disk and wholly dirty.
     pub(super) fn ripen(&mut self, file: CachedFile, count: usize) {
         let entry = self.files.get_mut(file);
         entry.ripe_count += count;
         if entry.ripe_count < RIPE_COUNT {
             return;
         }
-        // A flush that is under way asks again when it is back.
+        // If a flush is in progress, its end checks again.
         self.wants_flush |= !entry.is_flushing;
         if !entry.is_ripe {
             entry.is_ripe = true;
@@ -210,7 +211,7 @@ impl Cache {
         None
     }
 
-    /// The first flush of all that is dirty of a file, unless one is under way.
+    /// The first flush of all dirty data of a file, unless one is in progress.
     fn whole_flush_job(&mut self, file: CachedFile) -> Option<FlushJob> {
         let entry = self.files.get(file);
         if entry.is_flushing || entry.is_sizing {
@@ -223,8 +224,8 @@ impl Cache {
         self.buddy.used_blocks() * 16 >= self.block_count * 15 && self.dirty_blocks > 0
     }
 
-    /// Takes dirty blocks of segments `from..to` into a job; also the segment to go on
-    /// with.
+    /// Collects dirty blocks of the segments `from..to` in a job. Also returns the segment at which
+    /// to continue.
     fn flush_job(&mut self, owner: CachedFile, from: u64, to: u64) -> Option<(FlushJob, u64)> {
         if from >= to {
             return None;
@@ -256,7 +257,7 @@ impl Cache {
         Some((FlushJob { owner, file: handle, arena, ranges, asks_before }, next))
     }
 
-    /// Moves a segment's dirty blocks into the list; false if some did not fit.
+    /// Moves a segment's dirty blocks to the list. Returns false if some did not fit.
     fn take_dirty(
         &mut self,
         owner: CachedFile,
@@ -296,7 +297,7 @@ impl Cache {
         is_done
     }
 
-    /// All that is dirty of a file is on its way: what comes now is young.
+    /// Restarts a file's age when all its dirty data is being written.
     fn restart_age(&mut self, file: CachedFile) {
         let now = self.now;
         let entry = self.files.get_mut(file);
@@ -304,14 +305,14 @@ impl Cache {
         if !entry.is_queued {
             return;
         }
-        // It is mostly one of the oldest.
+        // The search starts at the front, because the file is usually one of the oldest.
         if let Some(at) = self.dirty_files.iter().position(|queued| *queued == file) {
             self.dirty_files.remove(at);
         }
         self.dirty_files.push_back(file);
     }
 
-    /// Takes a flush's result.
+    /// Handles the result of a flush.
     pub fn on_flushed(&mut self, done: FlushDone) -> Progress {
         let file = done.owner;
         let mut lost = 0;
@@ -341,17 +342,17 @@ impl Cache {
         self.pass_on(file, &done.ranges);
         self.finish_flush(file);
         self.wants_flush = true;
-        // A write error waits for the next commit, close or write; requests that wait
-        // for this file go on.
+        // A write error is reported by the next commit, close or write. Requests that wait for
+        // this file continue.
         Progress { file, error: None }
     }
 
-    /// Lets go of the file if that was all.
+    /// Releases the file if nothing else is dirty.
     fn finish_flush(&mut self, file: CachedFile) {
         let entry = self.files.get_mut(file);
         if entry.dirty.is_empty() && entry.is_queued {
             entry.is_queued = false;
-            // It is one of the youngest since the flush began.
+            // The search starts at the back: the file is one of the youngest since the flush began.
             if let Some(at) = self.dirty_files.iter().rposition(|queued| *queued == file) {
                 self.dirty_files.remove(at);
             }
@@ -371,7 +372,8 @@ impl Cache {
     ) {
         self.stats.lost_bytes += bytes;
         self.loss_count += 1;
-        // What was there before is there again. Mostly the file has been stamped for that.
+        // The lost data is replaced by what was there before. Usually the flush has stamped the
+        // file for that.
         let stamp = self.files.get(file).stamp;
         if after.is_none_or(|after| after.time_metadata < stamp) {
             self.note_change(file);
@@ -382,8 +384,8 @@ impl Cache {
         entry.error = Some(error);
     }
 
-    /// Compares the version before our own change with the one remembered: another one
-    /// means that a local process has been at the file.
+    /// Compares the version before our own change with the remembered one. A difference means that
+    /// a local process has changed the file.
     fn note_version(
         &mut self,
         file: CachedFile,
@@ -404,7 +406,7 @@ impl Cache {
         }
     }
 
-    /// The size as the file system has it, or as far as unflushed data reaches.
+    /// Sets the size to that of the file system, or to the end of dirty data if that is further.
     pub(super) fn recompute_size(&mut self, file: CachedFile) {
         let entry = self.files.get(file);
         let (old, disk) = (entry.size, entry.version.size);
@@ -423,15 +425,15 @@ impl Cache {
         }
     }
 
-    /// Takes a sync's result.
+    /// Handles the result of a sync.
     pub fn on_synced(&mut self, done: SyncDone) -> Progress {
         let file = done.owner;
         let entry = self.files.get_mut(file);
         entry.is_syncing = false;
         entry.sync_count = entry.sync_count.wrapping_add(1);
         if let Err(error) = done.result {
-            // What the kernel could not write is gone from its cache too: all that was
-            // not committed may be lost.
+            // The kernel has dropped what it could not write from its own cache too, so
+            // everything that was not committed may be lost.
             self.files.get_mut(file).is_unsynced = true;
             self.note_loss(file, error, 0, None);
             self.drop_clean(file.index);
@@ -452,12 +454,12 @@ impl Cache {
         SizeStep::Job(SizeJob { owner: file, file: handle, size })
     }
 
-    /// Takes a change of size; its result is in `error`.
+    /// Handles the result of a change of size. A failure is in the progress's `error`.
     pub fn on_sized(&mut self, done: SizeDone) -> Progress {
         let file = done.owner;
         if done.result.is_ok() {
-            // Until now the cache has shown what is cut off, though the file has changed already.
-            // If nobody has looked meanwhile, the file's own stamp is that of the change.
+            // Until now the cache has shown the old size, although the file has changed already.
+            // If no client has looked meanwhile, the file's own stamp is that of the change.
             let is_stamped = done.before.zip(done.after).is_some_and(|(before, after)| {
                 before.time_metadata < after.time_metadata || before.size != after.size
             });
@@ -477,7 +479,7 @@ impl Cache {
         Progress { file, error: done.result.err() }
     }
 
-    /// Drops blocks behind `size`, and zeros the rest of the block it lies in.
+    /// Drops blocks after `size`, and zeros the rest of the block that contains it.
     fn cut(&mut self, file: CachedFile, size: u64) {
         for slot in self.slots_of(file.index) {
             let segment = self.segments.get_mut(slot);
@@ -506,7 +508,7 @@ impl Cache {
         self.zero_behind_end(file, size, block_end);
     }
 
-    /// Forgets all of a file that nobody can reach any more, dirty or not.
+    /// Drops all data of a file that no client can reach any more, dirty or not.
     pub(super) fn drop_all(&mut self, file: CachedFile) {
         for slot in self.slots_of(file.index) {
             let segment = self.segments.get_mut(slot);
@@ -524,14 +526,14 @@ impl Cache {
         }
     }
 
-    /// Makes everything dirty due at once, for an orderly stop: poll until `None` and
-    /// all jobs are back.
+    /// Makes all dirty data due at once, for an orderly stop. Call [`Cache::poll_flush`] until it
+    /// returns `None` and all jobs are back.
     pub fn flush_all(&mut self) {
         self.is_stopping = true;
     }
 
-    /// Tells the time: ages dirty data, gives pages back when idle. Call every 100 ms
-    /// or so while anything is cached.
+    /// Advances the time: ages dirty data, and releases pages when idle. Call it about every 100 ms
+    /// while anything is cached.
     pub fn on_tick(&mut self, now: Moment) {
         self.now = self.now.max(now);
         let activity = self.stats.hit_count + self.stats.miss_count + self.stats.write_bytes;
@@ -543,7 +545,7 @@ impl Cache {
     }
 }
 
-/// Segments a file grows by before they are flushed at once: one job's worth, 4 MiB.
+/// A file that grew by this many segments is flushed at once: one job's worth, 4 MiB.
 const RIPE_COUNT: usize = JOB_RANGE_COUNT_MAX;
-/// Time without reads and writes after which free memory goes back to the kernel.
+/// After this time without reads and writes, free memory is released to the kernel.
 const IDLE_AGE: std::time::Duration = std::time::Duration::from_secs(5);

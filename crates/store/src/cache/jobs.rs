@@ -1,9 +1,8 @@
-//! The work that takes time: values that run on any thread and come back as results.
+//! Jobs: work that takes time, as values that run on any thread and return results.
 //!
-//! Invariant: a job owns all it touches (the file, a name of the arena, its ranges); the
-//! cache keeps those ranges in place until the result is back. A job that is
-//! dropped without a run leaves its blocks busy for ever: run every job, or report that it
-//! has failed.
+//! Invariant: a job owns everything it touches (the file, a reference to the arena, its ranges),
+//! and the cache keeps those ranges in place until the result is back. A job that is dropped
+//! without being run leaves its blocks busy for ever: run every job, or report its failure.
 
 use std::sync::Arc;
 
@@ -21,43 +20,43 @@ pub(super) struct Blocks {
     pub slot: u32,
     /// The segment's epoch at the start.
     pub epoch: u32,
-    /// First block.
+    /// The first block.
     pub first: u32,
-    /// Behind the last block.
+    /// The block after the last one.
     pub end: u32,
-    /// Where the first is in the arena, in bytes.
+    /// The position of the first block in the arena, in bytes.
     pub memory_offset: usize,
-    /// Where the first is in the file, in bytes.
+    /// The position of the first block in the file, in bytes.
     pub file_offset: u64,
-    /// Bytes to be moved.
+    /// The number of bytes to move.
     pub length: usize,
 }
 
 /// The ranges of one job.
 pub(super) type BlockList = ArrayVec<Blocks, JOB_RANGE_COUNT_MAX>;
 
-/// Has the kernel find and clear a huge page of the arena.
+/// Makes the kernel allocate and clear a huge page of the arena.
 pub struct ClearJob {
     pub(super) arena: Memory,
     /// The first of its blocks.
     pub(super) block: u32,
 }
 
-/// A [`ClearJob`] is over.
+/// The result of a [`ClearJob`].
 #[derive(Debug)]
 pub struct ClearDone {
     pub(super) block: u32,
 }
 
 impl ClearJob {
-    /// Does the work. Blocks; may run on any thread.
+    /// Runs the job. This blocks; any thread may call it.
     #[must_use]
     pub fn run(self) -> ClearDone {
         self.arena.populate(self.block as usize * BLOCK_BYTES, HUGE_PAGE_BYTES);
         self.skipped()
     }
 
-    /// What it comes to if it does not run: then the memory is cleared when it is used.
+    /// The result if the job is not run. The memory is then cleared when it is used.
     #[must_use]
     pub fn skipped(&self) -> ClearDone {
         ClearDone { block: self.block }
@@ -70,12 +69,12 @@ pub struct FillJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// Of the file, as the cache knows it: what lies behind is not asked for, unless it is read for
-    /// the sake of a write.
+    /// The size of the file as the cache knows it. Bytes after it are not read, unless the read is
+    /// for a write.
     pub(super) size: u64,
 }
 
-/// What came of a [`FillJob`].
+/// The result of a [`FillJob`].
 #[derive(Debug)]
 pub struct FillDone {
     pub(super) owner: CachedFile,
@@ -84,7 +83,7 @@ pub struct FillDone {
 }
 
 impl FillDone {
-    /// Whether the file could not be read.
+    /// Returns true if the file could not be read.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.result.is_err()
@@ -92,13 +91,13 @@ impl FillDone {
 }
 
 impl FillJob {
-    /// Does the work. Blocks; may run on any thread.
+    /// Runs the job. This blocks; any thread may call it.
     #[must_use]
     pub fn run(self) -> FillDone {
         self.run_in_parts(|| ())
     }
 
-    /// As [`FillJob::run`], with a pause before each of its parts, which are 256 KiB at most.
+    /// Like [`FillJob::run`]. `pause` is called before each part of at most 256 KiB.
     #[must_use]
     pub fn run_in_parts(self, pause: impl Fn()) -> FillDone {
         let mut result = Ok(());
@@ -109,7 +108,7 @@ impl FillJob {
             let (memory, offset) = (range.memory_offset, range.file_offset);
             let read = self.file.read_at(&self.arena, memory, length, offset);
             match read {
-                // What lies behind the end reads as zeros, now and after an extension.
+                // Bytes after the end read as zeros, now and after an extension.
                 Ok(count) if count < range.length => {
                     self.arena.zero(range.memory_offset + count, range.length - count);
                 }
@@ -123,7 +122,7 @@ impl FillJob {
         FillDone { owner: self.owner, ranges: self.ranges, result }
     }
 
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> FillDone {
         FillDone { owner: self.owner, ranges: self.ranges.clone(), result: Err(error) }
@@ -136,30 +135,30 @@ pub struct FlushJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// Whether it matters who has been at the file before.
+    /// True if the version before the write is needed, to detect changes by other processes.
     pub(super) asks_before: bool,
 }
 
-/// What came of a [`FlushJob`].
+/// The result of a [`FlushJob`].
 #[derive(Debug)]
 pub struct FlushDone {
     pub(super) owner: CachedFile,
     pub(super) ranges: BlockList,
     pub(super) result: Result<()>,
-    /// The file's version before the first write, if that was asked, and after the last: what tells
-    /// our own change from a foreign one.
+    /// The file's version before the first write, if it was needed, and after the last one. They
+    /// distinguish our own change from one by another process.
     pub(super) before: Option<FileVersion>,
     pub(super) after: Option<FileVersion>,
 }
 
 impl FlushJob {
-    /// Does the work. Blocks; may run on any thread.
+    /// Runs the job. This blocks; any thread may call it.
     #[must_use]
     pub fn run(self) -> FlushDone {
         self.run_in_parts(|| ())
     }
 
-    /// As [`FlushJob::run`], with a pause before each of its parts, which are 256 KiB at most.
+    /// Like [`FlushJob::run`]. `pause` is called before each part of at most 256 KiB.
     #[must_use]
     pub fn run_in_parts(self, pause: impl Fn()) -> FlushDone {
         let before = if self.asks_before { self.file.version().ok() } else { None };
@@ -168,14 +167,14 @@ impl FlushJob {
             self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
         });
         if result.is_err() {
-            // The file may have any part of what was written: another content than those before.
+            // Any part of the data may have reached the file, so its content is a new one.
             self.file.mark_changed();
         }
         let after = self.file.version().ok();
         FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
     }
 
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> FlushDone {
         let (owner, ranges) = (self.owner, self.ranges.clone());
@@ -190,7 +189,7 @@ pub struct SyncJob {
     pub(super) data_only: bool,
 }
 
-/// What came of a [`SyncJob`].
+/// The result of a [`SyncJob`].
 #[derive(Debug)]
 pub struct SyncDone {
     pub(super) owner: CachedFile,
@@ -198,18 +197,18 @@ pub struct SyncDone {
 }
 
 impl SyncJob {
-    /// Does the work. Blocks; may run on any thread.
+    /// Runs the job. This blocks; any thread may call it.
     #[must_use]
     pub fn run(self) -> SyncDone {
         let result = self.file.sync(self.data_only);
         if result.is_err() {
-            // The kernel may have given up what was written, under the stamp that it had.
+            // The kernel may have dropped written data without a new stamp.
             self.file.mark_changed();
         }
         SyncDone { owner: self.owner, result }
     }
 
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> SyncDone {
         SyncDone { owner: self.owner, result: Err(error) }
@@ -223,7 +222,7 @@ pub struct SizeJob {
     pub(super) size: u64,
 }
 
-/// What came of a [`SizeJob`].
+/// The result of a [`SizeJob`].
 #[derive(Debug)]
 pub struct SizeDone {
     pub(super) owner: CachedFile,
@@ -234,7 +233,7 @@ pub struct SizeDone {
 }
 
 impl SizeJob {
-    /// Does the work. Blocks; may run on any thread.
+    /// Runs the job. This blocks; any thread may call it.
     #[must_use]
     pub fn run(self) -> SizeDone {
         let before = self.file.version().ok();
@@ -243,7 +242,7 @@ impl SizeJob {
         SizeDone { owner: self.owner, size: self.size, result, before, after }
     }
 
-    /// What it comes to if it cannot be finished.
+    /// The result if the job cannot be finished.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> SizeDone {
         let (owner, size) = (self.owner, self.size);
@@ -263,5 +262,5 @@ macro_rules! debug_by_owner {
 }
 debug_by_owner!(FillJob, FlushJob, SyncJob, SizeJob);
 
-/// Most ranges in one job; with contiguous memory 4 MiB.
+/// The most ranges in one job. With contiguous memory they cover 4 MiB.
 pub(super) const JOB_RANGE_COUNT_MAX: usize = 16;

@@ -1,25 +1,25 @@
-//! The server's data cache: file blocks of 4 KiB in one arena.
+//! The server's data cache: blocks of files, 4 KiB each, in one arena.
 //!
-//! Invariant: the owner's calls never block, never do I/O and never free or reuse
-//! arena memory that a transfer or a job still uses. Whatever takes time is a job
-//! that the caller runs elsewhere and whose result it brings back.
+//! Invariant: the owner's calls never block, never do I/O, and never free or reuse arena memory
+//! that a transfer or a job still uses. Work that takes time is a job, which the caller runs
+//! elsewhere and whose result it brings back.
 //!
 //! How a server uses it:
-//! - OPEN: [`Cache::open`] with the version just read; CLOSE: a [`CommitTicket`] without
-//!   sync run to its end, then [`Cache::close`].
-//! - READ: [`Cache::read`]. On `Hit` the pieces are pinned: send them, and give each
-//!   [`Pin`] back with [`Cache::unpin`] at the transport's completion. A hit may be
-//!   short: call again behind it. On `Miss`: [`Cache::plan_fill`], run its jobs, give each
-//!   result to [`Cache::on_filled`], and try the requests parked on that file again.
-//! - WRITE: [`Cache::prepare_write`]; move the bytes into the spans; then
-//!   [`Cache::write_done`] (or [`Cache::write_abort`]). Then, for DATA_SYNC and FILE_SYNC,
-//!   a commit of the range.
+//! - OPEN: [`Cache::open`] with the version just read. CLOSE: run a [`CommitTicket`] without a sync
+//!   to its end, then [`Cache::close`].
+//! - READ: [`Cache::read`]. On `Hit` the pieces are pinned: send them, and release each [`Pin`]
+//!   with [`Cache::unpin`] at the transport's completion. A hit may be short: call again for the
+//!   rest. On
+//!   `Miss`: call [`Cache::plan_fill`], run its jobs, pass each result to [`Cache::on_filled`], and
+//!   retry the requests that wait for that file.
+//! - WRITE: [`Cache::prepare_write`]; move the bytes into the spans; then [`Cache::write_done`] (or
+//!   [`Cache::write_abort`]). For DATA_SYNC and FILE_SYNC, commit the range after that.
 //! - COMMIT: [`Cache::commit_begin`], then [`Cache::commit_step`] until `Done`.
-//! - Now and then, after `Pressure`, when a flush is back, and when [`Cache::wants_jobs`] says
-//!   so: [`Cache::on_tick`], [`Cache::poll_flush`], [`Cache::poll_clear`].
+//! - Regularly, after `Pressure`, after each flush, and when [`Cache::wants_jobs`] returns true:
+//!   [`Cache::on_tick`], [`Cache::poll_flush`], [`Cache::poll_clear`].
 //!
-//! "Progress on a file" means that one of its jobs came back, a write of it was done
-//! or a pin was given back; requests that were told to wait are tried again then.
+//! "Progress on a file" means that one of its jobs came back, or that one of its writes or pins
+//! ended. Requests that were told to wait are then tried again.
 
 mod buddy;
 mod files;
@@ -52,112 +52,112 @@ use crate::change::{self, Clocks};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 
-/// How a cache works.
+/// The configuration of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Bytes of the arena; rounded up to 2 MiB.
+    /// The size of the arena in bytes, rounded up to a multiple of 2 MiB.
     pub arena_bytes: usize,
-    /// Most bytes written and not yet handed to the file system.
+    /// The most written bytes that are not yet given to the file system.
     pub dirty_bytes_max: usize,
-    /// Age at which unstable data is written back.
+    /// The age at which unstable data is written back.
     pub write_back_age: Duration,
-    /// Most bytes fetched ahead of a sequential reader.
+    /// The most bytes prefetched for a sequential reader.
     pub read_ahead_bytes_max: u32,
-    /// Most files known at one time, open or with blocks.
+    /// The most files known at one time, open or with cached blocks.
     pub file_count_max: usize,
 }
 
-/// A file the cache knows. Good from [`Cache::open`] to the matching [`Cache::close`].
+/// A token for a file of the cache. Valid from [`Cache::open`] to the matching [`Cache::close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CachedFile {
     index: u32,
     generation: u32,
 }
 
-/// Keeps the memory of one piece in place. Must be given back exactly once.
+/// Keeps the memory of one piece in place. Must be released exactly once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "memory stays pinned until the pin is given back"]
 pub struct Pin(u32);
 
-/// A contiguous part of the arena.
+/// A contiguous part of the arena to read from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Bytes from the start of the arena.
+    /// The position in the arena, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub length: u32,
-    /// Keeps it there.
+    /// The pin that keeps it in place.
     pub pin: Pin,
 }
 
-/// A contiguous part of the arena to write to; the write's token keeps it in place.
+/// A contiguous part of the arena to write to. The write's token keeps it in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Bytes from the start of the arena.
+    /// The position in the arena, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub length: u32,
 }
 
-/// Where [`Cache::prepare_write`] puts its spans, in file order.
+/// The spans that [`Cache::prepare_write`] returns, in file order.
 pub type Spans = arrayvec::ArrayVec<Span, PIECE_COUNT_MAX>;
 
-/// Where [`Cache::read`] puts its pieces, in file order.
+/// The pieces that [`Cache::read`] returns, in file order.
 pub type Pieces = arrayvec::ArrayVec<Piece, PIECE_COUNT_MAX>;
 
-/// Answer to a read.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The pieces hold `length` bytes.
+    /// The pieces contain `length` bytes.
     Hit {
-        /// Bytes in the pieces now added; 0 only at or behind the end, or if the
-        /// pieces were full.
+        /// The bytes in the pieces just added; 0 only at or after the end of the file, or if the
+        /// list of pieces was full.
         length: u32,
-        /// Whether the file ends with them.
+        /// True if the file ends with them.
         is_end: bool,
-        /// Whether a sequential reader comes near the end of what is cached: call
+        /// True if a sequential reader comes near the end of the cached data: call
         /// [`Cache::plan_ahead`].
         wants_more: bool,
     },
-    /// The first block is not there.
+    /// The first block is not cached.
     Miss,
 }
 
-/// What [`Cache::plan_fill`] found to do.
+/// The result of [`Cache::plan_fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// Jobs were added; try again when one is back.
+    /// Jobs were added. Try again when one is back.
     Jobs,
-    /// Somebody else's job or write will bring it; try again on progress.
+    /// A job or write of another request will bring the data. Try again on progress.
     Wait,
-    /// No memory can be freed now: call [`Cache::poll_flush`], and try again on progress of any
+    /// No memory can be freed now. Call [`Cache::poll_flush`], and try again on progress of any
     /// file.
     Pressure,
-    /// Everything is there already.
+    /// Everything is cached already.
     Ready,
 }
 
-/// Answer to [`Cache::prepare_write`].
+/// The result of [`Cache::prepare_write`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Prepared {
-    /// Move the bytes into the spans added, then call [`Cache::write_done`].
+    /// Move the bytes into the added spans, then call [`Cache::write_done`].
     Ready(WriteToken),
-    /// Blocks that are written in part must be read first: jobs were added; try again
-    /// when they are back.
+    /// Partly written blocks must be read first. Jobs were added; try again when they are back.
     Fill,
     /// Try again on progress of this file.
     Wait,
-    /// Too much is dirty, or no memory can be freed: call [`Cache::poll_flush`], and try again
-    /// on progress of any file.
+    /// Too much is dirty, or no memory can be freed. Call [`Cache::poll_flush`], and try again on
+    /// progress of any file.
     Pressure,
-    /// An earlier write of this file was lost, of which nobody has been told. Tell who writes, if
-    /// it concerns them ([`Cache::take_loss`]), or go on with [`Cache::prepare_write_anyhow`].
+    /// An earlier write of this file was lost, and that was not reported to any client. Report it
+    /// to the writer if it concerns it ([`Cache::take_loss`]), or continue with
+    /// [`Cache::prepare_write_anyhow`].
     Lost(StoreError),
-    /// It cannot be written.
+    /// The bytes cannot be written.
     Failed(StoreError),
 }
 
-/// A write whose bytes are on their way into the arena.
+/// A write whose bytes are being moved into the arena.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "must end in write_done or write_abort"]
 pub struct WriteToken {
@@ -167,98 +167,98 @@ pub struct WriteToken {
 }
 
 impl WriteToken {
-    /// Bytes the spans take; may be fewer than asked for.
+    /// The number of bytes in the spans, which may be fewer than requested.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
     }
 }
 
-/// Whom a commit tells that written data was lost.
+/// The client to which a commit reports lost data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// Somebody who has heard of so many of the file's losses ([`Cache::losses`]): of all later
-    /// ones.
+    /// A client that has been told of this number of the file's losses ([`Cache::losses`]). It is
+    /// told of all later ones.
     Who(u32),
-    /// Somebody of whom nothing is known: of what nobody has been told yet.
+    /// An unknown client. It is told of losses that were not reported to any client.
     Anybody,
-    /// Nobody who could tell a client: of what is lost while the commit runs, and clients hear of
-    /// that as well.
+    /// No client. The caller learns of losses while the commit runs, and clients are told of these
+    /// later as well.
     Nobody,
 }
 
-/// A commit under way. See [`Cache::commit_begin`].
+/// A commit in progress. See [`Cache::commit_begin`].
 #[derive(Debug)]
 pub struct CommitTicket {
     file: CachedFile,
-    /// Segments still to be looked at.
+    /// The segments still to be looked at.
     next: u64,
     end: u64,
     stability: Stability,
     listener: Listener,
-    /// Losses that are not to be told.
+    /// The number of losses that must not be reported.
     loss_count: u32,
-    /// Syncs of the file that were over when its own was begun.
+    /// The number of finished syncs of the file when the commit's own sync was started.
     synced_after: Option<u32>,
 }
 
-/// What a commit needs next. A job is moved once; boxing it would not pay.
+/// The next step of a commit. A job is moved only once, so boxing it would not pay.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant)]
 pub enum CommitStep {
-    /// Run it, call [`Cache::on_flushed`], step again.
+    /// Run the job, call [`Cache::on_flushed`], and step again.
     Flush(FlushJob),
-    /// Run it, call [`Cache::on_synced`], step again.
+    /// Run the job, call [`Cache::on_synced`], and step again.
     Sync(SyncJob),
     /// Step again on progress of this file.
     Wait,
-    /// The range is as stable as was asked for, or something was lost.
+    /// The range is as stable as requested, or some data was lost.
     Done(Result<()>),
 }
 
-/// What [`Cache::set_size`] needs next.
+/// The next step of [`Cache::set_size`].
 #[derive(Debug)]
 pub enum SizeStep {
-    /// Run it and call [`Cache::on_sized`], which has the result.
+    /// Run the job and call [`Cache::on_sized`], which returns the result.
     Job(SizeJob),
     /// Call again on progress of this file.
     Wait,
 }
 
-/// Something of a file has moved on: try what waits for it again.
+/// Progress on a file: requests that wait for it must be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "requests that wait for this file must be tried again"]
 pub struct Progress {
-    /// The file.
+    /// The file that made progress.
     pub file: CachedFile,
-    /// Why the job failed: requests that wait for its range fail with this.
+    /// The error if a job failed. Requests that wait for its range fail with this.
     pub error: Option<StoreError>,
 }
 
 /// Counters since the start, and present amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Reads answered from the arena.
+    /// The number of reads answered from the arena.
     pub hit_count: u64,
-    /// Reads that found their first block missing.
+    /// The number of reads whose first block was missing.
     pub miss_count: u64,
-    /// Bytes of hits.
+    /// The number of bytes of hits.
     pub hit_bytes: u64,
-    /// Bytes read from files.
+    /// The number of bytes read from files.
     pub fill_bytes: u64,
-    /// Bytes moved in by writes.
+    /// The number of bytes that clients wrote to the cache.
     pub write_bytes: u64,
-    /// Bytes written to files.
+    /// The number of bytes written to files.
     pub flush_bytes: u64,
-    /// Blocks given up for others.
+    /// The number of blocks evicted for others.
     pub evicted_block_count: u64,
-    /// Bytes of unstable data given up after a write error.
+    /// The number of unstable bytes dropped after a write error.
     pub lost_bytes: u64,
-    /// Bytes dirty or being flushed now.
+    /// The number of bytes that are dirty or being flushed.
     pub dirty_bytes: u64,
-    /// Bytes of the arena in use now.
+    /// The number of bytes of the arena in use.
     pub used_bytes: u64,
-    /// Files known now.
+    /// The number of known files.
     pub file_count: u64,
 }
 
@@ -270,17 +270,17 @@ pub struct Cache {
     block_count: usize,
     segments: Segments,
     files: Files,
-    /// Files with dirty data, oldest first.
+    /// The files with dirty data, oldest first.
     dirty_files: VecDeque<CachedFile>,
-    /// Files that have grown by enough to be worth a flush now.
+    /// The files that have grown by enough to be flushed now.
     ripe_files: VecDeque<CachedFile>,
-    /// Closed files in order of closing, each with the number of its close: whose entry
-    /// goes when there are too many.
+    /// The closed files in order of closing, each with the number of its close. The first entries
+    /// are dropped if there are too many.
     closed: VecDeque<(CachedFile, u64)>,
     close_count: u64,
     dirty_blocks: usize,
     dirty_blocks_max: usize,
-    /// Most bytes one plan or one write takes, so that it cannot push itself out.
+    /// The most bytes that one plan or one write takes, so that it cannot evict its own blocks.
     plan_bytes_max: u64,
     has_pressure: bool,
     wants_flush: bool,
@@ -288,7 +288,7 @@ pub struct Cache {
     is_stopping: bool,
     hand: usize,
     now: Moment,
-    /// When the calendar was looked at last, and what it said.
+    /// The time of the last look at the calendar clock, and its result.
     calendar: (Moment, Timestamp),
     active_at: Moment,
     activity_seen: u64,
@@ -297,10 +297,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache. Costs address space; pages come with use.
+    /// Creates an empty cache. It reserves address space; pages are allocated when they are used.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// The error of `mmap`.
     pub fn new(config: CacheConfig) -> std::io::Result<Self> {
         let arena_bytes = config.arena_bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES);
         let chunk_count = u32::try_from(arena_bytes / HUGE_PAGE_BYTES)
@@ -342,9 +342,9 @@ impl Cache {
         &self.arena
     }
 
-    /// Makes a file known, or counts one more open of it. `version` is what
-    /// [`File::version`] said just now, after the open: if it is not what the cache saw
-    /// last, a local process has changed the file and all clean blocks go.
+    /// Adds a file, or counts one more open of it. `version` must be the result of
+    /// [`File::version`] just after the open. If it is not what the cache last saw, a local process
+    /// has changed the file, and all clean blocks are dropped.
     ///
     /// # Errors
     /// `Resource` if too many files are open.
@@ -368,8 +368,8 @@ impl Cache {
         Ok(self.files.name(index))
     }
 
-    /// Compares a version just read with what the cache saw last, as [`Cache::open`]
-    /// does. For long opens: call it with what a GETATTR has read anyway.
+    /// Compares a version just read with what the cache last saw, like [`Cache::open`]. For files
+    /// that stay open long: call it with the version that a GETATTR has read anyway.
     pub fn revalidate(&mut self, file: CachedFile, version: FileVersion) {
         let entry = self.files.get_mut(file);
         if entry.version == version || entry.is_sizing {
@@ -380,9 +380,9 @@ impl Cache {
         self.recompute_size(file);
     }
 
-    /// Attributes of a file were set, not its size: `before` and `after` are the versions around
-    /// that, and `set` what its time of modification was set to, if it was. What is cached stays if
-    /// nobody else has been at the file, as far as that time tells.
+    /// Notes that attributes other than the size were set. `before` and `after` are the versions
+    /// before and after that; `set` is the modification time that was set, if any. The cached data
+    /// stays if no other process has changed the file, as far as that time shows.
     pub fn note_altered(
         &mut self,
         file: CachedFile,
@@ -392,7 +392,7 @@ impl Cache {
         let is_ours = match set {
             None => after.time_modify == before.time_modify,
             Some(SetTime::Client(time)) => after.time_modify == time,
-            // A write of the same moment would look like it.
+            // A write at the same time would look the same.
             Some(SetTime::Server) => false,
         };
         let entry = self.files.get_mut(file);
@@ -404,13 +404,13 @@ impl Cache {
         }
     }
 
-    /// Opens a file that is open, or known to be in use, once more.
+    /// Counts one more open of a file that is open or in use.
     pub fn hold(&mut self, file: CachedFile) {
         self.files.get_mut(file).open_count += 1;
     }
 
-    /// Ends one open. Dirty data that is left is written back by age; run a commit
-    /// without sync first to have it visible to local processes, and its errors told.
+    /// Ends one open. Remaining dirty data is written back by age. To make it visible to local
+    /// processes and to report its errors, run a commit without a sync first.
     pub fn close(&mut self, file: CachedFile) {
         let entry = self.files.get_mut(file);
         entry.open_count -= 1;
@@ -426,8 +426,8 @@ impl Cache {
             self.close_count += 1;
             self.files.get_mut(file).closed_at = self.close_count;
             self.closed.push_back((file, self.close_count));
-            // A file counts by its last close. Only when most are of the past is it worth
-            // looking at all of them.
+            // Only a file's last close counts. Scanning all entries pays only when most of them
+            // are outdated.
             if self.closed.len() > 2 * self.files.count() + CLOSED_COUNT_MIN {
                 let files = &self.files;
                 self.closed.retain(|(file, number)| files.was_closed_last(*file, *number));
@@ -435,7 +435,7 @@ impl Cache {
         }
     }
 
-    /// Drops the entry of the file closed longest ago, if it has nothing to lose.
+    /// Drops the entry of the file that was closed longest ago, if it has no data to lose.
     fn drop_a_closed_file(&mut self) {
         for _ in 0..self.closed.len() {
             let Some((file, number)) = self.closed.pop_front() else { return };
@@ -456,17 +456,16 @@ impl Cache {
         }
     }
 
-    /// The file with this handle, if the cache knows it: for GETATTR of files that may
-    /// have unflushed data. Unless the caller has an open of it, the token is good for
-    /// [`Cache::overlay`], [`Cache::size`] and commits only, and only until the next call
-    /// that changes the cache.
+    /// The file with this handle, if the cache knows it; for GETATTR of files that may have dirty
+    /// data. Unless the caller has an open of it, the token is valid only for [`Cache::overlay`],
+    /// [`Cache::size`] and commits, and only until the next call that changes the cache.
     #[must_use]
     pub fn find(&self, handle: &FileHandle) -> Option<CachedFile> {
         self.files.index_of(handle).map(|index| self.files.name(index))
     }
 
-    /// Whatever is cached of an object whose last name is gone serves only those who have
-    /// it open: drops everything at once if nobody has, at the last close otherwise.
+    /// Drops the cached data of an object whose last name was removed: at once if the object is not
+    /// open, otherwise at the last close.
     pub fn forget(&mut self, handle: &FileHandle) {
         let Some(file) = self.find(handle) else { return };
         self.files.get_mut(file).is_unlinked = true;
@@ -476,16 +475,16 @@ impl Cache {
         }
     }
 
-    /// An object has got a name: should it have lost its last before, what is cached of it
-    /// is worth keeping again.
+    /// Notes that an object has got a name. If it had lost its last name before, its cached data is
+    /// kept again.
     pub fn remember(&mut self, handle: &FileHandle) {
         if let Some(file) = self.find(handle) {
             self.files.get_mut(file).is_unlinked = false;
         }
     }
 
-    /// Corrects attributes read from the store for what only the cache has: size, space,
-    /// change and modification time, and the mode that writing leaves.
+    /// Replaces attributes read from the store by those that only the cache knows: size, space,
+    /// change and modification time, and the mode after pending writes.
     pub fn overlay(&mut self, file: CachedFile, attributes: &mut Attributes) {
         let entry = self.files.get_mut(file);
         entry.is_shown = true;
@@ -493,8 +492,8 @@ impl Cache {
         let is_unwritten = !entry.dirty.is_empty() || entry.is_flushing;
         let is_known = FileVersion::from(&*attributes) == entry.version || entry.is_flushing;
         if entry.is_sizing || !is_known {
-            // The file is ahead of what is cached of it: its number is not yet that of what a
-            // READ shows.
+            // The file is ahead of the cached content, so its own number does not fit what a READ
+            // would return yet.
             attributes.change = clocks.exact;
             entry.is_shown_ahead |= entry.is_sizing;
         } else if is_unwritten {
@@ -515,26 +514,26 @@ impl Cache {
         }
     }
 
-    /// The file's size as clients see it: with what is not flushed yet.
+    /// The file's size as clients see it, including dirty data.
     #[must_use]
     pub fn size(&self, file: CachedFile) -> u64 {
         self.files.get(file).size
     }
 
-    /// The handle of an open file; none for one that is closed.
+    /// The handle of an open file; zeros for a closed one.
     #[must_use]
     pub fn handle(&self, file: CachedFile) -> FileHandle {
         self.files.get(file).file.as_ref().map_or(FileHandle::NULL, |file| file.handle())
     }
 
-    /// Rises whenever unstable data was lost: part of the write verifier, so that clients
-    /// send again what they have not committed.
+    /// A number that rises whenever unstable data was lost. It is part of the write verifier, so
+    /// that clients send uncommitted data again.
     #[must_use]
     pub fn loss_count(&self) -> u64 {
         self.loss_count
     }
 
-    /// Counters.
+    /// The counters and amounts of the cache.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         CacheStats {
@@ -558,16 +557,16 @@ impl Default for CacheConfig {
     }
 }
 
-/// Bytes of a block.
+/// The size of a block in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-/// Most pieces in one answer. A read or write that needs more is answered in part.
+/// The most pieces in one result. A read or write that needs more is done in parts.
 pub const PIECE_COUNT_MAX: usize = 16;
-/// Closes remembered before the first look for those that count no more.
+/// The number of remembered closes before the first scan for outdated ones.
 const CLOSED_COUNT_MIN: usize = 64;
-/// Most bytes one plan or one write takes at once.
+/// The most bytes that one plan or one write takes at once.
 const PLAN_BYTES_MAX: u64 = 4 << 20;
-/// Bounds the segments' descriptions (384 bytes each) to some part of the arena: as
-/// many as if each held this many blocks.
+/// Limits the memory for segments (384 bytes each) in proportion to the arena: as many as if each
+/// had this many blocks.
 const BLOCKS_PER_SEGMENT_MIN: usize = 2;
-/// Largest arena: block numbers plus one fit 32 bits.
+/// The largest arena in chunks: block numbers plus one fit in 32 bits.
 const CHUNK_COUNT_MAX: u32 = 1 << 22;

@@ -1,11 +1,11 @@
-//! Numbers in order, mostly one or none.
+//! A sorted set of numbers that is optimized for one number or none.
 //!
 //! Invariant: a number is either the only one, or in the tree.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A set of numbers. The only one, as of a small file, takes no allocation.
+/// A set of numbers. A single number, as for a small file, needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     only: Option<u64>,
@@ -35,7 +35,7 @@ impl Numbers {
         }
     }
 
-    /// The first in a range that is not empty.
+    /// The first number in a range that is not empty.
     pub fn first_in(&self, range: Range<u64>) -> Option<u64> {
         match self.only {
             Some(only) => range.contains(&only).then_some(only),

@@ -1,7 +1,7 @@
-//! The reading side: hits, and the fills that misses need.
+//! Reads: hits, and the fills that misses need.
 //!
-//! Invariant: a piece lies in valid blocks and is pinned before the call returns; a
-//! hit allocates nothing, locks nothing and calls nobody.
+//! Invariant: a piece consists of valid blocks, and is pinned before the call returns. A hit makes
+//! no allocation, takes no lock and makes no system call.
 
 use dafs_types::{CacheHint, CachePattern, FileHandle};
 
@@ -11,13 +11,13 @@ use super::space::{REFERENCE_MAX, for_contiguous};
 use super::{BLOCK_BYTES, Cache, CachedFile, Piece, Pieces, Pin, Planned, Progress, Read};
 
 impl Cache {
-    /// Asks the processor for what a look at `offset` will need first.
+    /// Prefetches the memory that a read at `offset` will need first.
     #[inline]
     pub fn prefetch(&self, file: CachedFile, offset: u64) {
         self.segments.prefetch(file.index, offset / SEGMENT_BYTES);
     }
 
-    /// Looks for up to `length` bytes from `offset`, and pins what it finds.
+    /// Reads up to `length` bytes from `offset`: pins what is cached and adds it to `out`.
     #[inline]
     pub fn read(&mut self, file: CachedFile, offset: u64, length: u32, out: &mut Pieces) -> Read {
         let entry = self.files.get_mut(file);
@@ -45,7 +45,7 @@ impl Cache {
                 });
                 at = piece_end;
             }
-            // A stream passes by once; only other readers earn a segment a longer stay.
+            // A sequential reader reads data once; only other reads keep a segment longer.
             if !is_sequential {
                 segment.reference = REFERENCE_MAX;
             }
@@ -68,7 +68,7 @@ impl Cache {
         }
     }
 
-    /// Ends the use of a piece. Progress for requests that met `Pressure`.
+    /// Releases a piece. This is progress for requests that met `Pressure`.
     #[inline]
     pub fn unpin(&mut self, pin: Pin) {
         let segment = self.segments.get_mut(pin.0);
@@ -76,15 +76,15 @@ impl Cache {
         segment.pins -= 1;
     }
 
-    /// Whose content a piece shows; `None` if its file has let go of it, and nobody writes
-    /// to it any more.
+    /// The file whose content a piece shows; `None` if the file has released the segment, after
+    /// which nothing writes to it any more.
     #[must_use]
     pub fn pinned_file(&self, pin: &Pin) -> Option<FileHandle> {
         let index = self.segments.get(pin.0).file;
         (index != NONE).then(|| self.files.at(index).handle)
     }
 
-    /// Plans what a missed read needs, and more for a sequential reader.
+    /// Plans the fills that a missed read needs, and more for a sequential reader.
     pub fn plan_fill(
         &mut self,
         file: CachedFile,
@@ -129,7 +129,7 @@ impl Cache {
         self.plan_range(file, start, end, jobs);
     }
 
-    /// Plans fills for what is missing of `offset..end`.
+    /// Plans fills for the missing parts of `offset..end`.
     pub(super) fn plan_range(
         &mut self,
         file: CachedFile,
@@ -145,7 +145,7 @@ impl Cache {
         if entry.is_sizing {
             return Planned::Wait;
         }
-        // A plan must not push out what it has planned itself.
+        // A plan must not evict what it has planned itself.
         let end = end.min(offset.saturating_add(self.plan_bytes_max));
         let mut found = Found::default();
         for number in offset / SEGMENT_BYTES..=(end - 1) / SEGMENT_BYTES {
@@ -211,7 +211,7 @@ impl Cache {
         jobs.push(FillJob { owner, file, arena: self.arena.clone(), ranges, size });
     }
 
-    /// Takes a fill's result.
+    /// Handles the result of a fill.
     pub fn on_filled(&mut self, done: FillDone) -> Progress {
         for range in &done.ranges {
             let segment = self.segments.get_mut(range.slot);
@@ -227,7 +227,7 @@ impl Cache {
         Progress { file: done.owner, error: done.result.err() }
     }
 
-    /// Obeys CACHE_HINT; may plan fills.
+    /// Applies a CACHE_HINT. May plan fills.
     pub fn hint(
         &mut self,
         file: CachedFile,
@@ -245,7 +245,7 @@ impl Cache {
             self.drop_range(file, offset, end);
         } else if (pattern == CachePattern::WillNeed || hint.prefetch())
             && !is_unlikely
-            // Of a file that is closed nothing is fetched, though blocks of it are still there.
+            // Nothing is read for a closed file, although it may still have cached blocks.
             && self.files.get(file).file.is_some()
         {
             let end = end.min(self.files.get(file).size);
@@ -267,7 +267,7 @@ impl Cache {
     }
 }
 
-/// What planning a range came to.
+/// The state of planning a range.
 #[derive(Default)]
 struct Found {
     ranges: BlockList,
@@ -276,7 +276,7 @@ struct Found {
     is_short: bool,
 }
 
-/// Blocks `from..to` of a segment as a range of a job.
+/// The blocks `from..to` of a segment as a range of a job.
 pub(super) fn blocks(
     slot: u32,
     epoch: u32,
@@ -297,11 +297,11 @@ pub(super) fn blocks(
 }
 
 const BLOCK: usize = BLOCK_BYTES;
-/// Ranges of one fill: few, so that the first blocks arrive early and several threads
-/// share a long stretch.
+/// The number of ranges of one fill. It is small so that the first blocks arrive early and several
+/// threads share a long stretch.
 const FILL_RANGE_COUNT_MAX: usize = 4;
-/// First stretch fetched for a reader that looks sequential.
+/// The first stretch prefetched for a reader that looks sequential, in bytes.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
-/// A likelihood below this is unlikely.
+/// The likelihood in a CACHE_HINT below which an access counts as unlikely.
 const LIKELIHOOD_MIDDLE: u32 = 4;
 const _: () = assert!(FILL_RANGE_COUNT_MAX <= JOB_RANGE_COUNT_MAX);

@@ -1,30 +1,33 @@
-//! Segments: 64 blocks of a file each, and the index that finds them.
+//! Segments of 64 blocks of a file, and the index that finds them.
 //!
-//! Invariant: a segment is in the index if and only if it belongs to a file; its
-//! `valid`, `filling` and `writing` blocks are all mapped; `dirty` and `flushing`
-//! are valid; `valid` shares no block with `filling` or `writing`.
+//! Invariants:
+//! - A segment is in the index if and only if it belongs to a file.
+//! - Its `valid`, `filling` and `writing` blocks are all mapped.
+//! - `dirty` and `flushing` blocks are valid.
+//! - `valid` has no block in common with `filling` or `writing`.
 
-/// 256 KiB of a file, or what is cached of it.
+/// The cached part of 256 KiB of a file.
 #[repr(C, align(64))]
 pub(super) struct Segment {
-    /// Blocks whose content is the file's.
+    /// Blocks with the file's content.
     pub valid: u64,
-    /// Number in the file.
+    /// The number of the segment in the file.
     pub number: u64,
-    /// Index of the file; `NONE` once the file has let go of it.
+    /// The index of the file; `NONE` after the file has released it.
     pub file: u32,
-    /// Pieces in use by transfers.
+    /// The number of pieces used by transfers.
     pub pins: u32,
-    /// Writes under way into it.
+    /// The number of writes into it in progress.
     pub writers: u32,
-    /// Times the clock spares it.
+    /// The number of times that the clock algorithm spares it.
     pub reference: u8,
-    /// Whether it is in use at all.
+    /// True if the slot is in use.
     pub is_live: bool,
-    /// Rises when the file's content was found changed: fills begun before are void.
+    /// Rises when the file's content has changed. Fills that were started before are then void.
     pub epoch: u32,
-    /// Where block 0 is or would be, plus 1, if all mapped blocks lie in one row; else 0.
-    /// Spares a hit the look into the table, which is a cache line of its own.
+    /// If all mapped blocks are consecutive: the position where block 0 is or would be, plus 1;
+    /// else
+    /// 0. It saves a hit the access to the table, which is in another cache line.
     pub origin: u32,
     /// Blocks to be written to the file.
     pub dirty: u64,
@@ -32,14 +35,14 @@ pub(super) struct Segment {
     pub flushing: u64,
     /// Invalid blocks being written by a client.
     pub writing: u64,
-    /// Blocks being read from the file. No hit of either kind looks here, or beyond, where
-    /// another cache line begins.
+    /// Blocks being read from the file. Another cache line begins here, which hits of reads and
+    /// writes do not access.
     pub filling: u64,
-    /// Where each block is in the arena, plus 1; 0 is nowhere.
+    /// The position of each block in the arena, plus 1; 0 if it has none.
     pub table: [u32; SEGMENT_BLOCKS],
-    /// The file's other segments.
+    /// The next segment of the file.
     pub next: u32,
-    /// The file's other segments.
+    /// The previous segment of the file.
     pub previous: u32,
 }
 
@@ -65,8 +68,8 @@ impl Segment {
         }
     }
 
-    /// Where a mapped block is, plus 1, and the block before `stop` that does not follow it
-    /// in the arena.
+    /// The position of a mapped block, plus 1, and the first block up to `stop` that does not
+    /// follow it contiguously in the arena.
     #[inline]
     pub fn run_from(&self, block: u32, stop: u32) -> (u32, u32) {
         if self.origin != 0 {
@@ -80,7 +83,7 @@ impl Segment {
         (place, end)
     }
 
-    /// Finds out whether the mapped blocks lie in one row, after the table has changed.
+    /// Recomputes `origin` after the table has changed.
     pub fn find_origin(&mut self) {
         let mut origins = self.table.iter().enumerate().filter(|(_, place)| **place != 0);
         let origin_of = |(block, place): (usize, &u32)| place.checked_sub(block as u32);
@@ -90,19 +93,18 @@ impl Segment {
             .unwrap_or(0);
     }
 
-    /// Whether nothing uses its memory and nothing would be lost with it.
+    /// Returns true if nothing uses its memory and nothing would be lost with it.
     pub fn is_idle(&self) -> bool {
         self.pins | self.writers == 0
             && self.dirty | self.flushing | self.filling | self.writing == 0
     }
 
-    /// Blocks that hold or will hold what the file does not have.
+    /// Blocks with data that the file does not have.
     pub fn unflushed(&self) -> u64 {
         self.dirty | self.flushing
     }
 
-    /// Forgets the content of blocks; what is being written to them becomes all they
-    /// have.
+    /// Invalidates blocks. If a client is writing to some, they will have only what it writes.
     pub fn invalidate(&mut self, blocks: u64) {
         let gone = self.valid & blocks;
         self.valid &= !blocks;
@@ -116,7 +118,7 @@ impl Segment {
 pub(super) struct Segments {
     slots: Vec<Segment>,
     free: Vec<u32>,
-    /// Open addressing, linear probing; slot + 1, 0 is empty. At most half full.
+    /// Open addressing with linear probing; slot + 1, 0 means empty. At most half full.
     index: Vec<u32>,
     shift: u32,
     count_max: usize,
@@ -153,8 +155,8 @@ impl Segments {
         }
     }
 
-    /// Asks the processor for a segment that [`Segments::find`] will look at, which for
-    /// nearly all is the first.
+    /// Prefetches the segment that [`Segments::find`] will probe first, which is almost always the
+    /// right one.
     #[inline]
     pub fn prefetch(&self, file: u32, number: u64) {
         let mask = self.index.len() - 1;
@@ -174,7 +176,7 @@ impl Segments {
         &mut self.slots[slot as usize]
     }
 
-    /// Slots ever used; the clock's circle.
+    /// The number of slots ever used, which the clock algorithm circles through.
     pub fn slot_count(&self) -> usize {
         self.slots.len()
     }
@@ -183,7 +185,7 @@ impl Segments {
         self.live_count >= self.count_max
     }
 
-    /// Adds an empty segment; the caller links it into its file.
+    /// Adds an empty segment. The caller links it into its file's list.
     pub fn insert(&mut self, file: u32, number: u64) -> u32 {
         debug_assert!(!self.is_full() && self.find(file, number).is_none());
         let segment = Segment::new(file, number);
@@ -207,7 +209,7 @@ impl Segments {
         slot
     }
 
-    /// Takes a segment out of the index: its file does not have it any more.
+    /// Removes a segment from the index, because its file no longer has it.
     pub fn detach(&mut self, slot: u32) {
         let (file, number) = {
             let segment = &self.slots[slot as usize];
@@ -218,7 +220,7 @@ impl Segments {
         while self.index[hole] != slot + 1 {
             hole = (hole + 1) & mask;
         }
-        // Entries behind the hole that would not be found across it move into it.
+        // Later entries that could no longer be found because of the gap are moved into it.
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -237,15 +239,15 @@ impl Segments {
         self.slots[slot as usize].file = NONE;
     }
 
-    /// Gives a detached slot back.
+    /// Frees a detached slot.
     pub fn release(&mut self, slot: u32) {
         self.slots[slot as usize].is_live = false;
         self.free.push(slot);
         self.live_count -= 1;
     }
 
-    /// Sixteen segments of a file that follow each other have homes that do so too: they
-    /// share a cache line or two of the index.
+    /// The index position of a segment. Sixteen consecutive segments of a file have consecutive
+    /// positions, so that they share one or two cache lines of the index.
     #[inline]
     fn home(&self, file: u32, number: u64) -> usize {
         let key = u64::from(file).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (number / NEIGHBOURS);
@@ -254,7 +256,7 @@ impl Segments {
     }
 }
 
-/// Bits of blocks `first..end` of a segment.
+/// The bits of blocks `first..end` of a segment.
 #[inline]
 pub(super) fn block_bits(first: u32, end: u32) -> u64 {
     debug_assert!(first < end && end <= SEGMENT_BLOCKS as u32);
@@ -272,13 +274,13 @@ pub(super) fn for_runs(bits: u64, mut each: impl FnMut(u32, u32)) {
     }
 }
 
-/// Blocks in a segment: as many as a word has bits.
+/// The number of blocks in a segment: as many as a word has bits.
 pub(super) const SEGMENT_BLOCKS: usize = 64;
-/// Bytes in a segment.
+/// The size of a segment in bytes.
 pub(super) const SEGMENT_BYTES: u64 = (SEGMENT_BLOCKS * super::BLOCK_BYTES) as u64;
-/// Segments whose index entries lie together.
+/// The number of consecutive segments with consecutive index positions.
 const NEIGHBOURS: u64 = 16;
-/// No slot, no file.
+/// The value for no slot and no file.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[cfg(test)]

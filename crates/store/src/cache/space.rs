@@ -1,4 +1,4 @@
-//! Room in the arena: mapping blocks, evicting segments, giving pages back.
+//! Memory of the arena: mapping blocks, evicting segments, releasing pages.
 //!
 //! Invariant: only idle segments lose their memory (`Segment::is_idle`).
 
@@ -11,7 +11,7 @@ use super::segment::{NONE, SEGMENT_BLOCKS, Segments, block_bits, for_runs};
 use super::{BLOCK_BYTES, Cache, CachedFile};
 
 impl Cache {
-    /// The segment of a file, made if need be. `None`: no room for another.
+    /// Finds or creates the segment of a file. `None` if there is no room for another.
     pub(super) fn segment_for(&mut self, file: u32, number: u64) -> Option<u32> {
         if let Some(slot) = self.segments.find(file, number) {
             return Some(slot);
@@ -29,11 +29,10 @@ impl Cache {
         Some(slot)
     }
 
-    /// Maps all of blocks `first..end`. With `reserve`, a run that goes on where mapped
-    /// blocks end takes its whole aligned window, so that a file that grows block by
-    /// block gets few long runs.
+    /// Maps all blocks `first..end`. With `reserve`, a run that continues after mapped blocks takes
+    /// its whole aligned window, so that a file that grows block by block gets a few long runs.
     pub(super) fn map_blocks(&mut self, slot: u32, first: u32, end: u32, reserve: bool) -> bool {
-        self.segments.get_mut(slot).writers += 1; // Not idle: eviction passes it by.
+        self.segments.get_mut(slot).writers += 1; // Not idle, so eviction ignores it.
         let mut at = first;
         while at < end {
             let table = &self.segments.get(slot).table;
@@ -62,8 +61,7 @@ impl Cache {
         at >= end
     }
 
-    /// A run of `1 << order` blocks, or the longest shorter one that a few evictions
-    /// yield.
+    /// Allocates a run of `1 << order` blocks, or the longest shorter one after a few evictions.
     fn allocate(&mut self, order: usize) -> Option<(u32, u32)> {
         let found = self.allocate_or_evict(order);
         self.wants_clear |= self.buddy.wants_warm();
@@ -87,7 +85,7 @@ impl Cache {
         None
     }
 
-    /// Frees the next segment that is idle and was not used of late.
+    /// Frees the next segment that is idle and was not used recently.
     pub(super) fn evict_one(&mut self) -> Option<()> {
         let count = self.segments.slot_count();
         for _ in 0..count * CLOCK_ROUNDS_MAX {
@@ -107,7 +105,7 @@ impl Cache {
         None
     }
 
-    /// Frees an idle segment, and its file's entry if that was the last thing of it.
+    /// Frees an idle segment, and its file's entry if nothing else is left of it.
     pub(super) fn free_segment(&mut self, slot: u32) {
         debug_assert!(self.segments.get(slot).is_idle());
         let file = self.segments.get(slot).file;
@@ -132,8 +130,8 @@ impl Cache {
         }
     }
 
-    /// Lets a segment go for good: at once if idle, else when the clock finds it idle.
-    /// The caller has cleared what is dirty.
+    /// Detaches a segment and frees it: at once if it is idle, else when the clock algorithm finds
+    /// it idle. The caller has cleared its dirty bits.
     pub(super) fn let_go(&mut self, slot: u32) {
         if self.segments.get(slot).is_idle() {
             self.free_segment(slot);
@@ -146,7 +144,7 @@ impl Cache {
         }
     }
 
-    /// Slots of all segments of a file.
+    /// The slots of all segments of a file.
     pub(super) fn slots_of(&self, file: u32) -> Vec<u32> {
         let mut slots = Vec::new();
         let mut slot = self.files.at(file).first_segment;
@@ -157,8 +155,8 @@ impl Cache {
         slots
     }
 
-    /// Whether nothing is cached of a file but one run of blocks that is being flushed: then it
-    /// does not matter whether somebody else has been at the file meanwhile.
+    /// Returns true if only one run of blocks of a file is cached and that run is being flushed.
+    /// Then changes by other processes do not matter meanwhile.
     pub(super) fn holds_only(&self, owner: CachedFile, ranges: &BlockList) -> bool {
         let [range] = ranges.as_slice() else { return false };
         let segment = self.segments.get(range.slot);
@@ -167,9 +165,9 @@ impl Cache {
         is_only && (segment.valid | segment.filling | segment.writing) & others == 0
     }
 
-    /// Frees what a file that grows and grows has just given to the disk: what comes next is put
-    /// there while the processor's cache still has it, and does not push others' blocks out. A
-    /// file's beginning stays, and so does what somebody reads.
+    /// Frees blocks that a steadily growing file has just flushed. The next blocks reuse the memory
+    /// while it is in the processor's cache, and other files keep their blocks. The beginning of
+    /// the file stays, and so do blocks that clients read.
     pub(super) fn pass_on(&mut self, file: CachedFile, flushed: &BlockList) {
         let entry = self.files.get(file);
         if !entry.is_ripe || entry.pattern == CachePattern::WillNeed {
@@ -184,7 +182,7 @@ impl Cache {
         }
     }
 
-    /// Forgets everything clean of a file: it was changed by somebody else.
+    /// Drops all clean blocks of a file, because another process has changed it.
     pub(super) fn drop_clean(&mut self, file: u32) {
         for slot in self.slots_of(file) {
             self.let_go(slot);
@@ -196,12 +194,12 @@ impl Cache {
         if !entry.is_live || entry.open_count > 0 || entry.is_busy() {
             return;
         }
-        // Nothing to do for the file itself: keep no descriptor for blocks that may
-        // never be asked for again.
+        // Nothing needs the file itself any more: blocks that may never be requested again must
+        // not hold a descriptor.
         entry.file = None;
         if entry.first_segment == NONE && entry.error.is_none() {
             if entry.is_queued {
-                // What was dirty has been cut off since.
+                // Its dirty data has been cut off since.
                 let name = self.files.name(file);
                 self.dirty_files.retain(|queued| *queued != name);
             }
@@ -209,7 +207,7 @@ impl Cache {
         }
     }
 
-    /// Memory that is to be cleared before somebody needs it. Run the job, and bring its result to
+    /// Returns a job that clears memory before it is needed. Pass its result to
     /// [`Cache::on_cleared`].
     pub fn poll_clear(&mut self) -> Option<ClearJob> {
         self.wants_clear = false;
@@ -217,12 +215,12 @@ impl Cache {
         Some(ClearJob { arena: self.arena.clone(), block })
     }
 
-    /// Takes the result of a [`ClearJob`]. More may be wanted then: [`Cache::poll_clear`].
+    /// Handles the result of a [`ClearJob`]. [`Cache::poll_clear`] may then return another job.
     pub fn on_cleared(&mut self, done: ClearDone) {
         self.buddy.add_warm(done.block);
     }
 
-    /// Gives free huge pages back: all when idle, those beyond a reserve otherwise.
+    /// Releases free huge pages: all of them when idle, otherwise those beyond a reserve.
     pub(super) fn trim(&mut self, is_idle: bool) {
         let reserve = if is_idle { 0 } else { WARM_CHUNK_COUNT_MAX };
         for _ in 0..TRIM_CHUNKS_PER_TICK {
@@ -237,7 +235,7 @@ impl Cache {
     }
 }
 
-/// Takes a segment out of its file's list and out of the index.
+/// Removes a segment from its file's list and from the index.
 fn unlink(segments: &mut Segments, files: &mut Files, slot: u32) {
     let (file, next, previous) = {
         let segment = segments.get(slot);
@@ -254,8 +252,7 @@ fn unlink(segments: &mut Segments, files: &mut Files, slot: u32) {
     segments.detach(slot);
 }
 
-/// Calls `each(first, end)` for every stretch of mapped blocks that is contiguous in
-/// the arena.
+/// Calls `each(first, end)` for every run of mapped blocks that is contiguous in the arena.
 pub(super) fn for_contiguous(
     table: &[u32; SEGMENT_BLOCKS],
     first: u32,
@@ -273,18 +270,18 @@ pub(super) fn for_contiguous(
     }
 }
 
-/// Evictions in search of a long run before a shorter one will do.
+/// The number of evictions for a long run before a shorter one is taken.
 const EVICTIONS_PER_ORDER_MAX: usize = 4;
-/// Turns of the clock's hand before everything counts as in use: one more than a
-/// segment's highest reference needs.
+/// The number of rounds of the clock algorithm after which everything counts as in use: one more
+/// than a segment's highest reference.
 const CLOCK_ROUNDS_MAX: usize = REFERENCE_MAX as usize + 1;
-/// Times the clock spares a segment that was hit.
+/// The number of times that the clock algorithm spares a segment that was hit.
 pub(super) const REFERENCE_MAX: u8 = 2;
-/// What writing alone gives a segment.
+/// The reference of a segment that was only written.
 pub(super) const REFERENCE_WRITTEN: u8 = 1;
-/// A file's beginning, up to this part of the cache, stays there when it grows on.
+/// The beginning of a growing file stays cached, up to this fraction of the cache.
 const GROWN_SHARE: u64 = 16;
-/// Free huge pages kept at hand while busy.
+/// The number of free huge pages kept while the cache is in use.
 const WARM_CHUNK_COUNT_MAX: usize = 16;
-/// Huge pages given back in one tick: each costs a system call.
+/// The number of huge pages released in one tick. Each costs a system call.
 const TRIM_CHUNKS_PER_TICK: usize = 8;

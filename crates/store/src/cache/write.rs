@@ -1,7 +1,7 @@
-//! The writing side: room for bytes on their way in.
+//! Writes: room for arriving bytes.
 //!
-//! Invariant: the part of a block that a write does not cover holds the file's bytes
-//! (or zeros behind its end) before the write is let in.
+//! Invariant: before a write gets its room, the parts of blocks that it does not cover contain the
+//! file's bytes (or zeros after its end).
 
 use dafs_types::limits::FILE_OFFSET_MAX;
 use dafs_types::{Moment, Timestamp};
@@ -15,8 +15,8 @@ use crate::change::time_of;
 use crate::error::StoreError;
 
 impl Cache {
-    /// Finds or makes room for up to `length` bytes at `offset`. The spans stay in place
-    /// until the token comes back.
+    /// Finds or makes room for up to `length` bytes at `offset`. The spans stay in place until the
+    /// token is returned.
     pub fn prepare_write(
         &mut self,
         file: CachedFile,
@@ -89,7 +89,7 @@ impl Cache {
         }
     }
 
-    /// The bytes are in place: they are the file's content from now on.
+    /// Ends a write whose bytes are in place. They are the file's content from now on.
     #[inline]
     pub fn write_done(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.take_in(&token, now);
@@ -105,7 +105,8 @@ impl Cache {
         self.stats.write_bytes += u64::from(token.length);
     }
 
-    /// The transfer broke: what was valid counts as written in part, the rest as absent.
+    /// Ends a write whose transfer failed. Blocks that were valid count as partly written, others
+    /// as missing.
     pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.now = self.now.max(now);
         let file = token.file;
@@ -120,8 +121,8 @@ impl Cache {
         Prepared::Pressure
     }
 
-    /// Readies what is one run of valid blocks, as in most files that are written over: such
-    /// blocks are whole, and nobody else fills them.
+    /// Prepares a write to one run of valid blocks, which is the case in most overwritten files.
+    /// Such blocks are complete, and no job fills them.
     fn room_at_once(&mut self, file: CachedFile, offset: u64, end: u64) -> Option<Span> {
         let number = offset / SEGMENT_BYTES;
         let base = number * SEGMENT_BYTES;
@@ -146,7 +147,7 @@ impl Cache {
         Some(Span { offset: offset_there, length: (end - offset) as u32 })
     }
 
-    /// Sees to it that blocks which the write covers in part are whole.
+    /// Makes sure that partly covered blocks are complete.
     fn fill_edges(
         &mut self,
         file: CachedFile,
@@ -166,8 +167,8 @@ impl Cache {
             }
             let known = jobs.len();
             let planned = self.plan_range(file, block, block + BLOCK, jobs);
-            // A block is written as a whole: what a local process has put behind the end that is
-            // known here belongs to it.
+            // A block is written as a whole, so bytes that a local process has added after the
+            // known end must be read too.
             jobs[known..].iter_mut().for_each(|job| job.size = u64::MAX);
             match planned {
                 super::Planned::Jobs => answer = Edges::Fill,
@@ -186,7 +187,7 @@ impl Cache {
         })
     }
 
-    /// Readies the part of a write that lies in one segment; how far it got, or why not.
+    /// Prepares the part of a write that lies in one segment. Returns how far it got, or why not.
     fn prepare_segment(
         &mut self,
         file: CachedFile,
@@ -206,7 +207,7 @@ impl Cache {
         if bits & (segment.filling | segment.writing) != 0 {
             return Err(Edges::Wait);
         }
-        // An edge seen whole before may have made room for the segments between.
+        // Making room for the segments between may have evicted an edge that was complete.
         let size = self.files.get(file).size;
         let is_gone = |offset: u64, is_needed: bool| {
             !offset.is_multiple_of(BLOCK) && is_needed && !self.has_block(file, offset)
@@ -238,7 +239,7 @@ impl Cache {
         Ok(reached)
     }
 
-    /// Zeros what a write leaves uncovered of fresh blocks: it lies behind the end.
+    /// Zeros the uncovered parts of new blocks, which are after the end of the file.
     fn zero_around(&self, slot: u32, fresh: u64, from: u64, to: u64) {
         let table = &self.segments.get(slot).table;
         let place = |offset: u64| (table[(offset / BLOCK) as usize] - 1) as usize * BLOCK_BYTES;
@@ -252,8 +253,8 @@ impl Cache {
         }
     }
 
-    /// Ends a write in every segment it touched. `takes(valid, written)` says which of the
-    /// blocks that it was to write become dirty.
+    /// Ends a write in every segment that it touched. `takes(valid, written)` says which of the
+    /// written blocks become dirty.
     fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> u64) {
         let (file, now) = (token.file, self.now);
         let disk_size = self.files.get(file).version.size;
@@ -264,7 +265,7 @@ impl Cache {
             let number = at / SEGMENT_BYTES;
             let base = number * SEGMENT_BYTES;
             let until = end.min(base + SEGMENT_BYTES);
-            // A segment with writers is neither evicted nor let go.
+            // A segment with writers is neither evicted nor released.
             let Some(slot) = self.segments.find(file.index, number) else { break };
             let segment = self.segments.get_mut(slot);
             let bits =
@@ -277,8 +278,8 @@ impl Cache {
             if segment.dirty == u64::MAX && before != u64::MAX && base >= disk_size {
                 ripened += 1;
             }
-            // What is not taken may be another writer's room too, if it was valid when that
-            // came: until all are through, nobody reads the file into it.
+            // A block that is not taken may also be another writer's room, if it was valid when
+            // that writer came. Until all writers are done, no fill reads the file into it.
             segment.writing &= !taken;
             segment.writers -= 1;
             if segment.writers == 0 {
@@ -305,39 +306,39 @@ impl Cache {
         }
     }
 
-    /// What the cache shows of a file is another content from now on.
+    /// Notes that the cache now shows another content of a file.
     pub(super) fn note_change(&mut self, file: CachedFile) {
         let mut stamp = self.calendar();
         let entry = self.files.get_mut(file);
         if std::mem::take(&mut entry.is_shown) || stamp <= entry.version.time_metadata {
-            // The calendar may be of before that look, or of before the file was opened.
+            // The cached time may be from before that look, or from before the file was opened.
             stamp = time_of(ClockId::RealtimeCoarse);
         }
         entry.stamp = stamp.max(entry.stamp);
         let mut changed_at = stamp;
         if changed_at <= entry.version.time_metadata {
-            // The kernel has told the file's time more exactly (since Linux 6.13); what comes
-            // later must be seen to.
+            // The kernel has reported the file's time more exactly (since Linux 6.13), so the
+            // exact clock is needed to get a later time.
             changed_at = time_of(ClockId::Realtime);
         }
         if changed_at < entry.changed_at {
-            // Somebody has set the clock back: the numbers go on.
+            // The clock was set back, but the numbers must keep rising.
             changed_at = just_after(entry.changed_at);
         }
         entry.changed_at = changed_at;
     }
 
-    /// The calendar's time, looked at once for each moment.
+    /// The calendar time, read once for each time that the cache is told.
     fn calendar(&mut self) -> Timestamp {
         if self.calendar.0 != self.now {
-            // Exact to a few milliseconds, which costs a tenth of the exact one.
+            // Exact to a few milliseconds, at a tenth of the cost of the exact clock.
             self.calendar = (self.now, time_of(ClockId::RealtimeCoarse));
         }
         self.calendar.1
     }
 
-    /// What a broken transfer left behind the end of the file must not show when the
-    /// file grows.
+    /// Zeros what a failed transfer has left after the end of the file, so that it does not appear
+    /// when the file grows.
     pub(super) fn zero_behind_end(&mut self, file: CachedFile, from: u64, to: u64) {
         let mut at = from.max(self.files.get(file).size);
         while at < to {
@@ -355,7 +356,7 @@ impl Cache {
     }
 }
 
-/// The next time that a stamp can tell from this one.
+/// The next time that a stamp can distinguish from this one.
 fn just_after(time: Timestamp) -> Timestamp {
     if time.nanoseconds < NANOSECONDS_MAX {
         Timestamp { nanoseconds: time.nanoseconds + 1, ..time }
@@ -364,7 +365,7 @@ fn just_after(time: Timestamp) -> Timestamp {
     }
 }
 
-/// Whether the blocks at both ends of a write are whole.
+/// The state of the blocks at both ends of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edges {
     Ready,
@@ -374,5 +375,5 @@ enum Edges {
 }
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Nanoseconds of a time that is not yet the next second's.
+/// The largest nanosecond part of a time.
 const NANOSECONDS_MAX: u32 = 999_999_999;
