@@ -1,7 +1,7 @@
-//! Connecting and accepting by the connection manager.
+//! Connects and accepts through the connection manager.
 //!
-//! Invariant: a queue pair is made as soon as the device is known, and what was posted for
-//! receiving before is posted to it then, before the peer can send.
+//! Invariant: the queue pair is created as soon as the device is known. Receives posted before are
+//! then posted to it, before the peer can send.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use super::{COMPLETIONS, Connection, EVENTS, ProtectionDomain, Word, system};
 use crate::connection::{Context, Interest};
 use crate::{Address, BreakReason, Event, ListenerId, Peer, PendingId};
 
-/// Where a connection is in its life.
+/// The state of a connection.
 #[derive(Debug)]
 pub enum Phase {
-    /// Initiator: address and route are looked for.
+    /// Initiator: address and route are being resolved.
     Resolving {
         private_data: Box<[u8]>,
     },
-    /// Initiator: the request is sent.
+    /// Initiator: the request has been sent.
     Connecting,
-    /// Acceptor: the application has not been told.
+    /// Acceptor: the application has not been told of the request.
     Asked {
         listener: ListenerId,
         private_data: Box<[u8]>,
         terms: Terms,
     },
-    /// Acceptor: the application decides.
+    /// Acceptor: the application has not decided yet.
     Pending(Terms),
-    /// Acceptor: the answer goes out with the next flush, so that receives posted until then
-    /// are there before the peer's first message.
+    /// Acceptor: the reply goes out with the next flush. So receives that are posted until then
+    /// are ready before the peer's first message.
     Answering {
         terms: Terms,
         words: Vec<u8>,
     },
-    /// Acceptor: it is out.
+    /// Acceptor: the reply has been sent.
     Answered,
-    /// Acceptor: the peer went before the application decided.
+    /// Acceptor: the peer closed the connection before the application decided.
     Vanished,
     Established,
     Closed,
 }
 
 impl Connection {
-    /// The first look at a new connection.
+    /// Starts a new connection.
     pub(super) fn begin(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         self.is_watched = true;
         let Some(link) = &self.lane.link else { return Ok(()) };
@@ -72,7 +72,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in what the connection manager has to say.
+    /// Processes the events of the connection manager.
     pub(super) fn take_events(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         while let Some(link) = &self.lane.link {
             let Some(event) = link.event().map_err(system)? else { return Ok(()) };
@@ -84,9 +84,9 @@ impl Connection {
     fn on_event(&mut self, context: &mut Context<'_>, event: &CmEvent) -> Result<(), BreakReason> {
         let is_removal = event.event == event::DEVICE_REMOVAL;
         if matches!(self.phase, Phase::Asked { .. } | Phase::Pending(_)) {
-            // Nobody knows this endpoint before `accept`, which reports it.
+            // The application does not know this endpoint before `accept`, which reports it.
             self.phase = Phase::Vanished;
-            // A device that is going waits for its identifiers to be gone.
+            // A device that is being removed waits until its identifiers are destroyed.
             self.lane.link = None;
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Connection {
         link.resolve_route(RESOLVE_MS).map_err(system)
     }
 
-    /// The device is known: the queue pair is made, and the peer asked.
+    /// Creates the queue pair, because the device is known, and sends the request.
     fn on_route(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let phase = std::mem::replace(&mut self.phase, Phase::Connecting);
         let Phase::Resolving { private_data } = phase else {
@@ -140,7 +140,7 @@ impl Connection {
         link.connect(terms, &words).map_err(system)
     }
 
-    /// Accepts a pending connection, but for the answer.
+    /// Prepares to accept a pending connection, without sending the reply.
     pub(super) fn prepare_answer(
         &mut self,
         context: &mut Context<'_>,
@@ -159,7 +159,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the answer that waits.
+    /// Sends the prepared reply.
     pub(super) fn send_answer(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let phase = std::mem::replace(&mut self.phase, Phase::Answered);
         let Phase::Answering { terms, words } = phase else {
@@ -176,7 +176,7 @@ impl Connection {
     pub(super) fn refuse(&mut self, private_data: &[u8]) {
         if let (Phase::Pending(_), Some(link)) = (&self.phase, &self.lane.link) {
             let words = Word::Rejection.pack(link.is_iwarp(), private_data).unwrap_or_default();
-            // A peer that is gone needs no answer.
+            // If the peer is gone, it needs no reply.
             let _ = link.reject(&words);
         }
         self.phase = Phase::Closed;
@@ -202,14 +202,14 @@ impl Connection {
             ))
         })?;
         context.watch(queues.fd(), COMPLETIONS, Interest::Read).map_err(system)?;
-        // The peer may be heard before the connection manager says that it is there.
+        // The peer's messages may arrive before the connection manager reports the connection.
         queues.arm().map_err(system)?;
         self.lane.queues = Some(queues);
         self.post_early(context)?;
         Ok(protection)
     }
 
-    /// A message has come before the connection manager's word.
+    /// Handles a message that arrived before the connection manager reported the connection.
     pub(super) fn note_heard(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         if let Some(link) = &self.lane.link {
             link.note_established();
@@ -247,7 +247,7 @@ impl Connection {
         }
         let is_iwarp = self.is_iwarp();
         let (private_data, is_packed) = unpack(is_iwarp, &event.private_data);
-        // A device says so too where nobody listens, or a listener has no room.
+        // A device also reports a rejection if nothing listens or a listener has no room.
         let is_said = match is_iwarp {
             true => !private_data.is_empty(),
             false => event.status == REJECTED_BY_CONSUMER && is_packed,
@@ -265,7 +265,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The device is going, and waits for us to let go of it.
+    /// Handles the removal of the device, which waits until this side releases it.
     fn on_removal(&mut self, context: &mut Context<'_>) -> BreakReason {
         let Some(protection) = &self.protection else {
             return BreakReason::System("the RDMA device was removed".into());
@@ -287,5 +287,5 @@ fn too_long() -> BreakReason {
     BreakReason::System("more private data than the RDMA device takes along".into())
 }
 
-/// Longest time that looking for an address, and for a route, may take.
+/// The longest time for resolving an address, and for resolving a route.
 pub const RESOLVE_MS: c_int = 2000;

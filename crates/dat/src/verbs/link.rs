@@ -1,8 +1,8 @@
-//! A connection manager's identifier and the channel that its events come by.
+//! A connection manager's identifier and the channel that delivers its events.
 //!
-//! Invariant: an identifier has its channel for itself, and both live as long as the [`Link`];
-//! an event is copied out and acknowledged before anything else is done, so that destroying an
-//! identifier never waits. What has the identifier's queue pair must be gone before the link.
+//! Invariant: an identifier has a channel of its own, and both live as long as the [`Link`]. An
+//! event is copied and acknowledged before anything else is done, so destroying an identifier never
+//! waits. Users of the identifier's queue pair must be gone before the link.
 
 use std::ffi::c_int;
 use std::io;
@@ -22,11 +22,11 @@ pub struct Link {
     channel: Channel,
 }
 
-// SAFETY: the library's calls may be made from any thread; the identifier and its channel are
-// this value's alone, so that no two threads are in them at once.
+// SAFETY: any thread may make the library's calls. The identifier and its channel belong to this
+// value alone, so no two threads use them at once.
 unsafe impl Send for Link {}
 
-/// A channel of events.
+/// A channel that delivers events.
 struct Channel {
     library: Arc<Library>,
     channel: NonNull<raw::EventChannel>,
@@ -35,37 +35,37 @@ struct Channel {
 // SAFETY: as for `Link`.
 unsafe impl Send for Channel {}
 
-/// What happened to an identifier, copied out of the library's event.
+/// An event of an identifier, copied from the library's event.
 pub struct CmEvent {
     pub event: c_int,
     pub status: c_int,
     pub private_data: Box<[u8]>,
-    /// As this side may use them.
+    /// The values from the view of this side.
     pub responder_resources: u8,
     pub initiator_depth: u8,
-    /// Of a connection request: the new identifier.
+    /// For a connection request, the new identifier.
     pub request: Option<Request>,
 }
 
-/// The identifier of a connection request, which still has its listener's channel. Dropped, it
+/// The identifier of a connection request, which still uses its listener's channel. Dropping it
 /// turns the peer away.
 pub struct Request {
     library: Arc<Library>,
     id: NonNull<raw::CmId>,
 }
 
-/// What both sides are told when a connection is made.
+/// The terms of a connection that are exchanged when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// RDMA reads by the peer at once.
+    /// The number of RDMA reads by the peer that may be in flight.
     pub responder_resources: u8,
-    /// RDMA reads of ours at once.
+    /// The number of RDMA reads by this side that may be in flight.
     pub initiator_depth: u8,
 }
 
 impl Channel {
     fn new(library: &Arc<Library>) -> Result<Self, VerbsUnavailable> {
-        // SAFETY: takes nothing.
+        // SAFETY: the call takes no arguments.
         let channel = unsafe { (library.manager.rdma_create_event_channel)() };
         let unavailable = || VerbsUnavailable::NoDevice { source: io::Error::last_os_error() };
         let channel = NonNull::new(channel).ok_or_else(unavailable)?;
@@ -75,15 +75,15 @@ impl Channel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`, and its descriptor as long as it.
+        // SAFETY: the channel lives as long as `self`, and its descriptor as long as the channel.
         unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().fd) }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once; whoever has identifiers on it destroys
-        // them before (`Link::drop`).
+        // SAFETY: the library created the channel, and it is destroyed once. Its identifiers are
+        // destroyed before (`Link::drop`).
         unsafe { (self.library.manager.rdma_destroy_event_channel)(self.channel.as_ptr()) }
     }
 }
@@ -92,7 +92,7 @@ impl Link {
     pub fn new(library: &Arc<Library>) -> Result<Self, VerbsUnavailable> {
         let channel = Channel::new(library)?;
         let mut id = std::ptr::null_mut();
-        // SAFETY: the channel is alive, and the place for the identifier lives for the call.
+        // SAFETY: the channel is alive, and the variable for the identifier lives during the call.
         let result = unsafe {
             let space = raw::PORT_SPACE_TCP;
             let user = std::ptr::null_mut();
@@ -107,7 +107,7 @@ impl Link {
     /// Gives a request a channel of its own.
     pub fn of_request(request: Request) -> Result<Self, VerbsUnavailable> {
         let channel = Channel::new(&request.library)?;
-        // SAFETY: both are alive, and no event of the identifier's is unacknowledged.
+        // SAFETY: both are alive, and every event of the identifier has been acknowledged.
         let result = unsafe {
             let manager = &request.library.manager;
             (manager.rdma_migrate_id)(request.id.as_ptr(), channel.channel.as_ptr())
@@ -117,12 +117,12 @@ impl Link {
         }
         let library = Arc::clone(&request.library);
         let id = request.id;
-        // It is the link's from here on.
+        // From now on the link owns the identifier.
         std::mem::forget(request);
         Ok(Self { library, id, channel })
     }
 
-    /// What becomes readable when there is an event.
+    /// Returns the descriptor that becomes readable when there is an event.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
@@ -131,26 +131,26 @@ impl Link {
         self.id.as_ptr()
     }
 
-    /// The device's context, once an address has been resolved.
+    /// Returns the device's context, once an address has been resolved.
     pub fn context(&self) -> Option<NonNull<raw::Context>> {
-        // SAFETY: the identifier lives as long as `self`; the library sets the field in calls
-        // that this value's owner makes.
+        // SAFETY: the identifier lives as long as `self`. The library sets the field only in calls
+        // by the owner of this value.
         NonNull::new(unsafe { self.id.as_ref().context })
     }
 
-    /// Whether the device is of iWARP. False before it is known.
+    /// True if the device uses iWARP. False until the device is known.
     pub fn is_iwarp(&self) -> bool {
         let Some(context) = self.context() else { return false };
-        // SAFETY: the identifier keeps its device's context open; an open context has its
+        // SAFETY: the identifier keeps its device's context open, and an open context has a
         // device.
         unsafe { (*context.as_ref().device).transport_type == raw::TRANSPORT_IWARP }
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub fn event(&self) -> io::Result<Option<CmEvent>> {
         let mut event = std::ptr::null_mut();
         let manager = &self.library.manager;
-        // SAFETY: the channel is alive, and the place for the event lives for the call.
+        // SAFETY: the channel is alive, and the variable for the event lives during the call.
         let result =
             unsafe { (manager.rdma_get_cm_event)(self.channel.channel.as_ptr(), &raw mut event) };
         if result != 0 {
@@ -161,15 +161,17 @@ impl Link {
             };
         }
         let Some(event) = NonNull::<raw::CmEvent>::new(event) else { return Ok(None) };
-        // SAFETY: the library has made the event, which lives until it is acknowledged.
+        // SAFETY: the library created the event, which lives until it is acknowledged.
         let copied = unsafe { self.copy(event.as_ref()) };
-        // SAFETY: acknowledged once, and not used afterwards.
+        // SAFETY: the event is acknowledged once and not used afterwards.
         unsafe { (manager.rdma_ack_cm_event)(event.as_ptr()) };
         Ok(Some(copied))
     }
 
+    /// Copies the parts of an event that this side uses.
+    ///
     /// # Safety
-    /// The event must be the library's, and not acknowledged.
+    /// The event must come from the library and must not be acknowledged yet.
     unsafe fn copy(&self, event: &raw::CmEvent) -> CmEvent {
         let parameters = &event.parameters;
         let length = usize::from(parameters.private_length);
@@ -178,8 +180,8 @@ impl Link {
             raw::event::CONNECT_REQUEST | raw::event::ESTABLISHED | raw::event::REJECTED
         ) && !parameters.private_data.is_null();
         let private_data = if has_data {
-            // SAFETY: of these events the library says where their private data is, and how
-            // long; it lives as long as the event.
+            // SAFETY: for these events the library states position and length of the private data,
+            // which lives as long as the event.
             let data =
                 unsafe { std::slice::from_raw_parts(parameters.private_data.cast::<u8>(), length) };
             data.into()
@@ -200,7 +202,7 @@ impl Link {
 
     pub fn bind(&self, address: &SocketAddr) -> io::Result<()> {
         let address = RawAddress::from(address);
-        // SAFETY: the identifier is alive, and the address lives for the call.
+        // SAFETY: the identifier is alive, and the address lives during the call.
         checked(unsafe { (self.library.manager.rdma_bind_addr)(self.id(), address.pointer()) })
     }
 
@@ -209,23 +211,23 @@ impl Link {
         checked(unsafe { (self.library.manager.rdma_listen)(self.id(), backlog) })
     }
 
-    /// The port that it is bound to.
+    /// Returns the port to which the identifier is bound.
     pub fn port(&self) -> u16 {
         // SAFETY: the identifier is alive.
         u16::from_be(unsafe { (self.library.manager.rdma_get_src_port)(self.id()) })
     }
 
-    /// Where the other side is.
+    /// Returns the address of the other side.
     pub fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is alive; the library has filled the address in.
+        // SAFETY: the identifier is alive, and the library has set the address.
         address_of(unsafe { &self.id.as_ref().destination })
     }
 
     pub fn resolve_address(&self, address: &SocketAddr, timeout_ms: c_int) -> io::Result<()> {
         let to = RawAddress::from(address);
         let resolve = self.library.manager.rdma_resolve_addr;
-        // SAFETY: the identifier is alive, and the address lives for the call; no source is
-        // asked for.
+        // SAFETY: the identifier is alive, and the address lives during the call. No source address
+        // is given.
         checked(unsafe { resolve(self.id(), std::ptr::null(), to.pointer(), timeout_ms) })
     }
 
@@ -236,7 +238,7 @@ impl Link {
 
     pub fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
         let mut parameters = parameters(terms, private_data);
-        // SAFETY: the identifier is alive and has a queue pair; the private data lives for the
+        // SAFETY: the identifier is alive and has a queue pair. The private data lives during the
         // call.
         checked(unsafe { (self.library.manager.rdma_connect)(self.id(), &raw mut parameters) })
     }
@@ -250,18 +252,18 @@ impl Link {
     pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let length = private_data.len().min(usize::from(u8::MAX)) as u8;
         let data = private_data.as_ptr().cast();
-        // SAFETY: the identifier is alive; the private data lives for the call.
+        // SAFETY: the identifier is alive, and the private data lives during the call.
         checked(unsafe { (self.library.manager.rdma_reject)(self.id(), data, length) })
     }
 
-    /// Tells the connection manager that the peer has been heard.
+    /// Tells the connection manager that a message of the peer has arrived.
     pub fn note_established(&self) {
         let event = raw::COMMUNICATION_ESTABLISHED;
-        // SAFETY: the identifier is alive. It fails where the peer's word came before.
+        // SAFETY: the identifier is alive. The call fails if the event has been reported already.
         unsafe { (self.library.manager.rdma_notify)(self.id(), event) };
     }
 
-    /// Ends the connection. What fails has ended already.
+    /// Ends the connection. An error means that it has already ended.
     pub fn disconnect(&self) {
         // SAFETY: the identifier is alive.
         unsafe { (self.library.manager.rdma_disconnect)(self.id()) };
@@ -270,21 +272,21 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, before its channel; all its events are acknowledged, and its
-        // queue pair is gone (this module's invariant).
+        // SAFETY: the identifier is destroyed once, before its channel. All its events are
+        // acknowledged, and its queue pair is gone (this module's invariant).
         unsafe { (self.library.manager.rdma_destroy_id)(self.id.as_ptr()) };
     }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, while the listener's channel is alive: a request is held only
-        // while its listener is served.
+        // SAFETY: the identifier is destroyed once, while the listener's channel is alive: a
+        // request is held only while its listener is being served.
         unsafe { (self.library.manager.rdma_destroy_id)(self.id.as_ptr()) };
     }
 }
 
-/// A socket address as C has it.
+/// A socket address in the representation of C.
 struct RawAddress(libc::sockaddr_storage);
 
 impl RawAddress {
@@ -295,7 +297,7 @@ impl RawAddress {
 
 impl From<&SocketAddr> for RawAddress {
     fn from(address: &SocketAddr) -> Self {
-        // SAFETY: integers alone, for which zeros are values.
+        // SAFETY: the structure has only integers, for which zeros are valid.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let place = &raw mut storage;
         match address {
@@ -306,7 +308,7 @@ impl From<&SocketAddr> for RawAddress {
                     sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                     sin_zero: [0; 8],
                 };
-                // SAFETY: the storage is larger than every address, and aligned for all.
+                // SAFETY: the storage is larger than every address, and aligned for all of them.
                 unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
             }
             SocketAddr::V6(v6) => {
@@ -329,7 +331,7 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place = std::ptr::from_ref(storage);
     match c_int::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says what the storage holds; it is large and aligned enough.
+            // SAFETY: the family says what the storage contains. Its size and alignment suffice.
             let raw = unsafe { place.cast::<libc::sockaddr_in>().read() };
             let ip = IpAddr::from(raw.sin_addr.s_addr.to_ne_bytes());
             let IpAddr::V4(ip) = ip else { return None };
@@ -345,8 +347,8 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// A message that finds no receive is not sent again: no peer that keeps to its credits sends
-/// one, and another is to hear of it at once.
+/// Returns the connection parameters. A message without a posted receive is not sent again: a peer
+/// that respects its credits never sends one, and any other peer must see the error at once.
 fn parameters(terms: Terms, private_data: &[u8]) -> raw::ConnectionParameters {
     raw::ConnectionParameters {
         private_data: private_data.as_ptr().cast(),
@@ -364,7 +366,7 @@ fn parameters(terms: Terms, private_data: &[u8]) -> raw::ConnectionParameters {
 pub fn checked(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
-        // The libraries return -1 and set `errno`, or return the number itself.
+        // The libraries return -1 and set `errno`, or return the error number itself.
         -1 => Err(io::Error::last_os_error()),
         number => Err(io::Error::from_raw_os_error(number.abs())),
     }
@@ -375,7 +377,7 @@ pub fn unblock(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags)?)
 }
 
-/// Sendings of a packet that is not acknowledged: the most there is.
+/// How often an unacknowledged packet is sent again: the maximum.
 const RETRIES: u8 = 7;
 
 #[cfg(test)]

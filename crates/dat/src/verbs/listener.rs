@@ -1,4 +1,4 @@
-//! The identifier that peers ask for.
+//! The identifier that listens for connection requests.
 //!
 //! Invariant: a request leaves the listener with a channel of its own, or is turned away.
 
@@ -12,9 +12,9 @@ use super::link::Link;
 use super::raw;
 use crate::{Address, AddressError, ListenerId};
 
-/// Listens on an address, over all devices that have it.
+/// Listens on an address, on all devices that have it.
 pub struct Listener {
-    /// None once its device is gone, if it listened on an address of that device alone.
+    /// `None` once its device is gone, if it listened on an address of that device only.
     link: Option<Link>,
     address: SocketAddr,
     turned_away: u64,
@@ -38,7 +38,7 @@ impl Listener {
         Address::Verbs(self.address)
     }
 
-    /// Peers turned away for want of descriptors.
+    /// Returns the number of peers turned away for lack of descriptors.
     pub(crate) fn turned_away(&self) -> u64 {
         self.turned_away
     }
@@ -47,7 +47,7 @@ impl Listener {
         for _ in 0..EVENTS_PER_TURN {
             let mut event = self.link.as_ref()?.event().ok()??;
             if event.event == raw::event::DEVICE_REMOVAL {
-                // The device waits for its identifiers to be gone.
+                // The device waits until its identifiers are destroyed.
                 self.link = None;
                 return None;
             }
@@ -63,7 +63,9 @@ impl Listener {
     }
 }
 
-/// Events looked at for one connection: requests that cannot be taken come as fast as peers like.
+/// The number of events processed per connection accepted. Peers may send requests that cannot be
+/// accepted at any rate.
 const EVENTS_PER_TURN: usize = 16;
-/// Most that may wait to be let in: what the kernel takes (`ucma`'s `max_backlog`) unless told.
+/// The number of connections that may wait to be accepted: the kernel's default limit (`ucma`'s
+/// `max_backlog`).
 const BACKLOG: i32 = 1024;

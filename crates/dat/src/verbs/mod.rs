@@ -1,18 +1,19 @@
-//! Provider `verbs`: RDMA devices of InfiniBand, RoCE and iWARP, by the system's libraries.
+//! The provider `verbs`: RDMA devices of InfiniBand, RoCE and iWARP, through the system's
+//! libraries.
 //!
-//! Nothing here is linked: the libraries are loaded when an address of this provider is first
-//! used, and a host without them loses this provider alone ([`VerbsUnavailable`]).
+//! The libraries are not linked. They are loaded when an address of this provider is first used. On
+//! a host without them, only this provider is missing ([`VerbsUnavailable`]). Its modules:
 //!
-//! - `raw`, `library`: the C libraries as they are, and how they are found;
-//! - `link`: the connection manager's identifiers and events; `listener`, `establish`: how
-//!   connections begin; `private_data`: what applications say meanwhile;
-//! - `protection`: protection domains and registered memory; `staging`: a connection's own;
-//! - `queues`: queue pairs and completion queues; `transmit`, `receive`: what is posted to them
-//!   and what comes back;
-//! - `survey`: what a person wants to know of a host's devices.
+//! - `raw`, `library`: bindings of the C libraries, and loading them.
+//! - `link`: identifiers and events of the connection manager; `listener`, `establish`: the start
+//!   of connections; `private_data`: the data that applications exchange at that time.
+//! - `protection`: protection domains and registered memory; `staging`: a connection's own memory.
+//! - `queues`: queue pairs and completion queues; `transmit`, `receive`: posting to them and
+//!   processing completions.
+//! - `survey`: a list of a host's devices, for people.
 //!
-//! Invariant: posted work waits in a ledger until its completion is reported; of the front part
-//! of it the device knows. Work is reported in the order posted.
+//! Invariant: posted work stays in a ledger until its completion is reported. The device has the
+//! work at the front of the ledger. Work is reported in the order posted.
 
 mod establish;
 mod library;
@@ -52,7 +53,7 @@ use crate::{
     SendOptions, Signal, Stag,
 };
 
-/// One connection, either side.
+/// One connection, of either role.
 pub(crate) struct Connection {
     lane: Lane,
     staging: Staging,
@@ -66,7 +67,8 @@ pub(crate) struct Connection {
     is_watched: bool,
 }
 
-/// What the device has of a connection. The queue pair is the identifier's, and goes before it.
+/// The queue pair and identifier of a connection. The queue pair is destroyed first, because it
+/// belongs to the identifier.
 #[derive(Default)]
 struct Lane {
     queues: Option<Queues>,
@@ -93,7 +95,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A connection that a peer has asked for.
+    /// Creates the acceptor's side of a connection that a peer has requested.
     pub(crate) fn inbound(
         link: Link,
         listener: ListenerId,
@@ -130,22 +132,22 @@ impl Connection {
         matches!(self.phase, Phase::Established)
     }
 
-    /// Lets go of the queue pair and the identifier. Over iWARP the kernel holds whoever gives a
-    /// connect up until the peer has answered, or has not for ten seconds: that is nothing for
-    /// a thread that serves others.
+    /// Destroys the queue pair and the identifier. Over iWARP, the kernel blocks a process that
+    /// gives up a connect until the peer has replied, or for ten seconds. A thread that serves
+    /// others must not wait that long.
     fn part(&mut self) {
         let is_held = matches!(self.phase, Phase::Connecting)
             && self.lane.link.as_ref().is_some_and(Link::is_iwarp);
         let mut lane = std::mem::take(&mut self.lane);
-        // Once the queue pair is stopped, the device touches nothing of what was posted.
+        // Once the queue pair is stopped, the device no longer uses anything that was posted.
         if is_held && lane.queues.as_mut().is_none_or(|queues| queues.stop().is_ok()) {
             let held = std::thread::Builder::new().name("dafs-parting".to_owned());
-            // Without a thread it is dropped here.
+            // If no thread can be started, it is dropped here.
             let _ = held.spawn(move || drop(lane));
         }
     }
 
-    /// Completes everything outstanding as flushed.
+    /// Completes all outstanding work as flushed.
     fn abandon(&mut self, context: &mut Context<'_>) {
         let flushed = CompletionStatus::Flushed;
         for task in self.outbound.work.drain(..) {
@@ -284,7 +286,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn withdraw(&mut self, _entry: &RegionEntry) {
-        // The table has taken the name from the device already.
+        // The region table has already withdrawn the name on the device.
     }
 
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
@@ -292,7 +294,7 @@ impl crate::connection::Connection for Connection {
             true => (region.key == LocalKey::lent_to(p.number)).then_some(region.stag),
             false => context.regions.device_name(p, region.key),
         };
-        // No device gives this name to anything.
+        // No device gives this name to a region.
         self.protection.as_deref().and_then(named).unwrap_or(Stag(0))
     }
 
@@ -330,7 +332,7 @@ impl crate::connection::Connection for Connection {
     }
 }
 
-/// A text of C in a field of fixed size.
+/// Returns a C string in a field of fixed size.
 fn text(field: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = field.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -340,6 +342,6 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// Which watched descriptor is ready.
+/// The tokens of the watched descriptors.
 const EVENTS: u8 = 0;
 const COMPLETIONS: u8 = 1;

@@ -1,16 +1,16 @@
-//! The applications' own words while a connection is made.
+//! The private data that applications exchange while a connection is made.
 //!
-//! InfiniBand's connection manager has fields of fixed size for them, which come filled up with
-//! zeros: the last two bytes of a field say how long the words are. Over iWARP words have their
-//! length, and travel as they are.
+//! InfiniBand's connection manager has fields of fixed size for private data and fills them up with
+//! zeros. So the last two bytes of a field contain the length and a mark. iWARP transmits the
+//! length itself, and the data is sent unchanged.
 //!
-//! Invariant: what was packed is unpacked to the same bytes; what was not packed by us comes
-//! out as it is.
+//! Invariant: unpacking packed data returns the same bytes. Data that this provider has not packed
+//! is returned unchanged.
 
-/// Bytes of the application's that every device takes along with a connection request. More go
-/// along with the answer.
+/// The number of bytes of private data that every device can carry in a connection request. A reply
+/// can carry more.
 pub const REQUEST_BYTES_MAX: usize = REQUEST_FIELD - TRAILER_BYTES;
-/// Which words.
+/// The message that carries the private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     Request,
@@ -19,7 +19,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// Bytes of the field.
+    /// Returns the size of the field in bytes.
     const fn field(self) -> usize {
         match self {
             Word::Request => REQUEST_FIELD,
@@ -28,7 +28,7 @@ impl Word {
         }
     }
 
-    /// Words as they travel. `None` if they are too long.
+    /// Packs private data for transmission. Returns `None` if it is too long.
     pub fn pack(self, is_iwarp: bool, words: &[u8]) -> Option<Vec<u8>> {
         let room = self.field() - TRAILER_BYTES;
         let length = u8::try_from(words.len()).ok().filter(|_| words.len() <= room)?;
@@ -41,7 +41,7 @@ impl Word {
     }
 }
 
-/// What was packed, and whether it was.
+/// Returns the private data, and true if it was packed.
 pub fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
     if !is_iwarp
         && let [words @ .., length, MARK] = field
@@ -52,11 +52,11 @@ pub fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
     (field.into(), false)
 }
 
-/// Bytes that InfiniBand's connection manager leaves to users of IP addresses.
+/// The number of bytes that InfiniBand's connection manager leaves to users of IP addresses.
 const REQUEST_FIELD: usize = 56;
 const REPLY_FIELD: usize = 196;
 const REJECTION_FIELD: usize = 148;
-/// The length, and a mark.
+/// The number of bytes for the length and the mark.
 const TRAILER_BYTES: usize = 2;
 const MARK: u8 = 0xda;
 

@@ -1,12 +1,12 @@
 //! Protection domains of devices, and the memory registered with them.
 //!
-//! Invariant: a registration keeps the memory that it is of, whose pages stay where they are
-//! meanwhile, and the protection domain that it is in; a device's context stays open as long as
-//! anything made with it (`anchor`).
+//! Invariant: a registration keeps its memory, whose pages stay in place meanwhile, and its
+//! protection domain. A device's context stays open as long as anything created with it
+//! (`anchor`).
 //!
-//! Every region may be registered twice with a device: once for this side's own lists, and once
-//! under a name that the peer learns. So a name can be taken from the peer while work of ours
-//! goes on, and what the peer never needs has no name at all.
+//! A region may be registered twice with a device: once for this side's own lists, and once under a
+//! name that the peer learns. So a name can be withdrawn from the peer while work of this side
+//! continues, and a region that no peer needs has no name at all.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -29,23 +29,23 @@ pub struct ProtectionDomain {
     library: Arc<Library>,
     context: NonNull<raw::Context>,
     pd: NonNull<raw::Pd>,
-    /// Keeps all devices' contexts open.
+    /// Keeps the contexts of all devices open.
     anchor: NonNull<*mut raw::Context>,
-    /// No other of this process has it.
+    /// Unique within this process.
     pub number: u64,
     pub domain: Domain,
     pub device: DeviceFacts,
-    /// The device does not follow what becomes of memory that is registered with it.
+    /// True if the device has refused on-demand paging, which follows changes of memory.
     pub refuses_on_demand: AtomicBool,
 }
 
-// SAFETY: the library's calls may be made from any thread, and what they take is never written
-// by this side.
+// SAFETY: any thread may make the library's calls, and this side never writes the structures that
+// they take.
 unsafe impl Send for ProtectionDomain {}
 // SAFETY: as above.
 unsafe impl Sync for ProtectionDomain {}
 
-/// What a device can do.
+/// The properties of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceFacts {
     pub name: String,
@@ -53,7 +53,7 @@ pub struct DeviceFacts {
     pub requests_max: u32,
     pub entries_max: u32,
     pub sge_max: u32,
-    /// RDMA reads at once, by peers and by us.
+    /// The numbers of RDMA reads in flight, by peers and by this side.
     pub reads_served_max: u8,
     pub reads_made_max: u8,
 }
@@ -66,14 +66,14 @@ impl ProtectionDomain {
     ) -> io::Result<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let device = facts(library, context)?;
-        // SAFETY: the call takes no more than a place for a number, which may be missing.
+        // SAFETY: the only argument is a pointer for a count, which may be null.
         let anchor = unsafe { (library.manager.rdma_get_devices)(std::ptr::null_mut()) };
         let anchor = NonNull::new(anchor).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the context is open, and the anchor keeps it so.
+        // SAFETY: the context is open, and the anchor keeps it open.
         let pd = NonNull::new(unsafe { (library.verbs.ibv_alloc_pd)(context.as_ptr()) });
         let Some(pd) = pd else {
             let error = io::Error::last_os_error();
-            // SAFETY: freed once.
+            // SAFETY: the list is freed once.
             unsafe { (library.manager.rdma_free_devices)(anchor.as_ptr()) };
             return Err(error);
         };
@@ -93,8 +93,8 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: both are the library's, freed once; what was made in the protection domain
-        // holds it, and is gone.
+        // SAFETY: both come from the library and are freed once. Everything created in the
+        // protection domain holds a reference to it and is gone.
         unsafe {
             (self.library.verbs.ibv_dealloc_pd)(self.pd.as_ptr());
             (self.library.manager.rdma_free_devices)(self.anchor.as_ptr());
@@ -103,11 +103,11 @@ impl Drop for ProtectionDomain {
 }
 
 fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<DeviceFacts> {
-    // SAFETY: integers alone, for which zeros are values.
+    // SAFETY: the structure has only integers, for which zeros are valid.
     let mut attributes: raw::DeviceAttributes = unsafe { std::mem::zeroed() };
-    // SAFETY: the context is open; the attributes live for the call.
+    // SAFETY: the context is open, and the attributes live during the call.
     checked(unsafe { (library.verbs.ibv_query_device)(context.as_ptr(), &raw mut attributes) })?;
-    // SAFETY: an open context has its device, whose name ends with a zero byte.
+    // SAFETY: an open context has a device, whose name ends with a zero byte.
     let (name, transport) = unsafe {
         let device = context.as_ref().device.as_ref().ok_or(io::ErrorKind::NotFound)?;
         (super::text(&device.name), device.transport_type)
@@ -129,7 +129,7 @@ fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<Device
 pub struct Registered {
     mr: NonNull<raw::Mr>,
     protection: Arc<ProtectionDomain>,
-    /// None of memory that is none of this process, or the application's own.
+    /// `None` for memory outside this process, and for the application's own memory.
     _pinned: Option<Pinned>,
 }
 
@@ -148,18 +148,17 @@ impl Registered {
         let pinned = memory.pin();
         let start: *mut c_void = memory.pointer(offset, length).cast();
         let register = protection.library.verbs.ibv_reg_mr;
-        // SAFETY: `pointer` has checked that the range lies inside the memory, which is kept as
-        // long as the registration, and which is nobody's to borrow: whoever reads it expects
-        // others to write it.
+        // SAFETY: `pointer` has checked that the range lies inside the memory, which lives as long
+        // as the registration. No code borrows its bytes, because readers expect concurrent writes.
         let mr = unsafe { register(protection.raw(), start, length, access) };
         Self::made(protection, mr, Some(pinned))
     }
 
-    /// Registers memory of the application's own; if the device is to follow what becomes of it,
-    /// no page is pinned.
+    /// Registers the application's own memory. If the device is to follow changes of the memory, no
+    /// page is pinned.
     ///
     /// # Safety
-    /// Peers may use the memory, as the access says, until this is dropped.
+    /// Peers may use the memory, with the given access, until this value is dropped.
     pub unsafe fn own(
         protection: &Arc<ProtectionDomain>,
         address: usize,
@@ -169,13 +168,13 @@ impl Registered {
     ) -> io::Result<Self> {
         let access = if follows { access | raw::access::ON_DEMAND } else { access };
         let register = protection.library.verbs.ibv_reg_mr;
-        // SAFETY: the call looks for the pages, and fails where there are none; who may use them
-        // is the caller's affair.
+        // SAFETY: the call looks up the pages and fails if there are none. The caller decides who
+        // may use them.
         let mr = unsafe { register(protection.raw(), address as *mut c_void, length, access) };
         Self::made(protection, mr, None)
     }
 
-    /// Registers part of a dmabuf. It stays after the descriptor is closed.
+    /// Registers part of a dmabuf. The registration survives the close of the descriptor.
     pub fn dmabuf(
         protection: &Arc<ProtectionDomain>,
         dmabuf: BorrowedFd<'_>,
@@ -186,7 +185,7 @@ impl Registered {
         let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
         let register = protection.library.verbs.register_dmabuf().ok_or_else(unsupported)?;
         let fd = dmabuf.as_raw_fd();
-        // SAFETY: the descriptor is open; what it stands for is no memory of this process.
+        // SAFETY: the descriptor is open, and the dmabuf is no memory of this process.
         let mr = unsafe { register(protection.raw(), offset, length, offset, fd, access) };
         Self::made(protection, mr, None)
     }
@@ -202,7 +201,7 @@ impl Registered {
 
     #[inline]
     pub fn lkey(&self) -> u32 {
-        // SAFETY: the library's structure lives as long as `self`, and nobody writes it.
+        // SAFETY: the library's structure lives as long as `self`, and no code writes it.
         unsafe { self.mr.as_ref().lkey }
     }
 
@@ -214,26 +213,27 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: taken back once, before the memory goes; the protection domain is alive.
+        // SAFETY: the memory is deregistered once, before it is freed. The protection domain is
+        // alive.
         unsafe { (self.protection.library.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
     }
 }
 
-/// What a region is registered as with one protection domain.
+/// The registrations of one region with one protection domain.
 struct Registration {
     protection: u64,
-    /// For lists of this side.
+    /// The registration for lists of this side.
     local: Option<Registered>,
-    /// For the peer.
+    /// The registration for the peer.
     remote: Option<Registered>,
 }
 
-/// All protection domains of an interface, and what its regions are registered as.
+/// The protection domains of an interface, and the registrations of its regions.
 #[derive(Default)]
 pub struct Registrations {
-    /// Goes before the protection domains.
+    /// Dropped before the protection domains.
     slots: Vec<Vec<Registration>>,
-    /// Of memory that is in no slot.
+    /// The registrations of the application's own memory, which is in no slot.
     pub own: Option<OwnRegistrations>,
     domains: Vec<Arc<ProtectionDomain>>,
 }
@@ -245,7 +245,7 @@ impl std::fmt::Debug for Registrations {
 }
 
 impl Registrations {
-    /// The protection domain on a device for a domain.
+    /// Returns the protection domain on a device for a domain of the interface.
     pub fn domain(
         &mut self,
         library: &Arc<Library>,
@@ -261,7 +261,7 @@ impl Registrations {
         Ok(made)
     }
 
-    /// A device is gone: forgets all that was registered with it.
+    /// Drops all registrations with a device that has been removed.
     pub fn forget(&mut self, context: NonNull<raw::Context>) {
         let is_gone = |p: &Arc<ProtectionDomain>| p.context == context;
         let gone: Vec<u64> = self.domains.iter().filter(|p| is_gone(p)).map(|p| p.number).collect();
@@ -274,7 +274,7 @@ impl Registrations {
         self.domains.retain(|p| !is_gone(p));
     }
 
-    /// The region in a slot is gone.
+    /// Drops the registrations of the region in a slot, which is gone.
     #[inline]
     pub fn clear(&mut self, slot: usize) {
         if let Some(slot) = self.slots.get_mut(slot) {
@@ -282,14 +282,14 @@ impl Registrations {
         }
     }
 
-    /// Takes the names of a region from all peers.
+    /// Withdraws the names of a region from all peers.
     pub fn revoke(&mut self, slot: usize) {
         for registration in self.slots.get_mut(slot).into_iter().flatten() {
             registration.remote = None;
         }
     }
 
-    /// The slot of the region that peers know by this name.
+    /// Returns the slot of the region that peers know by this name.
     pub fn slot_named(&self, protection: &ProtectionDomain, name: u32) -> Option<usize> {
         self.slots.iter().position(|slot| {
             slot.iter().any(|registration| {
@@ -299,7 +299,7 @@ impl Registrations {
         })
     }
 
-    /// What lists of this side name a region by. Registers it if it is used for the first time.
+    /// Returns the name of a region in lists of this side. Registers the region at its first use.
     #[inline]
     pub fn local(
         &mut self,
@@ -328,7 +328,7 @@ impl Registrations {
         Ok(lkey)
     }
 
-    /// What the peer names a region by. Registers it if it has no name yet.
+    /// Returns the peer's name of a region. Registers the region if it has no name yet.
     pub fn expose(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -345,13 +345,13 @@ impl Registrations {
         Ok(name)
     }
 
-    /// What the peer names a region by, if it has a name.
+    /// Returns the peer's name of a region, if it has one.
     pub fn name(&self, protection: &ProtectionDomain, slot: usize) -> Option<Stag> {
         let found = self.find(protection.number, slot)?;
         found.remote.as_ref().map(|remote| Stag(remote.rkey()))
     }
 
-    /// Registers a region of memory that is none of this process.
+    /// Adds the registration of memory outside this process.
     pub fn adopt(
         &mut self,
         protection: &ProtectionDomain,
@@ -363,7 +363,7 @@ impl Registrations {
         (place.local, place.remote) = (Some(local), remote);
     }
 
-    /// Whether a region is registered with a device.
+    /// True if a region is registered with a device.
     pub fn knows(&self, protection: &ProtectionDomain, slot: usize) -> bool {
         self.find(protection.number, slot).is_some()
     }
@@ -386,7 +386,7 @@ impl Registrations {
     }
 }
 
-/// What a peer may do, as devices have it: who may write from afar may write here.
+/// Returns the access flags for a peer's rights. Remote write requires local write.
 pub fn access_of(rights: Rights) -> c_int {
     use raw::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
     let read = if rights.remote_read { REMOTE_READ } else { 0 };
@@ -394,6 +394,6 @@ pub fn access_of(rights: Rights) -> c_int {
     read | write
 }
 
-/// RDMA reads at once that both sides can agree upon: a byte tells it, whose largest value
-/// means another thing.
+/// The greatest number of RDMA reads in flight on which both sides can agree. It is sent in one
+/// byte, whose greatest value has another meaning.
 const READS_MAX: c_int = 254;

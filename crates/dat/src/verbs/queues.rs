@@ -1,8 +1,8 @@
-//! A connection's queue pair, and the completion queue that both its halves report to.
+//! A connection's queue pair, and the completion queue of both its directions.
 //!
-//! Invariant: what is posted here names memory that stays registered until the work is over or
-//! the queue pair is gone: the ledgers of [`super::Connection`] see to it. Once a [`Queues`] is
-//! stopped or dropped, the device touches nothing of what was posted.
+//! Invariant: posted requests name memory that stays registered until the work has ended or the
+//! queue pair is gone. The ledgers of [`super::Connection`] ensure this. Once a [`Queues`] is
+//! stopped or dropped, the device no longer uses anything that was posted.
 
 use std::ffi::c_int;
 use std::io;
@@ -21,23 +21,23 @@ pub struct Queues {
     completions: Completions,
     post_send: raw::PostSend,
     post_receive: raw::PostReceive,
-    /// Sends, writes and reads that fit.
+    /// The number of sends, writes and reads that fit.
     pub send_depth: usize,
-    /// Receives that fit.
+    /// The number of receives that fit.
     pub receive_depth: usize,
-    /// Pieces of memory in one of them.
+    /// The number of memory segments in one request.
     pub sge_max: usize,
-    /// Bytes that go along with a request.
+    /// The number of bytes that a request can contain itself.
     pub inline_bytes_max: u32,
     batch: Box<Batch>,
     pub protection: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the library's calls may be made from any thread; the queue pair is this value's
-// alone, and its link's, which goes wherever it goes.
+// SAFETY: any thread may make the library's calls. The queue pair belongs to this value and to its
+// link, which moves to the same thread.
 unsafe impl Send for Queues {}
 
-/// The completion queue and the channel by which it wakes.
+/// The completion queue and the channel that wakes this side.
 struct Completions {
     protection: Arc<ProtectionDomain>,
     library: Arc<super::library::Library>,
@@ -45,11 +45,11 @@ struct Completions {
     channel: NonNull<raw::CompletionChannel>,
     poll: raw::PollCq,
     request_notify: raw::RequestNotifyCq,
-    /// Events taken and not acknowledged.
+    /// The number of events taken and not acknowledged.
     unacknowledged: u32,
 }
 
-/// Requests on their way to the device, and the pieces they name.
+/// Requests about to be posted, and the segments they name.
 struct Batch {
     requests: [raw::SendRequest; BATCH],
     sges: [[raw::Sge; SGE_MAX]; BATCH],
@@ -67,7 +67,7 @@ pub struct Request {
     pub sges: [raw::Sge; SGE_MAX],
 }
 
-/// How deep the queues are to be.
+/// The required depths of the queues.
 #[derive(Clone, Copy, Debug)]
 pub struct Depths {
     pub sends: u32,
@@ -75,7 +75,7 @@ pub struct Depths {
 }
 
 impl Queues {
-    /// Makes the queue pair of a link that has found its device.
+    /// Creates the queue pair of a link whose device is known.
     pub fn new(
         link: &Link,
         protection: &Arc<ProtectionDomain>,
@@ -104,7 +104,7 @@ impl Queues {
         };
         let inline_bytes_max = create(link, protection, &mut attributes)?;
         let context = protection.context();
-        // SAFETY: the link has just got its queue pair; an open context has its operations.
+        // SAFETY: the link has just got its queue pair, and an open context has its operations.
         let (qp, operations) = unsafe { ((*link.id()).qp, &context.as_ref().operations) };
         let qp = NonNull::new(qp).ok_or(io::ErrorKind::NotConnected)?;
         Ok(Self {
@@ -122,14 +122,14 @@ impl Queues {
         })
     }
 
-    /// What becomes readable for the completion that was asked for.
+    /// Returns the descriptor that becomes readable for a completion after [`Queues::arm`].
     pub fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`, and its descriptor as long as it.
+        // SAFETY: the channel lives as long as `self`, and its descriptor as long as the channel.
         unsafe { BorrowedFd::borrow_raw(self.completions.channel.as_ref().fd) }
     }
 
-    /// Posts requests with their numbers, all or as many as the iterator has until the first
-    /// that the device refuses. Returns how many were posted.
+    /// Posts requests with their numbers, up to the end of the iterator, the batch size, or the
+    /// first request that the device refuses. Returns how many were posted.
     pub fn post<'r>(
         &mut self,
         requests: impl Iterator<Item = (u64, &'r Request)>,
@@ -161,8 +161,8 @@ impl Queues {
             batch.requests[index].next = next;
         }
         let mut refused = std::ptr::null_mut();
-        // SAFETY: the queue pair is alive; the requests and their lists live for the call, and
-        // the memory they name as this module's invariant says.
+        // SAFETY: the queue pair is alive. The requests and their lists live during the call, and
+        // the memory they name as long as this module's invariant requires.
         checked(unsafe { (self.post_send)(self.qp.as_ptr(), first, &raw mut refused) })?;
         Ok(count)
     }
@@ -183,11 +183,11 @@ impl Queues {
         })
     }
 
-    /// Takes completions that are there; how many.
+    /// Takes completions that have arrived. Returns their number.
     #[inline]
     pub fn poll(&mut self, into: &mut [raw::WorkCompletion]) -> io::Result<usize> {
         let (cq, room) = (self.completions.cq.as_ptr(), into.len() as c_int);
-        // SAFETY: the completion queue is alive; there is room for so many.
+        // SAFETY: the completion queue is alive, and `into` has room for this many.
         let count = unsafe { (self.completions.poll)(cq, room, into.as_mut_ptr()) };
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue is broken"))
     }
@@ -195,28 +195,29 @@ impl Queues {
     /// Asks to be woken for the next completion.
     pub fn arm(&mut self) -> io::Result<()> {
         let cq = self.completions.cq.as_ptr();
-        // SAFETY: the completion queue is alive. Every completion counts, not the solicited.
+        // SAFETY: the completion queue is alive. The zero asks for every completion, not only for
+        // solicited ones.
         checked(unsafe { (self.completions.request_notify)(cq, 0) })
     }
 
-    /// Has the device do no more of what is posted, and take nothing in.
+    /// Stops the device: it executes no more posted work and receives nothing.
     pub fn stop(&mut self) -> io::Result<()> {
         let attributes = raw::QpState { state: raw::QP_ERROR, unused: [0; 63] };
         let modify = self.completions.library.verbs.ibv_modify_qp;
-        // SAFETY: the queue pair is alive; of the attributes, which are larger than the
-        // library's, the mask says that the state alone counts.
+        // SAFETY: the queue pair is alive. The attributes are larger than the library's, and the
+        // mask says that only the state is used.
         checked(unsafe { modify(self.qp.as_ptr(), &raw const attributes, raw::QP_STATE) })
     }
 
-    /// Takes the wake-up that has come. It must be taken before the next is asked for: some
-    /// providers tell the two apart by how many were taken. There is no look for a second one,
-    /// which is a system call for nothing: the descriptor stays readable if there is one.
+    /// Takes the wake-up that has arrived. It must be taken before the next one is requested: some
+    /// providers distinguish the two by the number taken. There is no check for a second one, which
+    /// would be a needless system call: the descriptor stays readable if there is one.
     pub fn take_wake(&mut self) {
         let completions = &mut self.completions;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         let get = completions.library.verbs.ibv_get_cq_event;
         let channel = completions.channel.as_ptr();
-        // SAFETY: the channel is alive and never blocks; both places live for the call.
+        // SAFETY: the channel is alive and non-blocking. Both variables live during the call.
         if unsafe { get(channel, &raw mut cq, &raw mut context) } == 0 {
             completions.unacknowledged += 1;
         }
@@ -234,7 +235,7 @@ impl Drop for Queues {
     }
 }
 
-/// Makes the queue pair, with as many bytes inside requests as the device allows. How many.
+/// Creates the queue pair with as much inline data as the device allows. Returns that number.
 fn create(
     link: &Link,
     protection: &ProtectionDomain,
@@ -245,8 +246,8 @@ fn create(
     for inline_bytes_max in INLINE_BYTES {
         attributes.capacity = raw::QpCapacity { inline_bytes_max, ..wished };
         let pd = protection.raw();
-        // SAFETY: the link is alive and has found the device that the protection domain is on;
-        // the attributes live for the call.
+        // SAFETY: the link is alive and has found the device of the protection domain. The
+        // attributes live during the call.
         let result = unsafe {
             (link.library.manager.rdma_create_qp)(link.id(), pd, std::ptr::from_mut(attributes))
         };
@@ -271,7 +272,7 @@ impl Completions {
             unsafe { (verbs.ibv_create_cq)(context.as_ptr(), entries, user, channel.as_ptr(), 0) };
         let Some(cq) = NonNull::new(cq) else {
             let error = io::Error::last_os_error();
-            // SAFETY: destroyed once; nothing is bound to it.
+            // SAFETY: the channel is destroyed once, and nothing uses it.
             unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };
@@ -293,7 +294,7 @@ impl Completions {
 
     fn acknowledge(&mut self) {
         let count = std::mem::take(&mut self.unacknowledged);
-        // SAFETY: the completion queue is alive, and so many events of it were taken.
+        // SAFETY: the completion queue is alive, and this many events of it were taken.
         unsafe { (self.library.verbs.ibv_ack_cq_events)(self.cq.as_ptr(), count) };
     }
 }
@@ -302,8 +303,8 @@ impl Drop for Completions {
     fn drop(&mut self) {
         self.acknowledge();
         let verbs = &self.library.verbs;
-        // SAFETY: each is destroyed once, the queue before its channel; the queue pair that
-        // reports to it is gone. The protection domain, whose device it is on, is alive.
+        // SAFETY: each is destroyed once, the queue before its channel. The queue pair that reports
+        // to the queue is gone. The protection domain, which keeps the device open, is alive.
         unsafe {
             (verbs.ibv_destroy_cq)(self.cq.as_ptr());
             (verbs.ibv_destroy_comp_channel)(self.channel.as_ptr());
@@ -333,13 +334,13 @@ impl Batch {
     }
 }
 
-/// Pieces of memory in one request.
+/// The greatest number of memory segments in one request.
 pub const SGE_MAX: usize = 6;
-/// Requests that one ring of the doorbell tells of.
+/// The greatest number of requests posted with one call, which rings the doorbell once.
 pub const BATCH: usize = 16;
-/// Requests that the device is given at once; more wait here.
+/// The greatest number of requests that the device has at once. Others wait in this provider.
 const SEND_DEPTH_MAX: u32 = 512;
-/// Bytes inside requests, tried in this order.
+/// The sizes of inline data in requests, tried in this order.
 const INLINE_BYTES: [u32; 4] = [256, 128, 64, 0];
-/// Wake-ups that are acknowledged together: it takes a lock.
+/// The number of wake-ups acknowledged together, because each acknowledgement takes a lock.
 const UNACKNOWLEDGED_MAX: u32 = 64;

@@ -1,10 +1,10 @@
-//! libibverbs and librdmacm as they are: types, constants and functions of
-//! `infiniband/verbs.h` and `rdma/rdma_cma.h`, found by name in the loaded libraries.
+//! Bindings of libibverbs and librdmacm: types, constants and functions of `infiniband/verbs.h` and
+//! `rdma/rdma_cma.h`. The functions are looked up by name in the loaded libraries.
 //!
-//! Invariant: layouts and signatures are those of rdma-core, whose binary interface has not
-//! changed since `libibverbs.so.1` and `librdmacm.so.1`; `tests/verbs/layout.rs` asks a C
-//! compiler about them where there is one. Structures that only the libraries make are declared
-//! as far as they are looked at.
+//! Invariant: layouts and signatures are those of rdma-core, whose binary interface has not changed
+//! since `libibverbs.so.1` and `librdmacm.so.1`. `tests/verbs/layout.rs` checks them with a C
+//! compiler if there is one. Structures that only the libraries create are declared up to the last
+//! field in use.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -26,7 +26,7 @@ pub struct Device {
 /// `enum ibv_transport_type`.
 pub const TRANSPORT_IWARP: c_int = 1;
 
-/// `struct ibv_context`, as far as its operations.
+/// `struct ibv_context`, up to its operations.
 #[repr(C)]
 pub struct Context {
     pub device: *mut Device,
@@ -35,7 +35,7 @@ pub struct Context {
     pub async_fd: c_int,
 }
 
-/// `struct ibv_context_ops`: the calls of the data path are made through it.
+/// `struct ibv_context_ops`: the functions of the data path.
 #[repr(C)]
 pub struct ContextOperations {
     pub before_poll: [*const c_void; 11],
@@ -80,7 +80,7 @@ pub struct CompletionChannel {
     pub reference_count: c_int,
 }
 
-/// `struct ibv_cq`, as far as it is looked at.
+/// `struct ibv_cq`, up to the last field in use.
 #[repr(C)]
 pub struct Cq {
     pub context: *mut Context,
@@ -90,7 +90,7 @@ pub struct Cq {
     pub entries: c_int,
 }
 
-/// `struct ibv_qp`, as far as it is looked at.
+/// `struct ibv_qp`, up to the last field in use.
 #[repr(C)]
 pub struct Qp {
     pub context: *mut Context,
@@ -131,7 +131,7 @@ pub struct QpAttributes {
 /// `IBV_QPT_RC`.
 pub const QP_RELIABLE: c_int = 2;
 
-/// `struct ibv_qp_attr`, of which the state alone is looked at; longer than it is.
+/// `struct ibv_qp_attr`, of which only the state is used; this type is larger than the original.
 #[repr(C)]
 pub struct QpState {
     pub state: c_int,
@@ -162,7 +162,7 @@ pub struct SendRequest {
     pub sge_count: c_int,
     pub opcode: c_int,
     pub flags: u32,
-    /// Immediate data (in network byte order) or the rkey to invalidate.
+    /// The immediate data (in network byte order) or the rkey to invalidate.
     pub immediate: u32,
     pub remote_address: u64,
     pub rkey: u32,
@@ -206,7 +206,7 @@ pub struct WorkCompletion {
     pub opcode: c_int,
     pub vendor_error: u32,
     pub length: u32,
-    /// Immediate data (in network byte order) or the rkey that was invalidated.
+    /// The immediate data (in network byte order) or the invalidated rkey.
     pub immediate: u32,
     pub qp_number: u32,
     pub source_qp: u32,
@@ -306,7 +306,7 @@ pub struct EventChannel {
     pub fd: c_int,
 }
 
-/// `struct rdma_cm_id`, as far as it is looked at.
+/// `struct rdma_cm_id`, up to the last field in use.
 #[repr(C)]
 pub struct CmId {
     pub context: *mut Context,
@@ -335,7 +335,7 @@ pub struct ConnectionParameters {
     pub qp_number: u32,
 }
 
-/// `struct rdma_cm_event`, of a connection.
+/// `struct rdma_cm_event`, for events of a connection.
 #[repr(C)]
 pub struct CmEvent {
     pub id: *mut CmId,
@@ -363,7 +363,7 @@ pub mod event {
 
 /// `IBV_EVENT_COMM_EST`.
 pub const COMMUNICATION_ESTABLISHED: c_int = 4;
-/// `IB_CM_REJ_CONSUMER_DEFINED`: the application said no.
+/// `IB_CM_REJ_CONSUMER_DEFINED`: the application rejected the connection.
 pub const REJECTED_BY_CONSUMER: c_int = 28;
 
 macro_rules! functions {
@@ -371,19 +371,18 @@ macro_rules! functions {
         $what:ident, $file:literal, $package:literal:
         $($name:ident($($argument:ty),* $(,)?) $(-> $result:ty)?;)*
     ) => {
-        /// The functions used of one library.
+        /// The functions of one library that this provider uses.
         pub struct $what {
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// It is never closed, so that pointers into it are good for ever.
+            /// Never closed, so that pointers into it stay valid.
             _library: ManuallyDrop<libloading::Library>,
         }
 
         impl $what {
-            /// Loads the library and finds them all.
+            /// Loads the library and looks up all functions.
             pub fn load() -> Result<Self, VerbsUnavailable> {
                 let (file, package) = ($file, $package);
-                // SAFETY: what runs as the library is loaded is the system's own, which looks
-                // for the system's devices.
+                // SAFETY: loading runs only code of the system's library, which looks for devices.
                 let library = unsafe { libloading::Library::new(file) }
                     .map_err(|source| VerbsUnavailable::Missing { file, package, source: source.into() })?;
                 let library = ManuallyDrop::new(library);
@@ -447,11 +446,11 @@ functions! {
     rdma_get_src_port(*mut CmId) -> u16;
 }
 
-/// `ibv_reg_dmabuf_mr`: protection domain, offset, length, address, descriptor, access.
+/// The type of `ibv_reg_dmabuf_mr`: protection domain, offset, length, address, descriptor, access.
 pub type RegisterDmabuf = unsafe extern "C" fn(*mut Pd, u64, usize, u64, c_int, c_int) -> *mut Mr;
 
 impl Verbs {
-    /// What registers dmabufs, in rdma-core since version 34.
+    /// Returns the function that registers dmabufs. rdma-core has it since version 34.
     pub fn register_dmabuf(&self) -> Option<RegisterDmabuf> {
         // SAFETY: the signature is the library's (this module's invariant).
         let found = unsafe { self._library.get::<RegisterDmabuf>("ibv_reg_dmabuf_mr") };
@@ -459,10 +458,10 @@ impl Verbs {
     }
 }
 
-/// A structure's name, its size, and its fields with their offsets.
+/// The name of a structure, its size, and the offsets of its fields.
 pub type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
 
-/// The structures, each with the fields that are looked at.
+/// Returns the layout of every structure, with the fields in use.
 #[must_use]
 pub fn layouts() -> Vec<Layout> {
     use std::mem::offset_of;
@@ -511,5 +510,5 @@ pub fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// Structures of which only the beginning is declared.
+/// The structures of which only the beginning is declared.
 pub const PREFIXES: [&str; 5] = ["ibv_context", "ibv_cq", "ibv_qp", "rdma_cm_id", "rdma_cm_event"];

@@ -1,7 +1,7 @@
-//! What the device reports: messages that have arrived, and the ends of work.
+//! Processes what the device reports: arrived messages and completed work.
 //!
-//! Invariant: receives are reported in the order posted; a receive's number is `first` plus its
-//! place in `receives`. A completion that was taken while getting ready to sleep is dealt with
+//! Invariant: receives are reported in the order posted. The number of a receive is `first` plus
+//! its index in `receives`. A completion that was taken while preparing to sleep is processed
 //! before any other.
 
 use std::collections::VecDeque;
@@ -19,26 +19,26 @@ use crate::connection::Context;
 use crate::region::AccessError;
 use crate::{BreakReason, Completion, CompletionStatus, LocalSegment, Operation, PostError, Stag};
 
-/// Work on its way in.
+/// The receiving state of a connection.
 pub struct Inbound {
     pub receives: VecDeque<Receive>,
-    /// Number of the first receive in `receives`.
+    /// The number of the first entry of `receives`.
     first: u64,
     completions: Box<[WorkCompletion; COMPLETIONS_AT_ONCE]>,
-    /// Completions at the front of `completions` that are not dealt with.
+    /// The number of completions at the front of `completions` that are not processed.
     held: usize,
 }
 
 /// A receive that waits for its message.
 pub struct Receive {
     pub cookie: u64,
-    /// Where it scatters to, if that has not been told to the device.
+    /// Its scatter list, if the device does not have it.
     detour: Option<Box<Detour>>,
 }
 
 struct Detour {
     scatter: Box<[LocalSegment]>,
-    /// Where the message arrives instead, in one piece.
+    /// The contiguous memory in which the message arrives instead.
     staged: Option<Staged>,
 }
 
@@ -82,7 +82,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Posts what was posted before the device was known.
+    /// Posts the receives that were posted before the device was known.
     pub(super) fn post_early(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         for place in 0..self.inbound.receives.len() {
             let Some(detour) = self.inbound.receives[place].detour.take() else { continue };
@@ -94,7 +94,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the device of a receive. What is left to do when its message is there, if anything.
+    /// Posts a receive to the device. Returns what must be done when its message has arrived, if
+    /// anything.
     fn give_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -108,10 +109,10 @@ impl Connection {
         let mut detour = None;
         if pieces == 0 || pieces > queues.sge_max {
             let length: u64 = filled.map(|segment| u64::from(segment.length)).sum();
-            // Longer messages do not come.
+            // No longer message can arrive.
             let length = length.min(u64::from(self.config.message_bytes_max)) as usize;
             let protection = &queues.protection;
-            // One byte where nothing may arrive: some devices want a piece in any case.
+            // One byte even if the message must be empty: some devices require a segment.
             let staged = self.staging.take(protection, length.max(1)).map_err(unregistered)?;
             sges[0] = self.staging.sge(staged, 0, length as u32);
             count = 1;
@@ -132,7 +133,7 @@ impl Connection {
         posted.map(|()| detour).map_err(|_| PostError::QueueFull)
     }
 
-    /// Takes in what the device reports. Says whether anything moved.
+    /// Processes what the device reports. Returns true if anything made progress.
     pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let mut moved = false;
         for _ in 0..ROUNDS_MAX {
@@ -147,7 +148,7 @@ impl Connection {
             }
         }
         if moved && self.is_open() {
-            // There may be room for what waits.
+            // There may be room for waiting work.
             self.push_out()?;
         }
         Ok(moved)
@@ -175,8 +176,8 @@ impl Connection {
                 self.on_sent(context, number);
                 Ok(())
             }
-            // Whatever broke the connection was reported before, or is known to the connection
-            // manager alone, which ends a connect in any case.
+            // The cause of the break was reported before, or only the connection manager knows it.
+            // The latter ends a connect in any case.
             (status::FLUSHED, _) if self.is_open() => {
                 self.take_events(context)?;
                 Err(BreakReason::Peer)
@@ -228,7 +229,7 @@ impl Connection {
         context.regions.invalidate_on_device(protection, Stag(name), context.domain)
     }
 
-    /// The oldest receive has ended.
+    /// Completes the oldest receive.
     fn end_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -254,13 +255,13 @@ impl Connection {
         });
     }
 
-    /// Copies a message that arrived in one piece to where it belongs.
+    /// Copies a message from contiguous memory to the segments of its receive.
     fn spread(&self, context: &Context<'_>, scatter: &[LocalSegment], staged: Staged, length: u32) {
         let (source, start) = self.staging.memory(staged);
         let mut done = 0;
         for segment in scatter {
             let here = segment.length.min(length - done) as usize;
-            // A region that was taken back meanwhile gets nothing.
+            // A region that was deregistered meanwhile gets nothing.
             if let Ok((target, offset)) = context.regions.local(context.domain, segment) {
                 Memory::copy(source, start + done as usize, target, offset, here);
             }
@@ -268,13 +269,13 @@ impl Connection {
         }
     }
 
-    /// Gets ready to sleep. False if something is there.
+    /// Prepares to sleep. Returns false if a completion has arrived.
     pub(super) fn arm_completions(&mut self) -> bool {
         let Some(queues) = &mut self.lane.queues else { return true };
         if self.inbound.held > 0 || queues.arm().is_err() {
             return false;
         }
-        // What came before the device was asked wakes nobody.
+        // A completion that arrived before the request wakes nobody.
         match queues.poll(&mut self.inbound.completions[..]) {
             Ok(count) => self.inbound.held = count,
             Err(_) => return false,
@@ -282,12 +283,12 @@ impl Connection {
         self.inbound.held == 0
     }
 
-    /// The peer has gone in order: what it sent before still counts.
+    /// Processes what the peer sent before it closed the connection in order.
     pub(super) fn take_in_the_rest(&mut self, context: &mut Context<'_>) {
         while matches!(self.take_in(context), Ok(true)) {}
     }
 
-    /// Takes in what was reported before the end.
+    /// Processes what the device reported before the end.
     pub(super) fn drain(&mut self, context: &mut Context<'_>) {
         while let Ok(count @ 1..) = self.poll_completions() {
             for place in 0..count {
@@ -300,8 +301,7 @@ impl Connection {
         }
     }
 
-    /// A last word that was posted before the connection is closed is to reach the peer: the
-    /// device gets a moment for it.
+    /// Gives the device a moment to send the last posted message before the connection is closed.
     pub(super) fn linger(&mut self, context: &mut Context<'_>) {
         if !self.has_posted() || self.post_last().is_err() {
             return;
@@ -333,10 +333,10 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
     }
 }
 
-/// In the number of a receive.
+/// The bit that marks the number of a receive.
 const RECEIVE: u64 = 1 << 63;
-/// Completions taken at once, and how often in one turn.
+/// The number of completions taken at once, and how often in one turn.
 const COMPLETIONS_AT_ONCE: usize = 16;
 const ROUNDS_MAX: usize = 8;
-/// What a peer that does not listen can keep us busy.
+/// How long a peer that does not receive can delay this side.
 const LINGER_MAX: Duration = Duration::from_millis(1);

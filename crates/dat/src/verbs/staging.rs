@@ -1,8 +1,8 @@
-//! Registered memory for bytes that are taken over at the post, and for messages that come in
-//! more pieces than the device takes.
+//! Registered memory for bytes that posts copy, and for messages in more segments than the device
+//! supports.
 //!
-//! Invariant: a range is in use from [`Staging::take`] until [`Staging::give_back`]; a chunk is
-//! used anew only when nothing of it is. Chunks stay until the connection ends, so that nothing
+//! Invariant: a range is in use from [`Staging::take`] until [`Staging::give_back`]. A chunk is
+//! reused only when none of its ranges is in use. Chunks stay until the connection ends, so nothing
 //! is allocated or registered once there are enough.
 
 use std::io;
@@ -13,7 +13,7 @@ use dafs_memory::{Memory, Pages};
 use super::protection::{ProtectionDomain, Registered};
 use super::raw;
 
-/// A connection's own memory.
+/// The staging memory of one connection.
 #[derive(Default)]
 pub struct Staging {
     chunks: Vec<Chunk>,
@@ -24,7 +24,7 @@ struct Chunk {
     registered: Registered,
     memory: Memory,
     used: usize,
-    /// Ranges in use.
+    /// The number of ranges in use.
     ranges: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Staged {
 }
 
 impl Staging {
-    /// A range of so many bytes.
+    /// Reserves a contiguous range of `length` bytes.
     pub fn take(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -58,14 +58,14 @@ impl Staging {
         let chunk = &mut self.chunks[self.current];
         let staged = Staged { chunk: self.current as u32, offset: chunk.used as u32 };
         chunk.used += length.next_multiple_of(dafs_memory::LINE_BYTES).min(
-            // The last range may end where the chunk does.
+            // The last range may end at the end of the chunk.
             chunk.memory.length() - chunk.used,
         );
         chunk.ranges += 1;
         Ok(staged)
     }
 
-    /// A range is no longer in use.
+    /// Releases a range.
     #[inline]
     pub fn give_back(&mut self, staged: Staged) {
         let chunk = &mut self.chunks[staged.chunk as usize];
@@ -75,12 +75,12 @@ impl Staging {
         }
     }
 
-    /// The memory of a range, and where in it the range begins.
+    /// Returns the memory of a range and the offset of the range in it.
     pub fn memory(&self, staged: Staged) -> (&Memory, usize) {
         (&self.chunks[staged.chunk as usize].memory, staged.offset as usize)
     }
 
-    /// How the device finds part of a range.
+    /// Returns part of a range as the device addresses it.
     pub fn sge(&self, staged: Staged, offset: usize, length: u32) -> raw::Sge {
         let chunk = &self.chunks[staged.chunk as usize];
         let address = chunk.memory.address() + u64::from(staged.offset) + offset as u64;
@@ -97,5 +97,5 @@ impl Chunk {
     }
 }
 
-/// Bytes registered at once.
+/// The number of bytes registered at once.
 const CHUNK_BYTES: usize = 128 << 10;

@@ -1,7 +1,6 @@
-//! What a person wants to know of a host's RDMA devices: which there are, what they are called
-//! by their networks, and what keeps them from being used.
+//! Lists a host's RDMA devices, their network addresses, and what prevents their use. For people.
 //!
-//! Invariant: looking changes nothing; what cannot be found out is left out.
+//! Invariant: the survey changes nothing. What cannot be determined is left out.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -10,60 +9,60 @@ use super::VerbsUnavailable;
 use super::library::Library;
 use super::raw;
 
-/// The devices of this host.
+/// The RDMA devices of this host and the conditions of their use.
 #[derive(Debug)]
 pub struct RdmaSurvey {
-    /// Those that the system's library can use.
+    /// The devices that the system's library can use.
     pub devices: Vec<Device>,
-    /// Those that the kernel has and the library has no provider for.
+    /// The names of devices that the kernel has but the library has no provider for.
     pub without_provider: Vec<String>,
-    /// Whether connections can be made (`/dev/infiniband/rdma_cm`).
+    /// True if connections can be made (`/dev/infiniband/rdma_cm` exists).
     pub has_connection_manager: bool,
-    /// Bytes that this process may lock in memory, if that is limited.
+    /// The number of bytes that this process may lock in memory; `None` without a limit.
     pub lock_bytes_max: Option<u64>,
 }
 
-/// One device.
+/// One RDMA device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its name, as `mlx5_0`.
+    /// The name of the device, such as `mlx5_0`.
     pub name: String,
-    /// Whether it speaks iWARP; it speaks InfiniBand's protocol otherwise.
+    /// True if the device uses iWARP, false if it uses InfiniBand's protocol.
     pub is_iwarp: bool,
-    /// Its ports, from the first.
+    /// The ports of the device, from the first.
     pub ports: Vec<Port>,
 }
 
 /// One port of a device.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Its number.
+    /// The number of the port, from 1.
     pub number: u8,
-    /// Its state, in the kernel's words.
+    /// The state of the port as the kernel names it.
     pub state: String,
-    /// Whether it is on an Ethernet.
+    /// True if the port is connected to an Ethernet.
     pub is_ethernet: bool,
-    /// Bytes of a packet's payload.
+    /// The number of payload bytes in a packet.
     pub mtu: Option<u32>,
-    /// What it is called by.
+    /// The network addresses of the port.
     pub gids: Vec<Gid>,
 }
 
-/// A name of a port.
+/// One network address (GID) of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Its place in the port's table.
+    /// The index of the address in the port's table.
     pub index: u16,
-    /// The name.
+    /// The address itself.
     pub gid: Ipv6Addr,
-    /// What it is for, in the kernel's words: `IB/RoCE v1` or `RoCE v2`.
+    /// The type of the address as the kernel names it: `IB/RoCE v1` or `RoCE v2`.
     pub kind: String,
-    /// The network interface that it is of.
+    /// The network interface of the address.
     pub interface: String,
 }
 
 impl Gid {
-    /// The name as an IP address, where it stands for one of IPv4.
+    /// Returns the address as an IP address, converted to IPv4 if it represents one.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.gid.to_ipv4_mapped().map_or(self.gid.into(), IpAddr::from)
@@ -71,7 +70,7 @@ impl Gid {
 }
 
 impl Port {
-    /// Whether it can be used now.
+    /// True if the port can be used now.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.contains("ACTIVE")
@@ -79,7 +78,7 @@ impl Port {
 }
 
 impl Device {
-    /// What it speaks.
+    /// Returns the name of the protocol of the port.
     #[must_use]
     pub fn protocol(&self) -> &'static str {
         match (self.is_iwarp, self.ports.iter().any(|port| port.is_ethernet)) {
@@ -91,10 +90,10 @@ impl Device {
 }
 
 impl RdmaSurvey {
-    /// Looks for what there is.
+    /// Lists the devices of this host.
     ///
     /// # Errors
-    /// If the host has no libraries for it.
+    /// [`VerbsUnavailable`] if the host has no RDMA libraries.
     pub fn take() -> Result<Self, VerbsUnavailable> {
         let library = Library::load()?;
         let devices = devices(&library);
@@ -109,8 +108,8 @@ impl RdmaSurvey {
     }
 }
 
-/// Bytes that this process may lock in memory, `None` without a limit: memory registered with
-/// a device is locked.
+/// Returns how many bytes this process may lock in memory, or `None` without a limit. Memory
+/// registered with a device is locked.
 fn lock_bytes_max() -> Option<u64> {
     let is_privileged = rustix::process::geteuid().is_root();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -119,7 +118,7 @@ fn lock_bytes_max() -> Option<u64> {
 
 fn devices(library: &Library) -> Vec<Device> {
     let mut count = 0;
-    // SAFETY: the place for the count lives for the call.
+    // SAFETY: the variable for the count lives during the call.
     let list = unsafe { (library.verbs.ibv_get_device_list)(&raw mut count) };
     if list.is_null() {
         return Vec::new();
@@ -135,21 +134,21 @@ fn devices(library: &Library) -> Vec<Device> {
         Some(Device { is_iwarp: facts.transport_type == raw::TRANSPORT_IWARP, ports, name })
     });
     let found = found.collect();
-    // SAFETY: freed once; nothing of it is used afterwards.
+    // SAFETY: the list is freed once and not used afterwards.
     unsafe { (library.verbs.ibv_free_device_list)(list) };
     found
 }
 
-/// The ports of a device, each with the size of its packets.
+/// Returns the ports of a device, each with its packet size.
 fn mtus(library: &Library, device: *mut raw::Device) -> Vec<(u8, Option<u32>)> {
-    // SAFETY: the device is of a list that lives.
+    // SAFETY: the device belongs to a list that is alive.
     let context = unsafe { (library.verbs.ibv_open_device)(device) };
     if context.is_null() {
         return Vec::new();
     }
-    // SAFETY: integers alone, for which zeros are values.
+    // SAFETY: the structure has only integers, for which zeros are valid.
     let mut attributes: raw::DeviceAttributes = unsafe { std::mem::zeroed() };
-    // SAFETY: the context is open; the attributes live for the call.
+    // SAFETY: the context is open, and the attributes live during the call.
     let result = unsafe { (library.verbs.ibv_query_device)(context, &raw mut attributes) };
     let count = if result == 0 { attributes.port_count } else { 0 };
     let mtu = |number| {
@@ -161,12 +160,12 @@ fn mtus(library: &Library, device: *mut raw::Device) -> Vec<(u8, Option<u32>)> {
         (number, code.filter(|_| result == 0).map(|code| 128 << code))
     };
     let found = (1..=count).map(mtu).collect();
-    // SAFETY: closed once, and not used afterwards.
+    // SAFETY: the context is closed once and not used afterwards.
     unsafe { (library.verbs.ibv_close_device)(context) };
     found
 }
 
-/// What the kernel's files say of a port.
+/// Reads the kernel's files about a port.
 fn port(device: &str, number: u8, mtu: Option<u32>) -> Port {
     let place = Path::new(CLASS).join(device).join("ports").join(number.to_string());
     Port {
@@ -206,5 +205,5 @@ fn read(path: &PathBuf) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Where the kernel shows its devices.
+/// The directory in which the kernel shows its RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";

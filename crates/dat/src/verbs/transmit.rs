@@ -1,8 +1,8 @@
-//! Posted work becomes requests for the device.
+//! Converts posted work to requests for the device.
 //!
-//! Invariant: `work` holds what is posted, in order, until it is reported; of its first `posted`
-//! tasks the device knows. A task's number is `first` plus its place. What a task names stays
-//! registered until the task is gone, by the region table, by `staged` or by `_sink`.
+//! Invariant: `work` holds posted work, in order, until it is reported. The device has the first
+//! `posted` tasks. The number of a task is `first` plus its index. The memory of a task stays
+//! registered until the task is removed, by the region table, by `staged` or by `_sink`.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -20,42 +20,43 @@ use crate::{
     SendOptions, Signal,
 };
 
-/// Work on its way out.
+/// The sending state of a connection.
 #[derive(Default)]
 pub struct Outbound {
     pub work: VecDeque<Task>,
-    /// Tasks that the device knows.
+    /// The number of tasks that the device has.
     posted: usize,
-    /// Number of the first task in `work`.
+    /// The number of the first task in `work`.
     first: u64,
-    /// Pieces of work that are posted: the last task of each counts.
+    /// The number of posted work requests; only the last task of each counts.
     count: usize,
-    /// Requests since the last that reports success.
+    /// The number of requests since the last one that reports success.
     silent: usize,
-    /// RDMA reads that the device knows, and how many it may know at once. Others wait for
-    /// their turn here, with what is posted after them.
+    /// The number of RDMA reads that the device has, and how many it may have at once. Further
+    /// reads wait here, together with the work posted after them.
     reads: usize,
     pub reads_max: usize,
 }
 
-/// One request and what is to be said of it.
+/// One request for the device, and how to report it.
 pub struct Task {
     request: Request,
     pub cookie: u64,
     pub operation: Operation,
-    /// Bytes of the whole work.
+    /// The number of bytes of the whole work request.
     length: u32,
     signal: Signal,
-    /// Work in more pieces than a request takes has several tasks; the last speaks for all.
+    /// True for the last task of a work request. Work with more segments than a request supports
+    /// has several tasks, and the last one reports it.
     pub is_last: bool,
     staged: Option<Staged>,
     is_done: bool,
-    /// Over iWARP a read's target is named to the peer: it gets a name of its own for as long
-    /// as it is read into.
+    /// The registration of a read's target. Over iWARP, a read request tells the peer the name of
+    /// its target, so the target has a name of its own during the read.
     _sink: Option<Registered>,
 }
 
-/// What is to be reported of posted work.
+/// How to report posted work.
 #[derive(Clone, Copy)]
 struct Work {
     cookie: u64,
@@ -87,7 +88,7 @@ impl Outbound {
         });
     }
 
-    /// Tasks that the device may be given now, up to so many.
+    /// Returns how many tasks, at most `room`, the device may get now.
     fn count_ready(&mut self, room: usize) -> usize {
         let end = self.work.len().min(self.posted + room);
         let (mut count, mut reads) = (0, self.reads);
@@ -105,7 +106,7 @@ impl Outbound {
         count
     }
 
-    /// All tasks of the work are there.
+    /// Marks the last task of a work request.
     fn end_work(&mut self) {
         if let Some(last) = self.work.back_mut() {
             last.is_last = true;
@@ -113,7 +114,7 @@ impl Outbound {
         }
     }
 
-    /// Where the task of this number is, of those that the device knows.
+    /// Returns the index of the task with this number, if the device has it.
     fn place_of(&self, number: u64) -> Option<usize> {
         let place = usize::try_from(number.wrapping_sub(self.first)).ok()?;
         (place < self.posted).then_some(place)
@@ -127,20 +128,20 @@ impl Outbound {
 }
 
 impl Task {
-    /// Whether the device answers it in its own time.
+    /// True if the device may complete it after later tasks.
     fn is_read(&self) -> bool {
         self.request.opcode == opcode::RDMA_READ
     }
 }
 
-/// An RDMA transfer.
+/// The arguments of an RDMA transfer.
 #[derive(Clone, Copy)]
 pub enum Transfer {
     Write(Signal),
     Read,
 }
 
-/// Pieces of one request.
+/// The memory segments of one request.
 #[derive(Default)]
 struct Pieces {
     sges: [Sge; SGE_MAX],
@@ -155,7 +156,7 @@ impl Pieces {
 }
 
 impl Connection {
-    /// Whether more work may be posted.
+    /// Checks that more work may be posted.
     fn check_post(&self) -> Result<(), PostError> {
         if !self.is_open() {
             return Err(PostError::NotConnected);
@@ -179,7 +180,7 @@ impl Connection {
         let mut flags = self.inline_flag(length);
         let (mut code, mut immediate, mut rkey) = (opcode::SEND, 0, 0);
         if let Some(stag) = options.invalidate {
-            // Reads from the region come first.
+            // Reads from the region must finish first.
             flags |= send_flag::FENCE;
             let is_iwarp = self.protection.as_ref().is_some_and(|p| p.device.is_iwarp);
             (code, immediate) = match is_iwarp {
@@ -187,8 +188,8 @@ impl Connection {
                 false => (opcode::SEND_WITH_IMMEDIATE, stag.0.to_be()),
             };
             if is_iwarp {
-                // The system's provider for software iWARP has nothing inside this request, and
-                // looks for the name where a write has it.
+                // The system's provider for software iWARP supports no inline data in this request,
+                // and expects the name where a write has it.
                 flags &= !send_flag::INLINE;
                 rkey = stag.0;
             }
@@ -209,7 +210,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of a message whose pieces are good.
+    /// Checks the pieces of a message and returns its length in bytes.
     fn measure(&self, context: &Context<'_>, gather: &[Gather<'_>]) -> Result<u32, PostError> {
         let mut total = 0u64;
         for piece in gather {
@@ -225,8 +226,8 @@ impl Connection {
         u32::try_from(total).ok().filter(fits).ok_or(PostError::TooLong)
     }
 
-    /// A message's pieces as the device finds them. Plain bytes are copied, and everything is
-    /// if there are too many pieces.
+    /// Returns the pieces of a message as the device addresses them. Copies plain bytes, and copies
+    /// everything if there are too many pieces.
     fn collect(
         &mut self,
         context: &mut Context<'_>,
@@ -312,7 +313,7 @@ impl Connection {
         Ok(())
     }
 
-    /// One task, or as many as the pieces take.
+    /// Adds one task, or as many as the number of segments requires.
     fn add_tasks(
         &mut self,
         context: &mut Context<'_>,
@@ -338,8 +339,8 @@ impl Connection {
                 }
             }
             if address == remote.address {
-                // The kernel's software iWARP answers a read of nothing with something: a write
-                // of nothing asks as much.
+                // The kernel's software iWARP replies to a read of zero bytes with data. A write of
+                // zero bytes makes the same checks.
                 let nothing = Pieces::default();
                 let request = request(opcode::RDMA_WRITE, 0, remote, address, &nothing);
                 self.outbound.add(work, request, None, None);
@@ -365,8 +366,8 @@ impl Connection {
         }
     }
 
-    /// A read over iWARP, whose request names its target to the peer: nothing else can be
-    /// written by that name.
+    /// Adds a read over iWARP. Its request tells the peer the name of its target, and that name
+    /// gives access to nothing else.
     fn add_sunk_read(
         &mut self,
         context: &Context<'_>,
@@ -393,7 +394,7 @@ impl Connection {
         if length <= most && length > 0 { send_flag::INLINE } else { 0 }
     }
 
-    /// Hands the device as much as it takes.
+    /// Posts as many tasks as the device accepts.
     pub(super) fn push_out(&mut self) -> Result<(), BreakReason> {
         let Some(queues) = &mut self.lane.queues else { return Ok(()) };
         let out = &mut self.outbound;
@@ -403,7 +404,7 @@ impl Connection {
             if count == 0 {
                 return Ok(());
             }
-            // Some report in any case, so that room is made.
+            // Some requests must report success in any case, so that their room is released.
             let silent_max = (queues.send_depth / 4).max(1);
             for task in out.work.range_mut(out.posted..out.posted + count) {
                 let is_awaited = task.is_last && task.signal == Signal::Always || task.is_read();
@@ -420,8 +421,8 @@ impl Connection {
         }
     }
 
-    /// The device has done the task of this number, and so everything before it but reads: over
-    /// iWARP they take their time while what was posted after them goes on.
+    /// Records that the device has completed the task with this number. Everything before it is
+    /// complete too, except reads: over iWARP they may take longer than what was posted after them.
     pub(super) fn on_sent(&mut self, context: &mut Context<'_>, number: u64) {
         let out = &mut self.outbound;
         match out.place_of(number) {
@@ -429,7 +430,7 @@ impl Connection {
                 out.work[place].is_done = true;
                 out.note_done_before(place);
             }
-            // The last word, which is no work.
+            // The final empty write, which is no posted work.
             None => out.note_done_before(out.posted),
         }
         while self.outbound.posted > 0 && self.outbound.work.front().is_some_and(|t| t.is_done) {
@@ -437,8 +438,8 @@ impl Connection {
         }
     }
 
-    /// The task of this number broke the connection. Reads before it that are not done are
-    /// flushed with the rest.
+    /// Handles a task that broke the connection. Incomplete reads before it are flushed with the
+    /// rest.
     pub(super) fn on_send_failed(&mut self, context: &mut Context<'_>, number: u64) {
         let Some(place) = self.outbound.place_of(number) else { return };
         self.outbound.note_done_before(place);
@@ -448,7 +449,7 @@ impl Connection {
                 if is_done { CompletionStatus::Success } else { CompletionStatus::Flushed };
             self.end_first(context, status);
         }
-        // The last task of the same work speaks for it.
+        // The last task of the same work request reports it.
         let mut is_over = false;
         while !is_over {
             is_over = self.outbound.work.front().is_none_or(|task| task.is_last);
@@ -475,12 +476,12 @@ impl Connection {
         }
     }
 
-    /// Whether the device may still hold work of ours.
+    /// True if the device may still have work of this connection.
     pub(super) fn has_posted(&self) -> bool {
         self.outbound.posted > 0
     }
 
-    /// Has the device say when all that is posted has reached the peer, by a write of nothing.
+    /// Posts an empty write, whose completion shows that everything posted has reached the peer.
     pub(super) fn post_last(&mut self) -> Result<(), BreakReason> {
         let Some(queues) = &mut self.lane.queues else { return Ok(()) };
         if self.outbound.posted >= queues.send_depth {
@@ -494,11 +495,11 @@ impl Connection {
     }
 }
 
-/// The pieces of a message while they are put together.
+/// The segments of a message under construction.
 struct Filling {
     pieces: Pieces,
     staged: Option<Staged>,
-    /// Bytes copied, and of these, those that have their piece.
+    /// The number of bytes copied, and how many of these have a segment.
     done: usize,
     begun: usize,
 }
@@ -512,7 +513,7 @@ impl Filling {
         }
     }
 
-    /// What was copied since the last piece becomes one.
+    /// Makes a segment of the bytes copied since the last one.
     fn end_copy(&mut self, staging: &super::Staging) {
         let length = (self.done - self.begun) as u32;
         if let (Some(staged), 1..) = (self.staged, length) {
@@ -522,9 +523,9 @@ impl Filling {
     }
 }
 
-/// The parts in which a segment is read over iWARP. The kernel's software iWARP sends some of
-/// the wrong bytes where an answer of up to 24 bytes spans two pages of its memory (6.1 to
-/// 6.12, `siw_try_1seg`): what is so short is read page by page.
+/// Returns the parts in which a segment is read over iWARP. The kernel's software iWARP (6.1 to
+/// 6.12, `siw_try_1seg`) sends wrong bytes if a response of up to 24 bytes spans two pages of its
+/// memory. So a short segment is read page by page.
 fn parts_of(segment: &LocalSegment, address: u64) -> impl Iterator<Item = LocalSegment> {
     let left = dafs_memory::PAGE_BYTES as u64 - address % dafs_memory::PAGE_BYTES as u64;
     let first = match u32::try_from(left) {
@@ -538,7 +539,7 @@ fn parts_of(segment: &LocalSegment, address: u64) -> impl Iterator<Item = LocalS
     parts.into_iter().filter(|part| part.length > 0)
 }
 
-/// Bytes that some device may treat as short.
+/// The number of bytes up to which a device may treat a segment as short.
 const SHORT_BYTES: u32 = 64;
 
 fn request(
