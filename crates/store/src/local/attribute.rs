@@ -1,9 +1,8 @@
-//! Named attributes: the `user.*` extended attributes of a file or directory, as files in a
-//! directory of their own.
+//! Named attributes: the `user.*` extended attributes of a file or directory, presented as files in
+//! a separate directory.
 //!
-//! Invariant: a named attribute is nothing but its object's: its permissions, times and
-//! change are those of the object, and it goes with its name, for those who have it open
-//! too.
+//! Invariant: a named attribute has the permissions, times and change attribute of its object. It
+//! ends when its name is removed, even for clients that have it open.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,18 +28,18 @@ use crate::name;
 use crate::rules::{Guard, check_rights};
 use crate::store::{Created, ListEntry, ListPage, ListRequest, Object, Removed, Renamed};
 
-/// A named attribute of an object, with the object as it is.
+/// A named attribute and its object.
 struct Attribute {
     node: Arc<Node>,
-    /// With its prefix.
+    /// The full name, with its prefix.
     name: Vec<u8>,
     handle: FileHandle,
-    /// Unique in the file system.
+    /// A number that is unique in the file system.
     file_id: u64,
 }
 
 impl LocalStore {
-    /// The directory of an object's named attributes.
+    /// Returns the directory of an object's named attributes.
     pub(super) fn attribute_directory(
         &self,
         who: &Credentials,
@@ -54,13 +53,13 @@ impl LocalStore {
         }
         let found = self.live_status(&node)?.attributes;
         self.check_either(who, &node, &found)?;
-        // Whether there can be any is known only by asking for one, be it there or not.
+        // Only a query shows whether the file system supports attributes. Any name serves.
         xattr::size(node.fd(), xattr::SOME_NAME)?;
         let handle = self.sealer.seal(&Parts { facet: Facet::AttributeDirectory, ..parts });
         Ok(Object { handle, attributes: self.directory_attributes(&handle, &found) })
     }
 
-    /// The attributes of an attribute directory whose object is as `found` says.
+    /// The attributes of an attribute directory, derived from those of its object.
     pub(super) fn directory_attributes(
         &self,
         handle: &FileHandle,
@@ -68,7 +67,7 @@ impl LocalStore {
     ) -> Attributes {
         Attributes {
             kind: ObjectType::AttributeDirectory,
-            // Who may read its entries may search it.
+            // A caller that may read the entries may also search the directory.
             mode: found.mode & 0o666 | (found.mode & 0o444) >> 2,
             link_count: 1,
             size: 0,
@@ -86,7 +85,7 @@ impl LocalStore {
         self.attribute_numbered(node, number)?.attributes(&self.live_status(node)?.attributes)
     }
 
-    /// Whoever may neither read nor write an object has no business with its attributes.
+    /// Checks that the caller may read or write the object. Otherwise its attributes are hidden.
     fn check_either(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         let acl = self.acl_for(who, node, found)?;
         let guard = Guard::new(found, acl.as_ref());
@@ -110,7 +109,7 @@ impl LocalStore {
         })
     }
 
-    /// Finds the name that a handle has only the number of.
+    /// Finds the attribute whose name has the number in the handle.
     fn attribute_numbered(&self, node: &Arc<Node>, number: u64) -> Result<Attribute> {
         let names = xattr::user_names(node.fd())?;
         let mut names = names.into_iter();
@@ -174,8 +173,8 @@ impl LocalStore {
         file
     }
 
-    /// OPEN with creation in an attribute directory. A new attribute has no mode or times
-    /// of its own; those asked for are passed over.
+    /// OPEN with creation in an attribute directory. A new attribute has no mode or times of its
+    /// own, so requested ones are ignored.
     pub(super) fn make_attribute(
         &self,
         who: &Credentials,
@@ -187,7 +186,7 @@ impl LocalStore {
     ) -> Result<(Created, Arc<dyn File>)> {
         let attribute = self.attribute_named(node, name)?;
         if let CreateMode::Exclusive(_) = mode {
-            // There is no place for the verifier.
+            // An attribute has no place to store the verifier.
             return Err(StoreError::NotSupported);
         }
         let before = self.live_status(node)?.attributes;
@@ -222,7 +221,7 @@ impl LocalStore {
         Ok((Created { object, is_new, change }, file))
     }
 
-    /// Sets the size of a named attribute, which is all of it that can be set.
+    /// Sets the size of a named attribute, which is the only thing that can be set.
     pub(super) fn change_attribute(
         &self,
         who: &Credentials,
@@ -237,7 +236,8 @@ impl LocalStore {
         let attribute = self.attribute_numbered(node, number)?;
         if let Some(size) = changes.size {
             self.check_attribute_rights(who, node, ShareAccess::Write)?;
-            // As an open file, of which there is one at a time: changes take turns.
+            // This goes through the one open file of the attribute, so that changes are
+            // serialized.
             self.attribute_file(attribute, ShareAccess::Read).resize(size)?;
         }
         self.attribute_attributes(node, number)
@@ -260,8 +260,8 @@ impl LocalStore {
         Ok(Some(Removed { handle: attribute.handle, was_last: true, held: 0, change }))
     }
 
-    /// Renames within one attribute directory: the value is copied and the old name goes
-    /// then, so that a crash between leaves both.
+    /// Renames within one attribute directory. The value is copied before the old name is removed,
+    /// so a crash in between leaves both.
     pub(super) fn rename_attribute(
         &self,
         who: &Credentials,
@@ -275,7 +275,8 @@ impl LocalStore {
         let value = xattr::get(node.fd(), &old.name)?.ok_or(StoreError::NotFound)?;
         let mut replaced = None;
         if old.handle != new.handle {
-            // An open attribute is its name; what was written to it must get there first.
+            // An open attribute is identified by its name, so it cannot be renamed: data may still
+            // be written to it.
             let is_open = |handle| lock(&self.attribute_files).get(handle).is_some();
             if is_open(&old.handle) || is_open(&new.handle) {
                 return Err(StoreError::Busy);
@@ -289,8 +290,8 @@ impl LocalStore {
         Ok(Renamed { source: change, target: change, replaced })
     }
 
-    /// Lists an attribute directory. Cookies are made of the names, and entries come in
-    /// their order: it stays the same while others come and go.
+    /// Lists an attribute directory. Cookies are computed from the names, and entries are sorted by
+    /// them. So the order does not change when others are added or removed.
     pub(super) fn list_attributes(
         &self,
         who: &Credentials,
@@ -301,7 +302,7 @@ impl LocalStore {
         let found = self.check_attribute_rights(who, node, ShareAccess::Read)?;
         let mut entries: Vec<_> = xattr::user_names(node.fd())?
             .into_iter()
-            // What no client could ask for has no place in its listing.
+            // Names that no client could request are left out.
             .filter(|name| name::check(name).is_ok())
             .map(|name| ((self.sealer.name_number(&name) >> 1).max(COOKIE_MIN), name))
             .filter(|(cookie, _)| *cookie > request.cookie.0)
@@ -328,7 +329,7 @@ impl LocalStore {
         Ok(page)
     }
 
-    /// The object of an attribute directory, for the calls that work in one.
+    /// The object of an attribute directory, for calls with a directory. `None` for other handles.
     pub(super) fn in_attributes(&self, handle: &FileHandle) -> Result<Option<Arc<Node>>> {
         match self.resolve(handle)? {
             Target::Attributes(node) => Ok(Some(node)),
@@ -339,7 +340,7 @@ impl LocalStore {
 }
 
 impl Attribute {
-    /// `Stale` if it is gone.
+    /// The attributes of the named attribute. `Stale` if it was removed.
     fn attributes(&self, object: &Attributes) -> Result<Attributes> {
         let size = xattr::size(self.node.fd(), &self.name)?.ok_or(StoreError::Stale)? as u64;
         Ok(Attributes {
@@ -362,7 +363,7 @@ pub(super) struct AttributeFile {
     key: FileKey,
     attribute: Attribute,
     may_write: AtomicBool,
-    /// A write reads the whole value and sets it anew: one after the other.
+    /// A write reads the whole value and sets it again, so writes are serialized.
     turn: Mutex<()>,
 }
 
@@ -375,7 +376,7 @@ impl AttributeFile {
         xattr::get(self.fd(), &self.attribute.name)?.ok_or(StoreError::Stale)
     }
 
-    /// Changes the value; nobody makes an attribute again that was removed meanwhile.
+    /// Changes the value. Never creates an attribute that was removed meanwhile.
     fn change(&self, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut value = self.value()?;
@@ -435,7 +436,7 @@ impl File for AttributeFile {
     }
 
     fn sync(&self, _data_only: bool) -> Result<()> {
-        // No call syncs the attribute without the rest.
+        // No call syncs the attribute alone.
         sys::sync(self.fd(), self.attribute.node.kind)
     }
 
@@ -449,13 +450,13 @@ impl File for AttributeFile {
     }
 }
 
-/// A size that a value may have.
+/// Checks that a value may have this size.
 fn bounded(size: u64) -> Result<usize> {
     let size = usize::try_from(size).map_err(|_| StoreError::TooBig)?;
     if size > xattr::VALUE_BYTES_MAX { Err(StoreError::TooBig) } else { Ok(size) }
 }
 
-/// Linux has 255 bytes for a name, prefix included.
+/// Linux allows 255 bytes for a name, including the prefix.
 const ATTRIBUTE_NAME_BYTES_MAX: usize = 255 - xattr::USER_PREFIX.len();
-/// First cookie that the protocol leaves to us.
+/// The first cookie that the protocol leaves to a store.
 const COOKIE_MIN: u64 = 3;

@@ -1,8 +1,7 @@
-//! What every call on local directories checks first.
+//! The checks that every call on local directories makes first.
 //!
-//! Invariant: permission is decided here from the object's own bits and list and the
-//! asker's identity, before the first change; the server's own rights never stand in
-//! for it.
+//! Invariant: permission is decided before the first change, from the object's permission bits and
+//! list and from the caller's identity. The server's own rights never replace the caller's.
 
 use std::sync::Arc;
 
@@ -21,20 +20,20 @@ use crate::file::File;
 use crate::name;
 use crate::rules::{Guard, check_open};
 
-/// A directory whose entries the asker may change, and the entry in question.
+/// A directory whose entries the caller may change, and one entry of it.
 pub(super) struct Entry {
     pub parent: Arc<Node>,
     pub before: Attributes,
     /// The clocks before the change.
     pub begun: Clocks,
     pub found: Option<(Arc<Node>, Attributes)>,
-    /// Whether only the owner of what has the name may take it away: the directory is sticky.
+    /// True if only the owner of an object may remove its name, because the directory is sticky.
     pub is_owners: bool,
 }
 
 impl LocalStore {
-    /// The list that decides over what this asker may do with an object. The superuser and
-    /// the owner need none: their rights stand in the mode.
+    /// The list that decides about the caller's access to an object. The superuser and the owner
+    /// need none, because the mode contains their rights.
     pub(super) fn acl_for(
         &self,
         who: &Credentials,
@@ -48,7 +47,8 @@ impl LocalStore {
         extras::access_list(node.fd())
     }
 
-    /// Whether the asker has the wanted bits on an object that is as `found` says.
+    /// Returns true if the caller has the wanted permission bits on an object with these
+    /// attributes.
     pub(super) fn allows(
         &self,
         who: &Credentials,
@@ -61,7 +61,7 @@ impl LocalStore {
         Ok(Guard::new(found, acl.as_ref()).allows(who, wanted))
     }
 
-    /// Attributes of a directory in which the asker has the wanted rights.
+    /// The attributes of a directory in which the caller has the wanted rights.
     pub(super) fn check_directory(
         &self,
         who: &Credentials,
@@ -79,7 +79,7 @@ impl LocalStore {
         if self.terms[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
-    /// The same of a directory that is about to be changed, and the clocks before that.
+    /// The same for a directory that is about to be changed, with the clocks before the change.
     pub(super) fn before_change(
         &self,
         who: &Credentials,
@@ -90,9 +90,9 @@ impl LocalStore {
         Ok((self.check_directory(who, node, wanted)?, begun))
     }
 
-    /// The directory's change behind a modification. Not atomic: local processes may have been
-    /// there too. If something was changed after `begun`, what a look would tell is mostly known
-    /// without one.
+    /// The change information of a directory after a modification. It is not atomic: local
+    /// processes may have changed the directory too. If it was changed after `begun`, its change
+    /// attribute is usually known without a look.
     pub(super) fn after_change(
         &self,
         node: &Node,
@@ -102,7 +102,7 @@ impl LocalStore {
         if self.durable_names {
             sys::sync(node.fd(), node.kind)?;
         }
-        // Another host stamps by its own clock.
+        // Files of another host are stamped by that host's clock.
         let begun = begun.filter(|_| self.exports[node.export].is_local);
         let known = begun.and_then(|begun| change::shown_just_after(begun, Clocks::read()));
         let after = match known {
@@ -112,7 +112,7 @@ impl LocalStore {
         Ok(ChangeInfo { before: before.change, after, atomic: false })
     }
 
-    /// A directory whose entries the asker may change, and the entry in question.
+    /// Finds an entry of a directory whose entries the caller may change.
     pub(super) fn entry(
         &self,
         who: &Credentials,
@@ -138,13 +138,13 @@ impl LocalStore {
         Ok(Entry { parent, before, begun, found, is_owners })
     }
 
-    /// Has the kernel ask for the owner of what an entry leads to when it is taken away. `None`
-    /// where nothing depends on it, or this process cannot act for others.
+    /// Acts as the caller, so that the kernel checks the owner of an object whose name is removed.
+    /// `None` if nothing depends on the owner, or if this process cannot act for others.
     pub(super) fn act_for(&self, who: &Credentials, is_owners: bool) -> Option<Acting> {
         if is_owners && self.effective_uid == 0 { Acting::begin(who.uid()) } else { None }
     }
 
-    /// Opens an object that is as `found` says.
+    /// Opens an object with these attributes.
     pub(super) fn open_found(
         &self,
         who: &Credentials,
@@ -163,11 +163,11 @@ impl LocalStore {
         Ok(file)
     }
 
-    /// Brings an object's own metadata to stable storage.
+    /// Makes an object's own metadata stable.
     pub(super) fn sync_node(&self, node: &Node) -> Result<()> {
         let synced = match node.kind {
             ObjectType::Directory | ObjectType::Regular => sys::sync(node.fd(), node.kind),
-            // A pipe or a device would notice that it is opened; the rest cannot be.
+            // Opening a pipe or a device has side effects; the other types cannot be opened.
             ObjectType::SymbolicLink
             | ObjectType::BlockDevice
             | ObjectType::CharacterDevice
@@ -177,7 +177,7 @@ impl LocalStore {
             | ObjectType::NamedAttribute => Err(StoreError::Access),
         };
         match synced {
-            // What may not be opened is synced with all else that its file system has.
+            // An object that may not be opened is synced with its whole file system.
             Err(StoreError::Access | StoreError::NotPermitted) => {
                 Ok(rustix::fs::syncfs(self.mount_of(node.export, node.file_system)?)?)
             }
@@ -186,5 +186,5 @@ impl LocalStore {
     }
 }
 
-/// The owner of an entry that is nobody's: no user has this number.
+/// The owner of an entry that does not exist. No user has this number.
 const NOBODYS: u32 = u32::MAX;

@@ -1,10 +1,11 @@
-//! Making objects.
+//! Creates objects.
 //!
-//! Invariant: a new object has mode 0 until it belongs to the asker, so nobody else
-//! can use the moment between; one that is made as the asker's has its mode at once.
-//! Owner, mode, size and times go only to a descriptor of the object that was made. For a
-//! regular file the kernel gives that descriptor. Everything else is opened by its name, which
-//! whoever owns the directory may have given to another object by then: see [`Making`].
+//! Invariants:
+//! - A new object has mode 0 until it belongs to the caller, so that no other user can use it in
+//!   between. An object that is created as the caller's has its mode at once.
+//! - Owner, mode, size and times are set only through a descriptor of the created object. For a
+//!   regular file the kernel returns that descriptor. Any other object is opened by its name, which
+//!   the owner of the directory may have given to another object by then; see [`Making`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl LocalStore {
         let (before, begun) = self.before_change(who, &parent, EXECUTE)?;
         let may_make = self.may_make(who, &parent, &before);
         if may_make.is_ok() {
-            // Most names that are to be made are new: the attempt is the look for one.
+            // Most names to be created are new, so the creation is tried without a lookup.
             match self.make_new_file(who, (&parent, &before, begun), name, mode, changes) {
                 Err(StoreError::Exists) if mode != CreateMode::Guarded => {}
                 made => return made,
@@ -71,8 +72,8 @@ impl LocalStore {
         Ok((Created { object, is_new: false, change: same(&before) }, file))
     }
 
-    /// Opens a file that is there. Its entry tells all there is to know of it: the directory
-    /// is looked at only for the sake of those whom it may keep out.
+    /// Opens an existing file. Its entry contains everything that is needed. The directory is
+    /// looked at only to check the caller's right to search it.
     fn open_child(
         &self,
         who: &Credentials,
@@ -89,8 +90,8 @@ impl LocalStore {
         Ok((Created { object, is_new: false, change: ChangeInfo::default() }, file))
     }
 
-    /// The same for who needs no more than the file and its version, which is what most opens are.
-    /// `now` is by [`sys::millis`], a moment ago.
+    /// The same for a caller that needs only the file and its version, as most opens do. `now` is a
+    /// recent result of [`sys::millis`].
     pub(super) fn open_known(
         &self,
         who: &Credentials,
@@ -100,7 +101,7 @@ impl LocalStore {
     ) -> Result<(Arc<dyn File>, FileVersion)> {
         name::check(name)?;
         self.check_way(who, parent)?;
-        // To look at the way may have taken a while.
+        // Checking the directory may have taken a while.
         let now = if who.is_superuser() { now } else { sys::millis() };
         if let Some(look) = &self.entry_look(parent, name, now)
             && let Some(node) = self.known_child(parent, &look.place, now)
@@ -112,7 +113,7 @@ impl LocalStore {
         Ok((self.open_found(who, &node, found, access)?, FileVersion::from(found)))
     }
 
-    /// Whether the asker gets through a directory.
+    /// Checks that the caller may search a directory.
     fn check_way(&self, who: &Credentials, directory: &Node) -> Result<()> {
         if directory.kind != ObjectType::Directory {
             return Err(StoreError::NotDirectory);
@@ -126,15 +127,15 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Whether the asker may make names in a directory that is as `found` says.
+    /// Checks that the caller may create names in a directory with these attributes.
     fn may_make(&self, who: &Credentials, directory: &Node, found: &Attributes) -> Result<()> {
         self.check_writable(directory)?;
         let may = self.allows(who, directory, found, EXECUTE | WRITE)?;
         if may { Ok(()) } else { Err(StoreError::Access) }
     }
 
-    /// Makes a file that is not there. The descriptor that the kernel gives for the new
-    /// object is kept: what the name leads to a moment later may be another's.
+    /// Creates a file that does not exist. The descriptor that the kernel returns for the new
+    /// object is kept, because a moment later the name may lead to another object.
     fn make_new_file(
         &self,
         who: &Credentials,
@@ -153,8 +154,8 @@ impl LocalStore {
             changes.time_access = Some(SetTime::Client(access));
             changes.time_modify = Some(SetTime::Client(modify));
         }
-        // A node outlives the open, and must not keep the file busy for whoever would
-        // execute it.
+        // A node lives longer than the open. A writable descriptor in it would prevent others from
+        // executing the file.
         let (node, made) = self.adopt_new(&writer, parent, name)?;
         self.remember(&node, parent, name);
         let set = self.wanted(who, made.attributes, (parent, before), &changes, FILE_MODE)?;
@@ -167,9 +168,9 @@ impl LocalStore {
         Ok((created, file))
     }
 
-    /// The node of what was just made. Where a filter keeps the kernel from saying what a
-    /// descriptor stands for, it is found by its name, which takes a third of the way through
-    /// `/proc`, unless the name leads to something else already.
+    /// The node of an object that was just created. If a system call filter forbids asking the
+    /// kernel for it, the node is found by its name, which takes a third of the time of the way
+    /// through `/proc`, unless the name leads to another object already.
     fn adopt_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         if let Some(path) = sys::path_of(made.as_fd()) {
             return self.adopt(path, parent);
@@ -183,7 +184,7 @@ impl LocalStore {
         self.adopt(sys::reopen_path(made.as_fd())?, parent)
     }
 
-    /// Truncates a file that is as `found` says.
+    /// Truncates a file with these attributes.
     fn cut(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         self.check_writable(node)?;
         if !self.allows(who, node, found, WRITE)? {
@@ -267,19 +268,19 @@ impl LocalStore {
         let (node, made) = self.child_anew(&parent, name)?;
         let set = self.wanted(who, made.attributes, (&parent, &before), changes, default_mode)?;
         if !set.is_empty() && !self.is_as_made(&making, &node, &made)? {
-            // Somebody put another object there: the name exists, and is not ours.
+            // Another process has put an object there, so the name exists and is not ours.
             return Err(StoreError::Exists);
         }
         self.finish((&node, made), (&parent, &before, begun), &set)
     }
 
-    /// Whether what was found under the name is what was made under it a moment ago. Whoever may
-    /// write the directory can put there only what is there already, and no such object passes:
-    /// it is another's, or older, or has a mode, other names or entries.
+    /// Returns true if the object found under the name is the one just created under it. Another
+    /// process that may write the directory can only put an existing object there, and none passes
+    /// this check: it has another owner, or is older, or has a mode, other names or entries.
     fn is_as_made(&self, making: &Making<'_>, node: &Node, found: &Status) -> Result<bool> {
         let Attributes { kind, uid, mode, link_count, time_create, .. } = found.attributes;
         let is_directory = kind == ObjectType::Directory;
-        // What a directory passes on to those in it.
+        // A directory passes its set-group-id bit on to directories in it.
         let inherited = if is_directory { 0o2000 } else { 0 };
         let has_mode = match making.text {
             Some(text) => {
@@ -300,7 +301,7 @@ impl LocalStore {
             && is_young)
     }
 
-    /// Gives what was just made what it is to have, and describes it.
+    /// Sets the attributes of a created object, and returns it.
     fn finish(
         &self,
         (node, made): (&Node, Status),
@@ -317,8 +318,8 @@ impl LocalStore {
         Ok(Created { object, is_new: true, change })
     }
 
-    /// The mode an object may be made with: the wanted one if the kernel gives it to the
-    /// asker by itself, since the server is that user.
+    /// The mode with which an object may be created: the wanted mode, if the kernel gives the
+    /// object to the caller by itself, because the server runs as that user.
     fn early_mode(
         &self,
         who: &Credentials,
@@ -333,8 +334,8 @@ impl LocalStore {
         if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
     }
 
-    /// What a new object, which is as `made` says, lacks to be the asker's with what else is
-    /// wanted.
+    /// The attributes that a new object (created with `made`) lacks: the caller's ownership, and
+    /// everything else that is wanted.
     fn wanted(
         &self,
         who: &Credentials,
@@ -355,8 +356,8 @@ impl LocalStore {
         }
         let may_give = self.effective_uid == 0;
         if !may_give && !is_directory {
-            // What cannot be given to the asker stays the server's own user's, and would run as
-            // that user with whatever the asker writes into it.
+            // An object that cannot be given to the caller belongs to the server's user. With a
+            // set-id bit it would run as that user with whatever the caller writes into it.
             mode &= if made.uid == uid { !0 } else { !SET_USER };
             mode &= if made.gid == gid { !0 } else { !SET_GROUP };
         }
@@ -367,7 +368,7 @@ impl LocalStore {
             && !is_as_made
             && let Some(list) = extras::default_list(directory.fd())?
         {
-            // The kernel gave the object the list, and the mode is what it lets through.
+            // The kernel gave the object the list, and the mode is what the list allows.
             let any = if is_directory { 0o777 } else { 0o666 };
             let wanted = changes.mode.unwrap_or(any);
             mode = mode & 0o7000 | list.inherited(wanted).mode();
@@ -385,7 +386,7 @@ impl LocalStore {
     }
 }
 
-/// Sets what a new object is to have.
+/// Sets the attributes of a new object.
 fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
     // Without privilege even the owner needs the mode before the size.
     if let Some(size) = set.size {
@@ -397,18 +398,19 @@ fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
     sys::apply(node.fd(), &AttributeChanges { size: None, ..*set })
 }
 
-/// What was asked of the kernel for an object that it gives no descriptor of.
+/// The description of an object for which the kernel returns no descriptor when it is created.
 ///
-/// It is opened by the name it was made under. Whoever owns the directory can give that name to
-/// another object first, and must not have the server give that one away. So nothing is set on
-/// what does not look as this was made, and just now.
+/// The object is opened by the name under which it was created. The owner of the directory can give
+/// that name to another object first, and must not make the server give that object away. So
+/// nothing is set on an object that does not look exactly like one that was created just now. what
+/// does not look as this was made, and just now.
 struct Making<'a> {
     kind: ObjectType,
-    /// Mode it was made with.
+    /// The mode with which it was created.
     mode: u32,
-    /// Where a symbolic link leads.
+    /// The text of a symbolic link.
     text: Option<&'a [u8]>,
-    /// The clock that file systems take times of birth from, just before.
+    /// The clock that file systems use for times of creation, read just before the creation.
     begun: Timestamp,
 }
 
@@ -423,14 +425,14 @@ fn kind_of(node: &NewNode<'_>) -> ObjectType {
     }
 }
 
-/// A time as coarse as those that a file system keeps of which one has so many nanoseconds: some
-/// keep whole seconds alone.
+/// Rounds a time to the resolution of the file system, judged by the nanoseconds of a time that it
+/// keeps: some file systems keep only whole seconds.
 fn coarse(time: Timestamp, kept: u32) -> Timestamp {
     let grain = if kept == 0 { 1_000_000_000 } else { BIRTH_GRAIN_NANOSECONDS };
     Timestamp { nanoseconds: time.nanoseconds - time.nanoseconds % grain, ..time }
 }
 
-/// What OPEN with creation says to an object that is there.
+/// The result of an OPEN with creation for an existing object.
 fn check_existing(found: &Attributes, mode: CreateMode) -> Result<()> {
     match mode {
         CreateMode::NoCreate | CreateMode::Unchecked => Ok(()),
@@ -445,9 +447,9 @@ fn check_existing(found: &Attributes, mode: CreateMode) -> Result<()> {
     }
 }
 
-/// The verifier of an exclusive creation, kept where every file system keeps something
-/// for a file: in its times. The client sets real ones next. Two bits are lost to the
-/// range of the oldest time formats.
+/// Encodes the verifier of an exclusive creation in the times of the file, which every file system
+/// keeps. The client then sets real times. Two bits are lost, because the oldest time formats have
+/// a limited range.
 fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     let half = |bytes: &[u8]| {
         let number = bytes.iter().fold(0u32, |sum, byte| sum << 8 | u32::from(*byte));
@@ -456,13 +458,14 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     (half(&verifier.0[..4]), half(&verifier.0[4..]))
 }
 
-/// Programs that run as their file's user, or with its group.
+/// The bits that make a program run as its file's user, or with its group.
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
-/// Modes where none is asked for.
+/// The modes if none is requested.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// No local file system that keeps parts of seconds keeps times of birth more coarsely.
+/// The coarsest resolution of creation times among local file systems that keep fractions of
+/// seconds.
 const BIRTH_GRAIN_NANOSECONDS: u32 = 10_000_000;
 
 fn same(directory: &Attributes) -> ChangeInfo {

@@ -1,7 +1,7 @@
-//! Access control lists, MIME types, and what a file system says of itself.
+//! Access control lists, MIME types, and the attributes of file systems.
 //!
-//! Invariant: what the file system does not keep is said not to be there, never made up;
-//! but that a list of three entries is a mode.
+//! Invariant: what a file system does not keep is reported as missing, never invented. The only
+//! exception: a list of three entries is stored as a mode.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -19,12 +19,12 @@ use crate::error::{Result, StoreError};
 use crate::rules::{ACL_KINDS, Guard, check_extras, common_fs_attributes, set_group_left};
 use crate::store::{ExtraChanges, Extras, ExtrasWanted};
 
-/// The list of an object that says more than its mode.
+/// The access list of an object, if it says more than the mode.
 pub(super) fn access_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
     list(object, ACCESS_LIST)
 }
 
-/// What new objects in a directory get.
+/// The default list for new objects in a directory.
 pub(super) fn default_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
     list(object, DEFAULT_LIST)
 }
@@ -32,7 +32,7 @@ pub(super) fn default_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
 fn list(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<PosixAcl>> {
     match xattr::get(object, name) {
         Err(StoreError::NotSupported) | Ok(None) => Ok(None),
-        // A list nobody can read lets nobody in.
+        // A list that cannot be parsed gives no access.
         Ok(Some(bytes)) => PosixAcl::parse(&bytes).map(Some).ok_or(StoreError::Access),
         Err(error) => Err(error),
     }
@@ -54,7 +54,7 @@ impl LocalStore {
             extras.named_attributes = Some(any);
         }
         if wanted.acl && node.kind != ObjectType::SymbolicLink {
-            // Longer lists than the wire has room for are for local processes alone.
+            // Only local processes can see lists that are too long for the protocol.
             extras.acl = lists(node, &found)?
                 .map(|lists| acl::to_entries(&lists, node.kind == ObjectType::Directory))
                 .filter(|list| list.len() <= ACL_ENTRIES_MAX);
@@ -94,7 +94,7 @@ impl LocalStore {
         }
     }
 
-    /// Attributes of the file system an object is in.
+    /// The attributes of the file system that an object is in.
     pub(super) fn file_system(
         &self,
         who: &Credentials,
@@ -104,7 +104,7 @@ impl LocalStore {
             Target::VirtualRoot => self.exports[0].root.clone(),
             Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => node,
         };
-        // A directory of it tells more than a symbolic link does.
+        // A directory of the file system yields more than a symbolic link.
         let mount = self.mount_of(node.export, node.file_system).ok();
         let mount = mount.as_ref().map_or(node.fd(), |mount| mount.as_fd());
         let space = rustix::fs::fstatvfs(mount)?;
@@ -136,7 +136,7 @@ impl LocalStore {
     }
 }
 
-/// All lists of an object; `None` if there is one that nobody can read.
+/// All lists of an object; `None` if one of them cannot be parsed.
 fn lists(node: &Node, found: &Attributes) -> Result<Option<Lists>> {
     let read = |read: Result<Option<PosixAcl>>| match read {
         Err(StoreError::Access) => Ok(Err(())),
@@ -151,8 +151,8 @@ fn lists(node: &Node, found: &Attributes) -> Result<Option<Lists>> {
     Ok(default.ok().map(|default| Lists { access, default }))
 }
 
-/// Sets both lists: what new objects get first, since only a change of it can fail where
-/// the mode alone would do.
+/// Sets both lists. The default list comes first, because it can fail even where the access list is
+/// only a mode.
 fn set_lists(node: &Node, found: &Attributes, lists: &Lists) -> Result<()> {
     let fd = node.fd();
     match &lists.default {
@@ -172,13 +172,13 @@ fn set_lists(node: &Node, found: &Attributes, lists: &Lists) -> Result<()> {
     }
 }
 
-/// Whether names in a directory compare without case (ext4 and f2fs: casefold).
+/// Returns true if names in a directory compare without case (ext4 and f2fs: casefold).
 fn is_case_insensitive(directory: BorrowedFd<'_>) -> bool {
     let flags = sys::open_directory(directory).map(rustix::fs::ioctl_getflags);
     matches!(flags, Ok(Ok(flags)) if flags.bits() & CASEFOLD != 0)
 }
 
-/// What `pathconf` would say: the kernel does not tell, and has it in its sources.
+/// The result of `pathconf`. The kernel does not report the limit, so it is taken from its sources.
 fn link_count_max(magic: u64) -> Option<u32> {
     match magic {
         EXT4 => Some(65_000),
@@ -190,7 +190,7 @@ fn link_count_max(magic: u64) -> Option<u32> {
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-/// Where desktops keep it, too.
+/// The extended attribute in which desktops keep MIME types too.
 const MIME_TYPE: &[u8] = b"user.mime_type";
 /// `FS_CASEFOLD_FL`.
 const CASEFOLD: u32 = 0x4000_0000;

@@ -1,9 +1,10 @@
 //! An open regular file of a local file system.
 //!
-//! Invariant: one [`LocalFile`] per object at a time, however many opens it has; it
-//! gains the right to write with the first open that may, and never loses it. Once somebody
-//! other than the superuser may write, each write looks at the mode: set-id bits can come at any
-//! time, and whoever runs the file would run what was written with its owner's rights.
+//! Invariants:
+//! - There is one [`LocalFile`] per object at a time, however many opens it has. It gains the right
+//!   to write with the first open that may write, and never loses it.
+//! - Once a caller other than the superuser may write, each write checks the mode. Set-id bits can
+//!   appear at any time, and then the written data would run with the rights of the file's owner.
 
 use std::fs::File as SystemFile;
 use std::io;
@@ -30,7 +31,7 @@ pub(super) struct LocalFile {
     pub node: Arc<Node>,
     reader: OnceLock<OwnedFd>,
     writer: OnceLock<OwnedFd>,
-    /// Somebody other than the superuser may write: each write takes set-id bits away.
+    /// True if a caller other than the superuser may write. Each write then clears set-id bits.
     strips_set_id: AtomicBool,
 }
 
@@ -45,7 +46,7 @@ impl LocalFile {
         }
     }
 
-    /// A new file comes open for both, whatever its mode says.
+    /// Adds the descriptor of a new file, which is open for reading and writing whatever its mode.
     pub fn allow_with(&self, writer: OwnedFd, strips_set_id: bool) {
         if strips_set_id {
             self.strips_set_id.store(true, Ordering::Relaxed);
@@ -53,9 +54,9 @@ impl LocalFile {
         self.writer.get_or_init(|| writer);
     }
 
-    /// Opens for reading, or for both: write-back reads the rest of blocks. Who may open
-    /// everything does not open for reading before there is something to read: a file that is
-    /// cached costs no descriptor.
+    /// Opens the file for reading, or also for writing, where write-back reads the rest of blocks.
+    /// If this process can open every file, the open for reading is delayed until there is
+    /// something to read, so that a cached file costs no descriptor.
     pub fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
         let (slot, flags) =
             if writes { (&self.writer, OFlags::RDWR) } else { (&self.reader, OFlags::RDONLY) };
@@ -69,7 +70,7 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Where the file is now if the name is gone that it was opened by, as far as the kernel tells.
+    /// Another path of a file whose former name was removed, as far as the kernel knows one.
     fn another_name(&self) -> Option<Vec<u8>> {
         let handle = KernelHandle::of(self.node.fd()).ok()?;
         let again = handle.open(self.any_fd().ok()?).ok()?;
@@ -88,10 +89,10 @@ impl LocalFile {
         self.writer.get().map(AsFd::as_fd).ok_or(StoreError::Access)
     }
 
-    /// Changes the data, and takes set-id bits away. They go before it and, if somebody has set
-    /// them between the look and the change, behind it: nobody can run the file while it is open
-    /// to be written. Who may not change another's mode is no superuser, and the kernel takes the
-    /// bits away as he writes.
+    /// Changes the data and clears set-id bits. The bits are cleared before the change, and again
+    /// after it if a process has set them in between; a file cannot be executed while it is open
+    /// for writing. If this process may not change the mode of others' files, it is not the
+    /// superuser, and the kernel clears the bits at the write.
     fn strip_around(&self, fd: BorrowedFd<'_>, change: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.strips_set_id.load(Ordering::Relaxed) {
             return change();
@@ -118,7 +119,7 @@ impl File for LocalFile {
     fn place(&self) -> Option<String> {
         let told = sys::present_path(self.node.fd()).ok()?;
         let place = match told.strip_suffix(GONE) {
-            // By another name it may still be there, as after LINK and REMOVE for a rename.
+            // It may still exist by another name, for example after a rename by LINK and REMOVE.
             Some(former) => self.another_name().unwrap_or_else(|| former.to_vec()),
             None => told,
         };
@@ -185,7 +186,7 @@ impl File for LocalFile {
     }
 }
 
-/// The file as the system knows it.
+/// The open file of the system, as a source for sharing blocks.
 struct Blocks(SystemFile);
 
 impl CloneSource for Blocks {
@@ -215,9 +216,9 @@ impl CloneSource for Blocks {
     }
 }
 
-/// Whether the kernel refuses this process no file that may be read at all: then nothing is
-/// learned by opening one early.
+/// True if the kernel lets this process open every readable file. Then opening a file early shows
+/// nothing new.
 static OPENS_LATE: LazyLock<bool> = LazyLock::new(|| rustix::process::geteuid().is_root());
 
-/// What the kernel says behind a name that is gone.
+/// The suffix that the kernel adds to a removed name.
 const GONE: &[u8] = b" (deleted)";

@@ -1,7 +1,7 @@
-//! Listing directories.
+//! Lists directories.
 //!
-//! Invariant: a cookie is the kernel's own position (plus 3: the protocol keeps 0 to 2
-//! for itself), which local file systems keep valid while entries come and go.
+//! Invariant: a cookie is the kernel's own position plus 3, because the protocol reserves 0 to 2.
+//! Local file systems keep positions valid while entries are added and removed.
 
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
@@ -32,7 +32,7 @@ impl LocalStore {
             Target::Attribute(..) => Err(StoreError::NotDirectory),
             Target::Node(node) => {
                 let found = self.check_directory(who, &node, READ)?;
-                // Who may not search a directory gets nothing that only a search would give.
+                // A caller that may not search a directory gets no attributes of its objects.
                 let want_objects =
                     request.want_objects && self.allows(who, &node, &found, EXECUTE)?;
                 let fd = sys::open_directory(node.fd())?;
@@ -43,7 +43,7 @@ impl LocalStore {
                 let mut page = ListPage { entries: Vec::new(), verifier, is_end: false };
                 let mut budget = Budget::new(request);
                 let mut are_known = true;
-                // Few entries wanted: do not make the kernel format thousands.
+                // If few entries are wanted, the kernel should not format thousands.
                 let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
                 let wanted = request.entry_count_max.saturating_mul(ENTRY_BYTES_MAX);
                 let room = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES);
@@ -106,7 +106,7 @@ impl LocalStore {
     }
 }
 
-/// What is left of a page.
+/// The remaining room of a page.
 pub(super) struct Budget {
     entries: usize,
     bytes: usize,
@@ -131,9 +131,9 @@ impl Budget {
     }
 }
 
-/// First cookie that the protocol leaves to us.
+/// The first cookie that the protocol leaves to a store.
 const FIRST: u64 = 3;
 const BUFFER_BYTES: usize = 32 << 10;
 const BUFFER_BYTES_MIN: usize = 2 << 10;
-/// Bytes the kernel needs for one entry with the longest name.
+/// The bytes that the kernel needs for one entry with the longest name.
 const ENTRY_BYTES_MAX: usize = 280;

@@ -1,8 +1,7 @@
-//! Directories of this machine, served in place.
+//! Serves directories of this machine in place.
 //!
-//! Invariant: every system call that takes a name takes one component, relative to
-//! a descriptor of an object that was proved to lie beneath an export, and follows
-//! no symbolic link.
+//! Invariant: every system call with a name takes a single component, relative to a descriptor of
+//! an object that was proved to be beneath an export. It follows no symbolic link.
 
 mod acting;
 mod attribute;
@@ -51,25 +50,25 @@ use table::{Hints, NodeTable};
 /// One exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name in the virtual root, any bytes but a slash and NUL, and part of its file-system
-    /// handle: a renamed export makes its handles stale.
+    /// Its name in the virtual root: any bytes except a slash and NUL. The name is part of the
+    /// export's handles, so renaming an export makes its handles stale.
     pub name: OsString,
-    /// Where it is.
+    /// The path of the directory.
     pub path: PathBuf,
-    /// Whether changes are refused.
+    /// True if changes are refused.
     pub read_only: bool,
-    /// Who counts as [`Export::anonymous`] here.
+    /// Which identities are replaced by [`Export::anonymous`].
     pub squash: Squash,
-    /// Who they are then.
+    /// The identity that replaces them.
     pub anonymous: Credentials,
-    /// Whether clients get into what is mounted beneath it, if this host's kernel keeps it on a
-    /// disk or in memory. What shows the kernel, or another host or a process answers for, is
-    /// never entered: it could make everybody wait.
+    /// True if clients may enter file systems mounted beneath it, as long as this host's kernel
+    /// keeps them on a disk or in memory. Pseudo file systems, and file systems that depend on
+    /// another host or a process, are never entered: a hang there would stop all clients.
     pub cross_mounts: bool,
 }
 
 impl Export {
-    /// An export that may be changed, by everybody as whom they are.
+    /// An export that all clients may change, with their own identities.
     #[must_use]
     pub fn new(name: impl Into<OsString>, path: impl Into<PathBuf>) -> Self {
         Self {
@@ -83,15 +82,15 @@ impl Export {
     }
 }
 
-/// Whose identity does not count in an export.
+/// Which identities are replaced by the anonymous one in an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Squash {
-    /// Everybody's counts.
+    /// None: all clients keep their identities.
     #[default]
     Nobody,
-    /// That of user 0; and group 0 counts as the anonymous group.
+    /// User 0; and group 0 is replaced by the anonymous group.
     Root,
-    /// Nobody's counts.
+    /// All identities.
     All,
 }
 
@@ -115,30 +114,30 @@ impl Squash {
     }
 }
 
-/// How a [`LocalStore`] works.
+/// The configuration of a [`LocalStore`].
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// What is served. One: its root is the root. Several: a virtual directory lists
-    /// them.
+    /// The exports. The root of a single export is the root of the name space. Several exports are
+    /// listed by a virtual directory.
     pub exports: Vec<Export>,
-    /// Where the key that seals handles is kept (made with mode 0600). Handles stay
-    /// valid as long as this directory does. Where it lies beneath an export no client gets into
-    /// it, or moves a directory that it lies in.
+    /// The directory of the key that signs handles, created with mode 0600. Handles stay valid as
+    /// long as this directory exists. If it is beneath an export, no client can enter it, or move a
+    /// directory that contains it.
     pub state_directory: PathBuf,
-    /// Most descriptors kept open for handles in recent use; lowered to a quarter of
-    /// what the process may open.
+    /// The most descriptors kept open for recently used handles. Lowered to a quarter of what the
+    /// process may open.
     pub descriptor_count_max: usize,
-    /// Use the kernel's handles where privilege allows. Off in tests of the other way.
+    /// True to use the kernel's handles if privileges allow. Tests turn it off.
     pub kernel_handles: bool,
-    /// Make each change of a name durable before answering (fsync of the directory).
+    /// True to make each change of a name durable before the reply (fsync of the directory).
     pub durable_names: bool,
-    /// Most directory entries looked at in search of an object whose handle came from
-    /// before a restart, without kernel handles.
+    /// The most directory entries read in a search for an object whose handle is from before a
+    /// restart, without kernel handles.
     pub search_entry_count_max: usize,
 }
 
 impl LocalConfig {
-    /// One export with everything else as usual.
+    /// A configuration with one export and defaults for the rest.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, state_directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -152,79 +151,79 @@ impl LocalConfig {
     }
 }
 
-/// Why a [`LocalStore`] could not start.
+/// The reason why a [`LocalStore`] could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration contradicts itself.
+    /// The configuration is contradictory.
     #[error("{0}")]
     Config(String),
     /// A directory could not be opened.
     #[error("cannot serve {path}")]
     Export {
-        /// The directory.
+        /// The exported directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The key that seals handles could not be read or made.
+    /// The key that signs handles could not be read or created.
     #[error("cannot keep the key of file handles in {path}")]
     State {
-        /// The directory it was to be in.
+        /// The state directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Exported directories of this machine, on the terms of some of their clients. See the
+/// Exported directories of this machine, with the terms of some of their clients. See the
 /// [module](self).
 pub struct LocalStore {
     shared: Arc<Shared>,
-    /// On which terms each export is entered.
+    /// The terms of each export.
     terms: Vec<ExportTerms>,
 }
 
-/// What all terms have in common.
+/// The state that is common to all terms.
 pub struct Shared {
     exports: Vec<ExportRoot>,
     export_ids: Vec<u64>,
     sealer: Sealer,
-    /// What clients neither enter nor move.
+    /// The directories that clients may neither enter nor move.
     own_directories: OwnDirectories,
     virtual_root: FileHandle,
     nodes: Mutex<NodeTable>,
     hints: Mutex<Hints>,
     searches: Searches,
-    /// Open files by handle: one object, one file.
+    /// The open files by handle, one for each object.
     files: Mutex<OpenFiles<LocalFile>>,
-    /// Open named attributes.
+    /// The open named attributes.
     attribute_files: Mutex<OpenFiles<AttributeFile>>,
-    /// What is mounted beneath the exports.
+    /// The file systems mounted beneath the exports.
     beneath: Beneath,
-    /// A directory of each file system met, opened for `open_by_handle_at`.
+    /// A directory of each file system seen so far, opened for `open_by_handle_at`.
     mounts: Mutex<QuickMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
     uses_kernel_handles: bool,
-    /// The server's own user; 0 can give files to their creators.
+    /// The server's own user. If it is 0, files can be given to their creators.
     effective_uid: u32,
     effective_gid: u32,
     durable_names: bool,
     search_entry_count_max: usize,
-    /// When this was: what the virtual root lists never changes afterwards.
+    /// The time of the start. The list of the virtual root does not change after it.
     started: u64,
 }
 
 struct ExportRoot {
     name: OsString,
     id: u64,
-    /// What stood for it in handles before the node had room there.
+    /// The number of the export in handles from before they had room for the server's node.
     old_id: u64,
     root: Arc<Node>,
-    /// Whether everything on the root's file system lies beneath it.
+    /// True if everything on the root's file system is beneath the root.
     is_whole: bool,
-    /// Whether this host's kernel answers for its file system by itself.
+    /// True if this host's kernel serves the file system by itself.
     is_local: bool,
-    /// Whether clients get into mounts beneath it.
+    /// True if clients may enter mounts beneath it.
     crosses: bool,
 }
 
@@ -237,10 +236,10 @@ impl Deref for LocalStore {
 }
 
 impl LocalStore {
-    /// Opens the exports, and reads the key from the state directory or makes it.
+    /// Opens the exports, and reads the key from the state directory or creates it.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`StartError`] says what failed.
     pub fn new(config: &LocalConfig) -> std::result::Result<Self, StartError> {
         check_names(&config.exports)?;
         let sealer = Sealer::load(&config.state_directory)
@@ -285,8 +284,8 @@ impl LocalStore {
         let mount_fd = rustix::fs::openat(&path_fd, c".", flags, Mode::empty())?;
         let fault = |_| std::io::Error::other("cannot read its attributes");
         let status = sys::status(path_fd.as_fd()).map_err(fault)?;
-        // Whether handles work is known only by trying: the file system must have them
-        // and this process the privilege.
+        // Only a try shows whether kernel handles work: the file system must have them, and this
+        // process the privilege.
         let works = KernelHandle::of(path_fd.as_fd())
             .and_then(|handle| handle.open(mount_fd.as_fd()))
             .is_ok();
@@ -321,7 +320,7 @@ impl LocalStore {
         lock(&self.files).get(handle)
     }
 
-    /// The open file of an object; made by `make` if there is none.
+    /// The open file of an object. If there is none, `make` creates it.
     fn file_for(
         &self,
         handle: FileHandle,
@@ -334,7 +333,7 @@ impl LocalStore {
         FileKey(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// On which terms the export of a handle is entered; `None` for what is no handle of ours.
+    /// The terms of a handle's export; `None` for a handle that is not ours.
     fn terms_of(&self, handle: &FileHandle) -> Option<&ExportTerms> {
         let id = export_word(handle);
         let place =
@@ -346,8 +345,8 @@ impl LocalStore {
         self.terms_of(handle).is_none_or(|terms| terms.is_visible)
     }
 
-    /// As whom somebody enters the export of a handle. What is no handle of ours is refused
-    /// later.
+    /// The identity with which a caller uses the export of a handle. Handles that are not ours are
+    /// refused later.
     fn entering<'w>(&'w self, who: &'w Credentials, handle: &FileHandle) -> Cow<'w, Credentials> {
         match self.terms_of(handle) {
             Some(terms) => terms.squash.apply(who, &terms.anonymous),
@@ -355,7 +354,7 @@ impl LocalStore {
         }
     }
 
-    /// The handle of now, of one that was made before the node had room in it.
+    /// Converts a handle from before handles had room for the server's node to its present form.
     fn renew(&self, handle: &FileHandle) -> Option<FileHandle> {
         if handle.birth_node() == 0 {
             return None;
@@ -371,25 +370,25 @@ impl LocalStore {
         Some(self.sealer.seal(&Parts { export: export.id, ..parts }))
     }
 
-    /// A directory on a file system, for opening by handle.
+    /// A directory of a file system, for opening objects by handle.
     fn mount_of(&self, export: usize, file_system: u64) -> Result<Arc<OwnedFd>> {
         let known = |store: &Self| lock(&store.mounts).get(&(export, file_system)).cloned();
         if let Some(mount) = known(self) {
             return Ok(mount);
         }
-        // After a restart: the mount points beneath the export, most of them met before.
+        // After a restart: walk to the mount points beneath the export.
         let root = &self.exports[export];
         if root.crosses {
             let root = sys::present_path(root.root.fd())?;
             for way in self.beneath.local_beneath(&root, &self.exports) {
-                // To get there is to know it; and not to is no fault of the others'.
+                // Walking there makes the mount known. A failure does not concern other mounts.
                 let _ = self.walk(export, &way);
             }
         }
         known(self).ok_or(StoreError::Stale)
     }
 
-    /// The number of a file system mounted beneath an export, which is remembered.
+    /// The number of a file system mounted beneath an export. It is remembered.
     fn file_system_of(
         &self,
         export: usize,
@@ -414,7 +413,7 @@ impl LocalStore {
     }
 }
 
-/// What is open, by handle. Dead entries go when it has doubled.
+/// The open objects by handle. Dead entries are removed when the table has doubled.
 struct OpenFiles<T> {
     by_handle: QuickMap<FileHandle, Weak<T>>,
     count_at_look: usize,
@@ -445,7 +444,7 @@ impl<T> OpenFiles<T> {
     }
 }
 
-/// Names in the virtual root must be names.
+/// Checks the names of exports.
 fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     if exports.is_empty() || exports.len() > EXPORT_COUNT_MAX {
         let text = format!("{} exports; 1 to {EXPORT_COUNT_MAX} are possible", exports.len());
@@ -468,26 +467,27 @@ fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     Ok(())
 }
 
-/// The rest of the descriptors is for open files, connections and the program itself.
+/// The limit of descriptors for handles. The rest is for open files, connections and the program
+/// itself.
 fn descriptor_bound(wanted: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = limit.map_or(usize::MAX, |limit| limit as usize / 4);
     wanted.min(quarter).max(DESCRIPTOR_COUNT_MIN)
 }
 
-/// Whether a directory is where a file system is mounted with its own root: then every
-/// object on it lies beneath.
+/// Returns true if a directory is the mount point of a file system's own root. Then every object of
+/// that file system is beneath it.
 fn is_mount_of_whole(mounts: &[MountPoint], mount_id: u64, root: BorrowedFd<'_>) -> bool {
     let Ok(path) = sys::present_path(root) else { return false };
     mounts.iter().any(|mount| mount.id == mount_id && mount.root == b"/" && mount.point == path)
 }
 
-/// What stands for the export in a handle, and for the node.
+/// The part of a handle that identifies the export and the server's node.
 fn export_word(handle: &FileHandle) -> u64 {
     handle.0.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Whether a directory on this medium can be served.
+/// Checks that a directory on this medium can be served.
 fn check_medium(medium: Medium, path: &Path) -> std::io::Result<()> {
     match medium {
         Medium::Local => Ok(()),
@@ -506,20 +506,21 @@ fn check_medium(medium: Medium, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A panic elsewhere leaves these tables whole: each change to them is one call.
+/// Locks a table. After a panic of another thread the tables are still consistent, because each
+/// change to them is a single call.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Usual value of [`LocalConfig::descriptor_count_max`].
+/// The default of [`LocalConfig::descriptor_count_max`].
 pub const DESCRIPTOR_COUNT_MAX: usize = 16_384;
-/// Usual value of [`LocalConfig::search_entry_count_max`].
+/// The default of [`LocalConfig::search_entry_count_max`].
 pub const SEARCH_ENTRY_COUNT_MAX: usize = 1_000_000;
-/// Most exports.
+/// The most exports of a server.
 const EXPORT_COUNT_MAX: usize = 256;
-/// Most file systems beneath the exports.
+/// The most file systems beneath the exports.
 const MOUNT_COUNT_MAX: usize = 4096;
-/// Descriptors for handles even where few are allowed.
+/// The number of descriptors for handles even if few are allowed.
 const DESCRIPTOR_COUNT_MIN: usize = 64;
-/// Open files before the first look for dead entries.
+/// The number of open files before the first scan for dead entries.
 const FILE_TABLE_MIN: usize = 64;

@@ -1,7 +1,8 @@
-//! Mounts: what lies on which file system, and what may be entered.
+//! Mounts: which file system an object is on, and which mounts may be entered.
 //!
-//! Invariant: whether a mount is entered is decided by the kernel's table of mounts, before its
-//! file system is asked anything: one that somebody else answers for may never answer.
+//! Invariant: the kernel's table of mounts decides whether a mount is entered, before its file
+//! system is asked anything. A file system that depends on another host or process may never
+//! answer.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -15,25 +16,25 @@ use super::{ExportRoot, MOUNT_COUNT_MAX, lock, sys};
 /// A line of `/proc/self/mountinfo`.
 pub(super) struct MountPoint {
     pub id: u64,
-    /// Which directory of its file system it shows.
+    /// The directory of its file system that is mounted.
     pub root: Vec<u8>,
     pub point: Vec<u8>,
     pub medium: Medium,
 }
 
-/// Who answers for a file system.
+/// The kind of a file system, by what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// This host's kernel, from its disks or memory.
+    /// This host's kernel serves it, from its disks or memory.
     Local,
-    /// This host's kernel, about itself: its files are no files.
+    /// It shows the state of this host's kernel. Its files are not real files.
     Pseudo,
-    /// Another host, or a process: it may make everybody wait. Also what we do not know.
+    /// It depends on another host or a process and may hang. Also all unknown types.
     Foreign,
 }
 
 impl Medium {
-    /// By the name of its type.
+    /// The medium of a file system type.
     fn of(fs_type: &[u8]) -> Self {
         let is_in = |names: &[&str]| names.iter().any(|name| name.as_bytes() == fs_type);
         if is_in(LOCAL) {
@@ -46,36 +47,36 @@ impl Medium {
     }
 }
 
-/// All mounts of this process's name space, up to a bound.
+/// All mounts of this process's name space, up to a limit.
 pub(super) fn mount_points() -> Vec<MountPoint> {
     let text = std::fs::read(TABLE).unwrap_or_default();
     text.split(|byte| *byte == b'\n').take(MOUNT_COUNT_MAX).filter_map(parse).collect()
 }
 
-/// The mounts beneath the exports, looked at again when there are others.
+/// The mounts beneath the exports, read again when the kernel's table has changed.
 pub(super) struct Beneath {
-    /// By [`sys::millis`].
+    /// The time of the last look, by [`sys::millis`].
     looked_at: AtomicU64,
-    /// Whether there are any: mostly not, and then nothing else is looked at.
+    /// False if there are no mounts, which is the usual case. Then nothing else is checked.
     is_any: AtomicBool,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// Becomes ready when a mount comes or goes.
+    /// The kernel's table. It becomes ready when a mount is added or removed.
     table: Option<File>,
-    /// The last components of their paths.
+    /// The last components of the mounts' paths.
     names: HashSet<Vec<u8>>,
     points: Vec<MountPoint>,
-    /// There are more than were read.
+    /// True if there are more mounts than were read.
     is_cut: bool,
-    /// Mounts that the log has a line about.
+    /// The mounts that were logged already.
     told: BTreeSet<u64>,
 }
 
 impl Beneath {
-    /// Nothing is known yet.
+    /// Creates an empty table.
     pub fn new() -> Self {
         let table = File::open(TABLE).ok();
         Self {
@@ -85,10 +86,10 @@ impl Beneath {
         }
     }
 
-    /// Whether an entry of this name may be where something is mounted. It is a question of its
-    /// own, because asking the kernel for the entry asks what is mounted there. `now` is by
-    /// [`sys::millis`], so short a moment ago that nothing has waited since: what was mounted
-    /// between then and now is not seen.
+    /// Returns true if a file system may be mounted at an entry with this name. This is checked
+    /// first, because a query about the entry would be a query to the mounted file system. `now` is
+    /// a result of [`sys::millis`] so recent that nothing has waited since. A mount that was added
+    /// in between is not seen.
     pub fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {
             self.look(exports);
@@ -100,16 +101,16 @@ impl Beneath {
         known.is_cut || known.names.contains(name)
     }
 
-    /// What is mounted at a path: its number and its medium.
+    /// The mount at a path: its number and its medium.
     pub fn at(&self, path: &[u8], exports: &[ExportRoot]) -> Option<(u64, Medium)> {
         self.look(exports);
         let known = lock(&self.known);
-        // The last one covers those before.
+        // The last mount at a path covers the earlier ones.
         let mount = known.points.iter().rfind(|mount| mount.point == path)?;
         Some((mount.id, mount.medium))
     }
 
-    /// The paths of all that may be entered beneath a root, from there.
+    /// The paths of all mounts beneath a root that may be entered, relative to the root.
     pub fn local_beneath(&self, root: &[u8], exports: &[ExportRoot]) -> Vec<Vec<u8>> {
         self.look(exports);
         let known = lock(&self.known);
@@ -117,7 +118,7 @@ impl Beneath {
         local.filter_map(|mount| way_from(root, &mount.point).map(<[u8]>::to_vec)).collect()
     }
 
-    /// Whether nothing was said of a mount yet. After very many of them nothing is said any more.
+    /// Returns true if a mount was not logged yet. After very many mounts it always returns false.
     pub fn is_news(&self, mount_id: u64) -> bool {
         let mut known = lock(&self.known);
         known.told.len() < MOUNT_COUNT_MAX && known.told.insert(mount_id)
@@ -143,14 +144,14 @@ impl Beneath {
     }
 }
 
-/// Whether the table of mounts is another than when it was asked last.
+/// Returns true if the table of mounts has changed since the last call.
 fn has_changed(table: &File) -> bool {
     let mut asked = [PollFd::new(table, PollFlags::PRI)];
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     !matches!(rustix::event::poll(&mut asked, Some(&at_once)), Ok(0))
 }
 
-/// The way from a directory to what lies beneath it.
+/// The path of an object relative to a directory that contains it.
 fn way_from<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     let rest = path.strip_prefix(root)?;
     let way = if root == b"/" { rest } else { rest.strip_prefix(b"/")? };
@@ -166,7 +167,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     Some(MountPoint { id, root, point, medium: Medium::of(words.next()?) })
 }
 
-/// A path as it is: the table has blanks and backslashes as three octal digits.
+/// Decodes a path. The table has blanks and backslashes as three octal digits.
 fn unescaped(word: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -188,15 +189,15 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
 }
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// How long a mount may be there unseen.
+/// How long a new mount may go unnoticed.
 const LOOK_MILLISECONDS: u64 = 1000;
-/// File systems that the kernel answers for by itself, from a medium of this host.
+/// File systems that the kernel serves by itself, from a medium of this host.
 const LOCAL: &[&str] = &[
     "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "hfsplus", "iso9660",
     "jfs", "msdos", "nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs",
     "tmpfs", "ubifs", "udf", "vfat", "xfs", "zfs",
 ];
-/// File systems that show or steer the kernel.
+/// File systems that show or control the kernel.
 const PSEUDO: &[&str] = &[
     "autofs",
     "binder",

@@ -1,7 +1,7 @@
-//! From a handle to a descriptor, and from a descriptor to a handle.
+//! Converts handles to descriptors, and descriptors to handles.
 //!
-//! Invariant: a [`Node`] was proved to lie beneath its export when it was made, and is
-//! proved again when the last proof is older than [`PROOF_AGE`].
+//! Invariant: a [`Node`] was proved to be beneath its export when it was created. The proof is
+//! repeated when it is older than [`PROOF_AGE`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,17 +24,17 @@ use crate::error::{Result, StoreError};
 pub(super) struct Node {
     fd: OwnedFd,
     pub handle: FileHandle,
-    /// Place of its export in the list.
+    /// The index of its export.
     pub export: usize,
-    /// File system beneath the export; 0 for that of its root.
+    /// The number of the file system beneath the export; 0 for that of the export's root.
     pub file_system: u64,
     pub device: (u32, u32),
     pub kind: ObjectType,
     pub inode: Inode,
     mount_id: u64,
-    /// By [`sys::millis`].
+    /// The time of the last proof, by [`sys::millis`].
     proved_at: AtomicU64,
-    /// Bytes that its path may have from the export's root on, at most, as far as is known.
+    /// An upper limit of the length of its path from the export's root, in bytes, as far as known.
     reach: AtomicU32,
 }
 
@@ -50,24 +50,24 @@ impl Node {
         self.fd.as_fd()
     }
 
-    /// Its path from the export's root on may have so many bytes.
+    /// Sets the upper limit of the length of its path from the export's root.
     pub fn note_reach(&self, reach: usize) {
         self.reach.store(u32::try_from(reach).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 }
 
-/// Tells an object from every other that is there at the same time: its number, on its file
-/// system beneath its export.
+/// Identifies an object among all that exist at the same time: its number, on its file system
+/// beneath its export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Inode {
     export: usize,
     file_system: u64,
     number: u64,
-    /// Not every file system keeps the number to itself as long as we have a descriptor.
+    /// The time of creation. Some file systems reuse a number while we have a descriptor.
     birth: Option<Timestamp>,
 }
 
-/// What a handle leads to.
+/// The object that a handle names.
 pub(super) enum Target {
     /// The directory that lists the exports.
     VirtualRoot,
@@ -124,21 +124,21 @@ impl LocalStore {
         Ok(Target::Node(node))
     }
 
-    /// The object of a handle if there is a descriptor of it, as there mostly is. `now` is by
-    /// [`sys::millis`], a moment ago.
+    /// The object of a handle if there is a descriptor of it, as there usually is. `now` is a
+    /// recent result of [`sys::millis`].
     #[inline]
     pub(super) fn resolve_known(&self, handle: &FileHandle, now: u64) -> Result<Option<Arc<Node>>> {
         if !self.is_visible(handle) {
             return Err(StoreError::Access);
         }
-        // A statement of its own: the table is unlocked before the proof, which needs it.
+        // A separate statement, so that the table is unlocked before the proof, which needs it.
         let known = lock(&self.nodes).get(handle);
         let Some(node) = known else { return Ok(None) };
         self.prove_again(&node, now)?;
         Ok(Some(node))
     }
 
-    /// The object of a handle, if it is not the virtual root.
+    /// The object of a handle, unless it is the virtual root.
     pub(super) fn resolve_node(&self, handle: &FileHandle) -> Result<Arc<Node>> {
         match self.resolve(handle)? {
             Target::Node(node) => Ok(node),
@@ -147,14 +147,14 @@ impl LocalStore {
         }
     }
 
-    /// Status of an object that still has a name or an open.
+    /// The status of an object that still has a name or an open.
     pub(super) fn live_status(&self, node: &Node) -> Result<Status> {
         let status = sys::status(node.fd())?;
         self.check_alive(node, status.attributes.link_count)?;
         Ok(status)
     }
 
-    /// The same for who needs no more than a look.
+    /// The same for a caller that needs only a look.
     pub(super) fn live_look(&self, node: &Node) -> Result<Look> {
         let look = sys::look(node.fd())?;
         self.check_alive(node, look.link_count)?;
@@ -169,8 +169,8 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Lets go of objects that local processes have removed: a descriptor keeps what they hold. To
-    /// close it can take as long as a removal, so it is left to [`Store::close_removed`].
+    /// Releases objects that local processes have removed, whose storage a descriptor keeps in use.
+    /// Closing the descriptor can take as long as a removal, so [`Store::close_removed`] does that.
     ///
     /// [`Store::close_removed`]: crate::store::Store::close_removed
     pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
@@ -187,7 +187,7 @@ impl LocalStore {
         Ok(self.known_or_new(directory, name)?.0)
     }
 
-    /// The same, and whether there was a descriptor of it.
+    /// The same. Also returns true if there was a descriptor of it already.
     fn known_or_new(&self, directory: &Node, name: &[u8]) -> Result<((Arc<Node>, Status), bool)> {
         let now = sys::millis();
         if !self.beneath.may_be_at(name, &self.exports, now) {
@@ -198,7 +198,7 @@ impl LocalStore {
                         return Ok(((known, status), true));
                     }
                 }
-                // To open it would say the same.
+                // Opening it would give the same error.
                 Err(StoreError::NotFound) => return Err(StoreError::NotFound),
                 Err(_) => {}
             }
@@ -206,12 +206,12 @@ impl LocalStore {
         self.child_anew_told(directory, name)
     }
 
-    /// An entry of a directory that no descriptor is known of.
+    /// Opens an entry of a directory for which no descriptor is known.
     pub(super) fn child_anew(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         Ok(self.child_anew_told(directory, name)?.0)
     }
 
-    /// The same, and whether there was one all the same.
+    /// The same. Also returns true if there was a descriptor nevertheless.
     fn child_anew_told(
         &self,
         directory: &Node,
@@ -227,8 +227,8 @@ impl LocalStore {
         Ok(((node, status), is_known))
     }
 
-    /// An entry of a directory that is listed. Mostly there are descriptors of all of them or of
-    /// none; where there is none, a look for one is for nothing.
+    /// Opens an entry of a directory that is being listed. Usually there are descriptors of all
+    /// entries or of none. So after one miss, no more entries are looked up first.
     pub(super) fn listed_child(
         &self,
         directory: &Node,
@@ -243,7 +243,8 @@ impl LocalStore {
         Ok(found)
     }
 
-    /// A look at an entry that nothing is mounted at. `now` is as [`Beneath::may_be_at`] has it.
+    /// Looks at an entry at which no file system is mounted. `now` is as for
+    /// [`Beneath::may_be_at`].
     ///
     /// [`Beneath::may_be_at`]: super::mounts::Beneath::may_be_at
     #[inline]
@@ -254,7 +255,7 @@ impl LocalStore {
         sys::entry_look(directory.fd(), name, self.exports[directory.export].is_local).ok()
     }
 
-    /// Opens what is mounted at an entry, if the export lets its clients go there.
+    /// Opens the root of what is mounted at an entry, if the export lets clients enter it.
     fn open_mount(&self, directory: &Node, name: &[u8]) -> Result<OwnedFd> {
         let mut path = sys::present_path(directory.fd())?;
         if path != b"/" {
@@ -288,11 +289,11 @@ impl LocalStore {
         Ok(at)
     }
 
-    /// An entry that leads to an object we have a descriptor of: one system call, where the
-    /// long way takes four. No other object has an inode's number as long as we have a
-    /// descriptor of it; where that is not so the time of birth tells them apart, and a file
-    /// system that has none takes the long way. `now` is by [`sys::millis`], before the look that
-    /// says where the entry leads.
+    /// The object of an entry if we have a descriptor of that object. This takes one system call
+    /// instead of four. As long as we have a descriptor of an inode, no other object has the same
+    /// number. Where that does not hold, the time of creation distinguishes the objects; file
+    /// systems without it take the long way. `now` is a result of [`sys::millis`] from before the
+    /// look that found the entry's object.
     pub(super) fn known_child(
         &self,
         directory: &Node,
@@ -308,13 +309,13 @@ impl LocalStore {
         if node.mount_id != place.mount_id {
             return None;
         }
-        // It was reached by name since then: that is proof.
+        // It was reached by name since then, which is a proof.
         node.proved_at.store(now, Ordering::Relaxed);
         Some(node)
     }
 
-    /// Takes note of where an object was seen that the kernel has no handle for, or of which it may
-    /// not be able to say where it is.
+    /// Remembers where an object was seen, if the kernel has no handle for it, or may not be able
+    /// to tell its path.
     pub(super) fn remember(&self, node: &Node, directory: &Node, name: &[u8]) {
         let is_far = directory.reach.load(Ordering::Relaxed) > REACH_MAX && !self.lies_in(node);
         let has_no_handle = || {
@@ -332,7 +333,7 @@ impl LocalStore {
         self.adopt_as(fd, near, status)
     }
 
-    /// The same of an object that is as `status` says.
+    /// The same for an object with this status.
     pub(super) fn adopt_as(
         &self,
         fd: OwnedFd,
@@ -342,7 +343,7 @@ impl LocalStore {
         Ok((self.adopt_told(fd, near, &status)?.0, status))
     }
 
-    /// The same, and whether there was a node of it already.
+    /// The same. Also returns true if there was a node of it already.
     fn adopt_told(&self, fd: OwnedFd, near: &Node, status: &Status) -> Result<(Arc<Node>, bool)> {
         if self.own_directories.is_private(status.device, status.attributes.file_id) {
             return Err(StoreError::Access);
@@ -356,7 +357,7 @@ impl LocalStore {
         node.note_reach(near.reach.load(Ordering::Relaxed) as usize + NAME_BYTES_MAX + 1);
         let mut nodes = lock(&self.nodes);
         if let Some(known) = nodes.get(&node.handle) {
-            // It was reached by name just now: that is proof.
+            // It was reached by name just now, which is a proof.
             known.proved_at.store(sys::millis(), Ordering::Relaxed);
             return Ok((known, true));
         }
@@ -423,22 +424,22 @@ impl LocalStore {
         let mount = self.mount_of(export, parts.file_system)?;
         let fd = open_settled(kernel, mount.as_fd())?;
         let status = sys::status(fd.as_fd())?;
-        // The seal says that this handle is ours, and the kernel's part of it that it is
-        // this object's.
+        // The seal proves that this handle is ours, and its kernel part that it belongs to this
+        // object.
         let node = Arc::new(self.node(fd, *handle, export, parts.file_system, &status));
         let is_directory = node.kind == ObjectType::Directory;
         match self.is_beneath(&node) {
             Ok(true) => Ok(node),
-            // The kernel may know no name of a file just opened by handle, or too long a path to
-            // it: look for one.
+            // The kernel may know no name of a file that was just opened by handle, or its path is
+            // too long. So the name must be searched for.
             Ok(false) | Err(StoreError::NameTooLong) if !is_directory => self.find(export, handle),
             Ok(false) => Err(StoreError::Stale),
             Err(error) => Err(error),
         }
     }
 
-    /// Sees to it that an object was proved to lie beneath its export not longer than
-    /// [`PROOF_AGE`] before `now`, which is by [`sys::millis`].
+    /// Repeats the proof that an object is beneath its export if the last one is older than
+    /// [`PROOF_AGE`]. `now` is a result of [`sys::millis`].
     pub(super) fn prove_again(&self, node: &Arc<Node>, now: u64) -> Result<()> {
         let age = now.saturating_sub(node.proved_at.load(Ordering::Relaxed));
         if age < PROOF_AGE.as_millis() as u64 {
@@ -451,7 +452,7 @@ impl LocalStore {
                 lock(&self.nodes).remove(&node.handle);
                 return Err(StoreError::Stale);
             }
-            // What has a name where it was seen last has its place.
+            // If it still has the name under which it was last seen, it is beneath the export.
             Err(StoreError::NameTooLong) if node.kind != ObjectType::Directory => {
                 self.find(node.export, &node.handle)?;
             }
@@ -461,16 +462,16 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Whether everything on the object's file system lies beneath its export.
+    /// Returns true if everything on the object's file system is beneath its export.
     fn lies_in(&self, node: &Node) -> bool {
         self.exports[node.export].is_whole && node.file_system == 0
     }
 
-    /// Whether the object lies beneath its export now.
+    /// Returns true if the object is beneath its export now.
     ///
     /// # Errors
-    /// [`StoreError::NameTooLong`] for what is no directory, if the kernel does not tell so long a
-    /// path.
+    /// [`StoreError::NameTooLong`] for an object other than a directory whose path is too long for
+    /// the kernel to report.
     pub(super) fn is_beneath(&self, node: &Node) -> Result<bool> {
         if self.lies_in(node) {
             return Ok(true);
@@ -494,7 +495,7 @@ impl LocalStore {
     }
 }
 
-/// Whether a directory lies in another, however deep: by the directories above it.
+/// Returns true if a directory is inside another at any depth, by walking up its parents.
 fn has_above(directory: &Node, wanted: &Node) -> Result<bool> {
     let place = |status: &Status| (status.mount_id, status.device, status.attributes.file_id);
     let wanted = place(&sys::status(wanted.fd())?);
@@ -502,7 +503,7 @@ fn has_above(directory: &Node, wanted: &Node) -> Result<bool> {
     let mut above = sys::open_parent(directory.fd())?;
     for _ in 0..STEPS_MAX {
         let next = place(&sys::status(above.as_fd())?);
-        // The root of all is above itself.
+        // The root of the name space is its own parent.
         if at == wanted || at == next {
             return Ok(at == wanted);
         }
@@ -516,10 +517,10 @@ pub(super) fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> Resu
     settled(|| kernel.open(mount))
 }
 
-/// What `open` gives, once the inode is made. In the moment in which its inode number is given to
-/// a new file `iget_locked` finds an inode that is still being made, and ext4 says ENOMEM where
-/// ESTALE will be true a moment later. The reactor cannot wait for that: whoever asks is told to
-/// ask again.
+/// Calls `open` until the inode is completely created. At the moment in which a new file gets its
+/// inode number, `iget_locked` finds an inode that is still being created. Then ext4 returns ENOMEM
+/// where ESTALE is correct a moment later. The reactor cannot wait for that, so the caller is told
+/// to try again.
 fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     let is_unsettled =
         |error: &io::Error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error());
@@ -533,7 +534,7 @@ fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     match opened {
         Ok(object) => Ok(object),
         Err(error) if is_unsettled(&error) => Err(StoreError::Busy),
-        // The seal is good, so the object is gone whatever the file system calls it.
+        // The seal is valid, so the object was removed, whatever error the file system returns.
         Err(error) => match StoreError::from(error) {
             StoreError::Resource => Err(StoreError::Resource),
             StoreError::Io => Err(StoreError::Io),
@@ -542,13 +543,13 @@ fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     }
 }
 
-/// How long an object counts as beneath its export without another look.
+/// How long the proof that an object is beneath its export is valid.
 const PROOF_AGE: Duration = Duration::from_secs(1);
-/// Looks at an inode that is being made, without a pause.
+/// The number of attempts to open an inode that is being created, without a pause.
 const OPEN_TRIES: u32 = 4;
-/// Directories above one another that are looked at.
+/// The most parents of a directory that are walked up.
 const STEPS_MAX: usize = 4096;
-/// The kernel tells paths of 4,095 bytes; some of these lead to the export.
+/// The kernel reports paths of up to 4,095 bytes. Part of them is the path of the export.
 const REACH_MAX: u32 = 3072;
 
 #[cfg(test)]
@@ -561,8 +562,8 @@ mod tests {
     use super::*;
     use crate::store::Store;
 
-    /// Directories in one another, too many for one path, a file in the innermost, and the handles
-    /// of all of them.
+    /// Nested directories, too many for one path, with a file in the innermost; and the handles of
+    /// all of them.
     struct Deep {
         place: TempDir,
         store: LocalStore,
@@ -598,7 +599,7 @@ mod tests {
             Self { place, store, handles }
         }
 
-        /// As if all had been idle for long.
+        /// Makes all proofs look old.
         fn grow_old(&self) {
             for handle in &self.handles {
                 if let Some(node) = lock(&self.store.nodes).get(handle) {
@@ -630,7 +631,7 @@ mod tests {
                 deep.forget();
                 assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");
             }
-            // Nobody remembers where they were seen.
+            // Nothing remembers where they were seen.
             deep.forget();
             *lock(&deep.store.hints) = super::super::Hints::default();
             assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");
@@ -652,7 +653,7 @@ mod tests {
         }
     }
 
-    /// How often this thread has given up its processor to wait for something.
+    /// The number of times that this thread has slept to wait for something.
     fn rests() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -672,7 +673,7 @@ mod tests {
             assert!(looks <= OPEN_TRIES, "{looks} looks");
             rested
         };
-        // The first ones may wait for the disk that this program is on.
+        // The first rounds may wait for the disk of this program.
         let least = (0..20).map(|_| round()).min();
         assert_eq!(least, Some(0), "the thread that serves everybody sleeps");
     }

@@ -1,7 +1,7 @@
 //! The [`Store`] calls on local directories.
 //!
-//! Invariant: whoever calls enters an export first, as whom its configuration lets them be
-//! there; what is checked then is in `check.rs`. Named attributes have calls of their own.
+//! Invariant: every call first determines the identity with which the caller uses the export. The
+//! further checks are in `check.rs`. Named attributes have separate calls.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -67,7 +67,7 @@ impl Store for LocalStore {
                 read_only: own.read_only || wanted.read_only,
                 ..wanted.clone()
             },
-            // Whoever names fewer exports than there are has not thought of the others.
+            // If the terms cover fewer exports than exist, the others are hidden.
             None => ExportTerms { is_visible: false, ..own.clone() },
         };
         let terms = self.terms.iter().enumerate().map(both).collect();
@@ -113,7 +113,7 @@ impl Store for LocalStore {
     }
 
     fn close_removed(&self) {
-        // Closed behind the lock.
+        // They are closed after the lock is released.
         let _dead = lock(&self.nodes).take_dead();
     }
 
@@ -157,7 +157,7 @@ impl Store for LocalStore {
         let node = match self.resolve(directory)? {
             Target::Node(node) => node,
             Target::VirtualRoot => return Err(StoreError::NotFound),
-            // The object whose attributes these are.
+            // The parent is the object whose attributes these are.
             Target::Attributes(node) => return Ok(Self::object(&node, &self.live_status(&node)?)),
             Target::Attribute(..) => return Err(StoreError::NotDirectory),
         };
@@ -219,11 +219,11 @@ impl Store for LocalStore {
         let sets_times = set.time_access.is_some() || set.time_modify.is_some();
         let keeps_bits = set.size.is_none() && set.uid.is_none() && set.gid.is_none();
         if sets_times && keeps_bits && set.mode == Some(found.mode) {
-            // It is so already, and the change of times is seen as a change.
+            // The mode is already set, and the change of times counts as a change.
             set.mode = None;
         }
         if set.size.is_some() && changes.mode.is_none() && !who.is_superuser() {
-            // Whatever the mode is by then.
+            // The mode at that time does not matter.
             set.mode = None;
             let size = set.size.take();
             sys::apply(node.fd(), &AttributeChanges { size, ..AttributeChanges::default() })?;
@@ -336,13 +336,13 @@ impl Store for LocalStore {
         name: &[u8],
         access: ShareAccess,
     ) -> Result<(Arc<dyn File>, FileVersion)> {
-        // One look at the clock for all that asks how old something is that was seen.
+        // The clock is read once for all decisions about ages.
         let mut now = sys::millis();
         let parent = match self.resolve_known(directory, now)? {
             Some(parent) => parent,
             None => match self.resolve(directory)? {
                 Target::Node(parent) => {
-                    // To find it may have taken long.
+                    // Finding it may have taken long.
                     now = sys::millis();
                     parent
                 }
@@ -464,11 +464,11 @@ impl Store for LocalStore {
         }
         let is_directory = found.kind == ObjectType::Directory;
         if is_directory && from.parent.handle != to.parent.handle {
-            // Its own `..` changes.
+            // The `..` entry of the directory itself changes.
             self.check_directory(who, &moved, WRITE)?;
         }
         let acting = self.act_for(who, from.is_owners || to.is_owners);
-        // Whose the target is was not asked where there was none: then there must be none.
+        // If the target did not exist, its owner was not checked, so it must still not exist.
         let is_free = to.found.is_none() && to.is_owners && acting.is_none();
         let flags = if is_free { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
         let (here, there) = (from.parent.fd(), to.parent.fd());
@@ -501,7 +501,7 @@ impl Store for LocalStore {
     }
 
     fn sync(&self, handle: &FileHandle) -> Result<()> {
-        // Exports come and go with the configuration: there is nothing to bring anywhere.
+        // The list of exports is part of the configuration, so nothing needs a sync.
         match self.resolve(handle)? {
             Target::VirtualRoot => Ok(()),
             Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => {
@@ -520,7 +520,7 @@ impl Store for LocalStore {
     }
 }
 
-/// What rights to an object say of its attribute directory, or of one in it.
+/// The rights to an attribute directory, or to an attribute in it, from the rights to the object.
 fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
     let has = |right: AccessMask| object & right == right;
     let bits = [(AccessMask::READ, READ), (AccessMask::MODIFY, WRITE)];
@@ -528,7 +528,7 @@ fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
     if kind == ObjectType::NamedAttribute {
         return permission::access_of(kind, bits);
     }
-    // Who may read or write may look a name up.
+    // A caller that may read or write may also look up names.
     let search = if bits == 0 { 0 } else { EXECUTE };
     permission::access_of(ObjectType::Directory, bits | search)
 }

@@ -1,7 +1,7 @@
-//! The server's own directory, which may lie beneath what it serves: somebody who serves his home
-//! serves the place where the key of file handles and the journal are.
+//! The server's own state directory, which may be beneath an export: a user who serves a home
+//! directory also serves the directory with the key of file handles and the journal.
 //!
-//! Invariant: it is known by what it is, not by its name, as it was when the server started.
+//! Invariant: the directory is recognized by its inode, not by its name, as it was at the start.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -10,19 +10,19 @@ use rustix::fs::{Mode, OFlags};
 
 use super::sys;
 
-/// An inode of a file system.
+/// Device and number of an inode.
 type Object = ((u32, u32), u64);
 
-/// Directories that clients neither enter nor move.
+/// The directories that clients may neither enter nor move.
 #[derive(Debug, Default)]
 pub(super) struct OwnDirectories {
     private: Option<Object>,
-    /// Those that it lies in, up to the root.
+    /// The parents of the state directory, up to the root.
     above: Vec<Object>,
 }
 
 impl OwnDirectories {
-    /// The directory at a path, and those above it.
+    /// The directory at a path, and its parents.
     pub fn of(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut found = Self::default();
@@ -44,12 +44,12 @@ impl OwnDirectories {
         found
     }
 
-    /// Whether this is the server's own.
+    /// Returns true if this is the state directory.
     pub fn is_private(&self, device: (u32, u32), file_id: u64) -> bool {
         self.private == Some((device, file_id))
     }
 
-    /// Whether the server's own is this, or lies in it.
+    /// Returns true if this is the state directory or one of its parents.
     pub fn leads_there(&self, device: (u32, u32), file_id: u64) -> bool {
         self.is_private(device, file_id) || self.above.contains(&(device, file_id))
     }
@@ -60,5 +60,5 @@ fn object_of(directory: BorrowedFd<'_>) -> Option<Object> {
     Some((status.device, status.attributes.file_id))
 }
 
-/// More directories one in another no path can name.
+/// The most nested directories that a path can name.
 const DEPTH_MAX: usize = 2048;

@@ -1,7 +1,8 @@
-//! Removing names.
+//! Removes names.
 //!
-//! Invariant: directory and entry are looked at once, for the rights and for whoever else has a
-//! say. Where the right depends on whose the entry is, the kernel looks again as it removes.
+//! Invariant: directory and entry are looked at once, for permissions and for the caller's own
+//! check. If the permission depends on the owner of the entry, the kernel checks that again as it
+//! removes.
 
 use dafs_types::{Credentials, FileHandle, ObjectType};
 use rustix::fs::AtFlags;
@@ -41,7 +42,7 @@ impl LocalStore {
     }
 }
 
-/// Some file systems say EEXIST for a directory with entries.
+/// Converts an error. Some file systems return EEXIST for a directory with entries.
 pub(super) fn not_empty(errno: rustix::io::Errno) -> StoreError {
     match StoreError::from(errno) {
         StoreError::Exists => StoreError::NotEmpty,

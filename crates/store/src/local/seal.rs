@@ -1,13 +1,13 @@
 //! File handles that only this server can make.
 //!
-//! Invariant: nothing in a handle is believed before its seal is: SipHash-2-4 with a
-//! 128-bit key that never leaves the state directory, over the other 56 bytes.
+//! Invariant: nothing in a handle is used before its seal is verified: SipHash-2-4 over the other
+//! 56 bytes, with a 128-bit key that never leaves the state directory.
 //!
-//! Layout: 6 bytes export and 2 the node where the object was born (0: this server stands
-//! alone), 8 bytes file system (0: that of the export's root), then form, length, facet,
-//! zero, 4 kind, 32 body, 8 seal. The handle of a named attribute has the number of its name
-//! in the last 8 bytes of the body. Handles of before the node had room have 8 bytes of
-//! export; they are good for ever, and answered by those of now.
+//! Layout: 6 bytes export and 2 bytes the server's node where the object was created (0: this
+//! server has no partners), 8 bytes file system (0: that of the export's root), then form, length,
+//! facet and zero (4 bytes), 32 bytes body, 8 bytes seal. The handle of a named attribute has the
+//! number of the attribute's name in the last 8 bytes of the body. Older handles have 8 bytes for
+//! the export and no node; they stay valid for ever, and replies contain the new form.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -21,15 +21,15 @@ use siphasher::sip::SipHasher24;
 /// How an object is found again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// By the kernel.
+    /// By a handle of the kernel.
     Kernel(KernelHandle),
-    /// By number and time of birth: the number alone is used again after a removal.
+    /// By number and time of creation, because a number is reused after a removal.
     Inode { number: u64, birth: Timestamp },
     /// The directory that lists several exports.
     VirtualRoot,
 }
 
-/// What of an object a handle stands for.
+/// The part of an object that a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Facet {
     /// The object itself.
@@ -41,7 +41,7 @@ pub(super) enum Facet {
 }
 
 impl Identity {
-    /// Whether a handle has room for it and the number of an attribute's name.
+    /// Returns true if a handle has room for both this and the number of an attribute's name.
     pub fn leaves_room(&self) -> bool {
         match self {
             Self::Kernel(handle) => handle.bytes().len() <= ATTRIBUTE_AT - 8,
@@ -51,24 +51,24 @@ impl Identity {
     }
 }
 
-/// A handle taken apart.
+/// The decoded parts of a handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Which export, and which node in its upper 16 bits; see [`Sealer::export_id`].
+    /// The export, and the server's node in the upper 16 bits; see [`Sealer::export_id`].
     pub export: u64,
-    /// Which file system beneath it; 0 for that of its root.
+    /// The number of the file system beneath it; 0 for that of the export's root.
     pub file_system: u64,
     pub identity: Identity,
     pub facet: Facet,
 }
 
-/// The key.
+/// The key with which handles are signed.
 pub(super) struct Sealer {
     key: [u8; 16],
 }
 
 impl Sealer {
-    /// Reads the key, or makes one that only this user can read.
+    /// Reads the key, or creates one that only this user can read.
     pub fn load(directory: &Path) -> std::io::Result<Self> {
         let path = directory.join(KEY_FILE);
         let mut key = [0; 16];
@@ -92,7 +92,7 @@ impl Sealer {
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
         file.write_all(&key)?;
         file.sync_all()?;
-        // A second server that starts at the same moment must not get another key.
+        // A second server that starts at the same time must not get another key.
         let linked = std::fs::hard_link(&draft, &path);
         std::fs::remove_file(&draft)?;
         std::fs::File::open(directory)?.sync_all()?;
@@ -106,30 +106,31 @@ impl Sealer {
         }
     }
 
-    /// Stands for an export by its name, not by its place in the configuration.
+    /// The number of an export in handles. It depends on the export's name, not on its position in
+    /// the configuration.
     ///
-    /// The upper 16 bits are the node's, and 0 alone. Number 0 is the virtual root's.
+    /// The upper 16 bits are those of the server's node, here 0. Number 0 is the virtual root's.
     pub fn export_id(&self, name: &[u8]) -> u64 {
         (self.old_export_id(name) & EXPORT_MASK).max(1)
     }
 
-    /// The same in handles that were made before the node had room: all 64 bits.
+    /// The number in older handles without a node: all 64 bits.
     pub fn old_export_id(&self, name: &[u8]) -> u64 {
         self.hash(b"export", name)
     }
 
-    /// Stands for the name of a named attribute, which no handle has room for.
+    /// The number of a named attribute's name. No handle has room for the name itself.
     pub fn name_number(&self, name: &[u8]) -> u64 {
         self.hash(b"attribute", name)
     }
 
-    /// A number for what has none of its own, in the 52 bits that a node leaves its files.
+    /// A number for an object without an inode number, in the 52 bits that a node has for files.
     pub fn file_number(&self, handle: &FileHandle) -> u64 {
-        // No local file system counts that far.
+        // No local file system uses numbers as high as this.
         self.hash(b"number", &handle.0) & (FILE_NUMBER_TOP - 1) | FILE_NUMBER_TOP
     }
 
-    /// Eight bytes that go with a handle and tell nothing of the key.
+    /// Eight bytes that depend on a handle and reveal nothing of the key.
     pub fn verifier(&self, handle: &FileHandle) -> [u8; 8] {
         self.hash(b"cookie", &handle.0).to_le_bytes()
     }
@@ -168,7 +169,7 @@ impl Sealer {
         FileHandle::new(FsHandle(fs), id)
     }
 
-    /// `None` for whatever this key did not seal.
+    /// Verifies and decodes a handle. `None` if this key did not sign it.
     pub fn open(&self, handle: &FileHandle) -> Option<Parts> {
         let seal = self.hash(b"handle", &handle.0[..SEALED]).to_le_bytes();
         let differing = seal.iter().zip(&handle.0[SEALED..]).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -212,16 +213,16 @@ impl Sealer {
 
 const KEY_FILE: &str = "handle.key";
 const SEALED: usize = 56;
-/// The bits of an export's number: the rest is the node's.
+/// The bits of an export's number. The rest belongs to the server's node.
 const EXPORT_MASK: u64 = (1 << 48) - 1;
-/// The highest of the bits of a file's number that a node leaves.
+/// The highest bit of a file's number outside the bits of the node.
 const FILE_NUMBER_TOP: u64 = 1 << 51;
 const FORM_KERNEL: u8 = 1;
 const FORM_INODE: u8 = 2;
 const FORM_VIRTUAL_ROOT: u8 = 3;
 const FACET_DIRECTORY: u8 = 1;
 const FACET_ATTRIBUTE: u8 = 2;
-/// Where the number of an attribute's name stands.
+/// The position of the number of an attribute's name in the body.
 const ATTRIBUTE_AT: usize = 32;
 
 #[cfg(test)]

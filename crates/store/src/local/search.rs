@@ -1,15 +1,15 @@
-//! Looking for objects whose handles the kernel cannot open: by walking through an export.
+//! Searches for objects whose handles the kernel cannot open, by walking through an export.
 //!
-//! Invariant: a walk takes long, so whoever must not wait never makes one. It is told `Busy`,
-//! and has [`LocalStore::search_for`] called elsewhere. One walk looks for many objects. What
-//! it has not found is not looked for again for [`ABSENCE_AGE_MS`].
+//! Invariant: a walk takes long, so a thread that must not wait never makes one. It gets `Busy`,
+//! and [`LocalStore::search_for`] must be called on another thread. One walk looks for many
+//! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`].
 //!
-//! Only a walk that has seen everything says that an object is not there. A directory that cannot
-//! be opened for want of descriptors or memory, or that cannot be read, may hold it: whoever asks
-//! is told `Unseen`, to ask again, and another walk is made after a pause that doubles each time.
-//! After [`MISSES_MAX`] such walks whoever asks is told why they fail. What a client may not see
-//! counts as absent, and so does what lies behind as many entries as
-//! [`LocalConfig`](super::LocalConfig) lets a walk look at.
+//! Only a complete walk shows that an object does not exist. If a directory cannot be opened for
+//! lack of descriptors or memory, or cannot be read, the object may be in it. The caller then gets
+//! `Unseen` and should try again; another walk is made after a pause that doubles each time. After
+//! [`MISSES_MAX`] such walks the caller gets the error that made them incomplete. Objects that no
+//! client may see count as missing, and so do objects after as many entries as
+//! [`LocalConfig`](super::LocalConfig) allows for a walk.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -24,10 +24,10 @@ use super::seal::{Facet, Identity, Parts};
 use super::{LocalStore, lock, sys};
 use crate::error::{Result, StoreError};
 
-/// What is known of searches.
+/// The state of searches.
 #[derive(Default)]
 pub(super) struct Searches {
-    /// Whether whoever asks for an object must not wait for a walk.
+    /// True if callers must not wait for a walk.
     is_deferred: AtomicBool,
     absent: Mutex<Absent>,
 }
@@ -38,7 +38,7 @@ impl Searches {
     }
 }
 
-/// Objects that are not in the tree, or were not met there, with a bound.
+/// The objects that do not exist, or were not found. Their number is limited.
 #[derive(Default)]
 pub(super) struct Absent {
     known: QuickMap<FileHandle, Known>,
@@ -48,14 +48,14 @@ pub(super) struct Absent {
 /// What is known of an object that was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// Until then it is not looked for again, by [`sys::millis`].
+    /// The time until which it is not searched for again, by [`sys::millis`].
     until: u64,
-    /// Walks that have not seen everything, one after another, and why the last has not.
+    /// The number of successive incomplete walks, and the error that made the last one incomplete.
     missed: Option<(u32, StoreError)>,
 }
 
 impl Absent {
-    /// What whoever asks for an object is told without another walk, at such a time.
+    /// The error for a caller at this time, if no walk is needed.
     fn verdict(&self, handle: &FileHandle, now: u64) -> Option<StoreError> {
         let known = self.known.get(handle).filter(|known| known.until > now)?;
         Some(match known.missed {
@@ -65,12 +65,12 @@ impl Absent {
         })
     }
 
-    /// Whether this store itself has removed it.
+    /// Returns true if this store itself has removed the object.
     pub fn is_removed(&self, handle: &FileHandle) -> bool {
         self.known.get(handle).is_some_and(|known| known.until == FOR_EVER)
     }
 
-    /// An object has lost its last name: its handle never leads anywhere again.
+    /// Notes that an object has lost its last name. Its handle never becomes valid again.
     pub fn note_removed(&mut self, handle: FileHandle) {
         self.insert(handle, Known { until: FOR_EVER, missed: None });
     }
@@ -82,7 +82,7 @@ impl Absent {
         }
     }
 
-    /// A walk has neither found an object nor seen everything.
+    /// Notes that an incomplete walk has not found an object.
     fn note_unseen(&mut self, handle: FileHandle, why: StoreError, now: u64) {
         if self.is_removed(&handle) {
             return;
@@ -106,9 +106,9 @@ impl Absent {
         }
     }
 
-    /// Somebody has met it.
+    /// Notes that an object was seen.
     pub fn note_present(&mut self, handle: &FileHandle) {
-        // Its place in the order stays until it is old, and takes nothing along then.
+        // Its entry in the order remains until it is old, and then removes nothing.
         if let Some(known) = self.known.get_mut(handle) {
             *known = Known { until: 0, missed: None };
         }
@@ -116,7 +116,7 @@ impl Absent {
 }
 
 impl LocalStore {
-    /// From now on nobody waits for a walk. False if there never is one to be made.
+    /// From now on no caller waits for a walk. Returns false if there never is one.
     pub(super) fn defer(&self) -> bool {
         self.searches.is_deferred.store(true, Ordering::Relaxed);
         !self.uses_kernel_handles || self.exports.iter().any(|export| !export.is_whole)
@@ -127,8 +127,8 @@ impl LocalStore {
             && matches!(self.resolve(handle), Err(StoreError::Busy))
     }
 
-    /// Looks for an object by name: first where it was seen last, then everywhere, up to a
-    /// bound.
+    /// Searches for an object by name: first where it was last seen, then everywhere, up to a
+    /// limit.
     pub(super) fn find(&self, export: usize, handle: &FileHandle) -> Result<Arc<Node>> {
         if let Some(node) = self.find_where_seen(export, handle) {
             return Ok(node);
@@ -157,8 +157,8 @@ impl LocalStore {
         if root.handle == *handle { Some(root.clone()) } else { lock(&self.nodes).get(handle) }
     }
 
-    /// Looks for all of these by one walk through each export. Those that are found are known
-    /// from then on. Blocks, for as long as it takes to read all directories.
+    /// Searches for all of these objects with one walk through each export. Found objects are known
+    /// from then on. Blocks as long as it takes to read all directories.
     pub(super) fn search_for(&self, handles: &[FileHandle]) -> Vec<Arc<Node>> {
         let mut found = Vec::new();
         for export in 0..self.exports.len() {
@@ -176,19 +176,19 @@ impl LocalStore {
     }
 }
 
-/// One walk through an export, breadth first.
+/// One breadth-first walk through an export.
 struct Walk<'s> {
     store: &'s LocalStore,
     export: usize,
-    /// What is looked for, by inode number.
+    /// The wanted objects, by inode number.
     wanted: QuickMap<u64, Vec<FileHandle>>,
     found: Vec<Arc<Node>>,
-    /// Paths, not descriptors, wait for their turn: there may be more directories than a
+    /// The directories to visit, as paths and not as descriptors, because there may be more than a
     /// process may open.
     waiting: VecDeque<Vec<u8>>,
-    /// Entries that may still be looked at.
+    /// The number of entries that may still be read.
     budget: usize,
-    /// Why something was not looked at that may hold what is looked for.
+    /// The error that kept the walk from something that may contain a wanted object.
     missed: Option<StoreError>,
 }
 
@@ -215,7 +215,7 @@ impl<'s> Walk<'s> {
         let object = store.sealer.seal(&Parts { facet: Facet::Object, ..parts });
         let number = match parts.identity {
             Identity::Inode { number, .. } => number,
-            // The kernel knows what is there; where that is, it may not.
+            // The kernel can open the object, but perhaps cannot tell its path.
             Identity::Kernel(kernel) => {
                 let opened = store.mount_of(self.export, parts.file_system);
                 let opened = opened.map(|mount| open_settled(&kernel, mount.as_fd()));
@@ -251,9 +251,9 @@ impl<'s> Walk<'s> {
         self.found
     }
 
-    /// Something could not be looked at.
+    /// Notes that something could not be read.
     fn note_missed(&mut self, error: StoreError) {
-        // What went away or may not be seen has nothing for us.
+        // Objects that were removed or may not be seen are not wanted.
         let is_seen = matches!(
             error,
             StoreError::NotFound
@@ -269,21 +269,21 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Looks one directory through. It is not remembered: others are in use.
+    /// Reads one directory. Its entries are not remembered, because other objects are in use.
     fn look_through(&mut self, path: &[u8]) -> Result<()> {
         let (store, root) = (self.store, &self.store.exports[self.export].root);
         let directory = if path.is_empty() {
             root.clone()
         } else {
             match sys::open_beneath(root.fd(), path) {
-                // Through a mount, or too far for one call: each step is looked at.
+                // The path leads through a mount or is too long for one call, so it is walked.
                 Err(StoreError::CrossDevice | StoreError::NameTooLong) => {
                     store.walk(self.export, path)?
                 }
                 opened => {
                     let fd = opened?;
                     let status = sys::status(fd.as_fd())?;
-                    // Nothing in there is any client's.
+                    // No client may see anything in there.
                     if store.own_directories.is_private(status.device, status.attributes.file_id) {
                         return Ok(());
                     }
@@ -318,7 +318,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Whether an entry with the right number is what is looked for.
+    /// Checks whether an entry with the right number is a wanted object.
     fn try_entry(&mut self, directory: &Node, name: &[u8], number: u64) {
         let node = match self.store.child(directory, name) {
             Ok((node, _)) => node,
@@ -336,17 +336,17 @@ impl<'s> Walk<'s> {
 }
 
 const SEARCH_BUFFER_BYTES: usize = 16 << 10;
-/// Milliseconds for which what a walk has not found is not looked for again. A local process
-/// may have moved it out of the export, and may move it back.
+/// How long an object that a walk has not found is not searched for again, in milliseconds. A local
+/// process may have moved it out of the export and may move it back.
 const ABSENCE_AGE_MS: u64 = 10_000;
-/// Walks that may miss something, one after another, until whoever asks is told why.
+/// The number of successive incomplete walks after which the caller gets their error.
 const MISSES_MAX: u32 = 8;
-/// Milliseconds until the second walk; later ones wait twice as long each, up to a bound.
+/// The pause before the second walk in milliseconds. It doubles for each later walk, up to a limit.
 const MISSED_PAUSE_MS: u64 = 250;
 const MISSED_DOUBLINGS_MAX: u32 = 6;
-/// Of an object that was removed.
+/// The end of the wait for an object that was removed.
 const FOR_EVER: u64 = u64::MAX;
-/// Objects known not to be there.
+/// The most objects that are known to be missing.
 const ABSENT_COUNT_MAX: usize = 32_768;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! System calls on one component or one descriptor, and what they say in our words.
+//! System calls on one component or one descriptor, with their results converted.
 //!
-//! Invariant: no call here resolves more than one component, follows a symbolic link
-//! or leaves the directory it starts from.
+//! Invariant: no call here resolves more than one component, follows a symbolic link, or leaves the
+//! directory that it starts from.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,11 @@ use crate::error::{Result, StoreError};
 use crate::file::FileVersion;
 use crate::rules::without_set_ids;
 
-/// What one `statx` says.
+/// The result of one `statx`.
 #[derive(Clone, Copy)]
 pub(super) struct Status {
     pub attributes: Attributes,
-    /// Device of the file system.
+    /// The device of the file system.
     pub device: (u32, u32),
     pub mount_id: u64,
 }
@@ -34,19 +34,19 @@ impl Status {
     }
 }
 
-/// Which object of a mount it is.
+/// Identifies an object of a mount.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    /// Device of the file system.
+    /// The device of the file system.
     pub device: (u32, u32),
     pub mount_id: u64,
     pub number: u64,
-    /// Where the file system keeps it.
+    /// The time of creation, if the file system keeps it.
     pub birth: Option<Timestamp>,
 }
 
-/// What an open needs to know of an object. The change attribute is not in it, for which two
-/// clocks are read; that costs as much as a third of the `statx`.
+/// The part of a status that an open needs. It lacks the change attribute, for which two clocks
+/// must be read; that costs a third as much as the `statx`.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     pub bits: Bits,
@@ -55,12 +55,12 @@ pub(super) struct Look {
     pub place: Place,
 }
 
-/// A look at the object a descriptor stands for.
+/// Looks at the object of a descriptor.
 pub(super) fn look(object: BorrowedFd<'_>) -> Result<Look> {
     Ok(look_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?))
 }
 
-/// A look at an entry of a directory, as [`entry_status`] says.
+/// Looks at an entry of a directory; see [`entry_status`].
 pub(super) fn entry_look(directory: BorrowedFd<'_>, name: &[u8], is_local: bool) -> Result<Look> {
     Ok(look_of(&rustix::fs::statx(directory, name, entry_flags(is_local), STATUS)?))
 }
@@ -84,14 +84,15 @@ fn look_of(raw: &Statx) -> Look {
     }
 }
 
-/// Status of the object a descriptor stands for.
+/// The status of a descriptor's object.
 pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
     let clocks = Clocks::read();
     Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?, clocks))
 }
 
-/// Status of an entry of a directory; of a symbolic link, not of what it leads to. A local file
-/// system has nobody to ask; what may have been mounted over the entry this moment is not asked.
+/// The status of an entry of a directory; for a symbolic link that of the link itself. On a local
+/// file system cached attributes are always valid. A file system that was mounted over the entry
+/// just now is not asked.
 pub(super) fn entry_status(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -158,13 +159,14 @@ fn kind_of(raw: &Statx) -> ObjectType {
     }
 }
 
-/// Opens one component as `O_PATH`; a symbolic link gives the link itself. Where something is
-/// mounted it is [`CrossDevice`](crate::StoreError::CrossDevice), and that is not asked anything.
+/// Opens one component as `O_PATH`; a symbolic link gives the link itself. If a file system is
+/// mounted there, the result is [`CrossDevice`](crate::StoreError::CrossDevice), and that file
+/// system is not asked.
 pub(super) fn open_component(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     open_within(directory, name, ResolveFlags::NO_XDEV)
 }
 
-/// Opens the root of what is mounted at one component, if that is the mount with this number.
+/// Opens the root of the mount at one component, if it is the mount with this number.
 pub(super) fn open_mount(directory: BorrowedFd<'_>, name: &[u8], mount: u64) -> Result<OwnedFd> {
     let opened = open_within(directory, name, ResolveFlags::empty())?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -187,7 +189,7 @@ pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd>
     open_component(root, path)
 }
 
-/// Opens a directory's parent as `O_PATH`. The caller proves where it lies.
+/// Opens a directory's parent as `O_PATH`. The caller must prove where it is.
 pub(super) fn open_parent(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(directory, c"..", flags, Mode::empty())?)
@@ -200,8 +202,8 @@ pub(super) fn open_directory(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?)
 }
 
-/// Opens the object behind an `O_PATH` descriptor for I/O. The caller has seen that it
-/// is a regular file.
+/// Opens the object of an `O_PATH` descriptor for I/O. The caller has checked that it is a regular
+/// file.
 pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     let path = magic_path(object);
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -212,15 +214,15 @@ pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// Whether a descriptor is of the object of this status.
+/// Returns true if a descriptor is of the object with this status.
 pub(super) fn is_same(object: BorrowedFd<'_>, status: &Status) -> Result<bool> {
     let found = rustix::fs::fstat(object)?;
     let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
     Ok(found.st_ino == status.attributes.file_id && device == status.device)
 }
 
-/// A descriptor of an open object that stands for it without holding it open; where system call
-/// filters allow it, for some do not.
+/// Returns an `O_PATH` descriptor of an open object. `None` if a system call filter forbids the
+/// call.
 pub(super) fn path_of(object: BorrowedFd<'_>) -> Option<OwnedFd> {
     static IS_REFUSED: AtomicBool = AtomicBool::new(false);
     if IS_REFUSED.load(Ordering::Relaxed) {
@@ -240,19 +242,19 @@ pub(super) fn reopen_path(object: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(rustix::fs::open(magic_path(object).as_str(), flags, Mode::empty())?)
 }
 
-/// The kernel's own link to what a descriptor stands for: the one path that is followed,
-/// because no name of a client is in it.
+/// The kernel's own link to a descriptor's object. It is the only path that is followed, because it
+/// contains no name from a client.
 pub(super) fn magic_path(object: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", object.as_raw_fd())
 }
 
-/// Where an object is now, as far as the kernel knows.
+/// The present path of an object, as far as the kernel knows it.
 pub(super) fn present_path(object: BorrowedFd<'_>) -> Result<Vec<u8>> {
     Ok(rustix::fs::readlink(magic_path(object), Vec::new())?.into_bytes())
 }
 
-/// Sets what is to be set, without a check; through the `O_PATH` descriptor, so that a
-/// name swapped in between changes nothing.
+/// Sets attributes without a check. It uses the `O_PATH` descriptor, so replacing the name
+/// meanwhile has no effect.
 pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Result<()> {
     if let Some(size) = changes.size {
         let writable = reopen(object, OFlags::WRONLY)?;
@@ -266,7 +268,7 @@ pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Resul
         rustix::fs::chownat(object, c"", user, group, AtFlags::EMPTY_PATH)?;
     }
     if let Some(mode) = changes.mode {
-        // Behind the change of owner, which clears the set-id bits.
+        // After the change of owner, which clears the set-id bits.
         let mode = Mode::from_raw_mode(mode & 0o7777);
         rustix::fs::chmodat(rustix::fs::CWD, magic_path(object), mode, AtFlags::empty())?;
     }
@@ -280,18 +282,19 @@ pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Resul
     Ok(())
 }
 
-/// Takes the set-id bits away that a write of somebody other than the superuser takes away. The
-/// kernel computes what is left of the mode, of the mode that is there then.
+/// Clears the set-id bits that a write by a caller other than the superuser clears. The kernel
+/// computes the new mode from the mode at that time.
 pub(super) fn take_set_ids(object: BorrowedFd<'_>) -> Result<()> {
     let mode = rustix::fs::fstat(object)?.st_mode & 0o7777;
     if without_set_ids(mode) != mode {
-        // A change of owner to whoever it is takes them all; of the group's, those that count.
+        // A change of owner to the same owner clears all of them; the group bit only if the group
+        // may execute.
         rustix::fs::chownat(object, c"", None, None, AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }
 
-/// Gives an open file a new time of change, and of access, which alone can be set to no harm.
+/// Gives an open file a new change time, by setting its access time, which does no harm.
 pub(super) fn stamp(file: BorrowedFd<'_>) -> Result<()> {
     let times = Timestamps {
         last_access: timespec(Some(SetTime::Server)),
@@ -315,7 +318,7 @@ pub(super) fn sync(object: BorrowedFd<'_>, kind: ObjectType) -> Result<()> {
     if kind == ObjectType::Directory {
         return sync_directory(object);
     }
-    // Which way it may be opened makes no difference.
+    // Either way of opening the file will do.
     let opened = reopen(object, OFlags::RDONLY).or_else(|_| reopen(object, OFlags::WRONLY))?;
     Ok(rustix::fs::fsync(opened)?)
 }
@@ -326,18 +329,19 @@ pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> Result<()> {
     Ok(rustix::fs::fsync(readable.as_fd())?)
 }
 
-/// Milliseconds of a clock that is read for next to nothing and is a few of them behind.
+/// Reads the coarse monotonic clock in milliseconds. It is very cheap and a few milliseconds
+/// behind.
 pub(super) fn millis() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// The clock that file systems take the times of their objects from.
+/// Reads the clock that file systems use for the times of objects.
 pub(super) fn coarse_now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
 }
 
-/// What is asked of `statx`.
+/// The fields that are requested from `statx`.
 const STATUS: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);

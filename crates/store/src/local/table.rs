@@ -1,6 +1,6 @@
-//! What is remembered of objects: their nodes, and where they were seen.
+//! The tables of objects in recent use: their nodes, and where they were last seen.
 //!
-//! Invariant: both are bounded; what falls out is found again by its handle.
+//! Invariant: both tables have limits. An object that drops out is found again by its handle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use dafs_types::{FileHandle, QuickMap};
 
 use super::node::{Inode, Node};
 
-/// Nodes in recent use, with a bound; a clock chooses who goes.
+/// The nodes in recent use. The clock algorithm chooses which one to drop.
 pub(super) struct NodeTable {
-    /// A node keeps its place: to move another one would touch what is not at hand.
+    /// A node keeps its slot: moving another one would touch memory that is not in the processor's
+    /// cache.
     slots: Vec<Option<(Arc<Node>, bool)>>,
-    /// Places of nobody.
+    /// The free slots.
     free: Vec<usize>,
     places: QuickMap<FileHandle, usize>,
-    /// Of several nodes of one inode, the newest.
+    /// The slot of each inode; the newest one if an inode has several nodes.
     inodes: QuickMap<Inode, usize>,
     count_max: usize,
     hand: usize,
-    /// Who was looked at last, by [`NodeTable::next_part`].
+    /// The slot at which [`NodeTable::next_part`] continues.
     look: usize,
-    /// Removed objects whose last descriptor is closed when nobody waits for it.
+    /// Removed objects whose last descriptor is closed later, when no client waits for it.
     dead: Vec<Arc<Node>>,
 }
 
@@ -34,8 +35,8 @@ impl NodeTable {
         Self { slots, free, places, inodes, count_max: count_max.max(8), hand: 0, look: 0, dead }
     }
 
-    /// Forgets an object that was removed; its descriptor stays open until the dead are taken,
-    /// for the system frees what the object held when that is closed.
+    /// Removes the node of a removed object. Its descriptor stays open until the dead nodes are
+    /// taken, because closing it makes the system free the object's storage.
     pub fn bury(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
         if self.dead.len() >= DEAD_COUNT_MAX {
@@ -64,7 +65,7 @@ impl NodeTable {
         Some(node.clone())
     }
 
-    /// The nodes to be looked at after so much time, so that all are in [`LOOK_PERIOD`].
+    /// The nodes to look at after this time, so that each is looked at once in [`LOOK_PERIOD`].
     pub fn next_part(&mut self, elapsed: Duration) -> Vec<Arc<Node>> {
         let part = elapsed.as_secs_f64() / LOOK_PERIOD.as_secs_f64();
         let count = ((self.slots.len() as f64 * part).ceil() as usize).min(self.slots.len());
@@ -76,7 +77,7 @@ impl NodeTable {
         taken
     }
 
-    /// The next place, behind the last one the first.
+    /// The next slot; after the last one the first.
     fn behind(&self, place: usize) -> usize {
         if place + 1 >= self.slots.len() { 0 } else { place + 1 }
     }
@@ -112,7 +113,7 @@ impl NodeTable {
     }
 }
 
-/// Where objects without kernel handles were seen last, with a bound.
+/// Where objects without kernel handles were last seen. The number of entries is limited.
 #[derive(Default)]
 pub(super) struct Hints {
     seen: QuickMap<FileHandle, (FileHandle, Box<[u8]>)>,
@@ -137,10 +138,10 @@ impl Hints {
     }
 }
 
-/// Removed objects that may be kept open. It is more than one tick finds, even if local processes
-/// have removed everything that is known.
+/// The most removed objects that are kept open. One tick finds fewer, even if local processes have
+/// removed all known objects.
 const DEAD_COUNT_MAX: usize = 256;
-/// Time in which every node is looked at once.
+/// The time in which every node is looked at once.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
-/// Names remembered for objects without kernel handles.
+/// The most names remembered for objects without kernel handles.
 const HINT_COUNT_MAX: usize = 262_144;

@@ -1,7 +1,7 @@
-//! Extended attributes of an object behind an `O_PATH` descriptor.
+//! Extended attributes of the object of an `O_PATH` descriptor.
 //!
-//! Invariant: every call goes through the kernel's own link to the descriptor, so that no
-//! name is resolved; what has no such attribute is told from what can have none.
+//! Invariant: every call uses the kernel's own link to the descriptor, so that no name is resolved.
+//! A missing attribute is distinguished from an object that cannot have attributes.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::sys::magic_path;
 use crate::error::{Result, StoreError};
 
-/// The value of an attribute, or `None`.
+/// Returns the value of an attribute, if it exists.
 pub(super) fn get(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let path = magic_path(object);
     let mut room = VALUE_BYTES_USUAL;
@@ -27,7 +27,7 @@ pub(super) fn get(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Vec<u8>>
     }
 }
 
-/// Bytes of the value of an attribute, or `None`.
+/// Returns the length of an attribute's value in bytes, if it exists.
 pub(super) fn size(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<usize>> {
     match rustix::fs::getxattr_query(magic_path(object), name) {
         Ok(size) => Ok(Some(size)),
@@ -36,11 +36,11 @@ pub(super) fn size(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<usize>>
     }
 }
 
-/// Sets an attribute: whatever there is, only if there is none, or only if there is one.
+/// Sets an attribute: always, only if it does not exist, or only if it exists.
 ///
 /// # Errors
-/// `Exists` and `NotFound` by `how`; `TooBig` beyond what any attribute holds, `NoSpace`
-/// and `Quota` beyond what this file system has room for.
+/// `Exists` and `NotFound` according to `how`; `TooBig` beyond the limit of any attribute,
+/// `NoSpace` and `Quota` beyond the room of this file system.
 pub(super) fn set(
     object: BorrowedFd<'_>,
     name: &[u8],
@@ -54,7 +54,7 @@ pub(super) fn set(
     }
 }
 
-/// Removes an attribute; `NotFound` if there is none.
+/// Removes an attribute; `NotFound` if it does not exist.
 pub(super) fn remove(object: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     match rustix::fs::removexattr(magic_path(object), name) {
         Err(Errno::NODATA) => Err(StoreError::NotFound),
@@ -62,7 +62,7 @@ pub(super) fn remove(object: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     }
 }
 
-/// The names of all attributes that belong to users, without their prefix.
+/// The names of all user attributes, without their prefix.
 pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
     let path = magic_path(object);
     let mut list = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
             return Ok(Vec::new());
         }
         list.reserve_exact(size);
-        // Longer by now? Once more.
+        // If the list has grown meanwhile, the call is repeated.
         match rustix::fs::listxattr(path.as_str(), rustix::buffer::spare_capacity(&mut list)) {
             Ok(_) => break,
             Err(Errno::RANGE) if size < LIST_BYTES_MAX => {}
@@ -83,12 +83,12 @@ pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-/// What attributes of users begin with; the rest belongs to the system.
+/// The prefix of user attributes. All others belong to the system.
 pub(super) const USER_PREFIX: &[u8] = b"user.";
-/// Good for asking whether a file system keeps any.
+/// A name for asking whether a file system supports attributes.
 pub(super) const SOME_NAME: &[u8] = b"user.mime_type";
-/// Longest value of an attribute on Linux (`XATTR_SIZE_MAX`).
+/// The longest value of an attribute on Linux (`XATTR_SIZE_MAX`).
 pub(super) const VALUE_BYTES_MAX: usize = 65_536;
 const VALUE_BYTES_USUAL: usize = 512;
-/// Longest list of names on Linux (`XATTR_LIST_MAX`).
+/// The longest list of names on Linux (`XATTR_LIST_MAX`).
 const LIST_BYTES_MAX: usize = 65_536;

@@ -1,8 +1,9 @@
-//! A store that lives in memory, within bounds.
+//! A store in memory, with size limits.
 //!
-//! Invariant: bytes and objects never exceed the limits given; whatever would gets
-//! `NoSpace` and changes nothing. Time never stands still: two changes never carry
-//! the same stamp.
+//! Invariants:
+//! - Bytes and objects never exceed the limits. A call that would exceed them fails with `NoSpace`
+//!   and changes nothing.
+//! - Time never stands still: two changes never have the same stamp.
 
 mod file;
 mod ops;
@@ -12,28 +13,28 @@ use std::sync::{Arc, Mutex};
 
 use tree::Tree;
 
-/// Bounds of a [`MemoryStore`].
+/// The limits of a [`MemoryStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Bytes of file data; a hole counts like data.
+    /// The most bytes of file data; holes count like data.
     pub bytes_max: u64,
-    /// Objects of all kinds, the root among them.
+    /// The most objects of all types, including the root.
     pub object_count_max: usize,
 }
 
-/// A tree in memory. Nothing survives it.
+/// A tree in memory. It is lost when the process ends.
 pub struct MemoryStore {
     tree: Arc<Mutex<Tree>>,
 }
 
 impl MemoryStore {
-    /// An empty tree whose root belongs to the superuser with mode 0755.
+    /// Creates an empty tree whose root belongs to the superuser and has mode 0755.
     #[must_use]
     pub fn new(limits: MemoryLimits) -> Self {
         Self::owned_by(limits, 0, 0)
     }
 
-    /// The same, with a root that belongs to a user and a group.
+    /// Creates an empty tree whose root belongs to this user and group.
     #[must_use]
     pub fn owned_by(limits: MemoryLimits, uid: u32, gid: u32) -> Self {
         Self { tree: Arc::new(Mutex::new(Tree::new(limits, (uid, gid)))) }

@@ -50,7 +50,7 @@ impl Tree {
         Ok(Object { handle: Self::handle(number), attributes })
     }
 
-    /// A directory in which the asker has the wanted rights.
+    /// A directory in which the caller has the wanted rights.
     fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
         let number = self.resolve(handle)?;
         let found = self.get(number)?;
@@ -63,7 +63,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// A directory whose entries the asker may change, and the entry in question.
+    /// A directory whose entries the caller may change, and one entry of it.
     fn entry(
         &self,
         who: &Credentials,
@@ -82,7 +82,7 @@ impl Tree {
         Ok((parent, found))
     }
 
-    /// Changes a directory and says how its change attribute moved.
+    /// Changes a directory, and returns its change information.
     fn change(
         &mut self,
         directory: Number,
@@ -94,7 +94,7 @@ impl Tree {
         Ok(ChangeInfo { before, after: self.get(directory)?.attributes.change, atomic: true })
     }
 
-    /// Takes one link away from an object; whether that was the last.
+    /// Removes one link of an object. Returns true if it was the last.
     fn unlink(&mut self, number: Number) -> Result<bool> {
         let inode = self.get_mut(number)?;
         let is_directory = inode.attributes.kind == ObjectType::Directory;
@@ -130,7 +130,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes an object that belongs to the asker, without a name yet.
+    /// Creates an object without a name that belongs to the caller.
     fn make(
         &mut self,
         who: &Credentials,
@@ -150,7 +150,7 @@ impl Tree {
         let gid = changes.gid.unwrap_or(if inherits { directory.gid } else { who.gid() });
         let is_directory = kind == ObjectType::Directory;
         let default_mode = match kind {
-            // The list says who may, if the asker does not.
+            // Without a requested mode, the list decides.
             ObjectType::Directory if default_acl.is_some() => 0o777,
             ObjectType::Directory => 0o700,
             ObjectType::SymbolicLink => 0o777,
@@ -179,7 +179,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// Whether `inner` is `outer` or lies beneath it.
+    /// Returns true if `inner` is `outer` or is beneath it.
     fn is_beneath(&self, inner: Number, outer: Number) -> bool {
         let mut at = inner;
         loop {
@@ -446,7 +446,7 @@ impl Store for MemoryStore {
         let moved = moved.ok_or(StoreError::NotFound)?;
         let (to, present) = tree.entry(who, target, new_name)?;
         if present == Some(moved) {
-            // Two names of one object: POSIX does nothing.
+            // For two names of one object, POSIX does nothing.
             let change = |tree: &mut Tree, directory| tree.change(directory, |_| {});
             let (source, target) = (change(&mut tree, from)?, change(&mut tree, to)?);
             return Ok(Renamed { source, target, replaced: None });
@@ -489,7 +489,7 @@ impl Store for MemoryStore {
     ) -> Result<ListPage> {
         let tree = self.tree();
         let number = tree.directory(who, directory, READ)?;
-        // Who may not search a directory gets nothing that only a search would give.
+        // A caller that may not search a directory gets no attributes of its objects.
         let may_search = tree.get(number)?.guard().allows(who, EXECUTE);
         let verifier = CookieVerifier(number.to_le_bytes());
         let entries = &tree.entries(number)?.by_cookie;
@@ -503,7 +503,7 @@ impl Store for MemoryStore {
     }
 
     fn sync(&self, handle: &FileHandle) -> Result<()> {
-        // Nothing survives the process; only a handle can be wrong.
+        // Nothing survives the process, so only the handle can be wrong.
         self.tree().resolve(handle).map(|_| ())
     }
 
@@ -518,7 +518,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// What OPEN with creation does with an object that is there.
+/// OPEN with creation for an existing object.
 fn take_existing(
     tree: &mut Tree,
     who: &Credentials,
@@ -546,7 +546,7 @@ fn take_existing(
     tree.apply(number, &cut)
 }
 
-/// What a new object other than a file is made of.
+/// The content and attributes of a new object other than a file.
 fn describe(
     who: &Credentials,
     parent: Number,
@@ -581,7 +581,7 @@ fn describe(
     }
 }
 
-/// Whether a rename may take this object's place.
+/// Checks that a rename may replace this object.
 fn check_replaced(tree: &Tree, by_directory: bool, victim: Number) -> Result<()> {
     let is_directory = tree.get(victim)?.attributes.kind == ObjectType::Directory;
     match (by_directory, is_directory) {

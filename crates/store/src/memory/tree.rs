@@ -1,6 +1,6 @@
-//! Objects and the names that lead to them.
+//! Objects, and the names that lead to them.
 //!
-//! Invariant: an object is in the table while it has a link or an open file.
+//! Invariant: an object is in the table as long as it has a link or an open file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -17,10 +17,10 @@ use crate::error::{Result, StoreError};
 use crate::rules::Guard;
 use crate::store::FIRST_COOKIE;
 
-/// Number of an object; never used again.
+/// The number of an object. It is never reused.
 pub(super) type Number = u64;
 
-/// All of it.
+/// The whole tree.
 pub(super) struct Tree {
     pub limits: MemoryLimits,
     pub inodes: HashMap<Number, Inode>,
@@ -36,22 +36,22 @@ pub(super) struct Inode {
     pub open: Weak<MemoryFile>,
     /// Its access control list, if it says more than the mode.
     pub acl: Option<PosixAcl>,
-    /// What new objects in it get.
+    /// The default list for new objects in it.
     pub default_acl: Option<PosixAcl>,
-    /// What its body is.
+    /// Its MIME type.
     pub mime_type: Option<String>,
     /// The verifier of the exclusive creation that made it.
     pub verifier: Option<Verifier>,
 }
 
 impl Inode {
-    /// What decides over access to it.
+    /// What decides about access to it.
     pub fn guard(&self) -> Guard<'_> {
         Guard::new(&self.attributes, self.acl.as_ref())
     }
 }
 
-/// What is in it.
+/// The content of an object.
 pub(super) enum Content {
     Data(Vec<u8>),
     Directory { parent: Number, entries: Entries },
@@ -59,7 +59,7 @@ pub(super) enum Content {
     Nothing,
 }
 
-/// Entries in order of their cookies, which are never used again.
+/// Entries sorted by their cookies, which are never reused.
 #[derive(Default)]
 pub(super) struct Entries {
     pub by_cookie: BTreeMap<u64, (Vec<u8>, Number)>,
@@ -107,7 +107,7 @@ impl Tree {
         Timestamp { seconds: seconds as i64, nanoseconds: rest as u32 }
     }
 
-    /// Adds an object without a name; the caller has made sure that there is room.
+    /// Adds an object without a name. The caller has checked that there is room.
     pub fn insert(
         &mut self,
         kind: ObjectType,
@@ -175,7 +175,7 @@ impl Tree {
         }
     }
 
-    /// Stamps a change: of attributes only, or of data too.
+    /// Stamps a change of attributes, or of data too.
     pub fn touch(&mut self, number: Number, data: bool) {
         let now = self.now();
         let change = self.clock;
@@ -188,7 +188,7 @@ impl Tree {
         }
     }
 
-    /// Drops an object that nothing leads to any more.
+    /// Drops an object without links and opens.
     pub fn drop_if_unused(&mut self, number: Number) {
         let is_unused = self.inodes.get(&number).is_some_and(|inode| {
             inode.attributes.link_count == 0 && inode.open.strong_count() == 0
@@ -201,7 +201,7 @@ impl Tree {
         }
     }
 
-    /// Gives a file this size, within the bounds.
+    /// Sets the size of a file, within the limits.
     pub fn resize(&mut self, number: Number, size: u64) -> Result<()> {
         let bytes_max = self.limits.bytes_max;
         let bytes = self.bytes;
@@ -224,7 +224,7 @@ impl Tree {
         FileHandle::new(FsHandle(*FS_NAME), id)
     }
 
-    /// The object a handle names, if it still exists.
+    /// The object that a handle names, if it still exists.
     pub fn resolve(&self, handle: &FileHandle) -> Result<Number> {
         let id = handle.file_id();
         let is_ours = handle.fs().0 == *FS_NAME && id[8..] == [0; 40];
@@ -236,12 +236,12 @@ impl Tree {
     }
 }
 
-/// Every change to the tree is complete before a call can panic.
+/// Locks the tree. Every change to the tree is complete before a call can panic.
 pub(super) fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
     tree.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The root directory.
+/// The number of the root directory.
 pub(super) const ROOT: Number = 1;
 const FS_NAME: &[u8; 16] = b"dafs-memory-tree";
 const SECOND: u64 = 1_000_000_000;
