@@ -1,7 +1,7 @@
-//! Where the bytes of a [`Memory`] come from, and how long they stay.
+//! The origin of the bytes of a [`Memory`], and their lifetime.
 //!
-//! Invariant: `base..base + length` stays mapped (or allocated) and writable (or
-//! readable, for an import without write access) until the last clone is gone.
+//! Invariant: `base..base + length` stays mapped (or allocated) and writable until the last clone
+//! is dropped. An import without write access stays readable instead.
 
 use std::any::Any;
 use std::io;
@@ -15,43 +15,43 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::HUGE_PAGE_BYTES;
 
-/// What pages an allocation asks for. Huge pages are a wish: without them the
-/// kernel maps small ones and nothing but speed changes.
+/// The page size that an allocation asks for. Huge pages are a hint: without them the kernel maps
+/// small ones, and only speed changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// 4 KiB pages.
+    /// Pages of 4 KiB.
     Small,
-    /// 2 MiB pages where the kernel can find them.
+    /// Pages of 2 MiB where the kernel has them.
     Huge,
 }
 
-/// Why a memory file of another process is not accepted.
+/// The reason why a memory file of another process is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// It could shrink under us: reading past its new end would kill the process.
+    /// The file could shrink during use: an access past its new end would kill the process.
     #[error("memory file is not sealed against shrinking; the peer must set F_SEAL_SHRINK")]
     NotSealed,
-    /// Its pages are huge ones: if the kernel has none left, a look at the memory kills the
+    /// The file has huge pages. If the kernel has none left, an access to the memory kills the
     /// process, and such memory can only be unmapped in whole huge pages.
     #[error("memory file is on huge pages (MFD_HUGETLB); the peer must use ordinary ones")]
     HugePages,
-    /// It is shorter than its owner says.
+    /// The file is shorter than its owner announced.
     #[error("memory file holds {actual} bytes, its owner announced {announced}")]
     TooShort {
-        /// Bytes announced.
+        /// The announced number of bytes.
         announced: usize,
-        /// Bytes there.
+        /// The actual number of bytes.
         actual: u64,
     },
-    /// A length of zero or beyond the address space.
+    /// The length is zero or exceeds the address space.
     #[error("memory of {0} bytes cannot be mapped")]
     BadLength(usize),
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     #[error("the peer's memory file cannot be mapped")]
     System(#[from] io::Error),
 }
 
-/// A range of bytes, cheap to clone; all clones name the same bytes.
+/// A range of bytes. Clones are cheap, and all clones share the same bytes.
 #[derive(Clone)]
 pub struct Memory(Arc<Backing>);
 
@@ -59,47 +59,47 @@ struct Backing {
     base: NonNull<u8>,
     length: usize,
     kind: Kind,
-    /// Devices that know the pages by now. Whoever gives pages back holds the lock.
+    /// The number of registrations that devices have of the pages. Code that discards pages holds
+    /// the lock.
     pins: Mutex<u32>,
 }
 
-/// Keeps a memory, and its pages where they are, for a device that knows them.
+/// Keeps a memory alive, and its pages in place, for a device that has them registered.
 #[derive(Debug)]
 pub struct Pinned(Memory);
 
 enum Kind {
     /// Private pages of this process.
     Anonymous { map_base: NonNull<u8>, map_length: usize },
-    /// A memory file of ours, kept so that it can be passed on.
+    /// A memory file of this process, kept so that it can be passed on.
     File(OwnedFd),
-    /// A peer's memory file. The mapping alone keeps it; holding the descriptor
-    /// would let a peer use up ours.
+    /// A peer's memory file. The mapping keeps the memory. Without the descriptor, a peer cannot
+    /// exhaust this process's descriptors.
     Imported,
-    /// A heap buffer that was given to us; kept for its destructor alone.
+    /// A heap buffer, kept only for its destructor.
     Heap { _owner: Box<[u8]> },
-    /// Somebody else's, who keeps it as long as its owner lives.
+    /// Memory of another owner, which keeps it until the owner is dropped.
     Owned { _owner: Box<dyn Any + Send + Sync> },
 }
 
-// SAFETY: the pointer is owned by this value alone, stays valid until drop (which
-// needs the last clone), and all access goes through raw-pointer copies that
-// make no claim of exclusive access.
+// SAFETY: only this value owns the pointer, which stays valid until drop. Drop needs the last
+// clone. All accesses are copies through raw pointers, which assume no exclusive access.
 unsafe impl Send for Backing {}
-// SAFETY: as above; no method creates a reference to the bytes.
+// SAFETY: as for `Send`; no method creates a reference to the bytes.
 unsafe impl Sync for Backing {}
 
 impl Memory {
-    /// Private memory of `length` bytes, zeroed and not yet backed by pages.
+    /// Allocates private memory of `length` zeroed bytes, without pages yet.
     ///
     /// # Errors
-    /// `InvalidInput` for a length of zero; otherwise what `mmap` says.
+    /// `InvalidInput` if `length` is zero; otherwise the error of `mmap`.
     pub fn anonymous(length: usize, pages: Pages) -> io::Result<Self> {
         let slack = if pages == Pages::Huge { HUGE_PAGE_BYTES } else { 0 };
         let map_length = checked_length(length)?
             .checked_add(slack)
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: a fresh anonymous mapping at an address the kernel chooses
-        // touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses affects no
+        // existing memory.
         let map = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -117,12 +117,12 @@ impl Memory {
         Ok(Self(Arc::new(Backing { base, length, kind, pins: Mutex::default() })))
     }
 
-    /// Memory that can be passed to another process: a memory file, sealed so that
+    /// Allocates memory that can be passed to another process: a memory file that is sealed so that
     /// neither side can change its size.
     ///
     /// # Errors
-    /// `InvalidInput` for a length of zero; otherwise what `memfd_create`,
-    /// `ftruncate`, `fcntl` or `mmap` say.
+    /// `InvalidInput` if `length` is zero; otherwise the error of `memfd_create`, `ftruncate`,
+    /// `fcntl` or `mmap`.
     pub fn shared(length: usize, pages: Pages) -> io::Result<Self> {
         let file_length = checked_length(length)?.next_multiple_of(crate::PAGE_BYTES);
         let fd = rustix::fs::memfd_create(
@@ -135,15 +135,15 @@ impl Memory {
         Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd), pins: Mutex::default() })))
     }
 
-    /// Maps a memory file that another process passed to us. The caller keeps the descriptor;
-    /// the mapping does not need it.
+    /// Maps a memory file that another process has passed to this one. The caller keeps the
+    /// descriptor; the mapping does not need it.
     ///
-    /// The first call asks for seals, which only a memory file has, and never blocks. Nothing
-    /// else is asked of a descriptor that has none.
+    /// The first call asks for the seals, which only a memory file has, and never blocks. If there
+    /// are none, no other call is made on the descriptor.
     ///
     /// # Errors
-    /// [`ImportError`]: it must be sealed against shrinking, have pages of the usual size, and
-    /// be at least as long as announced.
+    /// [`ImportError`] unless the file is sealed against shrinking, has pages of the usual size,
+    /// and is at least as long as announced.
     pub fn import(fd: impl AsFd, length: usize, writable: bool) -> Result<Self, ImportError> {
         let fd = fd.as_fd();
         checked_length(length).map_err(|_| ImportError::BadLength(length))?;
@@ -162,7 +162,7 @@ impl Memory {
         Ok(Self(Arc::new(Backing { base, length, kind: Kind::Imported, pins: Mutex::default() })))
     }
 
-    /// Takes a heap buffer over, so that any memory can be lent to a transport.
+    /// Wraps a heap buffer, so that it can be lent to a transport.
     #[must_use]
     pub fn from_heap(bytes: Box<[u8]>) -> Self {
         let mut owner = bytes;
@@ -176,13 +176,13 @@ impl Memory {
         }))
     }
 
-    /// Memory of the application's own. The owner is dropped when no clone is left: then nobody
-    /// uses the memory any more, neither a transfer, nor a device.
+    /// Wraps the application's own memory. `owner` is dropped with the last clone. From then on
+    /// neither a transfer nor a device uses the memory.
     ///
     /// # Safety
-    /// `length` bytes at `base` are mapped, and may be read and written, until the owner is
-    /// dropped; meanwhile they stay the same memory, and no reference to them is made while
-    /// anybody may write them.
+    /// The `length` bytes at `base` must be mapped, readable and writable until `owner` is dropped.
+    /// Until then they must stay the same memory, and no reference to them may exist while another
+    /// party may write them.
     #[must_use]
     pub unsafe fn of_owner(
         base: NonNull<u8>,
@@ -193,20 +193,19 @@ impl Memory {
         Self(Arc::new(Backing { base, length, kind, pins: Mutex::default() }))
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.0.length
     }
 
-    /// Address of the first byte in this process; what a remote target address
-    /// names.
+    /// Returns the address of the first byte in this process, which remote segments name.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.base.as_ptr() as u64
     }
 
-    /// The memory file, where there is one to pass on.
+    /// Returns the memory file, if there is one to pass on.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.kind {
@@ -217,61 +216,62 @@ impl Memory {
         }
     }
 
-    /// Raw pointer to `offset`, for transports that hand ranges to the kernel or
-    /// keep atomics there. The caller keeps a clone alive while it uses it.
+    /// Returns a raw pointer to `offset`, for transports that pass ranges to the kernel or keep
+    /// atomics there. The caller must keep a clone alive while it uses the pointer.
     ///
     /// # Panics
-    /// If `offset..offset + length` is not inside: ranges are validated where they
+    /// Panics if `offset..offset + length` is not within the memory. Callers validate ranges where
+    /// they enter the process.
     /// enter the process.
     #[must_use]
     #[inline]
     pub fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
         assert!(self.contains(offset, length), "range {offset}+{length} outside the memory");
-        // SAFETY: offset <= length of the allocation, just checked.
+        // SAFETY: offset <= length of the allocation, as just checked.
         unsafe { self.0.base.as_ptr().add(offset) }
     }
 
-    /// Whether `offset..offset + length` lies inside.
+    /// True if `offset..offset + length` lies within the memory.
     #[must_use]
     #[inline]
     pub fn contains(&self, offset: usize, length: usize) -> bool {
         offset <= self.0.length && length <= self.0.length - offset
     }
 
-    /// Whether both names stand for the same allocation.
+    /// True if both values refer to the same allocation.
     #[must_use]
     pub fn is_same(&self, other: &Memory) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Has the kernel find pages for a range, and clear them, so that nobody waits for that at the
-    /// first use. It may take milliseconds. What the range holds stays, whoever uses it meanwhile.
-    /// Does nothing for memory that is not private pages, or on kernels before Linux 5.14.
+    /// Makes the kernel allocate and clear the pages of a range, so that no thread waits for that
+    /// at the first use. This may take milliseconds. The contents stay, even if others use the
+    /// range meanwhile. Does nothing for memory other than private pages, or before Linux 5.14.
     pub fn populate(&self, offset: usize, length: usize) {
         if let Kind::Anonymous { .. } = &self.0.kind {
             let pointer = self.pointer(offset, length);
             let advice = Advice::LinuxPopulateWrite;
-            // SAFETY: the range is inside our own private mapping, and this changes no byte of it.
+            // SAFETY: the range is inside a private mapping of this value, and no byte changes.
             let _ = unsafe { rustix::mm::madvise(pointer.cast(), length, advice) };
         }
     }
 
-    /// Gives the pages of a range back to the kernel; it reads as zeros after.
-    /// Does nothing for memory that is not private pages, or that is pinned: its device would
-    /// go on with the former pages, and the processor with others.
+    /// Returns the pages of a range to the kernel. The range then reads as zeros. Does nothing for
+    /// memory other than private pages, or for pinned memory: its device would continue to use the
+    /// former pages, and the processor would use others.
     pub fn discard(&self, offset: usize, length: usize) {
         let pins = self.pins();
         if let (Kind::Anonymous { .. }, 0) = (&self.0.kind, *pins) {
             let pointer = self.pointer(offset, length);
-            // SAFETY: the range is inside our own private mapping; its bytes are
-            // given up on purpose and nobody holds references to them.
+            // SAFETY: the range is inside a private mapping of this value. Its bytes are discarded
+            // on purpose, and no references to them exist.
             let _ = unsafe { rustix::mm::madvise(pointer.cast(), length, Advice::LinuxDontNeed) };
         }
     }
 }
 
 impl Memory {
-    /// Keeps the pages where they are for as long as what this gives.
+    /// Keeps the pages in place until the returned value is dropped.
     #[must_use]
     pub fn pin(&self) -> Pinned {
         *self.pins() += 1;
@@ -284,7 +284,7 @@ impl Memory {
 }
 
 impl Pinned {
-    /// The memory.
+    /// Returns the memory that is kept.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0
@@ -310,11 +310,11 @@ impl Drop for Backing {
             Kind::File(_) | Kind::Imported => (self.base, self.length),
             Kind::Heap { .. } | Kind::Owned { .. } => return,
         };
-        // In parts: other threads that map or unmap wait until one part is done, not all.
+        // Unmap in parts: other threads that map or unmap then wait only for one part.
         let mut done = 0;
         while done < length {
             let part = (length - done).min(UNMAPPED_AT_ONCE);
-            // SAFETY: a part of the range that was mapped for this value, unmapped once.
+            // SAFETY: this part belongs to the range mapped for this value and is unmapped once.
             let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().add(done).cast(), part) };
             if unmapped.is_err() {
                 LOST_MAPPINGS.fetch_add(1, Ordering::Relaxed);
@@ -325,15 +325,15 @@ impl Drop for Backing {
     }
 }
 
-/// Mappings that the kernel would not take back. They stay until the process ends, so whoever
-/// limits how many there are counts them.
+/// Returns the number of mappings that the kernel refused to unmap. They stay until the process
+/// ends, so a limit on the number of mappings must count them.
 #[must_use]
 pub fn lost_mappings() -> usize {
     LOST_MAPPINGS.load(Ordering::Relaxed)
 }
 
 static LOST_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that one call unmaps: whole huge pages.
+/// The number of bytes unmapped by one call: whole huge pages.
 const UNMAPPED_AT_ONCE: usize = 32 * HUGE_PAGE_BYTES;
 
 fn checked_length(length: usize) -> io::Result<usize> {
@@ -346,7 +346,7 @@ fn checked_length(length: usize) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Maps a memory file where huge pages fit, if it is long enough to have any.
+/// Maps a memory file, aligned for huge pages if it is long enough.
 fn map_file(
     fd: BorrowedFd<'_>,
     length: usize,
@@ -363,15 +363,15 @@ fn map_file(
     } else {
         (std::ptr::null_mut(), MapFlags::SHARED)
     };
-    // SAFETY: a fresh mapping, at an address the kernel chooses or over the range that
-    // was reserved for it just now; the file is sealed against shrinking, so no access
-    // inside `length` can fault.
+    // SAFETY: this is a new mapping, at an address that the kernel chooses or over the range
+    // reserved just now. The file is sealed against shrinking, so no access inside `length` can
+    // fault.
     let map = match unsafe { rustix::mm::mmap(place, length, protection, flags, fd, 0) } {
         Ok(map) => map,
         Err(error) => {
             if is_huge {
                 let reserved = length.next_multiple_of(crate::PAGE_BYTES);
-                // SAFETY: the range that was reserved above; nothing was put there.
+                // SAFETY: this is the range reserved above, and nothing was mapped there.
                 let given_back = unsafe { rustix::mm::munmap(place, reserved) };
                 LOST_MAPPINGS.fetch_add(usize::from(given_back.is_err()), Ordering::Relaxed);
             }
@@ -383,19 +383,18 @@ fn map_file(
     Ok(base)
 }
 
-/// Addresses for `length` bytes, whole pages, that begin at a multiple of a huge page
-/// and hold nothing.
+/// Reserves addresses for `length` bytes in whole pages, starting at a multiple of a huge page.
 fn reserve_aligned(length: usize) -> io::Result<*mut std::ffi::c_void> {
     let length = length.next_multiple_of(crate::PAGE_BYTES);
     let map_length = length.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a fresh mapping that nobody can touch, at an address the kernel chooses.
+    // SAFETY: a new inaccessible mapping at an address that the kernel chooses.
     let map = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), map_length, ProtFlags::empty(), flags)?
     };
     let shift = map.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: shift < HUGE_PAGE_BYTES, so head, range and tail lie inside the mapping;
-    // the head and the tail are given back, whole pages that nothing refers to.
+    // SAFETY: shift < HUGE_PAGE_BYTES, so head, range and tail lie inside the mapping. Head and
+    // tail are unmapped; they are whole pages to which nothing refers.
     unsafe {
         let base = map.cast::<u8>().add(shift);
         if shift > 0 {
@@ -408,7 +407,7 @@ fn reserve_aligned(length: usize) -> io::Result<*mut std::ffi::c_void> {
 
 fn advise(base: NonNull<u8>, length: usize, pages: Pages) {
     if pages == Pages::Huge && length >= HUGE_PAGE_BYTES {
-        // SAFETY: advice on pages of a mapping just made; failure changes nothing.
+        // SAFETY: this is advice for pages of a new mapping, and a failure changes nothing.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
     }
 }
@@ -433,7 +432,7 @@ mod tests {
         let owner = Arc::new(());
         let mut bytes = vec![1; 100];
         let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
-        // SAFETY: the bytes outlive the memory, and are not looked at before it has gone.
+        // SAFETY: the bytes outlive the memory and are not read before it is dropped.
         let ours = unsafe { Memory::of_owner(base, 100, Box::new(Arc::clone(&owner))) };
         let other = ours.clone();
         drop(ours);
@@ -460,7 +459,7 @@ mod tests {
     #[test]
     fn a_file_on_huge_pages_is_refused_and_leaves_no_mapping() {
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-        // A kernel without huge pages has no such files.
+        // A kernel without huge pages supports no such files.
         let Ok(fd) = rustix::fs::memfd_create("huge", flags) else { return };
         rustix::fs::ftruncate(&fd, HUGE_PAGE_BYTES as u64).unwrap();
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
@@ -472,7 +471,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_mapped_leaves_nothing_reserved() {
         let fd = rustix::fs::memfd_create("unwritable", MemfdFlags::ALLOW_SEALING).unwrap();
-        // More addresses together than a process has: one that stayed would be missed.
+        // The mappings together exceed the address space, so a leaked one would be noticed.
         let length = 1 << 40;
         rustix::fs::ftruncate(&fd, length as u64).unwrap();
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
@@ -534,7 +533,7 @@ mod tests {
         let resident = || {
             let mut pages = [0u8; 4];
             let start = ours.pointer(0, 4 * 4096);
-            // SAFETY: the range is mapped, and there is a byte for each of its pages.
+            // SAFETY: the range is mapped, and the vector has a byte for each of its pages.
             let told = unsafe { libc::mincore(start.cast(), 4 * 4096, pages.as_mut_ptr()) };
             assert_eq!(told, 0);
             pages.map(|page| page & 1)

@@ -1,4 +1,4 @@
-//! Copies into, out of and between memories.
+//! Copies bytes into, out of and between memories.
 
 use crate::{LINE_BYTES, Memory, forward};
 
@@ -6,44 +6,44 @@ impl Memory {
     /// Copies `bytes` to `offset`.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.pointer(offset, bytes.len());
-        // SAFETY: `to` is valid for bytes.len() bytes (checked by `pointer`), and a
-        // Rust slice cannot overlap memory no reference was ever made to.
+        // SAFETY: `to` is valid for `bytes.len()` bytes, which `pointer` has checked. A Rust slice
+        // cannot overlap memory to which no reference was ever made.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies from `offset` into `bytes`.
+    /// Copies the bytes at `offset` into `bytes`.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     #[inline]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.pointer(offset, bytes.len());
-        // SAFETY: as in `write`, the other way round.
+        // SAFETY: as in `write`, in the other direction.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Copies `length` bytes from one memory to another, which may be the same.
     ///
     /// # Panics
-    /// If either range is not inside.
+    /// Panics if either range is not within its memory.
     #[inline]
     pub fn copy(from: &Memory, from_offset: usize, to: &Memory, to_offset: usize, length: usize) {
         let source = from.pointer(from_offset, length);
         let target = to.pointer(to_offset, length);
-        // SAFETY: both ranges were checked; `copy` allows them to overlap.
+        // SAFETY: both ranges were checked, and `copy` allows them to overlap.
         unsafe { std::ptr::copy(source, target, length) }
     }
 
-    /// As [`Memory::copy`], for blocks out of memory that is likely not in the processor's
-    /// caches: from front to back, whatever the addresses, so that what
-    /// [`Memory::prefetch`] has asked for comes first.
+    /// Copies as [`Memory::copy`] does, but always from front to back. Use it for blocks that are
+    /// probably not in the processor's caches: then what [`Memory::prefetch`] has fetched comes
+    /// first. The ranges must not overlap.
     ///
     /// # Panics
-    /// If either range is not inside.
+    /// Panics if either range is not within its memory.
     #[inline]
     pub fn copy_forward(
         from: &Memory,
@@ -57,24 +57,24 @@ impl Memory {
         if source.addr().abs_diff(target.addr()) < length {
             return Self::copy(from, from_offset, to, to_offset, length);
         }
-        // SAFETY: both ranges were checked, and they lie apart.
+        // SAFETY: both ranges were checked, and they do not overlap.
         unsafe { forward::copy(source, target, length) }
     }
 
-    /// Sets a range to zeros.
+    /// Fills a range with zeros.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     pub fn zero(&self, offset: usize, length: usize) {
         let to = self.pointer(offset, length);
         // SAFETY: the range was checked.
         unsafe { std::ptr::write_bytes(to, 0, length) }
     }
 
-    /// A copy of a range on the heap.
+    /// Returns a copy of a range on the heap.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     #[must_use]
     pub fn to_vec(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
@@ -82,8 +82,8 @@ impl Memory {
         bytes
     }
 
-    /// Asks the processor to fetch the first lines of a range, whose copy follows
-    /// soon; the hardware prefetcher goes on from there.
+    /// Prefetches the first lines of a range that is copied soon. The hardware prefetcher continues
+    /// from there.
     #[inline]
     pub fn prefetch(&self, offset: usize, length: usize) {
         let lines = length.div_ceil(LINE_BYTES).min(PREFETCH_LINES_MAX);
@@ -93,10 +93,10 @@ impl Memory {
         }
     }
 
-    /// Asks the processor for every line of a range, which takes as long as the memory does.
+    /// Prefetches every line of a range, which takes as long as reading the memory.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     pub fn warm(&self, offset: usize, length: usize) {
         let from = self.pointer(offset, length);
         for skip in (0..length).step_by(LINE_BYTES) {
@@ -105,7 +105,7 @@ impl Memory {
     }
 }
 
-/// Asks the processor for the cache line that holds an address.
+/// Prefetches the cache line that contains an address.
 #[inline]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -118,5 +118,5 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Lines fetched ahead of a copy: beyond them the copy itself runs ahead.
+/// The number of lines prefetched before a copy. Beyond them, the copy itself prefetches.
 const PREFETCH_LINES_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! File I/O straight into and out of a memory, without a buffer between.
+//! File I/O directly into and out of a memory, without an intermediate buffer.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,13 +6,14 @@ use std::os::fd::BorrowedFd;
 use crate::Memory;
 
 impl Memory {
-    /// Reads from a file into a range; short at the end of the file.
+    /// Reads from a file into a range. Returns the number of bytes, which is smaller than `length`
+    /// only at the end of the file.
     ///
     /// # Errors
-    /// What `pread` says; an interrupted call is repeated.
+    /// The error of `pread`. An interrupted call is repeated.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     pub fn read_file(
         &self,
         offset: usize,
@@ -23,9 +24,8 @@ impl Memory {
         let mut done = 0;
         while done < length {
             let count = retry(|| {
-                // SAFETY: the pointer covers length - done bytes of this memory,
-                // which lives for the call; the kernel may write them like any
-                // other party.
+                // SAFETY: the pointer covers `length - done` bytes of this memory, which lives
+                // during the call. The kernel may write them like any other party.
                 let range = unsafe {
                     std::slice::from_raw_parts_mut(
                         self.pointer(offset + done, length - done)
@@ -43,13 +43,13 @@ impl Memory {
         Ok(done)
     }
 
-    /// Writes a range to a file, whole.
+    /// Writes the whole range to a file.
     ///
     /// # Errors
-    /// What `pwrite` says; `WriteZero` if the file takes nothing more.
+    /// The error of `pwrite`; `WriteZero` if the file accepts no more bytes.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     pub fn write_file(
         &self,
         offset: usize,
@@ -60,9 +60,8 @@ impl Memory {
         let mut done = 0;
         while done < length {
             let count = retry(|| {
-                // SAFETY: as in `read_file`; the slice goes to the kernel only and
-                // is never read by compiled code, so a racing writer cannot break
-                // an assumption of the compiler.
+                // SAFETY: as in `read_file`. The slice goes only to the kernel and compiled code
+                // never reads it, so a racing writer cannot break an assumption of the compiler.
                 let range = unsafe {
                     std::slice::from_raw_parts(
                         self.pointer(offset + done, length - done).cast_const(),
@@ -78,13 +77,14 @@ impl Memory {
         }
         Ok(())
     }
-    /// Reads once from a device that gives whole messages, such as `/dev/fuse`. How many bytes
-    /// came.
+    /// Reads once from a device that delivers whole messages, such as `/dev/fuse`. Returns the
+    /// number of bytes.
     ///
     /// # Errors
-    /// What `read` says; an interrupted call is repeated.
+    /// The error of `read`. An interrupted call is repeated.
     ///
     /// # Panics
+    /// Panics if the range is not within the memory.
     /// If the range is not inside.
     pub fn receive(
         &self,
@@ -93,8 +93,8 @@ impl Memory {
         device: BorrowedFd<'_>,
     ) -> rustix::io::Result<usize> {
         retry_once(|| {
-            // SAFETY: the pointer covers `length` bytes of this memory, which lives for the
-            // call; the kernel may write them like any other party.
+            // SAFETY: the pointer covers `length` bytes of this memory, which lives during the
+            // call. The kernel may write them like any other party.
             let range = unsafe {
                 std::slice::from_raw_parts_mut(
                     self.pointer(offset, length).cast::<std::mem::MaybeUninit<u8>>(),
@@ -105,13 +105,13 @@ impl Memory {
         })
     }
 
-    /// Writes a range once to a device that takes whole messages.
+    /// Writes a range once to a device that accepts whole messages.
     ///
     /// # Errors
-    /// What `write` says; an interrupted call is repeated.
+    /// The error of `write`. An interrupted call is repeated.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the memory.
     pub fn send(
         &self,
         offset: usize,
@@ -119,7 +119,7 @@ impl Memory {
         device: BorrowedFd<'_>,
     ) -> rustix::io::Result<usize> {
         retry_once(|| {
-            // SAFETY: as in `write_file`; the slice goes to the kernel only.
+            // SAFETY: as in `write_file`; the slice goes only to the kernel.
             let range = unsafe {
                 std::slice::from_raw_parts(self.pointer(offset, length).cast_const(), length)
             };

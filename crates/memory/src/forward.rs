@@ -1,37 +1,37 @@
-//! Copies of pages and more, always from front to back.
+//! Copies pages and longer ranges, always from front to back.
 //!
-//! Where source and target lie alike in their pages, as a cache's blocks and a client's
-//! buffers mostly do, the C library copies from back to front. So the lines that were
-//! asked for ahead come last, and where one side is not cached such a copy takes longer, up to
-//! a half (docs/decisions/0003).
+//! If source and target have the same offset within their pages, as the blocks of a cache and the
+//! buffers of clients mostly do, the C library copies from back to front. Then the prefetched lines
+//! come last. If one side is not cached, such a copy takes up to half as long again
+//! (docs/decisions/0003).
 
 use crate::{LINE_BYTES, PAGE_BYTES};
 
-/// Copies `length` bytes.
+/// Copies `length` bytes from front to back.
 ///
 /// # Safety
-/// `from` must be valid for reads and `to` for writes of `length` bytes, and the two
-/// ranges must not overlap.
+/// `from` must be valid for reads and `to` for writes of `length` bytes, and the two ranges must
+/// not overlap.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
     if length >= LONG_BYTES && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: as the caller promises; the processor has the instructions.
+        // SAFETY: the caller ensures it, and the processor has these instructions.
         return unsafe { copy_long(from, to, length) };
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller ensures it.
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// As [`copy`], of at least a line.
+/// Copies at least one line, as [`copy`] does.
 ///
 /// # Safety
-/// As [`copy`]; the processor must have AVX.
+/// The same as for [`copy`]; in addition, the processor must have AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
-    // SAFETY: of both ranges, `at + LINE_BYTES <= length` wherever this is called.
+    // SAFETY: every call has `at + LINE_BYTES <= length`, for both ranges.
     let line = |at: usize| unsafe {
         let (source, target) = (from.add(at).cast::<__m256i>(), to.add(at).cast::<__m256i>());
         let (first, second) = (_mm256_loadu_si256(source), _mm256_loadu_si256(source.add(1)));
@@ -39,7 +39,7 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
         _mm256_storeu_si256(target.add(1), second);
     };
     let fetch = |at: usize| crate::prefetch(from.wrapping_add(at + AHEAD_BYTES));
-    // The first line reaches to where the target's alignment begins, or beyond it.
+    // The first line reaches at least to the target's first aligned address.
     line(0);
     let mut at = LINE_BYTES - to.addr() % 32;
     while at + PAGES_AT_ONCE * PAGE_BYTES + AHEAD_BYTES <= length {
@@ -63,17 +63,17 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
         at += LINE_BYTES;
     }
     if at < length {
-        // Overlaps what was copied just now, which is the same.
+        // This line overlaps bytes that were just copied, and stores the same bytes again.
         line(length - LINE_BYTES);
     }
 }
 
-/// Shorter copies are left to the C library.
+/// Shorter copies use the C library.
 const LONG_BYTES: usize = 1024;
-/// How far ahead of the copy lines are asked for: the hardware's own prefetcher stops at
-/// the end of each page.
+/// The distance in bytes at which lines are prefetched ahead of the copy. The hardware prefetcher
+/// stops at the end of each page.
 const AHEAD_BYTES: usize = 512;
-/// Pages copied side by side where there are so many: each has a prefetcher's attention.
+/// The number of pages copied in parallel, if there are as many: each uses a prefetcher.
 const PAGES_AT_ONCE: usize = 4;
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
             for (skip, shift) in [(0, 0), (1, 0), (0, 1), (31, 5), (7, 63), (33, 32)] {
                 let mut target = vec![0; length + shift + 64];
                 let from = &source[skip..skip + length];
-                // SAFETY: two allocations, both long enough.
+                // SAFETY: these are two allocations, both long enough.
                 unsafe { super::copy(from.as_ptr(), target[shift..].as_mut_ptr(), length) };
                 assert_eq!(&target[shift..shift + length], from, "{length} {skip} {shift}");
                 assert!(target[..shift].iter().all(|byte| *byte == 0));

@@ -1,15 +1,14 @@
 //! The kernel's own file handles: names of objects that survive renames and restarts.
 //!
-//! Invariant: the kernel reads and writes only inside the fixed buffer here; how much
-//! of it is filled is checked before it is handed on. No maintained crate offers
-//! these two calls behind a safe signature, so they are here, with the other
-//! system calls that need `unsafe`.
+//! Invariant: the kernel accesses only the fixed buffer in this module, and the filled length is
+//! checked before it is used. No maintained crate has these two calls with a safe signature, so
+//! they are here, with the other system calls that need `unsafe`.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What `name_to_handle_at` says of an object. Meaningful on its file system only.
+/// The result of `name_to_handle_at` for an object. It is valid only on the object's file system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelHandle {
     kind: i32,
@@ -18,19 +17,19 @@ pub struct KernelHandle {
 }
 
 impl KernelHandle {
-    /// Longest handle accepted. ext4 has 8 bytes, xfs 12, tmpfs 12, btrfs 20.
+    /// The greatest accepted length in bytes. ext4 uses 8 bytes, xfs 12, tmpfs 12, btrfs 20.
     pub const LENGTH_MAX: usize = 32;
 
-    /// The handle of the object that `object` stands for (`O_PATH` will do).
+    /// Returns the handle of the object to which a descriptor refers (`O_PATH` suffices).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the file system has none, `EOVERFLOW` for a longer one.
+    /// `EOPNOTSUPP` if the file system has no handles, `EOVERFLOW` if the handle is longer.
     pub fn of(object: BorrowedFd<'_>) -> io::Result<Self> {
         let mut raw = RawHandle { length: Self::LENGTH_MAX as u32, kind: 0, bytes: [0; 32] };
         let mut mount = 0;
         let empty: &CStr = c"";
-        // SAFETY: `raw` is laid out as struct file_handle with room for the announced 32
-        // bytes; all pointers live for the call.
+        // SAFETY: `raw` has the layout of `struct file_handle` with room for the announced 32
+        // bytes. All pointers live during the call.
         let result = unsafe {
             libc::name_to_handle_at(
                 object.as_raw_fd(),
@@ -47,7 +46,7 @@ impl KernelHandle {
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))
     }
 
-    /// Puts a handle together again. `None` if it is empty or too long.
+    /// Reassembles a handle from its parts. Returns `None` if it is empty or too long.
     #[must_use]
     pub fn from_parts(kind: i32, bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > Self::LENGTH_MAX {
@@ -58,13 +57,13 @@ impl KernelHandle {
         Some(Self { kind, length: bytes.len(), bytes: all })
     }
 
-    /// The file system's own name for the handle's form.
+    /// Returns the file system's own type number of the handle.
     #[must_use]
     pub fn kind(&self) -> i32 {
         self.kind
     }
 
-    /// The bytes.
+    /// Returns the bytes of the handle.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
@@ -74,7 +73,7 @@ impl KernelHandle {
     /// `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
-    /// `ESTALE` if it is gone; `EPERM` without the privilege.
+    /// `ESTALE` if the object is gone; `EPERM` without the privilege.
     pub fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut raw = RawHandle { length: self.length as u32, kind: self.kind, bytes: self.bytes };
         // SAFETY: as in `of`; the kernel only reads the announced bytes.
@@ -88,7 +87,8 @@ impl KernelHandle {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor the kernel has just made for us; nobody else owns it.
+        // SAFETY: the kernel has just created this descriptor for this call, so it has no other
+        // owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     fn the_same_object_has_the_same_handle() {
         let file = std::fs::File::open("/").unwrap();
         let again = std::fs::File::open("/").unwrap();
-        // A file system without handles says so; nothing more to see there then.
+        // On a file system without handles, there is nothing more to test.
         if let Ok(handle) = KernelHandle::of(file.as_fd()) {
             assert!(handle == KernelHandle::of(again.as_fd()).unwrap());
         }

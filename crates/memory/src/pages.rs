@@ -1,19 +1,20 @@
-//! Which pages memory has, as the kernel numbers them.
+//! The physical page numbers of memory, as reported by the kernel.
 //!
-//! Invariant: numbers are only given where the kernel tells them, which takes privilege; nothing
-//! is concluded from their absence.
+//! Invariant: numbers are returned only if the kernel reports them, which takes a privilege.
+//! Nothing is concluded from missing numbers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::PAGE_BYTES;
 
-/// The numbers of the pages of a range.
+/// The page numbers of a range.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PageNumbers(Box<[u64]>);
 
 impl PageNumbers {
-    /// Those of now; `None` where the kernel does not tell, or some are not there.
+    /// Returns the present numbers, or `None` if the kernel does not report them or some pages are
+    /// missing.
     pub fn of(address: usize, length: usize) -> Option<Self> {
         let first = address / PAGE_BYTES;
         let count = (address + length).div_ceil(PAGE_BYTES) - first;
@@ -29,7 +30,7 @@ impl PageNumbers {
     }
 }
 
-/// Of one page in `/proc/self/pagemap`.
+/// The number of bytes for one page in `/proc/self/pagemap`.
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 63;
 const NUMBER: u64 = (1 << 55) - 1;

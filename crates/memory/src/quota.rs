@@ -1,8 +1,8 @@
-//! What a user may still store, as the kernel counts it.
+//! The storage that a user may still use, as the kernel counts it.
 //!
-//! Invariant: the kernel writes only the one structure handed to it. No maintained crate
-//! has `quotactl_fd` behind a safe signature, so it is here, with the other system calls
-//! that need `unsafe`.
+//! Invariant: the kernel writes only the structure passed to it. No maintained crate has
+//! `quotactl_fd` with a safe signature, so it is here, with the other system calls that need
+//! `unsafe`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,27 +10,27 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// A user's quota on one file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Never more than this; `None` without such a limit.
+    /// The limit that is never exceeded; `None` without such a limit.
     pub hard: Option<u64>,
-    /// More than this only for a while; `None` without such a limit.
+    /// The limit that may be exceeded only for some time; `None` without such a limit.
     pub soft: Option<u64>,
-    /// Used now.
+    /// The number of bytes in use now.
     pub used: u64,
 }
 
 impl Quota {
-    /// The quota of a user on the file system that `object` is on (`O_PATH` will do).
+    /// Returns the quota of a user on the file system of `object` (`O_PATH` suffices).
     ///
     /// # Errors
-    /// `ESRCH` where quotas are off, `ENOSYS` and others where there are none, `EPERM` for
-    /// another user's without privilege.
+    /// `ESRCH` if quotas are off, `ENOSYS` and others if the file system has none, `EPERM` for
+    /// another user's quota without the privilege.
     pub fn of_user(object: BorrowedFd<'_>, uid: u32) -> io::Result<Self> {
-        // SAFETY: a structure of integers, for which zeros are values.
+        // SAFETY: the structure consists of integers, for which zeros are valid.
         let mut raw: libc::dqblk = unsafe { std::mem::zeroed() };
         let command = libc::QCMD(libc::Q_GETQUOTA, libc::USRQUOTA);
-        // SAFETY: for this command the kernel takes a number as third argument and writes
-        // one `struct if_dqblk`, which `libc::dqblk` is, to the fourth; it lives for the
-        // call, and nothing else is read or written.
+        // SAFETY: for this command the third argument is a number, and the kernel writes one
+        // `struct if_dqblk`, the same as `libc::dqblk`, to the fourth. It lives during the call,
+        // and nothing else is accessed.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_quotactl_fd,
@@ -59,7 +59,7 @@ impl Quota {
     }
 }
 
-/// Unit of the limits (`QIF_DQBLKSIZE`); space in use is in bytes.
+/// The unit of the limits (`QIF_DQBLKSIZE`). Space in use is in bytes.
 const LIMIT_BLOCK_BYTES: u64 = 1024;
 
 #[cfg(test)]

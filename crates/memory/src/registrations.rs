@@ -1,11 +1,11 @@
-//! A cache of what devices know of the application's own memory.
+//! A cache of registrations of the application's own memory with devices.
 //!
-//! Invariant: what [`RegistrationCache::begin`] hands out is a registration of the pages that the
-//! range has now. A range that may have got other pages since it was registered is registered
-//! anew, and its old registration goes when its last use ends. Whatever cannot be watched
-//! ([`Watched`]) is registered for one use.
+//! Invariant: [`RegistrationCache::begin`] returns only a registration of the pages that the range
+//! has now. A range that may have got other pages since is registered anew, and its old
+//! registration is dropped when its last use ends. Memory that cannot be watched ([`Watched`]) is
+//! registered for one use only.
 //!
-//! It knows no devices: a registration is any value whose drop takes it back.
+//! This module knows no devices: a registration is any value whose drop deregisters the memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,23 +13,23 @@ use std::io;
 use crate::pages::PageNumbers;
 use crate::{WatchError, Watched};
 
-/// How much is kept.
+/// The limits of a cache of registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Most registrations, those in use included.
+    /// The greatest number of registrations, including those in use.
     pub entries_max: usize,
-    /// Most bytes registered, those in use included.
+    /// The greatest number of registered bytes, including those in use.
     pub bytes_max: usize,
-    /// Devices that can are to follow what becomes of the memory themselves.
+    /// True to let devices that can do so follow changes of the memory themselves.
     pub on_demand: bool,
-    /// Before each use the memory's pages are compared with those that were registered, and the
-    /// process panics if they differ. For tests: it costs a read of a file each time, and needs
-    /// CAP_SYS_ADMIN.
+    /// True to compare the memory's pages before each use with those that were registered, and to
+    /// panic if they differ. For tests: it costs a read of a file each time and needs
+    /// `CAP_SYS_ADMIN`.
     pub checks_pages: bool,
 }
 
 impl Default for CacheLimits {
-    /// A thousand registrations of 256 MiB together, or of half of what may be locked.
+    /// 1000 registrations of 256 MiB in total, or of half of what the process may lock.
     fn default() -> Self {
         let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         let is_privileged = rustix::process::geteuid().is_root();
@@ -39,73 +39,74 @@ impl Default for CacheLimits {
     }
 }
 
-/// What a cache has done, and holds.
+/// The statistics and the present size of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// Uses of what was registered already.
+    /// The number of uses of an existing registration.
     pub hits: u64,
-    /// Registrations that were made, and kept if they could be.
+    /// The number of registrations made; each was kept if possible.
     pub misses: u64,
-    /// Registrations made for one use, of memory that could not be watched or was being changed,
-    /// or for want of room. They are among the misses.
+    /// The number of registrations made for one use: the memory could not be watched or was being
+    /// changed, or there was no room. They are included in the misses.
     pub passing: u64,
-    /// Registrations that made room for others.
+    /// The number of registrations dropped to make room for others.
     pub evictions: u64,
-    /// Registrations of memory that was unmapped, moved or given back.
+    /// The number of registrations dropped because the memory was unmapped, moved or discarded.
     pub invalidations: u64,
-    /// Registrations now.
+    /// The present number of registrations.
     pub entries: usize,
-    /// Bytes of them.
+    /// The present number of registered bytes.
     pub bytes: usize,
 }
 
-/// A range of this process's memory, as some device is to know it.
+/// A range of this process's memory that is to be registered with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which device, and what it may do: registrations serve no other.
+    /// The device and the rights. A registration serves no other purpose.
     pub purpose: Purpose,
-    /// First byte.
+    /// The address of the first byte.
     pub address: usize,
-    /// Bytes.
+    /// The length in bytes.
     pub length: usize,
 }
 
-/// For whom memory is registered, and for what.
+/// The device with which memory is registered, and its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Purpose {
-    /// The device, by a number of the caller's.
+    /// The device, as a number that the caller chooses.
     pub device: u64,
-    /// The rights, by a number of the caller's.
+    /// The rights, as a number that the caller chooses.
     pub rights: u32,
 }
 
-/// A registration that has been made.
+/// The result of registering memory.
 #[derive(Debug)]
 pub struct Made<R> {
-    /// What takes it back when it is dropped.
+    /// The value whose drop deregisters the memory.
     pub registration: R,
-    /// It means whatever memory is at these addresses, for ever.
+    /// True if the registration always refers to the memory that is at these addresses now.
     pub follows_memory: bool,
 }
 
-/// One use of a registration. It must be given back to its cache.
+/// One use of a registration. Pass it to [`RegistrationCache::end`] or
+/// [`RegistrationCache::revoke`].
 #[derive(Debug)]
 #[must_use]
 pub struct Use {
     place: usize,
 }
 
-/// Registrations of ranges of this process's memory.
+/// A cache of registrations of ranges of this process's memory.
 #[derive(Debug)]
 pub struct RegistrationCache<R> {
     limits: CacheLimits,
     slots: Vec<Option<Entry<R>>>,
     free: Vec<usize>,
-    /// Those that may be used again, by purpose and first byte.
+    /// The registrations that may be used again, by purpose and first byte.
     known: BTreeMap<(Purpose, usize), usize>,
-    /// Counts uses, for who was used longest ago.
+    /// Counts uses, to find the least recently used registration.
     clock: u64,
-    /// Of [`Watched::changes`], when all were looked at last.
+    /// The value of [`Watched::changes`] when all registrations were last checked.
     changes_seen: u64,
     counters: CacheCounters,
 }
@@ -113,9 +114,9 @@ pub struct RegistrationCache<R> {
 #[derive(Debug)]
 struct Entry<R> {
     wanted: Wanted,
-    /// Goes before the watch. `None` once it was taken back although it is in use.
+    /// Dropped before the watch. `None` if it was revoked although it is in use.
     registration: Option<R>,
-    /// `None` if it follows the memory, or is of one use.
+    /// `None` if the registration follows the memory or is for one use.
     watched: Option<Watched>,
     pages: Option<PageNumbers>,
     uses: usize,
@@ -124,7 +125,7 @@ struct Entry<R> {
 }
 
 impl<R> RegistrationCache<R> {
-    /// An empty cache.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(limits: CacheLimits) -> Self {
         Self {
@@ -138,15 +139,15 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Begins a use of a range, which must be mapped and stay so until the use ends. It is
-    /// registered by `register` unless it is known; if that says that there is no memory, it is
-    /// asked again when others have been let go.
+    /// Begins a use of a range, which must be mapped and stay mapped until the use ends. Calls
+    /// `register` unless the cache has a registration. If `register` reports lack of memory, drops
+    /// other registrations and calls it again.
     ///
     /// # Errors
-    /// What `register` says.
+    /// The error of `register`.
     ///
     /// # Panics
-    /// If pages are checked, and a range has others than were registered.
+    /// Panics if pages are checked and a range has other pages than were registered.
     pub fn begin(
         &mut self,
         wanted: Wanted,
@@ -165,19 +166,19 @@ impl<R> RegistrationCache<R> {
                 self.counters.hits += 1;
                 return Ok(Use { place });
             }
-            // Unless it was told of, it may still be good when the changes are over.
+            // Unless it is marked as changed, it may still be valid after the changes.
             is_settled = self.forget_if_changed(place);
         }
         self.register(wanted, is_settled, register)
     }
 
-    /// The registration that a use is of. `None` if it was taken back meanwhile.
+    /// Returns the registration of a use, or `None` if it was revoked meanwhile.
     #[must_use]
     pub fn registration(&self, of: &Use) -> Option<&R> {
         self.slots.get(of.place)?.as_ref()?.registration.as_ref()
     }
 
-    /// Ends a use; the device has nothing to do with the memory any more.
+    /// Ends a use. The device must no longer use the memory for it.
     pub fn end(&mut self, of: Use) {
         let Some(Some(entry)) = self.slots.get_mut(of.place) else { return };
         entry.uses -= 1;
@@ -186,8 +187,8 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Ends a use, and takes the registration back at once, whoever else uses it: the device may
-    /// still be at work on the memory.
+    /// Ends a use and drops the registration at once, even if others use it: the device may still
+    /// be using the memory.
     pub fn revoke(&mut self, of: Use) {
         self.unlist(of.place);
         if let Some(Some(entry)) = self.slots.get_mut(of.place) {
@@ -196,17 +197,17 @@ impl<R> RegistrationCache<R> {
         self.end(of);
     }
 
-    /// A device is gone, or none of its registrations is wanted any more.
+    /// Drops all registrations with a device, which is gone or no longer used.
     pub fn forget_device(&mut self, device: u64) {
         self.forget_where(|entry| entry.wanted.purpose.device == device);
     }
 
-    /// Lets everything go that is not in use.
+    /// Drops all registrations that are not in use.
     pub fn clear(&mut self) {
         self.forget_where(|_| true);
     }
 
-    /// What it has done, and holds.
+    /// Returns the statistics and the present size.
     #[must_use]
     pub fn counters(&self) -> CacheCounters {
         self.counters
@@ -214,7 +215,8 @@ impl<R> RegistrationCache<R> {
 
     // ---- inside ---------------------------------------------------------------
 
-    /// A registration that the range is in: that which begins there, or close before.
+    /// Finds a registration that contains the range and begins at the same address or shortly
+    /// before.
     fn find(&self, wanted: &Wanted) -> Option<usize> {
         let (purpose, end) = (wanted.purpose, wanted.address + wanted.length);
         let before = self.known.range((purpose, 0)..=(purpose, wanted.address)).rev();
@@ -227,7 +229,8 @@ impl<R> RegistrationCache<R> {
         entry.watched.as_ref().is_none_or(Watched::is_current)
     }
 
-    /// Whether it was.
+    /// Drops a registration whose memory has changed. Returns false if that cannot be determined
+    /// now.
     fn forget_if_changed(&mut self, place: usize) -> bool {
         let watched = self.slots[place].as_ref().and_then(|entry| entry.watched.as_ref());
         let is_changed = watched.is_some_and(|watched| !watched.is_unmarked());
@@ -245,7 +248,7 @@ impl<R> RegistrationCache<R> {
         mut register: impl FnMut() -> io::Result<Made<R>>,
     ) -> io::Result<Use> {
         let mut is_kept = is_settled && self.make_room(wanted.length);
-        // From before it is registered, so that no change goes unseen.
+        // The watch begins before the registration, so that no change is missed.
         let watched = match is_kept.then(|| Watched::new(wanted.address, wanted.length)) {
             Some(Err(WatchError::Full)) => {
                 self.evict();
@@ -295,7 +298,7 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Makes it known, in the place of a shorter one.
+    /// Makes a registration available for further uses. It replaces a shorter one.
     fn list(&mut self, place: usize, wanted: &Wanted) {
         if let Some(former) = self.known.insert((wanted.purpose, wanted.address), place) {
             self.unlisted(former);
@@ -309,7 +312,8 @@ impl<R> RegistrationCache<R> {
         self.known.remove(&(wanted.purpose, wanted.address));
     }
 
-    /// It is not among the known any more, and goes with its last use.
+    /// Handles a registration that is no longer available for further uses. It is dropped with its
+    /// last use.
     fn unlisted(&mut self, place: usize) {
         let Some(entry) = &mut self.slots[place] else { return };
         entry.is_known = false;
@@ -338,7 +342,7 @@ impl<R> RegistrationCache<R> {
         self.free.push(place);
     }
 
-    /// Lets everything go that was told of, so that no pages stay pinned that nobody has.
+    /// Drops all registrations of memory that has changed, so that no unused pages stay pinned.
     fn drop_changed(&mut self) {
         let changes = Watched::changes();
         if std::mem::replace(&mut self.changes_seen, changes) == changes {
@@ -351,7 +355,7 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Makes room for a registration of `length` bytes. Returns false if that is impossible.
     fn make_room(&mut self, length: usize) -> bool {
         while self.counters.entries >= self.limits.entries_max
             || self.counters.bytes.saturating_add(length) > self.limits.bytes_max
@@ -363,7 +367,7 @@ impl<R> RegistrationCache<R> {
         true
     }
 
-    /// Lets the one go that was used longest ago, of those that nobody uses.
+    /// Drops the least recently used registration that is not in use.
     fn evict(&mut self) -> bool {
         let idle = self.known.values().filter_map(|place| {
             let entry = self.slots[*place].as_ref().filter(|entry| entry.uses == 0)?;
@@ -397,7 +401,7 @@ fn is_for_want_of_memory(error: &io::Error) -> bool {
 
 const ENTRIES_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 20;
-/// How many registrations are looked at, from that which begins closest before a range.
+/// The number of registrations examined, starting with the one that begins closest before a range.
 const NEIGHBOURS_MAX: usize = 4;
 
 #[cfg(test)]
@@ -408,7 +412,7 @@ mod tests {
     use super::*;
     use crate::{Memory, PAGE_BYTES, Pages};
 
-    /// What a device knows: ranges, in the order that they were registered.
+    /// The ranges registered with a simulated device, in order of registration.
     type Known = Rc<RefCell<Vec<Wanted>>>;
 
     struct Registration(Known, Wanted);
@@ -426,7 +430,7 @@ mod tests {
     }
 
     impl Setting {
-        /// `None` where the kernel watches nothing.
+        /// Returns `None` if the kernel cannot watch memory.
         fn new(entries_max: usize, bytes_max: usize) -> Option<Self> {
             let memory = Memory::anonymous(64 * PAGE_BYTES, Pages::Small).unwrap();
             let watched = Watched::new(memory.address() as usize, 1);
@@ -454,8 +458,8 @@ mod tests {
             self.cache.begin(wanted, register).unwrap()
         }
 
-        /// Whether it was registered for this use. Other tests change memory meanwhile, which
-        /// makes some uses pass; these are tried again.
+        /// Returns true if this use made a registration. Other tests change memory meanwhile, so
+        /// some registrations are made for one use; these are tried again.
         fn misses(&mut self, page: usize, count: usize) -> bool {
             loop {
                 let before = self.cache.counters();
@@ -479,7 +483,7 @@ mod tests {
         let of = setting.begin(Wanted { purpose: other, ..setting.wanted(0, 8) });
         assert_eq!(setting.known.borrow().len(), 3);
         setting.cache.end(of);
-        // A longer one takes the place of a shorter one.
+        // A longer registration replaces a shorter one.
         assert!(setting.misses(0, 16) && !setting.misses(0, 8));
         assert_eq!(setting.known.borrow().len(), 3);
         setting.cache.forget_device(1);
@@ -492,10 +496,10 @@ mod tests {
         assert!((0..3).all(|number| setting.misses(number * 4, 4)));
         assert!(!setting.misses(0, 4) && setting.misses(12, 4));
         assert!(!setting.misses(0, 4) && setting.misses(4, 4), "the second had to go");
-        // By bytes, too.
+        // The limit of bytes also evicts.
         assert!(setting.misses(20, 10));
         assert_eq!(setting.cache.counters().bytes, 14 * PAGE_BYTES);
-        // What is in use stays, and what has no room is of one use.
+        // Registrations in use stay. One for which there is no room is made for one use.
         let wanted = [setting.wanted(4, 4), setting.wanted(20, 10)];
         let uses = wanted.map(|wanted| setting.begin(wanted));
         let passing = setting.begin(setting.wanted(40, 4));
@@ -512,7 +516,7 @@ mod tests {
         assert!(setting.misses(0, 4) && setting.misses(8, 4));
         let of = setting.begin(setting.wanted(0, 4));
         setting.memory.discard(0, PAGE_BYTES);
-        // What was given back is kept by its last user alone.
+        // Only the last user keeps a registration whose memory was discarded.
         assert!(!setting.misses(8, 4));
         assert_eq!(setting.known.borrow().len(), 2);
         setting.cache.end(of);

@@ -1,11 +1,11 @@
-//! A file of others mapped for reading, which may be cut at any time.
+//! Maps another owner's file for reading. The file may be truncated at any time.
 //!
-//! Where a mapping has no file behind it any more, touching it raises SIGBUS. A handler puts
-//! zeros there instead and marks the view, so that whoever copies out of it is told and reads the
-//! file by a system call. SIGBUS from anywhere else goes to whoever was there before.
+//! Touching a mapping beyond the end of its file raises SIGBUS. A handler then puts zero pages
+//! there and marks the view. So code that copies out of the view gets an error and reads the file
+//! by a system call instead. SIGBUS from any other address goes to the previous handler.
 //!
-//! Invariants: no reference is made to mapped bytes; a view stands in [`GUARDED`] exactly while it
-//! is mapped, and its range is nobody else's meanwhile.
+//! Invariants: no reference to mapped bytes is ever made. A view is in [`GUARDED`] exactly while it
+//! is mapped, and nothing else uses its range of addresses meanwhile.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::{LINE_BYTES, PAGE_BYTES, prefetch};
 
-/// A file mapped for reading, from its beginning.
+/// A file mapped for reading, from its start.
 #[derive(Debug)]
 pub struct FileView {
     base: NonNull<u8>,
@@ -25,25 +25,25 @@ pub struct FileView {
     place: &'static Guarded,
 }
 
-// SAFETY: the mapping belongs to the view, and is read by copying; the kernel and other processes
-// may change it at any time, whichever thread reads.
+// SAFETY: the mapping belongs to the view and is only read by copying. The kernel and other
+// processes may change it at any time, whichever thread reads.
 unsafe impl Send for FileView {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl Sync for FileView {}
 
-/// The file has been cut: what was copied may be zeros that it never had.
+/// The error that the file was truncated: the copied bytes may be zeros that it never contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the file was cut while it was mapped")]
 pub struct Cut;
 
-/// A range whose faults are caught.
+/// A range of addresses whose faults are handled.
 #[derive(Debug)]
 struct Guarded {
-    /// Its first address; 0 for a place that is free, 1 for one that is being filled.
+    /// The first address; 0 for an unused slot, 1 for a slot being filled.
     start: AtomicUsize,
-    /// The address behind it.
+    /// The address after the range.
     end: AtomicUsize,
-    /// Zeros were put there.
+    /// True if the handler has put zeros there.
     is_cut: AtomicBool,
 }
 
@@ -51,14 +51,15 @@ impl FileView {
     /// Maps the first `length` bytes of a regular file.
     ///
     /// # Errors
-    /// InvalidInput for no bytes; what the system says; OutOfMemory beyond [`VIEWS_MAX`] views.
+    /// `InvalidInput` if `length` is zero; the system's error; `OutOfMemory` if there are
+    /// [`VIEWS_MAX`] views.
     pub fn map(file: impl AsFd, length: usize) -> io::Result<Self> {
         if length == 0 || isize::try_from(length).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         catch_faults()?;
         let place = Guarded::take().ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: this creates a new mapping at an address that the kernel chooses.
         let mapped = unsafe {
             let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
             rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, file, 0)
@@ -73,40 +74,40 @@ impl FileView {
         place.is_cut.store(false, Ordering::Relaxed);
         let start = base.as_ptr().addr();
         place.end.store(start + length.next_multiple_of(PAGE_BYTES), Ordering::Relaxed);
-        // The handler looks at the rest behind this.
+        // The handler reads the other fields after this one.
         place.start.store(start, Ordering::SeqCst);
         Ok(Self { base, length, place })
     }
 
-    /// Bytes that are mapped.
+    /// Returns the number of mapped bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Copies from `offset` into `bytes`.
+    /// Copies bytes from `offset` of the file into `bytes`.
     ///
     /// # Errors
-    /// [`Cut`] from the moment on that anything was missing behind the mapping.
+    /// [`Cut`] from the first access on that found the file truncated.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// Panics if the range is not within the view.
     #[inline]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Cut> {
         let is_inside = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length);
         assert!(is_inside, "a range inside the view");
-        // SAFETY: the range lies in the mapping, which lives as long as the view. A page without a
-        // file behind it is replaced by the handler. No reference to the source is made, and the
-        // target cannot overlap a mapping that nobody has a reference to.
+        // SAFETY: the range lies in the mapping, which lives as long as the view. The handler
+        // replaces a page that the file no longer has. No reference to the source is made, and the
+        // target cannot overlap a mapping to which no reference exists.
         unsafe {
             let from = self.base.as_ptr().add(offset);
-            // A page is mostly not in the processor's caches: its lines are asked for together.
+            // A page is mostly not in the processor's caches, so its lines are prefetched together.
             for ahead in (0..bytes.len().min(PAGE_BYTES)).step_by(LINE_BYTES) {
                 prefetch(from.wrapping_add(ahead));
             }
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
         }
-        // The handler ran on this thread, if it ran.
+        // If the handler ran, it ran on this thread.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
         if self.place.is_cut.load(Ordering::Acquire) { Err(Cut) } else { Ok(()) }
     }
@@ -114,10 +115,10 @@ impl FileView {
 
 impl Drop for FileView {
     fn drop(&mut self) {
-        // Nobody reads it any more. First it is no mapping of ours, then its place is free: the
-        // addresses may be somebody else's at once.
+        // No thread reads the view any more. First mark the slot as being changed, then unmap, then
+        // free the slot: another mapping may get the same addresses at once.
         self.place.start.store(FILLING, Ordering::SeqCst);
-        // SAFETY: the mapping is this view's, and nothing refers to it any more.
+        // SAFETY: the mapping belongs to this view, and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
         self.place.start.store(FREE, Ordering::Release);
     }
@@ -132,7 +133,7 @@ impl Guarded {
         }
     }
 
-    /// A free place.
+    /// Reserves an unused slot.
     fn take() -> Option<&'static Self> {
         GUARDED.iter().find(|place| {
             let taken =
@@ -141,7 +142,8 @@ impl Guarded {
         })
     }
 
-    /// Where the page of an address lies in the range, if it does, and the bytes from there on.
+    /// Returns the start of the page that contains `address` and the number of bytes from there to
+    /// the end of the range, if the address is in the range.
     fn rest_from(&self, address: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::SeqCst);
         let end = self.end.load(Ordering::Relaxed);
@@ -151,17 +153,17 @@ impl Guarded {
     }
 }
 
-/// Has faults in views caught, from the first view on.
+/// Installs the signal handler at the first view.
 fn catch_faults() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
-        // SAFETY: zeros are a value of it.
+        // SAFETY: an all-zero `sigaction` is valid.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_fault as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: zeros are a value of it.
+        // SAFETY: an all-zero `sigaction` is valid.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: both are valid; the first only asks who is there.
+        // SAFETY: both pointers are valid. The first call only asks for the present handler.
         let found = unsafe {
             libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) == 0
                 && BEFORE.set(before).is_ok()
@@ -172,19 +174,19 @@ fn catch_faults() -> io::Result<()> {
     installed.map_err(io::Error::from_raw_os_error)
 }
 
-/// SIGBUS. It allocates nothing and takes no lock.
+/// Handles SIGBUS. It allocates nothing and takes no lock.
 unsafe extern "C" fn on_fault(
     signal: libc::c_int,
     information: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel passes a valid description to a handler with SA_SIGINFO.
+    // SAFETY: the kernel passes a valid description to a handler installed with SA_SIGINFO.
     let address = unsafe { (*information).si_addr() }.addr();
     for place in &GUARDED {
         let Some((page, length)) = place.rest_from(address) else { continue };
         place.is_cut.store(true, Ordering::SeqCst);
-        // SAFETY: the range is the rest of a view's mapping, which nobody refers to and which
-        // stays mapped while the view is read. The call is one system call.
+        // SAFETY: the range is the rest of a view's mapping. Nothing refers to it, and it stays
+        // mapped while the view is read. `mmap` is a single system call.
         let put = unsafe {
             libc::mmap(
                 std::ptr::without_provenance_mut(page),
@@ -199,14 +201,14 @@ unsafe extern "C" fn on_fault(
             return;
         }
     }
-    // SAFETY: what the kernel passed is passed on.
+    // SAFETY: the arguments come from the kernel.
     unsafe { pass_on(signal, information, context) }
 }
 
-/// Does with a signal what was done before there were views.
+/// Handles a signal in the way that was configured before there were views.
 ///
 /// # Safety
-/// To be called by a handler, with what the kernel passed to it.
+/// Must be called by a signal handler, with the arguments from the kernel.
 unsafe fn pass_on(
     signal: libc::c_int,
     information: *mut libc::siginfo_t,
@@ -215,7 +217,7 @@ unsafe fn pass_on(
     let before = BEFORE.get();
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // SAFETY: zeros are the default action. The fault comes again, and ends the process.
+        // SAFETY: zeros mean the default action. The fault is raised again and ends the process.
         unsafe {
             let default: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, &raw const default, std::ptr::null_mut());
@@ -225,26 +227,26 @@ unsafe fn pass_on(
     if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) {
         type WithInformation =
             unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: it was installed as a handler of this kind.
+        // SAFETY: it was installed as a handler of this type.
         let handler = unsafe { std::mem::transmute::<usize, WithInformation>(handler) };
-        // SAFETY: with what the kernel passed.
+        // SAFETY: the arguments come from the kernel.
         unsafe { handler(signal, information, context) };
     } else {
-        // SAFETY: it was installed as a handler of this kind.
+        // SAFETY: it was installed as a handler of this type.
         let handler =
             unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(libc::c_int)>(handler) };
-        // SAFETY: with what the kernel passed.
+        // SAFETY: the argument comes from the kernel.
         unsafe { handler(signal) };
     }
 }
 
-/// Most views of one process.
+/// The greatest number of views in one process.
 pub const VIEWS_MAX: usize = 256;
 const FREE: usize = 0;
 const FILLING: usize = 1;
 
 static GUARDED: [Guarded; VIEWS_MAX] = [const { Guarded::free() }; VIEWS_MAX];
-/// What was done with SIGBUS before.
+/// The handler of SIGBUS before the first view.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 #[cfg(test)]
@@ -257,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Places for views are the process's: one test takes all.
+    /// Serializes the tests: slots belong to the process, and one test takes all of them.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(beside.read(15_000, &mut bytes), Ok(()));
         assert_eq!(bytes, [8; 100]);
         drop(view);
-        // Its place and its addresses are used again.
+        // A new view uses the slot and the addresses again.
         file.set_len(20_000).unwrap();
         let again = FileView::map(&file, 20_000).unwrap();
         assert_eq!(again.read(15_000, &mut bytes), Ok(()));

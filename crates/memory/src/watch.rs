@@ -1,29 +1,29 @@
-//! Ranges of the process's own memory, watched for what makes them other memory: unmapped,
-//! moved, or their pages given back to the kernel.
+//! Watches ranges of the process's own memory for changes that replace the memory: unmapping,
+//! moving, or returning pages to the kernel.
 //!
-//! Invariant: once a watched range has been unmapped or moved, or other memory mapped over it,
-//! [`Watched::is_current`] is false for every thread: also for one that the kernel has given the
-//! same addresses before the call that unmapped them has returned to its own. Once `madvise` has
-//! given pages of it back, it is false as well. Whoever has told a device of the memory relies
-//! on it: a translation that has outlived its memory would give one buffer's bytes to another.
+//! Invariant: once a watched range has been unmapped or moved, or other memory was mapped over it,
+//! [`Watched::is_current`] is false for every thread. This holds even for a thread to which the
+//! kernel gives the same addresses before the call that unmapped them has returned. It is also
+//! false once `madvise` has discarded pages of the range. Registrations with devices rely on it: a
+//! translation that outlives its memory would give the bytes of one buffer to another.
 //!
-//! The kernel tells of such calls through a userfault file, and keeps the caller waiting until
-//! that is read. A thread of our own reads it, between two counts of an epoch: from before the
-//! first read to behind the last mark the epoch is odd, and whoever asks then waits. What is
-//! under way and has not been read yet is found out by asking the kernel: it counts a change
-//! before it makes it, until its caller has heard that the file was read, and meanwhile refuses
-//! to protect anything against writes (`Watch::is_settled`). So whoever asks behind a change
-//! finds it under way, or the epoch odd, or the mark set.
+//! The kernel reports such calls through a userfault file, and blocks the caller until the event is
+//! read. A thread of this module reads the events. It increments an epoch before the first read and
+//! after the last mark, so the epoch is odd meanwhile, and queries wait until it is even. A query
+//! asks the kernel about events that have not been read: the kernel counts a change before it makes
+//! it, until the caller has learned that the event was read. Meanwhile the kernel refuses to
+//! write-protect anything (`Watch::is_settled`). So a query after a change finds the change in
+//! progress, or the epoch odd, or the mark set.
 //!
-//! Of pages that are given back the kernel tells before it takes them. A range that is watched
-//! anew between the two would not be told of again; so none is for [`SETTLING`].
+//! The kernel reports discarded pages before it discards them. A range that is watched anew between
+//! the two would get no second report. So such a range is not watched again for [`SETTLING`].
 //!
-//! A process that is forked off has its own memory, of which nobody tells: there nothing is
-//! current, and what is dropped leaves the parent's watches alone.
+//! A forked child has its own memory, for which there are no reports. In the child nothing is
+//! current, and dropping a value leaves the parent's watches unchanged.
 //!
-//! That thread frees nothing while anybody may wait for it: what it would give back to the kernel
-//! could itself be watched. And only private memory without a file is watched: of a file's pages
-//! the kernel does not tell when they are cut off.
+//! The reading thread frees nothing while another thread may wait for it: the memory that it would
+//! return to the kernel could itself be watched. Only private memory without a file is watched,
+//! because the kernel does not report when the pages of a file are cut off.
 
 use std::fs;
 use std::io;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use crate::PAGE_BYTES;
 
-/// Why memory cannot be watched.
+/// The reason why memory cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel gives this process no userfault file.
@@ -43,44 +43,44 @@ pub enum WatchError {
          of the application's own is registered anew each time"
     )]
     Unavailable {
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The range is not private memory without a file all through.
+    /// Part of the range is not private memory without a file.
     #[error(
         "{length} bytes at {address:#x} are not private memory of the heap, a stack or an \
          anonymous mapping, and cannot be watched"
     )]
     Unsuitable {
-        /// First byte.
+        /// The address of the first byte.
         address: usize,
-        /// Bytes.
+        /// The length in bytes.
         length: usize,
     },
-    /// The kernel does not watch the range.
+    /// The kernel refuses to watch the range.
     #[error("the kernel does not watch {length} bytes at {address:#x}")]
     Refused {
-        /// First byte.
+        /// The address of the first byte.
         address: usize,
-        /// Bytes.
+        /// The length in bytes.
         length: usize,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// So many ranges are watched that no more may be.
+    /// The number of watched ranges has reached its limit.
     #[error("{RANGES_MAX} ranges of memory are watched already")]
     Full,
-    /// The process's memory is being changed, or pages of the range were given back lately.
+    /// The process's memory is being changed, or pages of the range were discarded lately.
     #[error("{length} bytes at {address:#x} are being changed")]
     Unsettled {
-        /// First byte.
+        /// The address of the first byte.
         address: usize,
-        /// Bytes.
+        /// The length in bytes.
         length: usize,
     },
 }
 
-/// A range that is watched for as long as this lives.
+/// A range that is watched until this value is dropped.
 #[derive(Debug)]
 pub struct Watched {
     watch: &'static Watch,
@@ -88,23 +88,23 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches `length` bytes at `address`, to whole pages. The memory must be mapped.
+    /// Watches `length` bytes at `address`, extended to whole pages. The memory must be mapped.
     ///
     /// # Errors
-    /// See [`WatchError`]; a range that cannot be watched can be used all the same, if whoever
-    /// uses it looks after it.
+    /// [`WatchError`]. The memory can still be used if the caller itself ensures that it does not
+    /// change.
     pub fn new(address: usize, length: usize) -> Result<Self, WatchError> {
         Watch::of_process()?.begin(address, length)
     }
 
-    /// Whether the memory has been the same since the watch began. False also when it cannot be
-    /// found out because the process's memory is being changed just now.
+    /// True if the memory has been the same since the watch began. Also false if that cannot be
+    /// determined, because the process's memory is being changed at this moment.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.watch.is_home() && self.watch.is_settled() && self.is_unmarked()
     }
 
-    /// Whether nothing has been told of the memory so far; more may be on its way. Cheap.
+    /// True if no change of the memory has been reported so far; a report may be pending. Cheap.
     #[must_use]
     pub fn is_unmarked(&self) -> bool {
         let epoch = &self.watch.epoch;
@@ -117,12 +117,12 @@ impl Watched {
                     return is_current;
                 }
             }
-            // The thread that reads may wait for this processor.
+            // The reading thread may be waiting for this processor.
             std::thread::yield_now();
         }
     }
 
-    /// A number that is another one once anything was told of any range.
+    /// Returns a number that changes whenever a change of any range was reported.
     #[must_use]
     pub fn changes() -> u64 {
         match WATCH.get() {
@@ -134,43 +134,43 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The file of a process that was forked off is its parent's, and so are the ranges.
+        // A forked child shares its parent's file, and the ranges belong to the parent.
         if self.watch.is_home() {
             self.watch.end(self.place);
         }
     }
 }
 
-/// What the process watches.
+/// The watches of the process.
 #[derive(Debug)]
 struct Watch {
     file: OwnedFd,
-    /// Odd while events are taken in.
+    /// Odd while events are being processed.
     epoch: AtomicU64,
     ranges: Box<[Range]>,
-    /// Pages that were given back lately, the oldest overwritten by the newest.
+    /// The pages discarded lately. The newest entry overwrites the oldest.
     given_back: [GivenBack; GIVEN_BACK_MAX],
     given_back_count: AtomicUsize,
     begun: Instant,
-    /// A page that a process that is forked off finds empty.
+    /// A page that reads as zeros in a forked child.
     home: AtomicPtr<u8>,
-    /// The kernel has counted a change for long, and may never end: some lose count of moves
-    /// that fail.
+    /// True if the kernel has counted a change in progress for long. Some kernels miscount failed
+    /// moves, so it may stay counted for ever.
     is_doubtful: AtomicBool,
-    /// Places that are not in use; held while ranges begin and end.
+    /// The unused slots. Locked while ranges begin and end.
     free: Mutex<Vec<usize>>,
 }
 
-/// One range. All of it is marks that a thread may set at any moment.
+/// One range. All its fields are atomics that other threads may change at any moment.
 #[derive(Debug, Default)]
 struct Range {
-    /// First byte; equal to `end` where nothing is watched.
+    /// The first byte; equal to `end` in an unused slot.
     start: AtomicU64,
     end: AtomicU64,
     is_current: AtomicBool,
 }
 
-/// Pages given back to the kernel, and when, in milliseconds.
+/// Pages that were discarded, and when, in milliseconds.
 #[derive(Debug, Default)]
 struct GivenBack {
     start: AtomicU64,
@@ -181,7 +181,7 @@ struct GivenBack {
 static WATCH: OnceLock<Result<Watch, i32>> = OnceLock::new();
 
 impl Watch {
-    /// The process's own; begun when it is first needed, and never ended.
+    /// Returns the watch of the process, which is created at its first use and never dropped.
     fn of_process() -> Result<&'static Self, WatchError> {
         let mut is_new = false;
         let begun = WATCH.get_or_init(|| {
@@ -202,15 +202,15 @@ impl Watch {
 
     fn open() -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
-        // SAFETY: takes flags alone, and gives a file or -1.
+        // SAFETY: the call takes only flags and returns a descriptor or -1.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call has just given it to us, and nobody else has it.
+        // SAFETY: the call has just created this descriptor, so it has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
-        // SAFETY: UFFDIO_API reads and writes one `struct uffdio_api`, which `Api` is.
+        // SAFETY: UFFDIO_API accesses one `struct uffdio_api`, which has the layout of `Api`.
         unsafe { ioctl(&file, UFFDIO_API, &mut api) }?;
         let ranges = (0..RANGES_MAX).map(|_| Range::default()).collect();
         let free = Mutex::new((0..RANGES_MAX).rev().collect());
@@ -227,22 +227,22 @@ impl Watch {
         })
     }
 
-    /// Whether this is the process that began, and none that it has forked off.
+    /// True in the process that created the watch, false in its forked children.
     fn is_home(&self) -> bool {
-        // SAFETY: a page that is mapped for ever; nobody writes it but the kernel, in a process
-        // that has just been forked off.
+        // SAFETY: the page is mapped for ever. Only the kernel writes it, in a child that has just
+        // been forked.
         unsafe { self.home.load(Ordering::Relaxed).read_volatile() == HOME }
     }
 
-    /// Whether all changes that were begun before this call have been read from the file. The
-    /// kernel answers EAGAIN to such a request while it counts any change that its maker has not
-    /// come back from, and EINVAL otherwise: nothing is what it would protect.
+    /// True if all changes begun before this call have been read from the file. The kernel returns
+    /// EAGAIN for such a request while it counts a change whose caller has not returned from it,
+    /// and EINVAL otherwise, because the request names no range.
     fn is_settled(&self) -> bool {
         let mut begun = None;
         loop {
             let mut nothing = WriteProtect { range: Span { start: 0, length: 0 }, mode: 0 };
-            // SAFETY: UFFDIO_WRITEPROTECT reads one `struct uffdio_writeprotect`, which
-            // `WriteProtect` is.
+            // SAFETY: UFFDIO_WRITEPROTECT reads one `struct uffdio_writeprotect`, which has the
+            // layout of `WriteProtect`.
             let asked = unsafe { ioctl(&self.file, UFFDIO_WRITEPROTECT, &mut nothing) };
             if asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
                 if self.is_doubtful.load(Ordering::Relaxed) {
@@ -255,18 +255,18 @@ impl Watch {
                 self.is_doubtful.store(true, Ordering::Relaxed);
                 return false;
             }
-            // Whoever made the change may wait for this processor.
+            // The thread that made the change may be waiting for this processor.
             std::thread::yield_now();
         }
     }
 
-    /// Whether pages of a range were given back so lately that it may not be over yet.
+    /// True if pages of a range were discarded so lately that the kernel may not have finished.
     fn is_settling(&self, start: u64, end: u64) -> bool {
         let now = self.now_ms();
         let is_late = |at: u64| now < at.saturating_add(SETTLING.as_millis() as u64);
         let count = self.given_back_count.load(Ordering::Acquire);
         let newest = &self.given_back[count % GIVEN_BACK_MAX];
-        // So many at once that some were overwritten.
+        // True if there were so many that some entries were overwritten.
         let is_full = count >= GIVEN_BACK_MAX && is_late(newest.at.load(Ordering::Relaxed));
         is_full
             || self.given_back.iter().take(count).any(|pages| {
@@ -289,7 +289,7 @@ impl Watch {
         let end = address.saturating_add(length.max(1)).next_multiple_of(PAGE_BYTES);
         let mut free = self.lock();
         let Some(place) = free.pop() else { return Err(WatchError::Full) };
-        // From here on it is marked by whatever happens to it.
+        // From here on, every change of the range marks it.
         let range = &self.ranges[place];
         range.is_current.store(true, Ordering::Relaxed);
         range.end.store(end as u64, Ordering::Relaxed);
@@ -299,21 +299,21 @@ impl Watch {
             mode: MODE_WRITE_PROTECT,
             ioctls: 0,
         };
-        // SAFETY: UFFDIO_REGISTER reads and writes one `struct uffdio_register`, which `Register`
-        // is. Nothing is write-protected by it: it only has events told.
+        // SAFETY: UFFDIO_REGISTER accesses one `struct uffdio_register`, which has the layout of
+        // `Register`. It write-protects nothing; it only requests events.
         let registered = unsafe { ioctl(&self.file, UFFDIO_REGISTER, &mut register) };
         if let Err(source) = registered {
             range.clear();
             free.push(place);
             return Err(match source.raw_os_error() {
-                // So it says of what is not mapped, and of files.
+                // The kernel returns these for unmapped memory and for files.
                 Some(libc::EINVAL | libc::ENOMEM) => WatchError::Unsuitable { address, length },
                 _ => WatchError::Refused { address, length, source },
             });
         }
         drop(free);
         let watched = Watched { watch: self, place };
-        // Looked at once it is watched, so that what comes after the look is told.
+        // The check comes after the watch has begun, so that later changes are reported.
         if !is_private(start as u64, end as u64) {
             return Err(WatchError::Unsuitable { address, length });
         }
@@ -323,21 +323,22 @@ impl Watch {
         Ok(watched)
     }
 
-    /// Nobody asks for a range any more: the kernel need not tell of it, unless for another.
+    /// Ends the watch of a range. The kernel need not report its changes any more, except where
+    /// another watched range overlaps.
     fn end(&self, place: usize) {
         let mut free = self.lock();
         let (mut start, end) = self.ranges[place].span();
         self.ranges[place].clear();
         free.push(place);
         while start < end {
-            // As far as no other range reaches.
+            // Unregister only up to the next range that is still watched.
             let reaching = self.ranges.iter().map(Range::span).filter(|span| span.0 < end);
             let others: Option<(u64, u64)> = reaching.filter(|span| span.1 > start).min();
             let until = others.map_or(end, |span| span.0.clamp(start, end));
             if start < until {
                 let mut span = Span { start, length: until - start };
-                // SAFETY: UFFDIO_UNREGISTER reads one `struct uffdio_range`, which `Span` is. What
-                // is not mapped any more, or not registered, stays as it is.
+                // SAFETY: UFFDIO_UNREGISTER reads one `struct uffdio_range`, which has the layout
+                // of `Span`. It leaves unmapped or unregistered memory unchanged.
                 let _ = unsafe { ioctl(&self.file, UFFDIO_UNREGISTER, &mut span) };
             }
             start = others.map_or(end, |span| span.1);
@@ -348,12 +349,12 @@ impl Watch {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes events in. Allocates nothing and frees nothing.
+    /// Processes events for ever. Allocates and frees nothing.
     fn take_in_for_ever(&self) {
         loop {
             let mut poll =
                 libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one `struct pollfd`, which lives for the call.
+            // SAFETY: `poll` is one `struct pollfd`, which lives during the call.
             unsafe { libc::poll(&raw mut poll, 1, -1) };
             self.epoch.fetch_add(1, Ordering::SeqCst);
             while let Some(event) = self.next_event() {
@@ -365,8 +366,8 @@ impl Watch {
 
     fn next_event(&self) -> Option<Event> {
         let mut event = Event { kind: 0, reserved: [0; 7], arguments: [0; 3] };
-        // SAFETY: a read of up to the size of `Event`, which is `struct uffd_msg` and takes any
-        // bytes.
+        // SAFETY: the call reads up to the size of `Event`, which has the layout of `struct
+        // uffd_msg` and allows any bytes.
         let count = unsafe {
             libc::read(
                 self.file.as_raw_fd(),
@@ -413,16 +414,16 @@ impl Range {
     }
 }
 
-/// A page for [`Watch::is_home`].
+/// Creates the page for [`Watch::is_home`].
 fn home_page() -> io::Result<*mut u8> {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: fresh memory, where the kernel likes.
+    // SAFETY: this maps new memory at an address that the kernel chooses.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, rights, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the page was mapped just now, and nobody else knows it.
+    // SAFETY: the page was just mapped, and no other code knows it.
     let advised = unsafe {
         page.cast::<u8>().write(HOME);
         libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK)
@@ -430,7 +431,7 @@ fn home_page() -> io::Result<*mut u8> {
     if advised == 0 { Ok(page.cast()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether a range is private memory without a file all through, as the kernel lists it.
+/// True if a whole range is private memory without a file, according to the kernel's list.
 fn is_private(mut start: u64, end: u64) -> bool {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
     for line in maps.lines() {
@@ -449,7 +450,7 @@ fn is_private(mut start: u64, end: u64) -> bool {
     false
 }
 
-/// `start-end perms offset device inode [name]`.
+/// Parses a line of the form `start-end perms offset device inode [name]`.
 fn parse(line: &str) -> Option<(u64, u64, bool)> {
     let mut words = line.split_ascii_whitespace();
     let (from, until) = words.next()?.split_once('-')?;
@@ -459,10 +460,12 @@ fn parse(line: &str) -> Option<(u64, u64, bool)> {
     Some((number(from)?, number(until)?, rights.ends_with('p') && inode == "0"))
 }
 
+/// Makes an `ioctl` call.
+///
 /// # Safety
-/// `request` must read and write no more than one `T`.
+/// `request` must access no more than one `T`.
 unsafe fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> io::Result<()> {
-    // SAFETY: as the caller says; the argument lives for the call.
+    // SAFETY: the caller ensures it, and the argument lives during the call.
     let result = unsafe {
         libc::ioctl(file.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(argument))
     };
@@ -499,7 +502,7 @@ struct Register {
     ioctls: u64,
 }
 
-/// `struct uffd_msg`, for the events that have three numbers or two.
+/// `struct uffd_msg`, for events that have two or three numbers.
 #[repr(C)]
 struct Event {
     kind: u8,
@@ -509,11 +512,11 @@ struct Event {
 
 const _: () = assert!(size_of::<Event>() == 32);
 
-/// From `linux/userfaultfd.h`.
+/// Constants of `linux/userfaultfd.h`.
 const API: u64 = 0xAA;
 const USER_MODE_ONLY: i32 = 1;
-/// Events of moves, of pages given back and of unmappings; and exact addresses of faults, which
-/// kernels have that count all changes that are under way.
+/// The events for moved, discarded and unmapped memory, and exact addresses of faults. Kernels that
+/// have the last feature count all changes in progress.
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 11;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
 const EVENT_REMAP: u8 = 0x14;
@@ -524,15 +527,15 @@ const UFFDIO_WRITEPROTECT: u64 = 0xC018_AA06;
 const UFFDIO_REGISTER: u64 = 0xC020_AA00;
 const UFFDIO_UNREGISTER: u64 = 0x8010_AA01;
 
-/// Ranges that a process may watch.
+/// The number of ranges that a process may watch.
 const RANGES_MAX: usize = 4096;
-/// What is remembered of pages that were given back.
+/// The number of remembered discards.
 const GIVEN_BACK_MAX: usize = 64;
-/// How long after pages of a range were given back the range is not watched anew.
+/// How long a range cannot be watched again after some of its pages were discarded.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long a change that is under way is waited for.
+/// How long to wait for a change in progress.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// What [`Watch::home`] has in the process that began.
+/// The contents of [`Watch::home`] in the process that created it.
 const HOME: u8 = 1;
 
 #[cfg(test)]
@@ -541,7 +544,7 @@ mod tests {
 
     use super::*;
 
-    /// A mapping, as a plain program makes it.
+    /// A mapping as an ordinary program makes it.
     struct Mapping {
         address: usize,
         length: usize,
@@ -556,29 +559,30 @@ mod tests {
             let fixed = if address == 0 { 0 } else { libc::MAP_FIXED };
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
             let rights = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: private memory, either where the kernel likes or over a mapping of a test.
+            // SAFETY: this maps private memory, at an address that the kernel chooses or over a
+            // mapping of a test.
             let mapped = unsafe { libc::mmap(address as *mut _, length, rights, flags, -1, 0) };
             assert_ne!(mapped, libc::MAP_FAILED);
             Self { address: mapped as usize, length }
         }
 
         fn fill(&self, with: u8) {
-            // SAFETY: the whole of a mapping that lives.
+            // SAFETY: the range is a whole mapping that is still mapped.
             unsafe { std::ptr::write_bytes(self.address as *mut u8, with, self.length) };
         }
 
         fn end(self) {
-            // SAFETY: a mapping that nobody uses any more.
+            // SAFETY: nothing uses the mapping any more.
             assert_eq!(unsafe { libc::munmap(self.address as *mut _, self.length) }, 0);
         }
     }
 
-    /// A watch, or `None` with a word where the kernel has none.
+    /// Watches a mapping. Prints a message and returns `None` if the kernel cannot.
     fn watched(mapping: &Mapping) -> Option<Watched> {
         loop {
             match Watched::new(mapping.address, mapping.length) {
                 Ok(watched) => return Some(watched),
-                // Other tests change memory of this process.
+                // Other tests change the memory of this process.
                 Err(WatchError::Unsettled { .. }) => std::thread::yield_now(),
                 Err(WatchError::Unavailable { source }) => {
                     eprintln!("\n*** SKIPPED: this kernel watches no memory: {source}\n");
@@ -598,7 +602,7 @@ mod tests {
         let address = mapping.address;
         mapping.end();
         assert!(!watched.is_current());
-        // Other memory at the same place is watched by itself.
+        // New memory at the same addresses needs a watch of its own.
         let other = Mapping::at(address, 1 << 20);
         assert!(!watched.is_current());
         let again = super::tests::watched(&other).unwrap();
@@ -622,10 +626,10 @@ mod tests {
             return;
         }
         let (low, both, high) = (watch(0, 3), watch(2, 3), watch(4, 4));
-        // SAFETY: over pages of the test's own mapping.
+        // SAFETY: the new mapping replaces pages of the test's own mapping.
         Mapping::at(page(2), PAGE_BYTES);
         assert_eq!([&low, &both, &high].map(Watched::is_unmarked), [false, false, true]);
-        // What another range needs goes on being watched when one ends.
+        // When one watch ends, the memory that another one shares with it stays watched.
         let (low, middle) = (watch(0, 4), watch(2, 4));
         drop(low);
         assert!(middle.is_unmarked() && high.is_unmarked());
@@ -645,7 +649,7 @@ mod tests {
         let (first, second) = (mapping.address, mapping.address + 4 * PAGE_BYTES);
         let half = |address| Mapping { address, length: 4 * PAGE_BYTES };
         let watches = [first, second].map(|start| watched(&half(start)).unwrap());
-        // SAFETY: a page of the test's own mapping, whose bytes nobody needs.
+        // SAFETY: the page belongs to the test's own mapping, and its bytes are not needed.
         let given = unsafe { libc::madvise(first as *mut _, PAGE_BYTES, libc::MADV_DONTNEED) };
         assert_eq!(given, 0);
         assert_eq!(watches.each_ref().map(Watched::is_unmarked), [false, true]);
@@ -659,16 +663,16 @@ mod tests {
     fn nothing_is_current_in_a_process_that_was_forked_off() {
         let mapping = Mapping::new(4 * PAGE_BYTES);
         let Some(watched) = watched(&mapping) else { return };
-        // SAFETY: the child asks what needs neither a lock nor memory, and leaves.
+        // SAFETY: the child needs neither a lock nor memory for its check, and then exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_current = watched.is_current();
             drop(watched);
-            // SAFETY: ends the child.
+            // SAFETY: this ends the child.
             unsafe { libc::_exit(i32::from(is_current)) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child, whose status goes to a place that lives.
+        // SAFETY: this waits for the child, and the variable for the status lives.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(libc::WEXITSTATUS(status), 0, "current in the child");
         assert!(watched.is_unmarked());
@@ -680,7 +684,7 @@ mod tests {
     fn what_is_moved_is_current_no_more() {
         let mapping = Mapping::new(4 * PAGE_BYTES);
         let Some(watched) = watched(&mapping) else { return };
-        // SAFETY: the test's own mapping, which nobody points into.
+        // SAFETY: this is the test's own mapping, and no pointer into it is used.
         let moved = unsafe {
             libc::mremap(
                 mapping.address as *mut _,
@@ -707,8 +711,8 @@ mod tests {
         mapping.end();
     }
 
-    /// Threads map, watch, unmap and map again at the same places, while others ask: nobody who
-    /// has seen the end of a mapping is told that it is current.
+    /// Some threads map, watch, unmap and map again at the same addresses, while others query. No
+    /// thread that has seen the end of a mapping finds it current.
     #[test]
     fn nothing_is_current_behind_its_end() {
         const ROUNDS: usize = 1_000;
@@ -739,7 +743,7 @@ mod tests {
     }
 
     /// The kernel gives a thread the addresses that another has just unmapped, before the other's
-    /// call has returned and perhaps before anybody was told of it.
+    /// call has returned and perhaps before the event was read.
     #[test]
     fn nothing_is_current_at_addresses_that_were_given_to_another() {
         const ROUNDS: usize = 3_000;
