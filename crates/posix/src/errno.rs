@@ -1,11 +1,11 @@
-//! Error numbers that programs expect of a file system.
+//! Error numbers that programs expect from a file system.
 //!
-//! Invariant: a program is told of the file, not of the connection: it sees EIO where a local
-//! disk would have failed, and never a number that no file call has, such as ECONNRESET.
+//! Invariant: an error describes the file, not the connection. A program sees EIO where a local
+//! disk would fail, and never a number that file system calls do not return, such as ECONNRESET.
 
 use dafs_client::{ClientError, Status, SystemCause};
 
-/// The number a program sees for a failed call.
+/// Returns the error number for a failed call.
 #[must_use]
 pub fn errno(error: &ClientError) -> i32 {
     match error {
@@ -28,25 +28,25 @@ pub fn errno(error: &ClientError) -> i32 {
     }
 }
 
-/// The number for what this machine has refused: only what it has run out of is a program's
-/// business.
+/// Returns the error number for a refusal by this machine. Only exhausted resources are reported as
+/// such to programs.
 fn of_system(source: &SystemCause) -> i32 {
     match source.errno() {
         errno @ (ENFILE | EMFILE | ENOMEM) => errno,
-        // A table of the library's is full.
+        // A table of the client library is full.
         ENOBUFS => ENOMEM,
         _ => EIO,
     }
 }
 
-/// The number for a status of the server's.
+/// Returns the error number for a status of the server.
 #[must_use]
 pub fn of_status(status: Status) -> i32 {
     match status {
-        // An advisory lock is never in the way of data; a mandatory one of another face is,
-        // and a program that did not ask for non-blocking calls knows no EAGAIN.
+        // Advisory locks never affect data, but mandatory locks of another interface do. A program
+        // that did not request non-blocking calls does not expect EAGAIN.
         Status::Locked | Status::ShareDenied => EBUSY,
-        // A program has no business with the server's states.
+        // The server's internal states are not visible to programs.
         Status::Expired
         | Status::StaleStateId
         | Status::OldStateId
@@ -56,7 +56,7 @@ pub fn of_status(status: Status) -> i32 {
         Status::Grace | Status::Delay => EIO,
         Status::LockRange => EINVAL,
         Status::Resource => ENOLCK,
-        // Another thing than a lock that somebody has: what it guarded may be half done.
+        // Different from a lock that another client holds: the protected data may be inconsistent.
         Status::LockBroken => EUCLEAN,
         other => other.errno(),
     }

@@ -1,8 +1,9 @@
-//! What the faces that speak POSIX have in common: where advisory locks lie ([`locks`]), what
-//! `stat` shows ([`stat`]), and which error number a program sees ([`errno`]).
+//! What the POSIX interfaces (mount, preload library) have in common: the placement of advisory
+//! locks ([`locks`]), the contents of `stat` ([`stat`]), and the error numbers that programs see
+//! ([`errno`]).
 //!
-//! Invariant: two faces that follow this see each other's locks, and show the same of the same
-//! file.
+//! Invariant: interfaces that use this crate see each other's locks, and report the same attributes
+//! for the same file.
 #![forbid(unsafe_code)]
 
 pub mod errno;

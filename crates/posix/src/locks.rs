@@ -1,56 +1,56 @@
-//! Where the advisory locks of POSIX lie among the locks of DAFS, which are mandatory.
+//! Places the advisory locks of POSIX among the locks of DAFS, which are mandatory.
 //!
-//! Invariant: no advisory lock covers a byte that a file can have. A file ends before byte
-//! 2^63, so a lock behind that keeps nobody's reads and writes out, and everybody who follows
-//! this convention sees it:
+//! Invariant: no advisory lock covers a byte that a file can have. A file ends before byte 2^63, so
+//! a lock after that affects no reads or writes, but is visible to everything that follows this
+//! convention:
 //!
-//! | bytes | what |
+//! | bytes | lock |
 //! |---|---|
 //! | 2^63 + n, n < 2^62 | byte n for the record locks of `fcntl` (POSIX and OFD locks) |
 //! | 2^63 + 2^62 + 1 + n, n < 2^61 | hosts with the number n that share memory of the file |
 //! | 2^64 - 2 | the lock of `flock` |
 //!
-//! Record locks on bytes from 2^62 - 1 on are all one byte: they are in each other's way
-//! where POSIX would tell them apart. No file reaches there.
+//! All record locks on bytes from 2^62 - 1 on use the same byte, so they conflict even where POSIX
+//! would distinguish them. No file is that long.
 //!
-//! Each owner of locks (a process, for record locks; an open file description, for `flock`
-//! and OFD locks) has an open of its own on the server, so that it has an owner of its own
-//! there, and its locks end with that open.
+//! Each owner of locks (a process, for record locks; an open file description, for `flock` and OFD
+//! locks) has its own open on the server. So it is a separate owner there, and its locks end with
+//! that open.
 
-/// A range as the server is asked for it.
+/// A byte range for a lock request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockRange {
-    /// First byte.
+    /// The first byte.
     pub offset: u64,
-    /// Bytes; never 0, and never the number that means "to the end".
+    /// The length in bytes; never 0, and never the value that means "to the end".
     pub length: u64,
 }
 
-/// The bytes that `fcntl` locks.
+/// The bytes that an `fcntl` lock covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// First byte.
+    /// The first byte.
     pub first: u64,
-    /// Last byte; [`LAST`] where the lock reaches to the end of the file, whatever that is.
+    /// The last byte; [`LAST`] if the lock extends to the end of the file, even if the file grows.
     pub last: u64,
 }
 
-/// The last byte of a record lock that has no end (`l_len` of 0).
+/// The last byte of a record lock without an end (`l_len` of 0).
 pub const LAST: u64 = i64::MAX as u64;
 
-/// Where `flock` locks.
+/// The range of a `flock` lock.
 pub const WHOLE_FILE: LockRange = LockRange { offset: u64::MAX - 1, length: 1 };
 
-/// Where those lock, as readers, who have a file mapped into memory that they share with others
-/// on their host. A copy of such memory on another host would not be kept alike: whoever wants to
-/// share it locks here first and then looks whether anybody does [elsewhere]. Two who
-/// come at once may both be refused, and never are both let in.
+/// Returns the range that a host locks for reading while its processes share mapped memory of the
+/// file. Such memory cannot be kept coherent between hosts. So a host first locks this range and
+/// then checks that no other host has locked its own range ([elsewhere]). If two hosts do this at
+/// the same time, both may be refused, but never are both accepted.
 #[must_use]
 pub fn shared_memory(host: u64) -> LockRange {
     LockRange { offset: SHARERS + host % HOSTS, length: 1 }
 }
 
-/// Where nobody may lock who is on another host.
+/// Returns the ranges in which no other host may have a lock.
 #[must_use]
 pub fn elsewhere(host: u64) -> [LockRange; 2] {
     let own = host % HOSTS;
@@ -60,13 +60,13 @@ pub fn elsewhere(host: u64) -> [LockRange; 2] {
     [before, behind]
 }
 
-/// Where everything of one owner lies, to be given up at once.
+/// The range of all locks of an owner, for releasing them at once.
 pub const EVERYTHING: LockRange = LockRange { offset: RECORDS, length: u64::MAX - RECORDS };
 
 impl Record {
-    /// The bytes of a `struct flock` whose start has been brought to the beginning of the
-    /// file. A negative length reaches backwards; 0 has no end. `None` if the range begins
-    /// before the file, or is beyond all offsets (EINVAL, EOVERFLOW).
+    /// Returns the bytes of a `struct flock` whose start is relative to the beginning of the file.
+    /// A negative length extends backwards; 0 has no end. Returns `None` if the range begins before
+    /// the file or exceeds the largest offset (EINVAL, EOVERFLOW).
     #[must_use]
     pub fn of_flock(start: i64, length: i64) -> Option<Self> {
         let (first, last) = match length {
@@ -78,7 +78,7 @@ impl Record {
         Some(Self { first, last })
     }
 
-    /// `l_start` and `l_len` for a program.
+    /// Returns `l_start` and `l_len` for a program.
     #[must_use]
     pub fn to_flock(self) -> (i64, i64) {
         let start = i64::try_from(self.first).unwrap_or(i64::MAX);
@@ -89,7 +89,7 @@ impl Record {
         (start, length)
     }
 
-    /// Where the server keeps it.
+    /// Returns the range of this lock on the server.
     #[must_use]
     pub fn range(self) -> LockRange {
         let first = self.first.min(BYTES - 1);
@@ -97,7 +97,7 @@ impl Record {
         LockRange { offset: RECORDS + first, length: last - first + 1 }
     }
 
-    /// What a lock that the server keeps means to `fcntl`; `None` if it is none of its own.
+    /// Returns the `fcntl` lock for a range on the server; `None` if the range is not one.
     #[must_use]
     pub fn of_range(offset: u64, length: u64) -> Option<Self> {
         let first = offset.checked_sub(RECORDS).filter(|first| *first < BYTES)?;
@@ -109,9 +109,8 @@ impl Record {
     }
 }
 
-/// The name of an owner of locks, for the open its locks stand on: a number that the client
-/// gives no other, and the process, so that whoever finds the lock in the way can be told
-/// (`F_GETLK`).
+/// Returns the name of a lock owner for its open: a number that is unique within the client, and
+/// the process id, which is reported to a process that finds the lock in its way (`F_GETLK`).
 #[must_use]
 pub fn owner(number: u64, pid: u32) -> [u8; OWNER_BYTES] {
     let mut name = [0; OWNER_BYTES];
@@ -121,7 +120,7 @@ pub fn owner(number: u64, pid: u32) -> [u8; OWNER_BYTES] {
     name
 }
 
-/// The process of an owner; `None` for one that no face of POSIX has made.
+/// Returns the process id of an owner; `None` for an owner that no POSIX interface has made.
 #[must_use]
 pub fn pid_of(owner: &[u8]) -> Option<u32> {
     let rest = owner.strip_prefix(MARK)?;
@@ -129,17 +128,17 @@ pub fn pid_of(owner: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(pid.try_into().ok()?))
 }
 
-/// Bytes of an owner's name.
+/// The length of an owner's name in bytes.
 pub const OWNER_BYTES: usize = 16;
-/// What it begins with.
+/// The first bytes of an owner's name.
 const MARK: &[u8; 4] = b"posx";
-/// First byte of the record locks.
+/// The first byte of the record locks.
 const RECORDS: u64 = 1 << 63;
-/// Bytes they can tell apart.
+/// The number of bytes that record locks can distinguish.
 const BYTES: u64 = 1 << 62;
-/// Behind the record locks, and a byte that nobody locks.
+/// The first byte of the hosts' ranges, after the record locks and one unused byte.
 const SHARERS: u64 = RECORDS + BYTES + 1;
-/// Hosts that can be told apart.
+/// The number of hosts that can be distinguished.
 const HOSTS: u64 = 1 << 61;
 
 #[cfg(test)]

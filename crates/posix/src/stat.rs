@@ -1,42 +1,42 @@
-//! What `stat` shows of an object.
+//! The contents of `stat` for an object.
 //!
-//! Invariant: the same object is shown alike by every face: type bits, owner and group by
-//! number, blocks of 512 bytes.
+//! Invariant: every interface reports the same type bits, numeric owner and group, and blocks of
+//! 512 bytes for the same object.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use dafs_client::{Metadata, ObjectType, Timestamp};
 
-/// The fields of `struct stat` but the device the file is on, which each face has its own of.
+/// The fields of `struct stat`, except the device, which each interface chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Number, unique in the export.
+    /// The inode number, unique in the export.
     pub ino: u64,
-    /// Type and permission bits.
+    /// The type and permission bits.
     pub mode: u32,
-    /// Hard links.
+    /// The number of hard links.
     pub links: u32,
-    /// Owner.
+    /// The numeric owner.
     pub uid: u32,
-    /// Group.
+    /// The numeric group.
     pub gid: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Blocks of 512 bytes.
+    /// The allocated storage in blocks of 512 bytes.
     pub blocks: u64,
-    /// Best size of transfers, in bytes.
+    /// The preferred transfer size in bytes.
     pub block_bytes: u32,
-    /// Last read.
+    /// The time of the last read.
     pub accessed: Timestamp,
-    /// Last change of data.
+    /// The time of the last change of data.
     pub modified: Timestamp,
-    /// Last change of anything.
+    /// The time of the last change of data or attributes.
     pub changed: Timestamp,
 }
 
 impl Stat {
-    /// What is shown of an object.
+    /// Returns the fields for an object.
     #[must_use]
     pub fn of(metadata: &Metadata, names: &Names) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Stat {
     }
 }
 
-/// The `S_IFMT` bits of a type.
+/// Returns the `S_IFMT` bits of a type.
 #[must_use]
 pub fn type_bits(kind: ObjectType) -> u32 {
     match kind {
@@ -69,8 +69,8 @@ pub fn type_bits(kind: ObjectType) -> u32 {
     }
 }
 
-/// Numbers of users and groups, by the text a server has them in. What was looked up once is
-/// kept: a system's accounts seldom change, and `ls -l` asks for the same again and again.
+/// The numbers of users and groups for the texts that a server uses. Results are cached, because
+/// accounts rarely change and `ls -l` repeats the same queries.
 #[derive(Debug, Default)]
 pub struct Names {
     users: RefCell<HashMap<String, u32>>,
@@ -78,7 +78,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The user; "nobody" for one that this system does not know.
+    /// Returns the number of a user; "nobody" if this system does not know it.
     #[must_use]
     pub fn uid(&self, text: &str) -> u32 {
         known(&self.users, text, |name| {
@@ -86,7 +86,7 @@ impl Names {
         })
     }
 
-    /// The group; "nogroup" for one that this system does not know.
+    /// Returns the number of a group; "nogroup" if this system does not know it.
     #[must_use]
     pub fn gid(&self, text: &str) -> u32 {
         known(&self.groups, text, |name| {
@@ -106,16 +106,16 @@ fn known(
     if let Some(number) = table.borrow().get(text) {
         return *number;
     }
-    // `name@domain`, as servers of NFS's kind say it.
+    // The form `name@domain`, as used by NFS.
     let name = text.split('@').next().unwrap_or(text);
     let number = look_up(name).unwrap_or(NOBODY);
     table.borrow_mut().insert(text.to_owned(), number);
     number
 }
 
-/// Whom no number is known of.
+/// The number for unknown users and groups.
 const NOBODY: u32 = 65_534;
-/// Best size of transfers.
+/// The preferred transfer size in bytes.
 const BLOCK_BYTES: u32 = 4096;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! Connecting: a URL and what is wished for, and a session.
+//! Connects to a server: the URL, its options, and the session.
 //!
-//! Invariant: a signal ends the wait, never the attempt; its session ends unseen.
+//! Invariant: a signal ends the wait but not the connection attempt. A session that is established
+//! later is closed.
 
 use std::ffi::OsString;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -92,7 +93,7 @@ pub fn connect(
         umask: Umask::OfProcess,
         ..SessionOptions::default()
     };
-    // It is in the login.
+    // The user is in the login.
     location.user = None;
     let path = location.path.clone();
     let core = establish(py, location, options, own_memory)?;
@@ -129,7 +130,7 @@ fn seconds(value: Option<f64>) -> PyResult<Option<Duration>> {
     checked.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// Connects on a thread of its own, so that signals are seen.
+/// Connects in a separate thread, so that this one can handle signals.
 fn establish(
     py: Python<'_>,
     location: Location,
@@ -143,7 +144,7 @@ fn establish(
         Core::new(shared, |client| client.connect(&location, &options), keeps, own_memory)
     };
     let spawned = std::thread::Builder::new().name("dafs-connect".into()).spawn(move || {
-        // Nobody listens any more after a signal.
+        // After a signal, nothing receives the result.
         let _ = sender.send(attempt());
     });
     spawned.map_err(|error| {
@@ -166,7 +167,7 @@ fn establish(
     }
 }
 
-/// No number says more than that it failed.
+/// The error number for failures without a more specific one.
 const EIO: i32 = 5;
-/// Longest wait before signals are looked for.
+/// The longest wait before signals are checked.
 const SLICE: Duration = Duration::from_millis(50);

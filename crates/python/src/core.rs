@@ -1,7 +1,7 @@
-//! A session and all that belongs to it.
+//! A session and everything that belongs to it.
 //!
-//! Invariant: what Python holds is a number and a [`Core`]; whatever it lets go is noted without
-//! taking the client's lock, and put in order by the next visit.
+//! Invariant: Python objects hold a number and a [`Core`]. When Python drops an object, this is
+//! recorded without taking the client's lock, and the next call cleans up.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use crate::tasks::{Outcome, Tasks, Whose, Work};
 use crate::transfer::STRAIGHT_MIN;
 use crate::value::Value;
 
-/// What begins a call.
+/// Starts a call with the client's lock held.
 pub type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
 
 /// A session that threads share.
@@ -29,13 +29,13 @@ pub struct Core {
     shared: SharedClient,
     state: Held<Rc<State>>,
     garbage: Mutex<Vec<Garbage>>,
-    /// Moves and copies so far.
+    /// Statistics of transfers and copies.
     pub counters: Arc<Counters>,
-    /// A call has found the session ended.
+    /// True if a call has found that the session has ended.
     is_lost: AtomicBool,
 }
 
-/// Something that Python has let go.
+/// Something that Python has dropped.
 pub enum Garbage {
     /// A file, by its number.
     File(usize),
@@ -43,58 +43,59 @@ pub enum Garbage {
     Buffer(usize),
 }
 
-/// What the client's lock guards.
+/// The state that the client's lock protects.
 pub struct State {
-    /// `None` once it was closed.
+    /// `None` after the session was closed.
     session: RefCell<Option<Session>>,
-    /// Open files.
+    /// The open files by number.
     pub files: RefCell<HashMap<usize, Rc<File>>>,
-    /// Files so far: no number is used twice, whoever still has one.
+    /// The number of files opened so far. Numbers are never reused, because Python may still hold
+    /// one.
     file_count: Cell<usize>,
     buffers: RefCell<Slab<Buffer>>,
     /// The buffers by the address of their first byte.
     ranges: RefCell<BTreeMap<usize, usize>>,
-    /// What is under way.
+    /// The calls in flight.
     pub tasks: Tasks,
-    /// Moves and copies.
+    /// Statistics of transfers and copies.
     pub counters: Arc<Counters>,
-    /// Calls that have memory registered for them.
+    /// Limits the calls that have memory registered.
     pub calls: Gate,
-    /// Batches that do.
+    /// Limits the batches that have memory registered.
     pub batches: Gate,
-    /// Whether files are read under delegations.
+    /// True if the client may cache files under delegations.
     pub keeps: Cell<bool>,
     own_memory: OwnMemory,
-    /// Memory of this process's own: how bytes get there tells of any other.
+    /// Ordinary memory of this process, used to find out how servers access such memory.
     probe: Buffer,
 }
 
-/// What is done with memory of the program's own, of a length that is worth it.
+/// How to treat the program's own memory, if it is long enough for registration to pay off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnMemory {
-    /// What is faster: copied over shared memory, and nowhere else.
+    /// The faster method: copy over shared memory, and register otherwise.
     Automatic,
-    /// Lent to the server, everywhere.
+    /// Always register it with the server.
     Straight,
 }
 
-/// How bytes have moved.
+/// Statistics of transfers.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Reads and writes that moved bytes straight.
+    /// The number of reads and writes without a copy.
     pub straight: AtomicU64,
-    /// Their bytes.
+    /// The bytes of these reads and writes.
     pub straight_bytes: AtomicU64,
-    /// Copies within this process.
+    /// The number of copies within this process.
     pub copies: AtomicU64,
-    /// Their bytes.
+    /// The bytes of these copies.
     pub copied_bytes: AtomicU64,
-    /// Memory that was registered for one call.
+    /// The number of times that memory was registered for a single call.
     pub registrations: AtomicU64,
 }
 
 impl Counters {
-    /// Bytes went between the server and where they belong, straight or by way of the
+    /// Counts a transfer between the server and the program's memory, without a copy or through the
     /// connection's ring.
     pub fn note_move(&self, bytes: usize, is_straight: bool) {
         if !is_straight {
@@ -104,23 +105,23 @@ impl Counters {
         self.straight_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes were copied within this process.
+    /// Counts a copy within this process.
     pub fn note_copy(&self, bytes: usize) {
         self.copies.fetch_add(1, Ordering::Relaxed);
         self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Memory was registered for one call.
+    /// Counts a registration for a single call.
     pub fn note_registration(&self) {
         self.registrations.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Core {
-    /// Around a session that `connect` makes.
+    /// Wraps a session that `connect` makes.
     ///
     /// # Errors
-    /// As `connect`.
+    /// The errors of `connect`.
     pub fn new(
         shared: SharedClient,
         connect: impl FnOnce(&dafs_client::Client) -> dafs_client::Result<Session>,
@@ -128,11 +129,11 @@ impl Core {
         own_memory: OwnMemory,
     ) -> Result<Self, Failure> {
         let counters = Arc::new(Counters::default());
-        // SAFETY: what is not `Send` of the client's ends in `state`, which is held.
+        // SAFETY: client objects that are not `Send` go into `state`, which is held.
         let entered = unsafe { shared.enter()? };
         let session = connect(&entered)?;
         if keeps {
-            // It waits for answers, which nobody minds here.
+            // This waits for a reply, which is acceptable while connecting.
             session.prepare_delegations();
         }
         let probe = entered.register(vec![0; PROBE_BYTES].into_boxed_slice())?;
@@ -161,17 +162,17 @@ impl Core {
         })
     }
 
-    /// The client.
+    /// Returns the client.
     pub fn shared(&self) -> &SharedClient {
         &self.shared
     }
 
-    /// Whether a call has found the session ended, which none will change.
+    /// True if a call has found that the session has ended, which is final.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Takes note of how a call has ended.
+    /// Notes the outcome of a call.
     pub fn note(&self, outcome: &Outcome) {
         let ends = |failure: &Failure| {
             matches!(failure, Failure::Client(ClientError::SessionEnded { .. }))
@@ -186,12 +187,13 @@ impl Core {
         }
     }
 
-    /// Something is not needed any more. Takes no lock that anybody waits with.
+    /// Records that an object is no longer needed. Only takes a lock that is never held while
+    /// waiting.
     pub fn discard(&self, garbage: Garbage) {
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push(garbage);
     }
 
-    /// Looks at the session. Nothing of it may be in what `look` gives.
+    /// Runs `look` with the state. The result must not contain client objects.
     ///
     /// # Errors
     /// [`Failure::Forked`] in a child process.
@@ -199,8 +201,8 @@ impl Core {
         &self,
         look: impl FnOnce(&dafs_share::Entered<'_>, &Rc<State>) -> T,
     ) -> Result<T, Failure> {
-        // SAFETY: what `look` gives is `Send`, hence nothing of the client's; what it makes
-        // besides it keeps in `state`, which is held.
+        // SAFETY: the result of `look` is `Send`, so it contains no client objects. Other objects
+        // that it makes stay in `state`, which is held.
         let entered = unsafe { self.shared.enter()? };
         let state = self.state.get(&entered);
         self.sweep(state);
@@ -218,8 +220,8 @@ impl Core {
         }
     }
 
-    /// Begins a call, if that has not been done, and waits for its end; `None` if the time is
-    /// over before.
+    /// Starts a call, unless that has been done, and waits for its end. Returns `None` after the
+    /// timeout.
     ///
     /// # Errors
     /// [`Failure::Forked`] in a child process.
@@ -229,7 +231,8 @@ impl Core {
         begin: &mut Option<Begin>,
         timeout: Duration,
     ) -> Result<Option<Outcome>, Failure> {
-        // SAFETY: an outcome has nothing of the client's; a task is kept in `state`, held.
+        // SAFETY: an outcome contains no client objects, and a task stays in `state`, which is
+        // held.
         let waited = unsafe {
             self.shared.wait_until(Some(timeout), |entered| {
                 let state = self.state.get(entered);
@@ -251,22 +254,22 @@ impl Core {
         Ok(waited)
     }
 
-    /// Nobody waits for a call any more.
+    /// Drops interest in the result of a call.
     pub fn abandon(&self, task: usize) {
-        // In a child process there is nothing to abandon.
+        // In a child process there is no call to abandon.
         let _ = self.visit(|_, state| state.tasks.abandon(task));
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // Tasks hold the state, which holds the tasks.
+        // Break the cycle: tasks hold the state, which holds the tasks.
         let _ = self.visit(|_, state| state.tasks.clear());
     }
 }
 
 impl State {
-    /// The session.
+    /// Returns the session.
     ///
     /// # Errors
     /// [`Failure::NoSession`] if it was closed.
@@ -274,20 +277,20 @@ impl State {
         self.session.borrow().clone().ok_or(Failure::NoSession)
     }
 
-    /// The session, for the last time.
+    /// Takes the session out of the state to close it.
     pub fn take_session(&self) -> Option<Session> {
         self.session.borrow_mut().take()
     }
 
-    /// An open file.
+    /// Returns an open file.
     ///
     /// # Errors
-    /// [`Failure::Closed`].
+    /// [`Failure::Closed`] if it was closed.
     pub fn file(&self, number: usize) -> Result<Rc<File>, Failure> {
         self.files.borrow().get(&number).cloned().ok_or(Failure::Closed)
     }
 
-    /// Keeps a file, under a number.
+    /// Stores a file and returns its number.
     pub fn keep_file(&self, file: File) -> usize {
         let number = self.file_count.get();
         self.file_count.set(number + 1);
@@ -295,10 +298,10 @@ impl State {
         number
     }
 
-    /// Keeps a buffer, under a number; with its address.
+    /// Stores a buffer and returns its number and address.
     ///
     /// # Errors
-    /// If there are too many: each is a region of the connection's.
+    /// ENOBUFS if there are too many: each one is a region of the connection.
     pub fn keep_buffer(&self, buffer: Buffer) -> Result<(usize, usize), Failure> {
         if self.buffers.borrow().len() >= BUFFERS_MAX {
             return Err(Failure::Client(ClientError::System {
@@ -322,7 +325,7 @@ impl State {
         }
     }
 
-    /// Whether bytes go to or from a range of memory by way of a buffer.
+    /// True if transfers to or from a range of memory go through a buffer.
     pub fn copies(&self, range: &Range) -> bool {
         if self.own_memory == OwnMemory::Straight || range.length() < STRAIGHT_MIN {
             return false;
@@ -332,7 +335,7 @@ impl State {
             && self.buffer_around(range.address(), range.length()).is_none()
     }
 
-    /// The buffer that a range of memory is in, and where in it.
+    /// Returns the buffer that contains a range of memory, and the offset in it.
     pub fn buffer_around(&self, address: usize, length: usize) -> Option<(Buffer, usize)> {
         let ranges = self.ranges.borrow();
         let (first, number) = ranges.range(..=address).next_back()?;
@@ -342,13 +345,13 @@ impl State {
     }
 }
 
-/// Calls that have memory registered at once; a server grants fewer credits.
+/// The maximum number of calls with registered memory. A server grants fewer credits than that.
 const CALLS_MAX: usize = 64;
-/// Batches that have: each has more of it.
+/// The maximum number of batches with registered memory, of which each uses more.
 const BATCHES_MAX: usize = 2;
-/// Pieces of memory that a program has registered.
+/// The maximum number of buffers that a program can register.
 const BUFFERS_MAX: usize = 512;
-/// There is no room for more.
+/// The error number for too many buffers.
 const ENOBUFS: i32 = 105;
-/// Bytes of the memory that tells how others are reached.
+/// The length of the memory used to find out how servers access ordinary memory.
 const PROBE_BYTES: usize = 4096;

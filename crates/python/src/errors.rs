@@ -1,7 +1,7 @@
-//! What went wrong, as the exception that a Python program expects.
+//! Converts failures to the exceptions that Python programs expect.
 //!
-//! Invariant: every failure becomes an `OSError` with its errno; `python/dafs/_errors.py` knows
-//! which class.
+//! Invariant: every failure becomes an `OSError` with its errno. `python/dafs/_errors.py` selects
+//! the class.
 
 use std::ffi::{OsStr, OsString};
 
@@ -10,14 +10,14 @@ use dafs_share::Forked;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// As the client says.
+    /// An error of the client.
     Client(ClientError),
-    /// The same about a path that the error cannot name, since it is no UTF-8.
+    /// An error of the client for a path that its text cannot name, because it is not UTF-8.
     About(ClientError, OsString),
-    /// The process was forked behind the connect.
+    /// The process was forked after it connected.
     Forked,
     /// The file was closed.
     Closed,
@@ -38,7 +38,7 @@ impl From<Forked> for Failure {
 }
 
 impl Failure {
-    /// The same about a path.
+    /// Makes a failure for a path from an error.
     pub fn of(error: ClientError, path: &(impl AsRef<OsStr> + ?Sized)) -> Self {
         match error {
             ClientError::Status { status, .. } => {
@@ -48,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// The same with the path itself, which Python has for the exception's `filename`.
+    /// Adds the path, which Python uses for the exception's `filename`.
     #[must_use]
     pub fn about(self, path: &OsStr) -> Self {
         match self {
@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// The name of its class for `_errors.py`.
+    /// Returns the name that selects the class in `_errors.py`.
     fn kind(&self) -> &'static str {
         match self {
             Self::Client(error) | Self::About(error, _) => match error {
@@ -94,7 +94,7 @@ impl Failure {
     fn errno(&self) -> i32 {
         match self {
             Self::Client(error) | Self::About(error, _) => error.errno(),
-            // EBADF: the descriptors are another process's, or given back.
+            // EBADF: the descriptors belong to another process or were closed.
             Self::Forked | Self::Closed | Self::NoSession => 9,
         }
     }
@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// The exception.
+    /// Returns the exception.
     pub fn to_exception(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let make = MAKE.get_or_try_init(py, || {
@@ -136,7 +136,7 @@ impl Failure {
     }
 }
 
-/// What an error is about, as the client shows it.
+/// Returns the path or address of an error, as the client shows it.
 fn subject_of(error: &ClientError) -> Option<&str> {
     match error {
         ClientError::Status { what, .. } | ClientError::DataLost { what } => Some(what),

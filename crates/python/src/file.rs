@@ -1,6 +1,6 @@
-//! Open files, as Python has them.
+//! Open files for Python.
 //!
-//! Invariant: a file that Python forgets is closed by the session's next call.
+//! Invariant: a file that Python drops without closing it is closed by the session's next call.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -30,15 +30,15 @@ pub struct File {
 }
 
 impl File {
-    /// A file of a session's, by its number.
+    /// Wraps a file of a session, given by its number.
     pub fn new(core: Arc<Core>, number: usize, path: OsString) -> Self {
         Self { core, number, path, is_closed: AtomicBool::new(false) }
     }
 
-    /// The session's number of it.
+    /// Returns the session's number for the file.
     ///
     /// # Errors
-    /// If it was closed.
+    /// [`Failure::Closed`] if it was closed.
     pub fn number(&self) -> Result<usize, Failure> {
         match self.is_closed.load(Ordering::Relaxed) {
             true => Err(Failure::Closed),
@@ -46,7 +46,7 @@ impl File {
         }
     }
 
-    /// Whether it is of this session.
+    /// True if the file belongs to this session.
     pub fn is_of(&self, core: &Arc<Core>) -> bool {
         Arc::ptr_eq(&self.core, core)
     }
@@ -115,7 +115,7 @@ impl File {
         })
     }
 
-    /// A descriptor of the file itself, if this process may have it.
+    /// Returns a descriptor of the local file on the server's host, if this process may have it.
     fn descriptor(&self) -> PyResult<Operation> {
         self.operation(|_, file| async move {
             Ok(file.descriptor().map_or(Value::None, Value::Descriptor))
@@ -156,8 +156,8 @@ impl File {
         })
     }
 
-    /// Asks for a lock once. False if somebody stands in the way; with `waits` a place in the
-    /// queue is kept for those who ask again soon.
+    /// Requests a lock once. Returns False if another lock conflicts. With `waits`, the server
+    /// keeps a place in the queue for a caller that asks again soon.
     #[pyo3(signature = (exclusive, offset, length, options, waits))]
     fn lock(
         &self,
@@ -200,7 +200,7 @@ impl File {
         })
     }
 
-    /// Closes the file, when all that is under way with it has ended.
+    /// Closes the file after all operations on it have ended.
     fn close(&self) -> PyResult<Operation> {
         let number = self.number()?;
         self.is_closed.store(true, Ordering::Relaxed);
@@ -213,7 +213,8 @@ impl File {
                     Ok(file) => Poll::Ready(file),
                     Err(file) => {
                         shared = Some(file);
-                        // Whoever has the last clone does not say when it goes.
+                        // The holder of the last reference does not announce when it is dropped, so
+                        // check again.
                         context.waker().wake_by_ref();
                         Poll::Pending
                     }

@@ -1,38 +1,39 @@
-//! How many calls may have memory registered at once.
+//! Limits how many calls have memory registered at the same time.
 //!
-//! Invariant: never more permits are out than there are, and whoever waits for one is woken when
-//! one comes back.
+//! Invariant: the number of permits in use never exceeds the limit, and a waiting call is woken
+//! when one is returned.
 //!
-//! A connection over shared memory names a thousand regions at most; a program that has ten
+//! A connection over shared memory supports a thousand regions at most, but a program may have ten
+//! thousand calls in flight.
 //! thousand calls under way would have as many.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Poll, Waker};
 
-/// Permits, so many.
+/// A limited number of permits.
 pub struct Gate {
     free: Cell<usize>,
     waiting: RefCell<VecDeque<Waker>>,
 }
 
-/// A permit. It goes back when it is dropped.
+/// A permit. It is returned when it is dropped.
 pub struct Permit<'g>(&'g Gate);
 
 impl Gate {
-    /// With so many permits.
+    /// Makes a gate with this many permits.
     pub fn new(count: usize) -> Self {
         Self { free: Cell::new(count), waiting: RefCell::default() }
     }
 
-    /// A permit, if there is one.
+    /// Returns a permit if one is free.
     pub fn try_enter(&self) -> Option<Permit<'_>> {
         let left = self.free.get().checked_sub(1)?;
         self.free.set(left);
         Some(Permit(self))
     }
 
-    /// A permit, when there is one.
+    /// Waits for a permit.
     pub async fn enter(&self) -> Permit<'_> {
         std::future::poll_fn(|context| match self.try_enter() {
             Some(permit) => Poll::Ready(permit),

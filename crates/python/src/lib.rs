@@ -1,11 +1,11 @@
 //! The native part of the Python package `dafs`: sessions, files and memory.
 //!
-//! What Python holds are numbers. Everything of the client's is in one `core::State` per
-//! session, which is reached with the lock of its [`dafs_share::SharedClient`] held alone, from
-//! whatever thread. Each call is an `operation::Operation`: it is waited for, without the
-//! interpreter's lock and looking for signals, or started and driven by an event loop.
+//! Python objects hold numbers. All client objects of a session are in one `core::State`, which any
+//! thread can use while it holds the lock of the session's [`dafs_share::SharedClient`]. Each call
+//! is an `operation::Operation`. A thread waits for it without the interpreter's lock while it
+//! checks for signals, or an event loop starts and drives it.
 //!
-//! Invariant: whoever holds a client's lock never waits for the interpreter's.
+//! Invariant: a thread that holds a client's lock never waits for the interpreter's lock.
 
 mod connect;
 mod core;
@@ -24,7 +24,7 @@ mod whole;
 
 use pyo3::prelude::*;
 
-/// `dafs._dafs`.
+/// The native module `dafs._dafs`.
 #[pymodule(name = "_dafs")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

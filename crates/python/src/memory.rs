@@ -1,7 +1,7 @@
-//! Memory of Python's: registered with the client, or lent for one call.
+//! Memory of Python objects, registered with the client or for a single call.
 //!
-//! Invariant: whoever the bytes belong to is kept alive while a server may move them, and for
-//! ever where nobody can tell when that ends.
+//! Invariant: the owner of memory is kept alive as long as a server may access the memory, and
+//! forever if it is not known when that ends.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -17,8 +17,8 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use crate::core::{Core, Counters, Garbage};
 use crate::errors::Failure;
 
-/// Registered memory: servers move bytes straight into it and out of it. It has the buffer
-/// protocol, so that numpy arrays and torch tensors can lie over it.
+/// Registered memory, which servers can access directly. It supports the buffer protocol, so that
+/// numpy arrays and torch tensors can use it.
 #[pyclass(frozen, module = "dafs._dafs")]
 pub struct Memory {
     core: Arc<Core>,
@@ -28,7 +28,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A buffer of a session's, by its number.
+    /// Wraps a buffer of a session, given by its number.
     pub fn new(core: Arc<Core>, number: usize, address: usize, length: usize) -> Self {
         Self { core, number, address, length }
     }
@@ -45,7 +45,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// As the interpreter calls it: `view` is valid.
+    /// Only the interpreter calls it, with a valid `view`.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -55,8 +55,8 @@ impl Memory {
         let length = ffi::Py_ssize_t::try_from(this.length)
             .map_err(|_| PyBufferError::new_err("too long"))?;
         let base = this.address as *mut std::ffi::c_void;
-        // SAFETY: `view` is valid by this function's contract; the memory is the buffer's, which
-        // lives as long as this object, to which the view refers.
+        // SAFETY: `view` is valid by this function's contract. The memory belongs to the buffer,
+        // which lives as long as this object, to which the view refers.
         match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), base, length, 0, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
@@ -70,20 +70,20 @@ impl Drop for Memory {
     }
 }
 
-/// A range of memory that Python has lent for a call.
+/// A range of memory that Python passes to a call.
 pub struct Range {
     address: usize,
     length: usize,
-    /// Keeps the range where it is.
+    /// Keeps the memory alive and in place.
     owner: Py<PyAny>,
 }
 
 impl Range {
-    /// The memory of an object with the buffer protocol, or of a tensor of torch's.
+    /// Returns the memory of an object with the buffer protocol, or of a torch tensor.
     ///
     /// # Errors
-    /// TypeError for anything else; BufferError or ValueError for memory that is not contiguous,
-    /// not the processor's, or not to be written.
+    /// TypeError for other objects; BufferError or ValueError for memory that is not contiguous, is
+    /// on another device, or is read-only but must be written.
     pub fn of(object: &Bound<'_, PyAny>, is_writable: bool) -> PyResult<Self> {
         match Self::of_buffer(object, is_writable) {
             Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
@@ -97,39 +97,39 @@ impl Range {
     }
 
     fn of_buffer(object: &Bound<'_, PyAny>, is_writable: bool) -> PyResult<Self> {
-        // It holds the object's memory in place until it goes.
+        // The view keeps the object's memory in place until it is dropped.
         let owner = PyMemoryView::from(object)?.into_any();
         let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
         let flags = if is_writable { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
-        // SAFETY: `view` is room for a view; the interpreter's lock is held.
+        // SAFETY: `view` has room for a view, and the interpreter's lock is held.
         if unsafe { ffi::PyObject_GetBuffer(owner.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
             return Err(PyErr::fetch(object.py()));
         }
-        // SAFETY: the call before has filled it in.
+        // SAFETY: the call above has initialized it.
         let mut view = unsafe { view.assume_init() };
         let (address, length) = (view.buf as usize, usize::try_from(view.len).unwrap_or(0));
-        // SAFETY: the view is valid, and released once. `owner` has one of its own.
+        // SAFETY: the view is valid and released once. `owner` has another view.
         unsafe { ffi::PyBuffer_Release(&mut view) };
         Ok(Self { address, length, owner: owner.unbind() })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Its first byte.
+    /// Returns the address of the first byte.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Only so much of it.
+    /// Shortens the range to `length` bytes.
     pub fn cut(mut self, length: usize) -> Self {
         self.length = self.length.min(length);
         self
     }
 
-    /// Registers it for one call.
+    /// Registers the range for one call.
     ///
     /// # Errors
     /// If the table of regions is full.
@@ -138,50 +138,50 @@ impl Range {
         let loan = Loan { owner: Some(self.owner), is_settled: is_settled.clone() };
         let base = NonNull::new(self.address as *mut u8).unwrap_or(NonNull::dangling());
         // SAFETY: the owner, a view of the memory, keeps it mapped and in place until it is
-        // dropped, and `loan` drops it only when no server can reach it any more. Nobody makes
-        // references to it: the interpreter reaches it by pointers alone, and a program that
-        // reads what is being read into sees bytes torn at worst.
+        // dropped, and `loan` drops it only when no server can access it any more. No references to
+        // the memory exist: the interpreter only uses pointers, and a program that reads memory
+        // during a transfer sees partial data at worst.
         let memory = unsafe { dafs_client::Memory::of_owner(base, self.length, Box::new(loan)) };
         counters.note_registration();
         Ok(Lent { buffer: client.register_memory(memory)?, is_settled })
     }
 
-    /// Copies so many bytes at `offset` of a buffer to its beginning.
+    /// Copies `length` bytes at `offset` of a buffer to the beginning of the range.
     pub fn fill(&self, buffer: &Buffer, offset: usize, length: usize) {
         let length = length.min(self.length);
         let from = buffer.memory().pointer(offset, length);
-        // SAFETY: both ranges are inside memory that is alive, and they do not overlap: one is
-        // the client's own.
+        // SAFETY: both ranges are within live memory. They do not overlap, because the buffer
+        // belongs to the client.
         unsafe { std::ptr::copy_nonoverlapping(from, self.address as *mut u8, length) };
     }
 
-    /// Copies so many bytes at the beginning of a buffer to `at` of it.
+    /// Copies `length` bytes from the beginning of a buffer to `at` in the range.
     pub fn fill_at(&self, at: usize, buffer: &Buffer, length: usize) {
         assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
         let from = buffer.memory().pointer(0, length);
-        // SAFETY: as in `fill`; the range has so many bytes there.
+        // SAFETY: as in `fill`; the range has `length` bytes there.
         unsafe { std::ptr::copy_nonoverlapping(from, (self.address + at) as *mut u8, length) };
     }
 
-    /// Copies so many bytes at `at` of it to the beginning of a buffer.
+    /// Copies `length` bytes at `at` in the range to the beginning of a buffer.
     pub fn drain_at(&self, at: usize, buffer: &Buffer, length: usize) {
         assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
         let to = buffer.memory().pointer(0, length);
-        // SAFETY: as in `fill`; the range has so many bytes there.
+        // SAFETY: as in `fill`; the range has `length` bytes there.
         unsafe { std::ptr::copy_nonoverlapping((self.address + at) as *const u8, to, length) };
     }
 
-    /// Copies its bytes to `offset` of a buffer.
+    /// Copies the whole range to `offset` of a buffer.
     pub fn drain(&self, buffer: &Buffer, offset: usize) {
         let to = buffer.memory().pointer(offset, self.length);
-        // SAFETY: as in `fill`.
+        // SAFETY: both ranges are within live memory and do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.address as *const u8, to, self.length) };
     }
 
-    /// Its bytes.
+    /// Returns a copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.length);
-        // SAFETY: as in `fill`; the vector has room for so many, and they are set then.
+        // SAFETY: the vector has room for the bytes, which are initialized afterwards.
         unsafe {
             let from = self.address as *const u8;
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), self.length);
@@ -191,7 +191,7 @@ impl Range {
     }
 }
 
-/// The bytes of a tensor in the processor's memory; `None` if it is no tensor.
+/// Returns the bytes of a tensor in main memory; `None` if the object is not a tensor.
 fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if !(object.hasattr("is_contiguous")? && object.hasattr("untyped_storage")?) {
         return Ok(None);
@@ -208,7 +208,7 @@ fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py
     Ok(Some(flat.call_method1("view", (byte,))?.call_method0("numpy")?))
 }
 
-/// Memory of Python's that is registered for one call.
+/// Memory of a Python object that is registered for one call.
 pub struct Lent {
     /// The registration.
     pub buffer: Buffer,
@@ -216,13 +216,13 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// The call has ended with the server's answer: nothing touches the memory any more.
+    /// Notes that the server has replied, so nothing accesses the memory any more.
     pub fn settle(self) {
         self.is_settled.store(true, Ordering::Release);
     }
 }
 
-/// Keeps the owner of lent memory.
+/// Keeps the owner of registered memory alive.
 struct Loan {
     owner: Option<Py<PyAny>>,
     is_settled: Arc<AtomicBool>,
@@ -230,8 +230,7 @@ struct Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // A server that was not heard again might still write: the memory is never used for
-        // anything else.
+        // A server without a reply might still write to the memory, so it must never be freed.
         if !self.is_settled.load(Ordering::Acquire) {
             std::mem::forget(self.owner.take());
         }
@@ -242,15 +241,15 @@ impl Drop for Loan {
 pub struct Bytes(Py<PyBytes>);
 
 impl Bytes {
-    /// One of a length, whose bytes are not set, and its range.
+    /// Makes an object with uninitialized bytes of the given length, and its range.
     ///
     /// # Errors
     /// MemoryError.
     pub fn new(py: Python<'_>, length: usize) -> PyResult<(Self, Range)> {
         let signed = ffi::Py_ssize_t::try_from(length)
             .map_err(|_| PyValueError::new_err("more bytes than memory has"))?;
-        // SAFETY: without bytes to copy it makes an object whose bytes are the caller's to set;
-        // nobody else has it until they are.
+        // SAFETY: without bytes to copy, this makes an object whose bytes the caller must
+        // initialize. Nothing else refers to it before that.
         let bytes = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), signed);
             Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
@@ -260,7 +259,7 @@ impl Bytes {
         Ok((Self(bytes.unbind()), Range { address, length, owner }))
     }
 
-    /// The object, with as many bytes as were read.
+    /// Returns the object, shortened to the bytes that were read.
     pub fn finish(self, py: Python<'_>, length: usize, counters: &Counters) -> PyResult<Py<PyAny>> {
         let bytes = self.0.bind(py);
         let data = bytes.as_bytes();

@@ -1,6 +1,6 @@
-//! Paths to objects: in one round trip where no symbolic link is in the way.
+//! Resolves paths to objects, in one round trip if there is no symbolic link.
 //!
-//! Invariant: every error names the path that was asked for.
+//! Invariant: every error names the requested path.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,10 +12,10 @@ use dafs_client::{
 
 use crate::errors::Failure;
 
-/// What a path leads to.
+/// Returns the attributes of the object at a path.
 ///
 /// # Errors
-/// As the server says, with the path.
+/// The server's error, with the path.
 pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
     let chain = session.chain();
     let chain =
@@ -36,16 +36,16 @@ pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metad
     }
 }
 
-/// The same, name by name and link by link.
+/// Does the same name by name, following links.
 async fn walk(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
     let handle = session.resolve_async(path, follow).await?;
     Ok(session.metadata_async(handle, path).await?)
 }
 
-/// The directory that a path's last name is in, and the name.
+/// Returns the directory that contains the last name of a path, and the name.
 ///
 /// # Errors
-/// As [`find`]; INVAL for a path without a name.
+/// As for [`find`]; INVAL for a path without a name.
 pub async fn parent<'p>(
     session: &Session,
     path: &'p OsStr,
@@ -62,10 +62,11 @@ pub async fn parent<'p>(
     }
 }
 
-/// Removes a name, and all that is in it if it is a directory's, as far as it goes.
+/// Removes a name, and for a directory everything in it, as far as possible.
 ///
 /// # Errors
-/// As [`parent`]; for the root of a server, before anything is removed; the first of what stays.
+/// As for [`parent`]. For the root of a server, an error before anything is removed. Otherwise the
+/// first error of an object that was not removed.
 pub async fn remove_tree(
     session: &Session,
     path: &OsStr,
@@ -86,7 +87,7 @@ pub async fn remove_tree(
 /// Opens a file by path.
 ///
 /// # Errors
-/// As the server says, with the path.
+/// The server's error, with the path.
 pub async fn open(
     session: &Session,
     path: &OsStr,
@@ -114,8 +115,8 @@ pub async fn open(
     }
 }
 
-/// Whether the client has to walk: links are followed there, and `..` is understood, and there is
-/// no limit to the names of a path.
+/// True if the path must be resolved by the client, which follows links, understands `..` and has
+/// no limit on the number of names.
 pub fn is_for_the_long_way(error: &ClientError) -> bool {
     matches!(
         error.status(),

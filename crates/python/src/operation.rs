@@ -1,6 +1,7 @@
-//! One call: waited for, or given to an event loop.
+//! A call, which a thread waits for or an event loop drives.
 //!
-//! Invariant: a call that a signal has interrupted goes on unseen; what it was lent stays lent.
+//! Invariant: a call that a signal interrupts continues in the background, and the memory it uses
+//! stays in use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 use crate::core::{Begin, Core, State};
 use crate::tasks::{Outcome, Whose, Work};
 
-/// A call that has not begun.
+/// A call that has not started.
 #[pyclass(frozen, module = "dafs._dafs")]
 pub struct Operation {
     core: Arc<Core>,
@@ -19,7 +20,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// A call that `begin` begins, with the client's lock held and without the interpreter's.
+    /// Makes a call. `begin` starts it, with the client's lock held and without the interpreter's
+    /// lock.
     pub fn new<F>(
         core: &Arc<Core>,
         begin: impl FnOnce(std::rc::Rc<State>) -> F + Send + 'static,
@@ -31,7 +33,7 @@ impl Operation {
         Self { core: core.clone(), begin: Mutex::new(Some(begin)) }
     }
 
-    /// What begins it, once.
+    /// Takes the function that starts the call. It can be taken only once.
     pub fn take(&self) -> PyResult<Begin> {
         let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
         begin.ok_or_else(|| PyRuntimeError::new_err("an operation is waited for once"))
@@ -40,8 +42,8 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    /// Does it and waits for the end; a signal's exception, such as KeyboardInterrupt, comes out
-    /// of it.
+    /// Runs the call and waits for its end. Raises the exception of a signal, such as
+    /// KeyboardInterrupt.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut begin = Some(self.take()?);
         let mut task = None;
@@ -57,13 +59,13 @@ impl Operation {
         }
     }
 
-    /// Begins it, and does not wait: nobody hears how it ends.
+    /// Starts the call without waiting. Its result is discarded.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
         let begin = self.take()?;
         py.detach(|| {
             self.core.visit(|client, state| {
                 state.tasks.spawn(begin(state.clone()), Whose::Nobody);
-                // It goes out now: there may be no call behind it.
+                // Send it now, because there may be no later call.
                 client.turn(Some(Duration::ZERO));
                 state.tasks.poll_ready();
             })
@@ -72,5 +74,5 @@ impl Operation {
     }
 }
 
-/// Longest wait before signals are looked for.
+/// The longest wait before signals are checked.
 const SLICE: Duration = Duration::from_millis(50);

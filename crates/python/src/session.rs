@@ -1,6 +1,6 @@
-//! Sessions, as Python has them.
+//! Sessions for Python.
 //!
-//! Invariant: every call here only says what is to be done; [`crate::operation`] does it.
+//! Invariant: the methods here only describe a call; [`crate::operation`] runs it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsRawFd;
@@ -38,7 +38,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Around a session that was established.
+    /// Wraps an established session.
     pub fn new(core: Core, url: OsString, path: OsString) -> Self {
         Self { core: Arc::new(core), url, path }
     }
@@ -56,7 +56,7 @@ impl Session {
         })
     }
 
-    /// The same about a path.
+    /// Makes an operation whose errors name a path.
     fn operation_on<F>(
         &self,
         path: &OsStr,
@@ -93,7 +93,7 @@ impl Session {
         Ok(address??)
     }
 
-    /// Credits, and how bytes reach registered memory and any other.
+    /// Returns the credits, and how servers access registered memory and other memory.
     fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (credits, ours, others) = py.detach(|| {
             self.core.visit(|client, state| {
@@ -129,12 +129,12 @@ impl Session {
 
     // ---- for event loops ------------------------------------------------------------
 
-    /// A descriptor that becomes readable when [`Session::drive`] has something to do.
+    /// Returns a descriptor that becomes readable when [`Session::drive`] has work to do.
     fn fileno(&self) -> i32 {
         self.core.shared().descriptor().as_raw_fd()
     }
 
-    /// Begins a call for an event loop. Its number.
+    /// Starts a call for an event loop and returns its number.
     fn start(&self, py: Python<'_>, operation: &Operation) -> PyResult<usize> {
         let begin = operation.take()?;
         let number = py.detach(|| {
@@ -143,14 +143,14 @@ impl Session {
         Ok(number)
     }
 
-    /// The event loop does not want to know any more how a call ends.
+    /// Drops the event loop's interest in the result of a call.
     fn abandon(&self, py: Python<'_>, number: usize) {
         py.detach(|| self.core.abandon(number));
     }
 
-    /// Makes what progress there is, without waiting. The calls that have ended: number, whether
-    /// it was done, and what it came to or why not. Then whether there is more to do at once, and
-    /// in how many seconds there is if nothing comes.
+    /// Makes progress without waiting. Returns the calls that have ended, each with its number,
+    /// True if it succeeded, and its result or exception. Then returns True if there is more to do
+    /// at once, and the seconds until the next timer.
     fn drive<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, bool, Option<f64>)> {
         let (ended, has_more, timer) = py.detach(|| {
             self.core.visit(|client, state| {
@@ -212,7 +212,7 @@ impl Session {
         })
     }
 
-    /// Removes a name, and all that is in it if it is a directory's; down to so many of them.
+    /// Removes a name, and for a directory everything in it, down to `depth_max` levels.
     #[pyo3(signature = (path, depth_max=None))]
     fn remove_tree(&self, path: OsString, depth_max: Option<usize>) -> Operation {
         self.operation_on(&path.clone(), move |_, session| async move {
@@ -255,7 +255,7 @@ impl Session {
         })
     }
 
-    /// Sets what is given; times are nanoseconds since 1970.
+    /// Sets the given attributes. Times are in nanoseconds since 1970.
     #[pyo3(signature = (path, follow, *, mode=None, size=None, atime=None, mtime=None, owner=None,
         group=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -364,7 +364,7 @@ impl Session {
         }))
     }
 
-    /// A file without a name.
+    /// Creates a file without a name.
     fn open_unlinked(&self, directory: OsString, mode: u32) -> Operation {
         self.operation(move |state, session| async move {
             let options = OpenOptions { mode, ..OpenOptions::write() };
@@ -393,7 +393,8 @@ impl Session {
         }))
     }
 
-    /// Registered memory. Without `zeroed` it has what a former use of it in this session has left.
+    /// Allocates registered memory. Without `zeroed`, it contains data of an earlier use in this
+    /// session.
     #[pyo3(signature = (length, zeroed=true))]
     fn alloc(&self, length: usize, zeroed: bool) -> Operation {
         self.operation(move |state, session| async move {
@@ -406,7 +407,7 @@ impl Session {
         })
     }
 
-    /// Many reads and writes: each a file, an offset, memory, and whether it is a write.
+    /// Runs many reads and writes: each has a file, an offset, memory, and True for a write.
     #[pyo3(signature = (requests, window=None))]
     fn batch(
         &self,
@@ -461,7 +462,7 @@ impl Session {
         }))
     }
 
-    /// Opens the channel over which the server tells of locks.
+    /// Opens the channel for the server's notifications of locks.
     fn listen(&self) -> Operation {
         self.operation(|_, session| async move {
             session.listen()?;
@@ -476,7 +477,7 @@ impl Session {
         })
     }
 
-    /// As whom the session was established: the method, and whether others may be acted for.
+    /// Returns how the session was authenticated, and True if it may act for other users.
     fn identity(&self) -> Operation {
         self.operation(|_, session| async move {
             let method = session.identity().map(|identity| format!("{:?}", identity.method));
@@ -484,18 +485,18 @@ impl Session {
         })
     }
 
-    /// Leaves in order.
+    /// Disconnects cleanly.
     fn close(&self) -> Operation {
         Operation::new(&self.core, |state: Rc<State>| async move {
             let Some(session) = state.take_session() else { return Ok(Value::None) };
-            // Opens end with their session.
+            // The server closes the opens with their session.
             drop(std::mem::take(&mut *state.files.borrow_mut()));
             session.disconnect_async().await?;
             Ok(Value::None)
         })
     }
 
-    /// Whether a call has found that the session has ended.
+    /// True if a call has found that the session has ended.
     #[getter]
     fn lost(&self) -> bool {
         self.core.is_lost()
@@ -506,7 +507,7 @@ impl Session {
         Ok(self.core.visit(|_, state| state.session().is_err())?)
     }
 
-    /// For `__reduce__` of what is built on it: where to connect anew.
+    /// For `__reduce__` of derived objects: where to connect again.
     fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [&self.url])
     }
@@ -516,5 +517,5 @@ fn object_of(file_system: bool) -> FenceObject {
     if file_system { FenceObject::FileSystem } else { FenceObject::File }
 }
 
-/// Rounds of progress before an event loop has its turn again.
+/// The maximum number of rounds before the event loop runs again.
 const ROUNDS_MAX: usize = 16;

@@ -1,8 +1,8 @@
-//! Reads and writes of memory that the server does not reach at once: through buffers of the
-//! client's, with one copy.
+//! Transfers through buffers of the client, with one copy, for memory that the server cannot access
+//! directly.
 //!
-//! Invariant: while one piece is copied on this side, the server works at the next; never more
-//! than [`DEPTH`] buffers are in use by a call.
+//! Invariant: while one piece is copied here, the server works on the next one. A call never uses
+//! more than [`DEPTH`] buffers.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::core::State;
 use crate::memory::Range;
 use crate::transfer::{no_progress, read_whole, write_whole};
 
-/// A piece on its way.
+/// A piece in flight.
 struct Piece<'f> {
     at: usize,
     length: usize,
@@ -21,10 +21,10 @@ struct Piece<'f> {
     moving: Pin<Box<dyn Future<Output = Result<Transferred, ClientError>> + 'f>>,
 }
 
-/// Reads into a range; fewer bytes than it has only at the end of the file.
+/// Reads into a range. Returns fewer bytes than it has only at the end of the file.
 ///
 /// # Errors
-/// As the server says.
+/// The server's error.
 pub async fn read(
     state: &State,
     file: &File,
@@ -58,7 +58,7 @@ pub async fn read(
         state.counters.note_copy(count);
         done += count;
         if count < length {
-            // What lies behind is behind the end, too.
+            // Later pieces are also beyond the end of the file.
             break;
         }
         if next < range.length() {
@@ -69,10 +69,10 @@ pub async fn read(
     Ok(done)
 }
 
-/// Writes a range, whole.
+/// Writes a whole range.
 ///
 /// # Errors
-/// As the server says; [`ClientError::DataLost`] if what was written before is known to be lost.
+/// The server's error; [`ClientError::DataLost`] if earlier data is known to be lost.
 pub async fn write(
     state: &State,
     file: &File,
@@ -116,19 +116,21 @@ pub async fn write(
         let Some(piece) = under_way.pop_front() else {
             return failure.map_or(Ok(range.length()), Err);
         };
-        // Whoever is told of a failure may write anew: nothing is under way behind it.
+        // Wait for all pieces even after a failure: the caller may write again when it gets the
+        // error.
         if let Err(error) = finish(piece).await {
             failure.get_or_insert(error);
         }
     }
 }
 
-/// Bytes of each piece.
+/// Returns the size of each piece in bytes.
 fn piece_of(length: usize) -> usize {
     length.min(PIECE_BYTES_MAX)
 }
 
-/// Pieces on their way at once.
+/// The maximum number of pieces in flight.
 const DEPTH: usize = 2;
-/// Bytes of a piece: smaller ones gain less by going side by side than each costs.
+/// The maximum size of a piece in bytes. With smaller pieces, the overhead exceeds the gain from
+/// concurrency.
 const PIECE_BYTES_MAX: usize = 1 << 20;

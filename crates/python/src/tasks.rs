@@ -1,7 +1,7 @@
-//! What is under way in a session: futures, polled by whoever makes progress.
+//! The calls in flight of a session: futures, polled by the thread that makes progress.
 //!
-//! Invariant: a task that nobody waits for any more goes on to its end, so that memory it was
-//! lent is free when it ends, and not before.
+//! Invariant: an abandoned task runs to its end, because memory that it uses becomes free only
+//! then.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -13,9 +13,9 @@ use slab::Slab;
 use crate::errors::Failure;
 use crate::value::Value;
 
-/// What a call comes to.
+/// The result of a call.
 pub type Outcome = Result<Value, Failure>;
-/// A call under way.
+/// A call in flight.
 pub type Work = Pin<Box<dyn Future<Output = Outcome>>>;
 
 /// All tasks of a session.
@@ -23,7 +23,7 @@ pub type Work = Pin<Box<dyn Future<Output = Outcome>>>;
 pub struct Tasks {
     slots: RefCell<Slab<Task>>,
     ready: Arc<Ready>,
-    /// Tasks of an event loop that have ended and were not fetched.
+    /// The ended tasks of the event loop whose results were not fetched.
     ended: RefCell<Vec<usize>>,
 }
 
@@ -35,19 +35,19 @@ struct Task {
 
 enum State {
     UnderWay(Work),
-    /// It is being polled.
+    /// The task is being polled.
     Away,
     Ended(Outcome),
 }
 
-/// Who wants to know how a task ends.
+/// What waits for the result of a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// A thread that waits.
+    /// A waiting thread.
     Thread,
-    /// An event loop, which asks for all that have ended.
+    /// An event loop, which fetches all ended tasks.
     Loop,
-    /// Nobody.
+    /// The result is discarded.
     Nobody,
 }
 
@@ -70,7 +70,7 @@ impl Wake for Wakeup {
 }
 
 impl Tasks {
-    /// Takes a task in and begins with it.
+    /// Adds a task and polls it for the first time.
     pub fn spawn(&self, work: Work, whose: Whose) -> usize {
         let index = {
             let mut slots = self.slots.borrow_mut();
@@ -84,7 +84,7 @@ impl Tasks {
         index
     }
 
-    /// Goes on with all that were woken. True if more have been woken meanwhile.
+    /// Polls all woken tasks. Returns true if more were woken meanwhile.
     pub fn poll_ready(&self) -> bool {
         let woken = std::mem::take(&mut *self.lock());
         for index in woken {
@@ -99,7 +99,7 @@ impl Tasks {
 
     fn poll(&self, index: usize) {
         let mut slots = self.slots.borrow_mut();
-        // A late call may name a task that has ended, or another that has its place by now.
+        // A late wakeup may name a task that has ended, or another one in the same slot.
         let Some(task) = slots.get_mut(index) else { return };
         let mut work = match std::mem::replace(&mut task.state, State::Away) {
             State::UnderWay(work) => work,
@@ -126,7 +126,7 @@ impl Tasks {
         }
     }
 
-    /// How a task has ended, if it has; then it is forgotten.
+    /// Returns the result of a task and removes it, if it has ended.
     pub fn take(&self, index: usize) -> Option<Outcome> {
         let mut slots = self.slots.borrow_mut();
         match slots.get(index)?.state {
@@ -138,13 +138,13 @@ impl Tasks {
         }
     }
 
-    /// The tasks of the event loop that have ended.
+    /// Returns the ended tasks of the event loop.
     pub fn take_ended(&self) -> Vec<(usize, Outcome)> {
         let ended = std::mem::take(&mut *self.ended.borrow_mut());
         ended.into_iter().filter_map(|index| Some((index, self.take(index)?))).collect()
     }
 
-    /// Nobody wants to know any more how a task ends.
+    /// Drops interest in the result of a task.
     pub fn abandon(&self, index: usize) {
         let mut slots = self.slots.borrow_mut();
         let Some(task) = slots.get_mut(index) else { return };
@@ -154,12 +154,12 @@ impl Tasks {
         }
     }
 
-    /// Whether anything is under way.
+    /// True if no task is in flight.
     pub fn is_idle(&self) -> bool {
         self.slots.borrow().is_empty()
     }
 
-    /// Drops everything.
+    /// Drops all tasks.
     pub fn clear(&self) {
         let slots = std::mem::take(&mut *self.slots.borrow_mut());
         drop(slots);

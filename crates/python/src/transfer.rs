@@ -1,10 +1,10 @@
-//! Reads and writes, straight where that is possible.
+//! Reads and writes, without a copy where possible.
 //!
-//! Invariant: whatever is copied within this process on the way is counted.
+//! Invariant: every copy within this process is counted.
 //!
-//! Over shared memory the server's move into memory of the program's own goes through the kernel,
-//! page by page, which takes longer than a move into a buffer that it has mapped and a copy from
-//! there, a piece behind the other. So that is what is done unless the program wants it otherwise.
+//! Over shared memory, a server's access to ordinary memory of the program goes through the kernel,
+//! page by page. That takes longer than a transfer into a buffer that the server has mapped and a
+//! copy from there, pipelined in pieces. So the buffer is used by default.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use crate::errors::Failure;
 use crate::memory::{Lent, Range};
 use crate::staged;
 
-/// Shortest range of memory that was not registered before that bytes are moved straight to and
-/// from; shorter ones are copied, which takes less than a registration.
+/// The minimum length of unregistered memory for a transfer without a copy. Shorter memory is
+/// copied, which is faster than registering it.
 pub const STRAIGHT_MIN: usize = 16 << 10;
 
-/// Where the bytes of a call are, for the server.
+/// Where the server accesses the data of a call.
 enum Place {
     /// In memory that was registered before.
     Registered(Buffer, usize),
     /// In memory that is registered for this call.
     Lent(Lent),
-    /// In a buffer of the client's, at an offset, from or to which they are copied.
+    /// In a client buffer, at an offset, with a copy to or from the program's memory.
     Copied(Buffer, usize, Range),
 }
 
 impl Place {
-    /// Where bytes are moved straight to or from; the range again if they are to be copied.
+    /// Returns a place for a transfer without a copy, or the range if it must be copied.
     fn straight(range: Range, file: &File, state: &State) -> Result<Result<Self, Range>, Failure> {
         if let Some((buffer, offset)) = state.buffer_around(range.address(), range.length()) {
             return Ok(Ok(Self::Registered(buffer, offset)));
@@ -42,7 +42,7 @@ impl Place {
         Ok(Ok(Self::Lent(range.lend(&file.session().client(), &state.counters)?)))
     }
 
-    /// What is to be written is where the server finds it.
+    /// Copies data to be written into the buffer, if there is one.
     fn fetch(&self) {
         if let Self::Copied(buffer, at, range) = self {
             range.drain(buffer, *at);
@@ -57,7 +57,7 @@ impl Place {
         }
     }
 
-    /// The server has answered, or the call has failed.
+    /// Ends the use of the memory after a reply or a failure.
     fn end(self, moved: &Result<usize, ClientError>, file: &File, state: &State, reads: bool) {
         let path = file.session().path_of(self.buffer().0);
         let bytes = moved.as_ref().copied().unwrap_or(0);
@@ -80,15 +80,15 @@ impl Place {
     }
 }
 
-/// Whether the server has answered to everything that named the memory.
+/// True if the server has replied to every request that named the memory.
 fn is_settled(moved: &Result<usize, ClientError>) -> bool {
     matches!(moved, Ok(_) | Err(ClientError::Status { .. }))
 }
 
-/// Reads into a range; fewer bytes than it has only at the end of the file.
+/// Reads into a range. Returns fewer bytes than it has only at the end of the file.
 ///
 /// # Errors
-/// As the server says.
+/// The server's error.
 pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Result<usize, Failure> {
     if range.length() == 0 {
         return Ok(0);
@@ -113,7 +113,7 @@ pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Resu
     Ok(moved?)
 }
 
-/// Reads a little, out of what this client keeps of the file where it may.
+/// Reads a small amount, from the client's cache if it may be used.
 fn read_kept(state: &State, file: &File, range: &Range, offset: u64) -> Result<usize, Failure> {
     let client = file.session().client();
     let buffer = client.allocate(range.length())?;
@@ -128,7 +128,7 @@ fn read_kept(state: &State, file: &File, range: &Range, offset: u64) -> Result<u
 /// Reads into a registered buffer.
 ///
 /// # Errors
-/// As the server says.
+/// The server's error.
 pub async fn read_whole(
     file: &File,
     offset: u64,
@@ -152,10 +152,10 @@ pub async fn read_whole(
     Ok(done)
 }
 
-/// Writes a range, whole.
+/// Writes a whole range.
 ///
 /// # Errors
-/// As the server says; [`ClientError::DataLost`] if what was written before is known to be lost.
+/// The server's error; [`ClientError::DataLost`] if earlier data is known to be lost.
 pub async fn write(
     state: &State,
     file: &File,
@@ -185,7 +185,7 @@ pub async fn write(
 /// Writes from a registered buffer.
 ///
 /// # Errors
-/// As [`write`].
+/// As for [`write`].
 pub async fn write_whole(
     file: &File,
     offset: u64,
@@ -207,10 +207,10 @@ pub async fn write_whole(
     Ok(done)
 }
 
-/// Appends a range, all or nothing. Where it was put.
+/// Appends a range atomically. Returns its offset.
 ///
 /// # Errors
-/// As the server says.
+/// The server's error.
 pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64, Failure> {
     let length = range.length();
     let _permit = state.calls.enter().await;
@@ -236,18 +236,18 @@ pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64,
 pub struct Request {
     /// The file's number.
     pub file: usize,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
     /// The memory.
     pub range: Range,
-    /// Whether it is a write.
+    /// True for a write.
     pub is_write: bool,
 }
 
-/// Has many requests done together. What each has moved.
+/// Runs many requests as batches. Returns the bytes that each has transferred.
 ///
 /// # Errors
-/// If nothing was asked for.
+/// If no request was sent.
 pub async fn batch(
     state: &State,
     requests: Vec<Request>,
@@ -269,7 +269,7 @@ async fn batch_some(
     window: Option<Duration>,
 ) -> Result<Vec<Result<u32, ClientError>>, Failure> {
     let session = state.session()?;
-    // Whatever is to be copied goes through one buffer.
+    // All copied data goes through one buffer.
     let lengths = requests.iter().map(|request| request.range.length());
     let copied = lengths.filter(|length| *length < STRAIGHT_MIN).sum::<usize>();
     let staging = session.client().allocate(copied)?;
@@ -312,7 +312,7 @@ pub fn no_progress(file: &File, what: &str) -> ClientError {
     }
 }
 
-/// Bytes of one request of the library's, which cuts it further.
+/// The maximum number of bytes per client request; the client splits it further.
 const PIECE_MAX: usize = 1 << 30;
-/// Requests of one batch of the library's: each may be a region of the connection's.
+/// The maximum number of requests per client batch: each may be a region of the connection.
 const BATCH_MAX: usize = 128;

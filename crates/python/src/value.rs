@@ -1,6 +1,6 @@
-//! What calls come to, on its way to Python.
+//! Results of calls, to be converted to Python objects.
 //!
-//! Invariant: nothing in it is the client's, so that it may leave the client's lock.
+//! Invariant: they contain no client objects, so they can leave the client's lock.
 
 use std::ffi::OsString;
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -15,44 +15,44 @@ use crate::errors::Failure;
 use crate::file::File;
 use crate::memory::{Bytes, Memory};
 
-/// What a call has come to.
+/// The result of a call.
 pub enum Value {
-    /// It is done.
+    /// No result.
     None,
-    /// Yes or no.
+    /// A truth value.
     Bool(bool),
     /// A count or an offset.
     Int(u64),
-    /// A name.
+    /// A text.
     Text(String),
     /// Bytes.
     Raw(Vec<u8>),
-    /// Names.
+    /// A list of texts.
     Texts(Vec<String>),
     /// Attributes.
     Metadata(Box<Metadata>),
-    /// A directory.
+    /// A directory listing.
     Entries(Vec<DirectoryEntry>),
-    /// An open file, by its number and path.
+    /// An open file: its number and path.
     File(usize, OsString),
-    /// Registered memory, by its number, address and length.
+    /// Registered memory: its number, address and length.
     Memory(usize, usize, usize),
-    /// Bytes that were read into what Python will have, so many.
+    /// A bytes object that was read into, and the number of bytes read.
     Bytes(Bytes, usize),
-    /// Files as a whole.
+    /// The contents of whole files.
     Files(Vec<Result<Vec<u8>, Failure>>),
-    /// What each request of a batch has moved.
+    /// The bytes transferred by each request of a batch.
     Counts(Vec<Result<u32, ClientError>>),
-    /// A file system: bytes in all, free, available; files in all, free; longest name.
+    /// A file system: total, free and available bytes; total and free files; the longest name.
     Space([u64; 6]),
-    /// Who holds a lock.
+    /// The holder of a lock.
     Holder(Option<LockHolder>),
-    /// A descriptor, which is Python's to close.
+    /// A descriptor that Python must close.
     Descriptor(OwnedFd),
 }
 
 impl Value {
-    /// As Python has it.
+    /// Converts the result to a Python object.
     pub fn into_python(self, py: Python<'_>, core: &Arc<Core>) -> PyResult<Py<PyAny>> {
         Ok(match self {
             Self::None => py.None(),
@@ -109,7 +109,7 @@ impl Value {
     }
 }
 
-/// Type and permission bits as `st_mode` has them.
+/// Returns the type and permission bits as in `st_mode`.
 fn st_mode(metadata: &Metadata) -> u32 {
     let kind = match metadata.kind {
         ObjectType::Directory | ObjectType::AttributeDirectory => 0o040_000,

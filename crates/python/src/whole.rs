@@ -1,6 +1,7 @@
-//! Small files as a whole, many at once.
+//! Reads and writes whole small files, many concurrently.
 //!
-//! Invariant: no more files are under way than the session has credits for, and none stays open.
+//! Invariant: the number of files in flight does not exceed the session's credits, and no file
+//! stays open.
 
 use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use crate::memory::Range;
 use crate::names;
 use crate::transfer;
 
-/// Reads files whole. What each has, or why not, in their order.
+/// Reads whole files. Returns the contents or the error of each, in order.
 ///
 /// # Errors
 /// If the session was closed.
@@ -27,7 +28,7 @@ pub async fn read_files(
     let mut results: Vec<_> = paths.iter().map(|_| None).collect();
     let mut waiting = paths.iter().enumerate();
     let mut under_way = FuturesUnordered::new();
-    // A chain has three members, each with a credit of its own.
+    // A chain has three requests, each of which uses a credit.
     let width = usize::from(session.credits() / 3).clamp(1, FILES_MAX);
     let mut start = |buffer: Buffer| {
         let (index, path) = waiting.next()?;
@@ -37,7 +38,7 @@ pub async fn read_files(
             (index, read, buffer)
         })
     };
-    // Each has a buffer, one at least; more if others leave room for them.
+    // Each file in flight has a buffer. Take one permit, and more only while they are free.
     let mut permits = vec![state.calls.enter().await];
     while permits.len() < width.min(paths.len())
         && let Some(permit) = state.calls.try_enter()
@@ -57,7 +58,7 @@ pub async fn read_files(
     Ok(results.into_iter().flatten().collect())
 }
 
-/// Reads one: a round trip if it fits the buffer.
+/// Reads one file, in one round trip if it fits the buffer.
 async fn read_file(session: &Session, path: &OsStr, buffer: &Buffer) -> Result<Vec<u8>, Failure> {
     let options = OpenOptions::read();
     let slice = buffer.slice(0, buffer.len())?;
@@ -66,7 +67,7 @@ async fn read_file(session: &Session, path: &OsStr, buffer: &Buffer) -> Result<V
         Ok(outcomes) => outcomes.get(1).and_then(Outcome::transferred),
         Err(failure) => {
             if let Some(Outcome::Opened { file, state }) = failure.done.first() {
-                // Dropping it closes it.
+                // Dropping the file closes it.
                 drop(session.opened(*file, *state, path));
             }
             if !names::is_for_the_long_way(&failure.error) {
@@ -81,7 +82,7 @@ async fn read_file(session: &Session, path: &OsStr, buffer: &Buffer) -> Result<V
     read_long(session, path, &options).await
 }
 
-/// Reads one that is longer, or behind a link.
+/// Reads a file that is longer, or behind a symbolic link.
 async fn read_long(
     session: &Session,
     path: &OsStr,
@@ -110,10 +111,10 @@ fn taken(buffer: &Buffer, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Makes a file of what a range has, or gives one that is there this content.
+/// Creates a file with the contents of a range, or replaces the contents of an existing one.
 ///
 /// # Errors
-/// As the server says, with the path.
+/// The server's error, with the path.
 pub async fn write_file(
     state: &Rc<State>,
     path: &OsStr,
@@ -155,11 +156,11 @@ pub async fn write_file(
     Ok(())
 }
 
-/// Files under way at once, at most.
+/// The maximum number of files in flight.
 const FILES_MAX: usize = 64;
-/// Bytes that are asked for before a file's size is known.
+/// The number of bytes to request before the size of a file is known.
 const FIRST_BYTES: usize = 64 << 10;
-/// Bytes of the buffer for long files.
+/// The size of the buffer for long files.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
-/// Bytes that travel inside a request.
+/// The maximum number of bytes that are sent inline in a request.
 const INLINE_BYTES: usize = 2 << 10;
