@@ -134,7 +134,7 @@ end_copy() {
 is_locked() {
     local said
     ! said=$(at "$client" run "${with[@]}" lock --nonblock "$url/lock" true 2>&1) &&
-        grep -q 'somebody else has locked' <<<"$said" ||
+        grep -q 'another client has locked' <<<"$said" ||
         { echo "not locked: $said" && return 1; }
 }
 

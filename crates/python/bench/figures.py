@@ -1,7 +1,8 @@
-"""Python against the Rust client, and many files at once against one by one.
+"""Compares Python with the Rust client, and many files at once with one file at a time.
 
-Both sides of a ratio take turns in one run, with one server, and the medians of their blocks are
-compared. Aims: 0.9 for reads of 1 MiB into numpy over shared memory, 5 for many files over TCP.
+Both sides of a ratio are measured alternately in one run, with one server, and the medians of their
+blocks are compared. Goals: 0.9 for reads of 1 MiB into numpy over shared memory, 5 for many files
+over TCP.
 
     run bench [--reads 2000] [--files 1000] [--rounds 9]
 """

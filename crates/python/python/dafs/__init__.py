@@ -1,12 +1,12 @@
-"""DAFS: files of a server, read and written straight into memory of your own.
+"""DAFS: files on a server, transferred directly to and from the program's memory.
 
 >>> import dafs
 >>> with dafs.connect("dafs://localhost/") as session:
 ...     with session.open("/model.bin", "rb") as file:
 ...         header = file.read(4096)
 
-:mod:`dafs.aio` is the same for asyncio, :mod:`dafs.fsspec` for pandas, pyarrow and the like,
-:mod:`dafs.torch` for PyTorch.
+:mod:`dafs.aio` is the interface for asyncio, :mod:`dafs.fsspec` for pandas, pyarrow and other
+users of fsspec, and :mod:`dafs.torch` for PyTorch.
 """
 
 from __future__ import annotations
@@ -76,24 +76,24 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> Session:
 
     :param transport: ``auto`` (shared memory if the server is on this host), ``shm`` or ``tcp``.
     :param login: ``auto``, ``none``, ``kerberos`` or ``password``.
-    :param user: who this is; otherwise as the URL says.
+    :param user: the user name, by default the one in the URL.
     :param password: the user's password.
-    :param credits: the most requests to have outstanding.
-    :param channels: the most connections to spread reads and writes over, as far as the server
-        has use for them; those of one file go over one of them. 8 are the most.
-    :param checksums: checksums on every message and all data.
-    :param fence_id: name for fencing.
-    :param client_name: names this client across connections; random if empty.
-    :param delegations: keep what was read of files as long as nobody changes them.
-    :param own_memory: ``straight`` lends memory of the program's own to servers on this host, too,
-        so that nothing is copied in this process; ``auto`` copies there, which is faster.
-    :param recovery: seconds for which a lost session tries to come back; ``None`` for not at all.
-    :param answer_timeout: seconds of silence after which the connection is given up.
-    :param tls_ca: PEM file of the authorities that vouch for servers, for ``dafs+tls://``.
-    :param tls_certificate: PEM file of this side's own certificate.
-    :param tls_key: PEM file of its key.
-    :param tls_name: whose certificate the server must show, if not the host's.
-    :raises ConnectFailed: with every address tried and why it failed.
-    :raises LoginFailed: if the server refuses the identity.
+    :param credits: the maximum number of outstanding requests.
+    :param channels: the maximum number of connections for reads and writes, at most 8. The
+        server may use fewer. Transfers of one file use one connection.
+    :param checksums: use checksums on every message and all data.
+    :param fence_id: the fence identity of this client.
+    :param client_name: the name of this client across connections; random if empty.
+    :param delegations: cache file data as long as no other client changes the file.
+    :param own_memory: ``straight`` lets servers on this host access the program's own memory, so
+        that nothing is copied in this process. ``auto`` copies there, which is faster.
+    :param recovery: seconds for which a lost session tries to reconnect; ``None`` disables this.
+    :param answer_timeout: seconds without a reply after which the connection is given up.
+    :param tls_ca: PEM file of the authorities that sign server certificates, for ``dafs+tls://``.
+    :param tls_certificate: PEM file of this client's certificate.
+    :param tls_key: PEM file of the certificate's key.
+    :param tls_name: the name in the server's certificate, by default the host.
+    :raises ConnectFailed: with every address that was tried and the reason why it failed.
+    :raises LoginFailed: if the server refuses the login.
     """
     return Session(_dafs.connect(url, **options))

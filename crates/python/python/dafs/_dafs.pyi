@@ -1,10 +1,10 @@
-"""The native part. Each call gives an operation, which is waited for or driven by a loop."""
+"""The native part. Each call returns an operation, to be waited for or driven by a loop."""
 
 from collections.abc import Sequence
 from typing import Any, final
 
 __version__: str
-#: Shortest memory, not registered before, to and from which bytes are moved straight.
+#: The minimum length of unregistered memory for transfers without a copy.
 STRAIGHT_MIN: int
 
 @final

@@ -1,8 +1,8 @@
-"""What goes wrong, as exceptions.
+"""The exceptions of this package.
 
-Everything is an ``OSError`` with its errno. What the system has a class for is of that class
-(``FileNotFoundError``, ``PermissionError``, ...); what only this package can meet is an
-:class:`Error` besides. ``status`` names the protocol's status where the server gave one.
+Every exception is an ``OSError`` with its errno. Errors for which Python has a class are of that
+class (``FileNotFoundError``, ``PermissionError``, ...). Errors specific to this package are also
+an :class:`Error`. ``status`` is the name of the protocol's status if the server returned one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
 
 
 class Error(OSError):
-    """What only this package can meet."""
+    """The base class of errors that are specific to this package."""
 
-    #: The protocol's status, where the server gave one.
+    #: The name of the protocol's status, if the server returned one.
     status: str | None = None
 
 
@@ -37,43 +37,43 @@ class ConnectFailed(Error, ConnectionRefusedError):
 
 
 class LoginFailed(Error, PermissionError):
-    """The server does not let this client in."""
+    """The server refused the login of this client."""
 
 
 class ConnectionLost(Error, ConnectionResetError):
-    """The session has ended, and could not come back. Connect anew."""
+    """The session has ended and could not reconnect. Connect again."""
 
 
 class OutcomeUnknown(ConnectionLost):
-    """The connection broke, and the server does not know whether this was done: look first."""
+    """The connection broke, and it is unknown whether the request was executed. Check first."""
 
 
 class ProtocolError(Error):
-    """The server has sent something that is no answer to what was asked."""
+    """The server has sent an invalid reply."""
 
 
 class Cancelled(Error):
-    """It was cancelled before its end."""
+    """The operation was cancelled before its end."""
 
 
 class TimedOut(Error, TimeoutError):
-    """Not done in the time given."""
+    """The operation did not complete within the timeout."""
 
 
 class DataLost(Error):
-    """The server has lost data that was written and not committed: write it again."""
+    """The server has lost data that was written but not committed. Write it again."""
 
 
 class LockBroken(Error, BlockingIOError):
-    """Whoever held the lock has failed: look after the data, and lock with ``repair``."""
+    """The holder of the lock has failed. Check and repair the data, and lock with ``repair``."""
 
 
 class Locked(Error, BlockingIOError):
-    """Somebody else has locked the range."""
+    """Another client has locked the range."""
 
 
 class Deadlock(Error):
-    """Waiting for the lock would never end."""
+    """Waiting for the lock would be a deadlock."""
 
 
 class Closed(Error, ValueError):
@@ -81,7 +81,7 @@ class Closed(Error, ValueError):
 
 
 class Forked(Error):
-    """The session was made before ``fork()``, by the parent process: connect anew."""
+    """The session was made by the parent process, before ``fork()``. Connect again."""
 
 
 _KINDS: dict[str, type[Error]] = {
@@ -108,11 +108,11 @@ _STATUSES: dict[str, type[Error]] = {
 def make(
     kind: str, errno: int, text: str, subject: str | None, status: str | None
 ) -> BaseException:
-    """The exception for what the native part calls by these names."""
+    """Returns the exception for a failure in the native part."""
     if kind == "argument":
         return ValueError(text)
     named = _STATUSES.get(status or "") if kind == "status" else _KINDS.get(kind)
-    # OSError chooses the subclass for an errno by itself.
+    # OSError chooses the subclass for an errno.
     kind_of = named or OSError
     error = kind_of(errno, text) if subject is None else kind_of(errno, text, subject)
     if status is not None:

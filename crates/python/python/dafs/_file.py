@@ -1,4 +1,4 @@
-"""Files that block: a raw one, and buffered ones over it."""
+"""Blocking files: a raw file, and buffered files that use it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from . import _dafs
 from ._errors import Locked, TimedOut
 from ._types import TO_END, LockHolder, Mode, Stat, lock_holder, lock_options
 
-#: Bytes of the buffer of a buffered file.
+#: The buffer size of buffered files in bytes.
 BUFFER_SIZE = 128 << 10
 
 
 class RawFile(io.RawIOBase):
-    """An open file without a buffer: each call asks the server.
+    """An open file without a buffer: each call sends requests to the server.
 
-    ``buffer`` may be any contiguous object with the buffer protocol, or a tensor of torch's on
-    the processor.
+    ``buffer`` may be any contiguous object with the buffer protocol, or a torch tensor in main
+    memory.
     """
 
     def __init__(self, native: _dafs.File, mode: str, parsed: Mode) -> None:
@@ -29,13 +29,13 @@ class RawFile(io.RawIOBase):
         self._native = native
         self._mode = parsed
         self._position = 0
-        #: What is written is forgotten: see :meth:`_Buffered.discard`.
+        #: If True, writes are discarded: see :meth:`_Buffered.discard`.
         self._sinks = False
         self.mode = mode
 
     @property
     def name(self) -> str:
-        """The path it was opened by."""
+        """The path by which it was opened."""
         return self._native.path
 
     def __repr__(self) -> str:
@@ -44,39 +44,39 @@ class RawFile(io.RawIOBase):
     # ---- data -------------------------------------------------------------------------
 
     def readinto_at(self, buffer: Any, offset: int) -> int:
-        """Reads into a buffer; fewer bytes than it has only at the end of the file."""
+        """Reads into a buffer. Returns fewer bytes than it has only at the end of the file."""
         self._check(1, "read")
         return self._native.read_into(buffer, offset).wait()  # type: ignore[no-any-return]
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Reads so many bytes, fewer only at the end of the file."""
+        """Reads ``size`` bytes; fewer only at the end of the file."""
         self._check(1, "read")
         return self._native.read(size, offset).wait()  # type: ignore[no-any-return]
 
     def write_at(self, data: Any, offset: int) -> int:
-        """Writes all of a buffer. :meth:`commit` makes it last."""
+        """Writes a whole buffer. :meth:`commit` makes the data durable."""
         self._check(2, "write")
         return self._native.write(data, offset).wait()  # type: ignore[no-any-return]
 
     def append(self, data: Any) -> int:
-        """Appends all of it or nothing, as data that lasts. The offset it was put at."""
+        """Appends data atomically and durably. Returns its offset."""
         self._check(2, "append")
         return self._native.append(data).wait()  # type: ignore[no-any-return]
 
     def commit(self) -> None:
-        """Brings everything written to stable storage, or raises :class:`DataLost`."""
+        """Flushes all written data to stable storage, or raises :class:`DataLost`."""
         self._native.commit().wait()
 
     def stat(self) -> Stat:
-        """Attributes now."""
+        """Returns the current attributes."""
         return Stat(*self._native.stat().wait())
 
     def map(self) -> memoryview:
-        """The file as memory to be read, as long as it is now.
+        """Returns the file as read-only memory, with its current length.
 
-        On the server's host, in a session with ``delegations=True``, it is mapped where the server
-        hands the file over: it shows the local file, in which what other clients write appears when
-        the server has written it back. Elsewhere it is a copy of what is there now.
+        On the server's host, in a session with ``delegations=True``, the local file is mapped if
+        the server passes a descriptor. Writes by other clients then appear in the memory after the
+        server has written them back. Elsewhere the memory is a copy of the current contents.
         """
         self._check(1, "map")
         descriptor = self._native.descriptor().wait()
@@ -95,7 +95,7 @@ class RawFile(io.RawIOBase):
         return memoryview(copy).toreadonly()[:length]
 
     def hint(self, pattern: str, offset: int = 0, length: int = 0) -> None:
-        """Tells the server what is expected of a range: ``normal``, ``random``, ``sequential``,
+        """Tells the server how a range will be used: ``normal``, ``random``, ``sequential``,
         ``willneed`` or ``dontneed``."""
         self._native.hint(offset, length, pattern).wait()
 
@@ -111,14 +111,14 @@ class RawFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Reads into a buffer at the position, which goes on by what was read."""
+        """Reads into a buffer at the current position and advances it."""
         count = self.readinto_at(buffer, self._position)
         self._position += count
         return count
 
     def read(self, size: int | None = -1) -> bytes:
-        """Reads so many bytes at the position, fewer only at the end of the file; all that is
-        left without a number."""
+        """Reads ``size`` bytes at the current position; fewer only at the end of the file.
+        Without a size, reads up to the end."""
         if size is None or size < 0:
             return self.readall()
         data = self.read_at(size, self._position)
@@ -129,7 +129,7 @@ class RawFile(io.RawIOBase):
         pieces: list[bytes] = []
         while True:
             left = self.stat().st_size - self._position
-            # One more, so that the end is seen with it.
+            # One more byte, so that the same read detects the end.
             data = self.read(max(left, 0) + 1)
             if not data:
                 return b"".join(pieces) if len(pieces) != 1 else pieces[0]
@@ -138,7 +138,7 @@ class RawFile(io.RawIOBase):
                 return b"".join(pieces) if len(pieces) != 1 else pieces[0]
 
     def write(self, data: Any) -> int:
-        """Writes all of a buffer at the position, or at the end in mode ``a``."""
+        """Writes a whole buffer at the current position, or at the end in mode ``a``."""
         length = memoryview(data).nbytes
         if self._sinks:
             return length
@@ -183,7 +183,7 @@ class RawFile(io.RawIOBase):
                 self._native.close().wait()
 
     def __del__(self) -> None:
-        # Not to wait for a server while garbage is collected: the next call closes it.
+        # Do not wait for a server during garbage collection: the next call closes the file.
         pass
 
     def _check(self, access: int, what: str) -> None:
@@ -206,7 +206,7 @@ class RawFile(io.RawIOBase):
         autorecover: bool = False,
         repair: bool = False,
     ) -> Lock:
-        """A lock of a range, for ``with``. See :class:`Lock`."""
+        """Returns a lock of a range, for use in ``with``. See :class:`Lock`."""
         options = lock_options(persist, autorecover, repair)
         end = TO_END if length is None else length
         return Lock(self, self, exclusive, offset, end, options, wait, timeout)
@@ -214,17 +214,17 @@ class RawFile(io.RawIOBase):
     def lock_holder(
         self, *, exclusive: bool = True, offset: int = 0, length: int | None = None
     ) -> LockHolder | None:
-        """Whose lock would stand in the way of one."""
+        """Returns the lock that would conflict with the given one, or ``None``."""
         end = TO_END if length is None else length
         return lock_holder(self._native.test_lock(exclusive, offset, end).wait())
 
 
 class Lock:
-    """A byte-range lock. Taken on entering, given back on leaving.
+    """A byte-range lock, taken on entering a ``with`` block and released on leaving it.
 
-    With ``autorecover`` what is done under it is a checkpoint: it is committed when the block
-    ends, and taken back as a whole if the block raises, or its program or its connection fails.
-    With ``persist`` the lock breaks, instead of vanishing, when its holder fails.
+    With ``autorecover``, all changes under the lock are committed together when the block ends.
+    They are rolled back together if the block raises, or if the program or its connection fails.
+    With ``persist``, the lock becomes broken instead of being released if its holder fails.
     """
 
     def __init__(
@@ -251,10 +251,10 @@ class Lock:
         return bool(self._what[3] & 4)
 
     def acquire(self) -> bool:
-        """Takes the lock. False if somebody has it and this is not to wait.
+        """Takes the lock. Returns False if another client holds it and ``wait`` is False.
 
-        :raises TimedOut: if the time is over.
-        :raises Deadlock: if somebody whom it would wait for waits for it.
+        :raises TimedOut: if the timeout has passed.
+        :raises Deadlock: if waiting would be a deadlock.
         """
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         pause = _PAUSE_MIN
@@ -263,18 +263,18 @@ class Lock:
                 return False
             left = pause if deadline is None else min(pause, deadline - time.monotonic())
             if left <= 0:
-                raise TimedOut(110, "the lock could not be had in time", self._raw.name)
-            # The server keeps the place in its queue meanwhile; a signal ends the sleep.
+                raise TimedOut(110, "the lock was not granted within the timeout", self._raw.name)
+            # The server keeps the place in its queue meanwhile. A signal ends the sleep.
             time.sleep(left)
             pause = min(pause * 2, _PAUSE_MAX)
         return True
 
     def release(self) -> None:
-        """Gives the lock back: what was changed under it stays."""
+        """Releases the lock. Changes made under it stay."""
         self._raw._native.unlock(*self._range).wait()
 
     def commit(self) -> None:
-        """What was changed so far is on stable storage. The lock stays."""
+        """Flushes the changes made so far to stable storage. The lock stays held."""
         self._flush()
         if self._raw.writable():
             self._raw.commit()
@@ -284,18 +284,18 @@ class Lock:
             self._file.flush()
 
     def rollback(self) -> None:
-        """Takes back what was changed under a lock with ``autorecover``. It stays held."""
+        """Rolls back the changes under a lock with ``autorecover``. The lock stays held."""
         if self._file is not self._raw:
             self._file.discard()
         self._raw._native.abort_lock(*self._range).wait()
 
     def __enter__(self) -> Lock:
-        # What was written before is not part of it.
+        # Earlier writes are not part of the changes under the lock.
         self._flush()
         if not self.acquire():
-            raise Locked(11, "somebody else has locked the range", self._raw.name)
+            raise Locked(11, "another client has locked the range", self._raw.name)
         if self._file is not self._raw:
-            # What was read ahead may have been changed before the lock was had.
+            # Buffered data may have changed before the lock was granted.
             self._file.forget()
         return self
 
@@ -314,7 +314,7 @@ class Lock:
                 self.rollback()
         except BaseException:
             if kind is None and self._recovers:
-                # Half of a checkpoint is none.
+                # The changes must be committed as a whole.
                 self.rollback()
             raise
         finally:
@@ -322,17 +322,17 @@ class Lock:
 
 
 class _Buffered:
-    """What a buffered file has besides the io module's."""
+    """The methods of buffered files beyond those of the io module."""
 
     raw: RawFile
 
     def readinto_at(self, buffer: Any, offset: int) -> int:
-        """Reads into a buffer, past this file's own."""
+        """Reads into ``buffer``, bypassing this file's own buffer."""
         self._settle()
         return self.raw.readinto_at(buffer, offset)
 
     def write_at(self, data: Any, offset: int) -> int:
-        """Writes all of a buffer, past this file's own."""
+        """Writes all of ``data``, bypassing this file's own buffer."""
         self._settle()
         return self.raw.write_at(data, offset)
 
@@ -341,7 +341,7 @@ class _Buffered:
         return self.raw.append(data)
 
     def commit(self) -> None:
-        """Writes what is buffered, and brings everything to stable storage."""
+        """Writes buffered data, and flushes all written data to stable storage."""
         self._settle()
         self.raw.commit()
 
@@ -350,12 +350,12 @@ class _Buffered:
         return self.raw.stat()
 
     def map(self) -> memoryview:
-        """As :meth:`RawFile.map`, with what is buffered."""
+        """As :meth:`RawFile.map`, including buffered data."""
         self._settle()
         return self.raw.map()
 
     def lock(self, **options: Any) -> Lock:
-        """As :meth:`RawFile.lock`; what is buffered is written before it is given back."""
+        """As :meth:`RawFile.lock`. Buffered data is written before the lock is released."""
         lock = self.raw.lock(**options)
         lock._file = self
         return lock
@@ -364,7 +364,7 @@ class _Buffered:
         return self.raw.lock_holder(**options)
 
     def discard(self) -> None:
-        """Forgets what was written and is still buffered, and what was read ahead."""
+        """Discards buffered writes and data that was read ahead."""
         if self.raw.writable():
             self.raw._sinks = True
             try:
@@ -374,7 +374,7 @@ class _Buffered:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets what was read ahead."""
+        """Discards data that was read ahead."""
         if self.raw.readable():
             position = self.tell()  # type: ignore[attr-defined]
             self.seek(0, os.SEEK_END)  # type: ignore[attr-defined]
@@ -385,7 +385,7 @@ class _Buffered:
             self.flush()  # type: ignore[attr-defined]
 
     def __del__(self) -> None:
-        # As with a raw file; but what is buffered would be lost.
+        # Unlike a raw file, flush first: buffered data would be lost.
         if not self.closed and self.raw.writable():  # type: ignore[attr-defined]
             self.flush()  # type: ignore[attr-defined]
 
@@ -399,7 +399,7 @@ class BufferedWriter(_Buffered, io.BufferedWriter):  # type: ignore[misc]
 
 
 class BufferedRandom(_Buffered, io.BufferedRandom):  # type: ignore[misc]
-    """A file open for both, with a buffer."""
+    """A file open for reading and writing, with a buffer."""
 
 
 def wrap(
@@ -410,7 +410,7 @@ def wrap(
     errors: str | None,
     newline: str | None,
 ) -> Any:
-    """The file that ``open`` gives for a mode."""
+    """Returns the file object of ``open`` for a mode."""
     if not mode.text and (encoding or errors or newline is not None):
         raise ValueError("binary mode takes no encoding, errors or newline")
     if buffering == 0:
@@ -432,5 +432,5 @@ def wrap(
 
 
 _PAUSE_MIN = 0.001
-#: Below the silence after which a server takes a waiter's place away.
+#: Shorter than the time after which a server removes a silent waiter from its queue.
 _PAUSE_MAX = 0.2

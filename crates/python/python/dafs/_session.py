@@ -1,4 +1,4 @@
-"""Sessions that block. Threads may share one."""
+"""Blocking sessions, which threads may share."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ UpdateMode = Literal["r+b", "rb+", "w+b", "wb+", "x+b", "xb+", "a+b", "ab+"]
 
 
 class Session:
-    """A session with a server; :func:`dafs.connect` makes one.
+    """A session with a server, made by :func:`dafs.connect`.
 
-    It ends with :meth:`close`, or with a ``with`` block. A session that loses its connection
-    comes back by itself; whoever waits notices a pause.
+    It ends with :meth:`close` or with a ``with`` block. A session that loses its connection
+    reconnects automatically; calls only take longer.
     """
 
     def __init__(self, native: _dafs.Session) -> None:
@@ -41,7 +41,7 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            # Whoever has lost patience with a server does not wait for its farewell.
+            # The user interrupted the program, so do not wait for the server's reply.
             self._native.close().begin()
         else:
             self.close()
@@ -51,7 +51,7 @@ class Session:
 
     @property
     def url(self) -> str:
-        """What it was connected by."""
+        """The URL of the session."""
         return self._native.url
 
     @property
@@ -66,29 +66,29 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True if :meth:`close` was called."""
         return self._native.closed
 
     @property
     def lost(self) -> bool:
-        """Whether a call has found that the session has ended: connect anew."""
+        """True if a call has found that the session has ended. Connect again."""
         return self._native.lost
 
     def close(self) -> None:
-        """Leaves in order; files that are open are closed."""
+        """Disconnects cleanly and closes open files."""
         self._native.close().wait()
 
     def ping(self) -> None:
-        """A round trip that does nothing."""
+        """Sends an empty request and waits for its reply."""
         self._native.ping().wait()
 
     def describe(self) -> dict[str, Any]:
-        """Credits, and how bytes reach registered memory and any other: ``Mapped``,
-        ``ProcessVm``, ``Network`` (straight), or ``Staged`` (with a copy)."""
+        """Returns the credits, and how the server accesses registered memory and other memory:
+        ``Mapped``, ``ProcessVm``, ``Network`` (without a copy), or ``Staged`` (with a copy)."""
         return self._native.describe()
 
     def counters(self) -> Counters:
-        """How bytes have moved so far, and what was copied on the way."""
+        """Returns statistics of the transfers and copies so far."""
         return Counters(**self._native.counters())
 
     # ---- files --------------------------------------------------------------------------
@@ -203,11 +203,11 @@ class Session:
         key: int | None = None,
         keep_name: bool = False,
     ) -> Any:
-        """Opens a file, as the builtin ``open`` does; ``buffering=0`` gives a :class:`RawFile`.
+        """Opens a file like the builtin ``open``; ``buffering=0`` returns a :class:`RawFile`.
 
-        ``deny`` (``"r"``, ``"w"``, ``"rw"``) is what it keeps others from opening the file for;
-        ``key`` is a key that all opens must show; with ``keep_name`` nobody removes the name
-        meanwhile.
+        ``deny`` (``"r"``, ``"w"``, ``"rw"``) is the access that it denies to other opens;
+        ``key`` is a key that all opens must give; with ``keep_name`` the name cannot be removed
+        while the file is open.
         """
         parsed = Mode.parse(mode)
         arguments = open_arguments(parsed, permissions, deny, key, keep_name)
@@ -220,59 +220,59 @@ class Session:
             raise
 
     def open_unlinked(self, directory: Path = "/", *, permissions: int = 0o600) -> RawFile:
-        """A file without a name, which lives while it is open."""
+        """Creates a file without a name, which exists as long as it is open."""
         native = self._native.open_unlinked(fspath(directory), permissions).wait()
         return RawFile(native, "w+b", Mode.parse("w+b"))
 
     def read_bytes(self, path: Path) -> bytes:
-        """A file whole: one round trip if it is small."""
+        """Reads a whole file, in one round trip if it is small."""
         (read,) = self.read_files([path])
         if isinstance(read, BaseException):
             raise read
         return read
 
     def read_files(self, paths: Iterable[Path]) -> list[bytes | OSError]:
-        """Files whole, many under way at once: what each has, or why not."""
+        """Reads whole files, many concurrently. Returns the contents or the error of each."""
         return self._native.read_files([fspath(path) for path in paths]).wait()  # type: ignore[no-any-return]
 
     def write_bytes(
         self, path: Path, data: Any, *, permissions: int = 0o666, exclusive: bool = False
     ) -> None:
-        """Makes a file of these bytes, or gives one that is there this content."""
+        """Creates a file with these bytes, or replaces the contents of an existing one."""
         self._native.write_file(fspath(path), data, permissions, exclusive).wait()
 
     def alloc(self, length: int, *, zeroed: bool = True) -> _dafs.Memory:
-        """Registered memory, which has the buffer protocol: servers on this host and RDMA
-        devices move bytes straight into it and out of it.
+        """Allocates registered memory, which supports the buffer protocol. Servers on this host
+        and RDMA devices access it directly.
 
-        Without ``zeroed`` it has what a former use of it in this session has left."""
+        Without ``zeroed``, it contains data of an earlier use in this session."""
         return self._native.alloc(length, zeroed).wait()  # type: ignore[no-any-return]
 
     def batch(self) -> Batch:
-        """An empty batch."""
+        """Returns an empty batch."""
         return Batch(self)
 
     # ---- names and attributes -------------------------------------------------------------
 
     def stat(self, path: Path, *, follow_symlinks: bool = True) -> Stat:
-        """Attributes of what a path leads to."""
+        """Returns the attributes of the object at a path."""
         return Stat(*self._native.stat(fspath(path), follow_symlinks).wait())
 
     def lstat(self, path: Path) -> Stat:
-        """Attributes of the object itself, be it a symbolic link."""
+        """Returns the attributes of the object at a path, without following a symbolic link."""
         return self.stat(path, follow_symlinks=False)
 
     def exists(self, path: Path) -> bool:
-        """Whether a path leads to something."""
+        """True if there is an object at a path."""
         return self._kind(path) is not None
 
     def is_file(self, path: Path) -> bool:
-        """Whether a path leads to a regular file."""
+        """True if there is a regular file at a path."""
         found = self._kind(path)
         return found is not None and found.is_file()
 
     def is_dir(self, path: Path) -> bool:
-        """Whether a path leads to a directory."""
+        """True if there is a directory at a path."""
         found = self._kind(path)
         return found is not None and found.is_dir()
 
@@ -283,7 +283,7 @@ class Session:
             return None
 
     def scandir(self, path: Path = "/") -> list[DirEntry]:
-        """The entries of a directory, with their attributes. Names are ``str``."""
+        """Returns the entries of a directory with their attributes. Names are ``str``."""
         directory = fspath(path)
         return [DirEntry(directory, *entry) for entry in self._native.list(directory).wait()]
 
@@ -293,14 +293,14 @@ class Session:
     def listdir(self, path: bytes | os.PathLike[bytes]) -> list[bytes]: ...
 
     def listdir(self, path: Path = "/") -> list[str] | list[bytes]:
-        """The names in a directory: ``bytes`` if the path is."""
+        """Returns the names in a directory, as ``bytes`` if the path is ``bytes``."""
         names = [entry.name for entry in self.scandir(path)]
         if isinstance(os.fspath(path), bytes):
             return [os.fsencode(name) for name in names]
         return names
 
     def walk(self, top: Path = "/") -> Iterator[tuple[str, list[str], list[str]]]:
-        """As ``os.walk``, from the top down; links are not followed."""
+        """As ``os.walk``, from the top down. Symbolic links are not followed."""
         entries = self.scandir(top)
         directories = [entry.name for entry in entries if entry.is_dir()]
         yield fspath(top), directories, [entry.name for entry in entries if not entry.is_dir()]
@@ -308,11 +308,11 @@ class Session:
             yield from self.walk(posixpath.join(fspath(top), name))
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         self._native.mkdir(fspath(path), mode).wait()
 
     def makedirs(self, path: Path, mode: int = 0o777, exist_ok: bool = False) -> None:
-        """Makes a directory, and those it is to be in."""
+        """Creates a directory and its missing parents."""
         text = fspath(path)
         try:
             self.mkdir(text, mode)
@@ -324,13 +324,13 @@ class Session:
                 raise
 
     def rename(self, source: Path, target: Path) -> None:
-        """Renames, replacing what is there."""
+        """Renames an object. An existing object with the new name is replaced."""
         self._native.rename(fspath(source), fspath(target)).wait()
 
     replace = rename
 
     def unlink(self, path: Path) -> None:
-        """Removes a name that is no directory's."""
+        """Removes a name of an object that is not a directory."""
         text = fspath(path)
         if self.lstat(text).is_dir():
             raise IsADirectoryError(21, os.strerror(21), text)
@@ -346,9 +346,10 @@ class Session:
         self._native.remove(text).wait()
 
     def rmtree(self, path: Path) -> None:
-        """Removes a directory and all that is in it, as far as it goes; no link is followed.
+        """Removes a directory with its contents, as far as possible, without following links.
 
-        The root of a server, of an export or of a mounted file system stays, with what is in it.
+        The root of a server, of an export or of a mounted file system is not removed, nor are its
+        contents.
         """
         text = fspath(path)
         if not self.lstat(text).is_dir():
@@ -356,11 +357,11 @@ class Session:
         self._native.remove_tree(text).wait()
 
     def symlink(self, text: Path, path: Path) -> None:
-        """Makes a symbolic link at ``path`` that says ``text``."""
+        """Makes a symbolic link at ``path`` with the text ``text``."""
         self._native.symlink(os.fsdecode(text), fspath(path)).wait()
 
     def link(self, path: Path, new_path: Path) -> None:
-        """Gives the object at ``path`` another name."""
+        """Makes a hard link to the object at ``path``."""
         self._native.link(fspath(path), fspath(new_path)).wait()
 
     @overload
@@ -369,7 +370,7 @@ class Session:
     def readlink(self, path: bytes | os.PathLike[bytes]) -> bytes: ...
 
     def readlink(self, path: Path) -> str | bytes:
-        """What a symbolic link says: ``bytes`` if the path is."""
+        """Returns the text of a symbolic link, as ``bytes`` if the path is ``bytes``."""
         text: bytes = self._native.read_link(fspath(path)).wait()
         return text if isinstance(os.fspath(path), bytes) else os.fsdecode(text)
 
@@ -385,7 +386,7 @@ class Session:
         *,
         follow_symlinks: bool = True,
     ) -> None:
-        """Sets the owner, the group or both: numbers, or names that the server knows."""
+        """Sets the owner, the group or both. They are numbers or names that the server knows."""
         named = {
             "owner": None if owner in (None, -1) else str(owner),
             "group": None if group in (None, -1) else str(group),
@@ -408,14 +409,15 @@ class Session:
         self._set(path, follow_symlinks, atime=ns[0], mtime=ns[1])
 
     def truncate(self, path: Path, length: int) -> None:
-        """Cuts or extends a file."""
+        """Truncates or extends a file."""
         self._set(path, True, size=length)
 
     def _set(self, path: Path, follow: bool, **wanted: Any) -> None:
         self._native.set_attributes(fspath(path), follow, **wanted).wait()
 
     def access(self, path: Path, mode: int) -> bool:
-        """Whether this session may: ``os.R_OK``, ``os.W_OK``, ``os.X_OK`` or ``os.F_OK``."""
+        """True if this session has the permissions ``os.R_OK``, ``os.W_OK`` and ``os.X_OK`` in
+        ``mode``; with ``os.F_OK``, if the object exists."""
         if not self.exists(path):
             return False
         wanted = (mode & os.R_OK and 1) | (mode & os.W_OK and 4)
@@ -424,7 +426,7 @@ class Session:
         return self._native.access(fspath(path), wanted).wait() & wanted == wanted  # type: ignore[no-any-return]
 
     def statvfs(self, path: Path = "/") -> StatVfs:
-        """The file system that a path is in."""
+        """Returns information on the file system that contains a path."""
         return StatVfs(*self._native.space(fspath(path)).wait())
 
     # ---- fencing ----------------------------------------------------------------------------
@@ -432,24 +434,24 @@ class Session:
     def fence(
         self, path: Path, fence_ids: Sequence[str], *, file_system: bool = False
     ) -> None:
-        """Only these fence identities reach a file from now on, or the file system it is in.
-        When it returns, whatever the others had under way has ended."""
+        """Lets only these fence identities access a file or the file system that contains it.
+        When it returns, all requests in flight of other clients have ended."""
         self._fence(path, file_system, False, "overwrite", fence_ids)
 
     def unfence(self, path: Path, *, file_system: bool = False) -> None:
-        """Everybody may reach it again."""
+        """Removes the fence, so that all clients may access the object again."""
         self._fence(path, file_system, False, "overwrite", [])
 
     def fence_allow(
         self, path: Path, fence_ids: Sequence[str], *, file_system: bool = False
     ) -> None:
-        """These may reach it, besides those on the list."""
+        """Adds identities to the list."""
         self._fence(path, file_system, False, "append", fence_ids)
 
     def fence_deny(
         self, path: Path, fence_ids: Sequence[str], *, file_system: bool = False
     ) -> None:
-        """These are taken off the list."""
+        """Removes identities from the list."""
         self._fence(path, file_system, True, "remove", fence_ids)
 
     def _fence(
@@ -458,14 +460,14 @@ class Session:
         self._native.set_fence(fspath(path), file_system, deny, update, list(ids)).wait()
 
     def fencing_list(self, path: Path, *, file_system: bool = False) -> list[str]:
-        """The fence identities that may reach it; everybody may if there are none."""
+        """Returns the fence identities that may access it. If there are none, all clients may."""
         return self._native.fencing_list(fspath(path), file_system).wait()  # type: ignore[no-any-return]
 
 
 class Batch:
-    """Reads and writes that are asked for in a few messages and reported together.
+    """Reads and writes that are sent in a few messages and reported together.
 
-    There is no order between them. What was written is stable when it is reported.
+    They have no order among each other. Written data is on stable storage when it is reported.
     """
 
     def __init__(self, session: Session) -> None:
@@ -486,20 +488,20 @@ class Batch:
         return self
 
     def run(self, window: float | None = None) -> list[int | OSError]:
-        """Has everything done, and waits. What each has moved, or why it failed.
+        """Runs all requests and waits. Returns the bytes that each transferred, or its error.
 
-        With ``window`` the server may take so many seconds, and does it when it suits best.
+        With ``window``, the server may delay the requests by up to this many seconds.
         """
         requests, self._requests = self._requests, []
         return self._session._native.batch(requests, window).wait()  # type: ignore[no-any-return]
 
 
 def native_of(file: Any) -> _dafs.File:
-    """The native part of an open file."""
+    """Returns the native part of an open file."""
     raw = getattr(file, "raw", file)
     if raw is not file and raw.writable():
         file.flush()
     native = getattr(raw, "_native", None)
     if not isinstance(native, _dafs.File):
-        raise TypeError(f"not a file of dafs: {file!r}")
+        raise TypeError(f"not a dafs file: {file!r}")
     return native

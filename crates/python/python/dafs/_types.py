@@ -1,4 +1,4 @@
-"""Values that calls give."""
+"""The types of arguments and results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import posixpath
 import stat as _stat
 from typing import Any, Literal, NamedTuple, TypedDict
 
-#: An object's attributes as the native part gives them.
+#: An object's attributes as the native part returns them.
 RawStat = tuple[int, int, int, int, int, int, int, int, str, str, int]
 
 
 class ConnectOptions(TypedDict, total=False):
-    """What :func:`dafs.connect` may be told, which says what each is."""
+    """The options of :func:`dafs.connect`, where they are documented."""
 
     transport: Literal["auto", "shm", "tcp"]
     login: Literal["auto", "none", "kerberos", "password"]
@@ -34,69 +34,69 @@ class ConnectOptions(TypedDict, total=False):
 
 
 class Stat(NamedTuple):
-    """Attributes of an object, by the names that ``os.stat_result`` has."""
+    """The attributes of an object, with the names of ``os.stat_result``."""
 
     st_mode: int
     st_ino: int
     st_nlink: int
-    #: Bytes.
+    #: The size in bytes.
     st_size: int
     st_atime_ns: int
     st_mtime_ns: int
     st_ctime_ns: int
-    #: Bytes of storage.
+    #: The allocated storage in bytes.
     space_used: int
     #: A decimal number or a name.
     owner: str
     group: str
-    #: Differs after every change.
+    #: A value that differs after every change.
     change: int
 
     @property
     def st_atime(self) -> float:
-        """Last read, in seconds since 1970."""
+        """The time of the last read, in seconds since 1970."""
         return self.st_atime_ns / 1e9
 
     @property
     def st_mtime(self) -> float:
-        """Last change of data, in seconds since 1970."""
+        """The time of the last change of data, in seconds since 1970."""
         return self.st_mtime_ns / 1e9
 
     @property
     def st_ctime(self) -> float:
-        """Last change of anything, in seconds since 1970."""
+        """The time of the last change of data or attributes, in seconds since 1970."""
         return self.st_ctime_ns / 1e9
 
     @property
     def st_uid(self) -> int:
-        """The owner's number; -1 if the server names it otherwise."""
+        """The owner's number; -1 if the server's name for it is not a number."""
         return int(self.owner) if self.owner.isdecimal() else -1
 
     @property
     def st_gid(self) -> int:
-        """The group's number; -1 if the server names it otherwise."""
+        """The group's number; -1 if the server's name for it is not a number."""
         return int(self.group) if self.group.isdecimal() else -1
 
     @property
     def st_blocks(self) -> int:
-        """Storage, in blocks of 512 bytes."""
+        """The allocated storage in blocks of 512 bytes."""
         return -(-self.space_used // 512)
 
     def is_dir(self) -> bool:
-        """Whether it is a directory."""
+        """True if this is a directory."""
         return _stat.S_ISDIR(self.st_mode)
 
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
+        """True if this is a regular file."""
         return _stat.S_ISREG(self.st_mode)
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """True if this is a symbolic link."""
         return _stat.S_ISLNK(self.st_mode)
 
 
 class DirEntry(os.PathLike[str]):
-    """An entry of a directory, with the attributes that came along with its name."""
+    """A directory entry with the attributes that were read together with its name."""
 
     __slots__ = ("_stat", "name", "path")
 
@@ -106,23 +106,23 @@ class DirEntry(os.PathLike[str]):
         self._stat = None if stat is None else Stat(*stat)
 
     def stat(self, *, follow_symlinks: bool = False) -> Stat:
-        """Attributes of the entry itself."""
+        """Returns the attributes of the entry itself."""
         if follow_symlinks and self.is_symlink():
-            raise ValueError("an entry knows the attributes of a link, not of where it leads")
+            raise ValueError("an entry has the attributes of a link, not of its target")
         if self._stat is None:
-            raise FileNotFoundError(2, "it was gone when the server looked", self.path)
+            raise FileNotFoundError(2, "the object was removed during the listing", self.path)
         return self._stat
 
     def is_dir(self, *, follow_symlinks: bool = False) -> bool:
-        """Whether it is a directory."""
+        """True if this is a directory."""
         return self._stat is not None and self._stat.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = False) -> bool:
-        """Whether it is a regular file."""
+        """True if this is a regular file."""
         return self._stat is not None and self._stat.is_file()
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """True if this is a symbolic link."""
         return self._stat is not None and self._stat.is_symlink()
 
     def __fspath__(self) -> str:
@@ -133,7 +133,7 @@ class DirEntry(os.PathLike[str]):
 
 
 class StatVfs(NamedTuple):
-    """A file system; bytes, not blocks."""
+    """Information on a file system, in bytes instead of blocks."""
 
     total: int
     free: int
@@ -144,30 +144,30 @@ class StatVfs(NamedTuple):
 
 
 class LockHolder(NamedTuple):
-    """A lock in the way."""
+    """A conflicting lock."""
 
     owner: bytes
     exclusive: bool
     offset: int
-    #: ``None`` for all to the end of the file.
+    #: ``None`` if the lock extends to the end of the file.
     length: int | None
 
 
 class Counters(NamedTuple):
-    """How bytes have moved in a session so far."""
+    """Statistics of a session's transfers."""
 
-    #: Reads and writes between the server and where the bytes belong, without a copy.
+    #: The number of reads and writes without a copy in this process.
     straight: int
     straight_bytes: int
-    #: Copies within this process on the way.
+    #: The number of copies within this process.
     copies: int
     copied_bytes: int
-    #: Memory that was registered for one call.
+    #: The number of times that memory was registered for a single call.
     registrations: int
 
 
 class Mode(NamedTuple):
-    """What a mode of ``open`` says."""
+    """The parsed mode of ``open``."""
 
     access: int
     create: bool
@@ -202,9 +202,9 @@ _DENY = {"": 0, "r": 1, "w": 2, "rw": 3, "wr": 3}
 def open_arguments(
     mode: Mode, permissions: int, deny: str, key: int | None, keep_name: bool
 ) -> dict[str, Any]:
-    """What the native part's open takes."""
+    """Returns the arguments for ``open`` in the native part."""
     if deny not in _DENY:
-        raise ValueError(f"deny is '', 'r', 'w' or 'rw', not {deny!r}")
+        raise ValueError(f"deny must be '', 'r', 'w' or 'rw', not {deny!r}")
     return {
         "create": mode.create,
         "exclusive": mode.exclusive,
@@ -218,7 +218,7 @@ def open_arguments(
 
 #: Options of locks (draft 4.4.1).
 PERSIST, AUTO_RECOVERY, REPAIR = 2, 4, 8
-#: All to the end of the file.
+#: The length of a range that extends to the end of the file.
 TO_END = 2**64 - 1
 
 
@@ -233,13 +233,13 @@ def lock_holder(raw: tuple[bytes, bool, int, int] | None) -> LockHolder | None:
     return LockHolder(owner, exclusive, offset, None if length == TO_END else length)
 
 
-#: A path on a server. What is not UTF-8 in a name is a surrogate in ``str``, as ``os.fsdecode``
-#: has it.
+#: A path on a server. Bytes that are not UTF-8 are surrogates in ``str``, as with
+#: ``os.fsdecode``.
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 def fspath(path: Path) -> str:
-    """A path on the server: absolute, or taken from its root."""
+    """Returns a path as text. A relative path starts at the server's root."""
     text = os.fsdecode(path)
     if "\0" in text:
         raise ValueError("embedded null character")

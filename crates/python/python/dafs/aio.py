@@ -1,8 +1,8 @@
-"""The same for asyncio: ``await dafs.aio.connect(url)``.
+"""DAFS for asyncio: ``await dafs.aio.connect(url)``.
 
-A session belongs to the event loop it was made in, which watches the client's descriptor: no
-thread is involved. Calls are under way at once; what many tasks ask for in one turn of the loop
-goes out together.
+A session belongs to the event loop in which it was made. The loop watches the client's descriptor,
+so no thread is involved. Calls run concurrently, and requests of several tasks in one iteration of
+the loop are sent together.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = ["Batch", "File", "Lock", "Session", "connect"]
 
 
 async def connect(url: str, **options: Unpack[ConnectOptions]) -> Session:
-    """Connects to the server of a URL; options as :func:`dafs.connect`."""
+    """Connects to the server of a URL, with the options of :func:`dafs.connect`."""
     loop = asyncio.get_running_loop()
-    # Looking a name up blocks, and so does a login by Kerberos.
+    # Resolving a name blocks, and so does a login by Kerberos.
     connecting = functools.partial(_dafs.connect, url, **options)
     return Session(await loop.run_in_executor(None, connecting), loop)
 
 
 class _Driver:
-    """Has the event loop make progress for a session."""
+    """Drives a session from an event loop."""
 
     def __init__(self, native: _dafs.Session, loop: asyncio.AbstractEventLoop) -> None:
         self._native, self._loop = native, loop
@@ -58,7 +58,7 @@ class _Driver:
         self._soon()
 
     def run(self, operation: _dafs.Operation) -> asyncio.Future[Any]:
-        """Begins a call; what it comes to."""
+        """Starts a call and returns a future of its result."""
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("the session belongs to another event loop")
         number = self._native.start(operation)
@@ -86,7 +86,7 @@ class _Driver:
         ended, has_more, timer = self._native.drive()
         for number, is_done, value in ended:
             future = self._waiting.pop(number)
-            # Whoever has cancelled it does not listen; the call has ended in order.
+            # The caller has cancelled it; the call itself has ended normally.
             if future.cancelled():
                 continue
             if is_done:
@@ -103,7 +103,7 @@ class _Driver:
 
 
 class Session:
-    """A session of an event loop's; :func:`connect` makes one."""
+    """A session that belongs to an event loop, made by :func:`connect`."""
 
     def __init__(self, native: _dafs.Session, loop: asyncio.AbstractEventLoop) -> None:
         self._native = native
@@ -119,7 +119,7 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            # Nobody waits for the farewell of a server that may have been waited for too long.
+            # The task was cancelled, perhaps because the server is slow, so do not wait for it.
             self._leave()
         else:
             await self.close()
@@ -129,7 +129,7 @@ class Session:
 
     @property
     def url(self) -> str:
-        """What it was connected by."""
+        """The URL of the session."""
         return self._native.url
 
     @property
@@ -139,11 +139,11 @@ class Session:
 
     @property
     def lost(self) -> bool:
-        """Whether a call has found that the session has ended: connect anew."""
+        """True if a call has found that the session has ended. Connect again."""
         return self._native.lost
 
     def counters(self) -> Counters:
-        """How bytes have moved so far, and what was copied on the way."""
+        """Returns statistics of the transfers and copies so far."""
         return Counters(**self._native.counters())
 
     def describe(self) -> dict[str, Any]:
@@ -151,14 +151,14 @@ class Session:
         return self._native.describe()
 
     async def close(self) -> None:
-        """Leaves in order; files that are open are closed."""
+        """Disconnects cleanly and closes open files."""
         await self._leave()
 
     def _leave(self) -> asyncio.Future[Any]:
         def end(left: asyncio.Future[Any]) -> None:
             self._driver.stop()
             if not left.cancelled():
-                # Whoever waits for it hears of it.
+                # Mark the exception as retrieved. A waiting task still gets it.
                 left.exception()
 
         leaving = self._driver.run(self._native.close())
@@ -166,7 +166,7 @@ class Session:
         return leaving
 
     async def ping(self) -> None:
-        """A round trip that does nothing but renew the lease."""
+        """Sends an empty request, which renews the lease, and waits for its reply."""
         await self._driver.run(self._native.ping())
 
     # ---- files --------------------------------------------------------------------------
@@ -181,10 +181,10 @@ class Session:
         key: int | None = None,
         keep_name: bool = False,
     ) -> File:
-        """Opens a file. It has no position: each call names its offset."""
+        """Opens a file. It has no position: each call takes an offset."""
         parsed = Mode.parse(mode)
         if parsed.text:
-            raise ValueError("files of asyncio are binary")
+            raise ValueError("asyncio files are binary")
         arguments = open_arguments(parsed, permissions, deny, key, keep_name)
         native = await self._driver.run(
             self._native.open(fspath(path), parsed.access, **arguments)
@@ -192,14 +192,14 @@ class Session:
         return File(self, native)
 
     async def read_bytes(self, path: Path) -> bytes:
-        """A file whole: one round trip if it is small."""
+        """Reads a whole file, in one round trip if it is small."""
         (read,) = await self.read_files([path])
         if isinstance(read, BaseException):
             raise read
         return read
 
     async def read_files(self, paths: Iterable[Path]) -> list[bytes | OSError]:
-        """Files whole, many under way at once: what each has, or why not."""
+        """Reads whole files, many concurrently. Returns the contents or the error of each."""
         return await self._driver.run(  # type: ignore[no-any-return]
             self._native.read_files([fspath(path) for path in paths])
         )
@@ -207,27 +207,27 @@ class Session:
     async def write_bytes(
         self, path: Path, data: Any, *, permissions: int = 0o666, exclusive: bool = False
     ) -> None:
-        """Makes a file of these bytes, or gives one that is there this content."""
+        """Creates a file with these bytes, or replaces the contents of an existing one."""
         await self._driver.run(
             self._native.write_file(fspath(path), data, permissions, exclusive)
         )
 
     async def alloc(self, length: int, *, zeroed: bool = True) -> _dafs.Memory:
-        """Registered memory, as :meth:`dafs.Session.alloc`."""
+        """Allocates registered memory, as :meth:`dafs.Session.alloc` does."""
         return await self._driver.run(self._native.alloc(length, zeroed))  # type: ignore[no-any-return]
 
     def batch(self) -> Batch:
-        """An empty batch."""
+        """Returns an empty batch."""
         return Batch(self)
 
     # ---- names and attributes -------------------------------------------------------------
 
     async def stat(self, path: Path, *, follow_symlinks: bool = True) -> Stat:
-        """Attributes of what a path leads to."""
+        """Returns the attributes of the object at a path."""
         return Stat(*await self._driver.run(self._native.stat(fspath(path), follow_symlinks)))
 
     async def exists(self, path: Path) -> bool:
-        """Whether a path leads to something."""
+        """True if there is an object at a path."""
         try:
             await self.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -235,7 +235,7 @@ class Session:
         return True
 
     async def scandir(self, path: Path = "/") -> list[DirEntry]:
-        """The entries of a directory, with their attributes."""
+        """Returns the entries of a directory with their attributes."""
         directory = fspath(path)
         entries = await self._driver.run(self._native.list(directory))
         return [DirEntry(directory, *entry) for entry in entries]
@@ -246,18 +246,18 @@ class Session:
     async def listdir(self, path: bytes | os.PathLike[bytes]) -> list[bytes]: ...
 
     async def listdir(self, path: Path = "/") -> list[str] | list[bytes]:
-        """The names in a directory: ``bytes`` if the path is."""
+        """Returns the names in a directory, as ``bytes`` if the path is ``bytes``."""
         names = [entry.name for entry in await self.scandir(path)]
         if isinstance(os.fspath(path), bytes):
             return [os.fsencode(name) for name in names]
         return names
 
     async def mkdir(self, path: Path, mode: int = 0o777) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         await self._driver.run(self._native.mkdir(fspath(path), mode))
 
     async def makedirs(self, path: Path, mode: int = 0o777, exist_ok: bool = False) -> None:
-        """Makes a directory, and those it is to be in."""
+        """Creates a directory and its missing parents."""
         text = fspath(path)
         try:
             await self.mkdir(text, mode)
@@ -269,7 +269,7 @@ class Session:
                 raise
 
     async def rename(self, source: Path, target: Path) -> None:
-        """Renames, replacing what is there."""
+        """Renames an object. An existing object with the new name is replaced."""
         await self._driver.run(self._native.rename(fspath(source), fspath(target)))
 
     async def remove(self, path: Path) -> None:
@@ -277,20 +277,21 @@ class Session:
         await self._driver.run(self._native.remove(fspath(path)))
 
     async def rmtree(self, path: Path, *, depth: int | None = None) -> None:
-        """Removes a name, and all that is in it if it is a directory's, as far as it goes; no link
-        is followed. With ``depth`` so many directories within one another are entered; what lies
-        deeper goes only if it is empty.
+        """Removes an object, and for a directory its contents, as far as possible, without
+        following links. With ``depth``, at most that many levels of directories are entered;
+        deeper directories are removed only if they are empty.
 
-        The root of a server, of an export or of a mounted file system stays, with what is in it.
+        The root of a server, of an export or of a mounted file system is not removed, nor are its
+        contents.
         """
         await self._driver.run(self._native.remove_tree(fspath(path), depth))
 
     async def symlink(self, text: Path, path: Path) -> None:
-        """Makes a symbolic link at ``path`` that says ``text``."""
+        """Makes a symbolic link at ``path`` with the text ``text``."""
         await self._driver.run(self._native.symlink(os.fsdecode(text), fspath(path)))
 
     async def link(self, path: Path, new_path: Path) -> None:
-        """Gives the object at ``path`` another name."""
+        """Makes a hard link to the object at ``path``."""
         await self._driver.run(self._native.link(fspath(path), fspath(new_path)))
 
     @overload
@@ -299,7 +300,7 @@ class Session:
     async def readlink(self, path: bytes | os.PathLike[bytes]) -> bytes: ...
 
     async def readlink(self, path: Path) -> str | bytes:
-        """What a symbolic link says: ``bytes`` if the path is."""
+        """Returns the text of a symbolic link, as ``bytes`` if the path is ``bytes``."""
         text: bytes = await self._driver.run(self._native.read_link(fspath(path)))
         return text if isinstance(os.fspath(path), bytes) else os.fsdecode(text)
 
@@ -311,12 +312,12 @@ class Session:
         await self._driver.run(setting)
 
     async def statvfs(self, path: Path = "/") -> StatVfs:
-        """The file system that a path is in."""
+        """Returns information on the file system that contains a path."""
         return StatVfs(*await self._driver.run(self._native.space(fspath(path))))
 
 
 class File:
-    """An open file of an event loop's."""
+    """An open file that belongs to an event loop."""
 
     def __init__(self, session: Session, native: _dafs.File) -> None:
         self._session, self._native = session, native
@@ -338,45 +339,46 @@ class File:
 
     @property
     def name(self) -> str:
-        """The path it was opened by."""
+        """The path by which it was opened."""
         return self._native.path
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True if :meth:`close` was called."""
         return self._native.closed
 
     async def read(self, size: int, offset: int) -> bytes:
-        """So many bytes, fewer only at the end of the file."""
+        """Reads ``size`` bytes; fewer only at the end of the file."""
         return await self._run(self._native.read(size, offset))  # type: ignore[no-any-return]
 
     async def readinto(self, buffer: Any, offset: int) -> int:
-        """Reads into a buffer, which must be left alone until then, even if this is cancelled;
-        fewer bytes than it has only at the end of the file."""
+        """Reads into a buffer. Returns fewer bytes than it has only at the end of the file.
+
+        The buffer must not be used until the read has ended, even if this call is cancelled."""
         return await self._run(self._native.read_into(buffer, offset))  # type: ignore[no-any-return]
 
     async def write(self, data: Any, offset: int) -> int:
-        """Writes all of a buffer. :meth:`commit` makes it last."""
+        """Writes a whole buffer. :meth:`commit` makes the data durable."""
         return await self._run(self._native.write(data, offset))  # type: ignore[no-any-return]
 
     async def append(self, data: Any) -> int:
-        """Appends all of it or nothing, as data that lasts. The offset it was put at."""
+        """Appends data atomically and durably. Returns its offset."""
         return await self._run(self._native.append(data))  # type: ignore[no-any-return]
 
     async def commit(self) -> None:
-        """Brings everything written to stable storage."""
+        """Flushes all written data to stable storage."""
         await self._run(self._native.commit())
 
     async def stat(self) -> Stat:
-        """Attributes now."""
+        """Returns the current attributes."""
         return Stat(*await self._run(self._native.stat()))
 
     async def truncate(self, size: int) -> None:
-        """Cuts or extends the file."""
+        """Truncates or extends the file."""
         await self._run(self._native.truncate(size))
 
     async def close(self) -> None:
-        """Closes the file, when all that is under way with it has ended."""
+        """Closes the file after all operations on it have ended."""
         if not self.closed:
             await self._run(self._native.close())
 
@@ -392,7 +394,7 @@ class File:
         autorecover: bool = False,
         repair: bool = False,
     ) -> Lock:
-        """A lock of a range, for ``async with``; otherwise as :meth:`dafs.RawFile.lock`."""
+        """Returns a lock of a range, for ``async with``. Otherwise as :meth:`dafs.RawFile.lock`."""
         end = TO_END if length is None else length
         options = lock_options(persist, autorecover, repair)
         return Lock(self, (exclusive, offset, end, options), wait, timeout)
@@ -400,13 +402,13 @@ class File:
     async def lock_holder(
         self, *, exclusive: bool = True, offset: int = 0, length: int | None = None
     ) -> LockHolder | None:
-        """Whose lock would stand in the way of one."""
+        """Returns the lock that would conflict with the given one, or ``None``."""
         end = TO_END if length is None else length
         return lock_holder(await self._run(self._native.test_lock(exclusive, offset, end)))
 
 
 class Lock:
-    """A byte-range lock for ``async with``; otherwise as :class:`dafs.Lock`."""
+    """A byte-range lock for ``async with``. Otherwise as :class:`dafs.Lock`."""
 
     def __init__(
         self, file: File, what: tuple[bool, int, int, int], wait: bool, timeout: float | None
@@ -419,10 +421,10 @@ class Lock:
         native, run = self._file._native, self._file._run
         while not await run(native.lock(*self._what, self._wait)):
             if not self._wait:
-                raise Locked(11, "somebody else has locked the range", self._file.name)
+                raise Locked(11, "another client has locked the range", self._file.name)
             left = pause if deadline is None else min(pause, deadline - time.monotonic())
             if left <= 0:
-                raise TimedOut(110, "the lock could not be had in time", self._file.name)
+                raise TimedOut(110, "the lock was not granted within the timeout", self._file.name)
             await asyncio.sleep(left)
             pause = min(pause * 2, 0.2)
         return self
@@ -447,7 +449,7 @@ class Lock:
             await self._file._run(self._file._native.unlock(*self._what[1:3]))
 
     async def rollback(self) -> None:
-        """Takes back what was changed under a lock with ``autorecover``. It stays held."""
+        """Rolls back the changes under a lock with ``autorecover``. The lock stays held."""
         await self._file._run(self._file._native.abort_lock(*self._what[1:3]))
 
 
@@ -472,7 +474,7 @@ class Batch:
         return self
 
     async def run(self, window: float | None = None) -> list[int | OSError]:
-        """Has everything done. What each has moved, or why it failed."""
+        """Runs all requests. Returns the bytes that each transferred, or its error."""
         requests, self._requests = self._requests, []
         return await self._session._driver.run(  # type: ignore[no-any-return]
             self._session._native.batch(requests, window)

@@ -1,12 +1,16 @@
-"""``dafs://`` for fsspec: pandas, pyarrow, DuckDB, zarr, xarray and whatever else uses it.
+"""``dafs://`` for fsspec, which pandas, pyarrow, DuckDB, zarr, xarray and others use.
 
-A file system has two sessions, made when they are wanted: one in fsspec's event loop, for all
-that goes on at once, and one that blocks, for open files.
+A file system has two sessions, which are made when needed: one in fsspec's event loop, for
+concurrent operations, and a blocking one, for open files.
 
-Three rules keep data from being lost. A walk never follows a symbolic link, and a removal goes by the
-handles of directories, so that none can take the place of one. What is removed or moved is the name that
-was given if there is one, even if it has characters of patterns. A copy opens its source first, then its
-target without cutting it, and cuts it only when both are known to be different files.
+Three rules prevent data loss:
+
+- A walk never follows a symbolic link, and a removal uses the handles of directories, so that a
+  symbolic link cannot replace a directory meanwhile.
+- A removal or a move applies to the given name if it exists, even if it contains pattern
+  characters.
+- A copy opens its source first and then its target without truncating it. It truncates the target
+  only after both are known to be different files.
 """
 
 from __future__ import annotations
@@ -35,24 +39,24 @@ from ._types import DirEntry, Stat
 
 __all__ = ["DafsFile", "DafsFileSystem"]
 
-#: What is moved at once between a server and local files.
+#: The number of bytes per transfer between a server and local files.
 _PIECE = 4 << 20
 _SCHEMES = ("dafs", "dafs+tls", "dafs+verbs", "dafs+shm")
 
 
 class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
-    """Files of a DAFS server.
+    """The file system of a DAFS server.
 
-    :param server: URL of the server, by default ``dafs://localhost``; from a path's URL where
-        one is given (``fsspec.open("dafs://host:2050/x")``).
+    :param server: URL of the server, by default ``dafs://localhost``. A URL as path sets it
+        (``fsspec.open("dafs://host:2050/x")``).
     :param options: options of :func:`dafs.connect`.
-    :param auto_mkdir: make the directories that a new file is to be in.
+    :param auto_mkdir: create missing parent directories of a new file.
     """
 
     protocol = _SCHEMES
     root_marker = "/"
     cachable = True
-    # Listings are not kept: others change them.
+    # Listings are not cached, because other clients may change directories.
     use_listings_cache = False
 
     def __init__(
@@ -106,23 +110,23 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
     # ---- sessions -----------------------------------------------------------------------
 
     async def set_session(self) -> aio.Session:
-        """The session of the running loop."""
+        """Returns the session of the running loop."""
         loop = asyncio.get_running_loop()
         connecting = self._sessions.get(loop)
         if connecting is None or (connecting.done() and _is_of_no_use(connecting)):
             connecting = loop.create_task(aio.connect(self.server, **self.options))
             self._sessions[loop] = connecting
-        # A task that is cancelled does not take it from the others that wait.
+        # Cancelling one waiting task must not cancel the connection for the others.
         return await asyncio.shield(connecting)
 
     @property
     def session(self) -> Session:
-        """The session that blocks."""
+        """The blocking session."""
         if self._blocking is None or self._blocking.lost:
             self._blocking = connect(self.server, **self.options)
         return self._blocking
 
-    # ---- looking ------------------------------------------------------------------------
+    # ---- attributes and listings --------------------------------------------------------
 
     async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -148,11 +152,11 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         try:
             info = await self._described(session, entry.path, entry.stat())
         except FileNotFoundError:
-            # It was gone when the server looked.
+            # It was removed during the listing.
             return None
         if info["islink"] and info["type"] == "directory":
-            # fsspec walks into what a listing calls a directory: out of the tree, or round and
-            # round. `info` of the link itself says what it leads to.
+            # fsspec would walk into the target of the link, perhaps out of the tree or in a cycle.
+            # `info` of the link itself returns the type of its target.
             info["type"] = "link"
         return info
 
@@ -164,7 +168,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
             try:
                 stat = await session.stat(path)
             except FileNotFoundError:
-                # It leads nowhere, and is what it is.
+                # A dangling link: return the attributes of the link.
                 pass
         info = {
             "name": path,
@@ -201,7 +205,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return datetime.datetime.fromtimestamp(found, tz=datetime.timezone.utc)
 
     def ukey(self, path: str) -> str:
-        # Differs after every change.
+        # The change attribute differs after every change.
         found = self.session.stat(self._strip_protocol(path))
         return f"{found.st_ino:x}-{found.change:x}"
 
@@ -214,7 +218,8 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return True
 
     async def _named(self, path: Any) -> list[str]:
-        """The names that a path, a pattern or a list of them stands for, links themselves."""
+        """Returns the names that a path, a pattern or a list of them matches, without following
+        links."""
         paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         named: dict[str, None] = {}
         for one in paths:
@@ -252,8 +257,8 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> Any:
-        # All of them in one call, which keeps as many on their way as the server gives credits
-        # for; by itself fsspec makes a task of each.
+        # Read all files in one call, which keeps as many in flight as the server grants credits
+        # for. fsspec's own method makes a task for each.
         paths = await self._expand_path(path, recursive=recursive)
         if kwargs:
             return await super()._cat(path, recursive, on_error, batch_size, **kwargs)
@@ -285,7 +290,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
             await session.write_bytes(path, value, **writing)
 
     async def _make_parent(self, session: aio.Session, path: str) -> bool:
-        """Makes the directory that a file is to be in. False if that is not wanted."""
+        """Creates the parent directory of a file. Returns False if that is disabled."""
         if self.auto_mkdir:
             await session.makedirs(posixpath.dirname(path), exist_ok=True)
         return self.auto_mkdir
@@ -299,9 +304,9 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
             return await session.open(path, mode)
 
     async def _replace(self, session: aio.Session, path: str, source: Any) -> aio.File:
-        """Opens a target to be written anew, and cuts it if it is not the source.
+        """Opens the target of a copy and truncates it if it is not the source.
 
-        :raises shutil.SameFileError: it is, by whatever name; nothing is changed then.
+        :raises shutil.SameFileError: if it is the source, by any name. Then nothing is changed.
         """
         for _ in range(_LOOKS_MAX):
             try:
@@ -310,10 +315,10 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 try:
                     return await self._create(session, path, "xb")
                 except FileExistsError:
-                    # Somebody has made it meanwhile.
+                    # Another client has created it meanwhile.
                     continue
             except PermissionError:
-                # It may be written, and not read.
+                # It may be writable but not readable.
                 if await _is_same(source, await session.stat(path)):
                     raise _same_file(source, path) from None
                 return await session.open(path, "wb")
@@ -325,7 +330,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 await target.close()
                 raise
             return target
-        raise FileExistsError(17, "others make and remove it all the time", path)
+        raise FileExistsError(17, "other clients keep creating and removing it", path)
 
     async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -334,7 +339,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
             return await session.makedirs(path2, exist_ok=True)
         piece = await session.alloc(_PIECE, zeroed=False)
         async with await session.open(path1) as source:
-            # What cannot be read leaves the target alone.
+            # If the source cannot be read, the target must not be changed.
             count = await source.readinto(piece, 0)
             async with await self._replace(session, path2, source) as target:
                 offset = 0
@@ -432,8 +437,10 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         session = await self.set_session()
         tops = await self._named(path)
         if recursive and "/" in tops:
-            # Before anything goes: as rm, which asks for --no-preserve-root.
-            raise OSError(errno.EBUSY, "the root of a server stays; name what is in it", "/")
+            # Check before anything is removed, like rm without --no-preserve-root.
+            raise OSError(
+                errno.EBUSY, "the root of a server cannot be removed; name what is in it", "/"
+            )
         for top in tops:
             if recursive:
                 await session.rmtree(top, depth=maxdepth)
@@ -464,7 +471,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Renames, which needs no copy. A target that is a directory takes the source in."""
+        """Renames without copying. If the target is a directory, the source moves into it."""
         if not isinstance(path1, list) and not isinstance(path2, list):
             if self._strip_protocol(path1) == self._strip_protocol(path2):
                 return
@@ -510,8 +517,8 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
 
 class DafsFile(io.IOBase):
-    """An open file of a file system's: a buffered file of :mod:`dafs`, under whose buffer large
-    reads and writes go straight."""
+    """An open file of a file system. It wraps a buffered file of :mod:`dafs`, whose large reads
+    and writes bypass the buffer."""
 
     def __init__(self, fs: DafsFileSystem, path: str, mode: str, autocommit: bool) -> None:
         self.fs, self.path, self.mode, self.autocommit = fs, path, mode, autocommit
@@ -520,33 +527,33 @@ class DafsFile(io.IOBase):
         if not autocommit and mode[0] in "wx":
             if mode[0] == "x" and fs.session.exists(path):
                 raise FileExistsError(17, os.strerror(17), path)
-            # Beside it, so that a rename makes it what it is to be.
+            # In the same directory, so that a rename can give it its final name.
             name = f".{posixpath.basename(path)}.{secrets.token_hex(6)}"
             self._written_to = posixpath.join(posixpath.dirname(path), name)
         self.f = fs.session.open(self._written_to, mode if "b" in mode else mode + "b")
 
     @property
     def name(self) -> str:
-        """Its path."""
+        """The path of the file."""
         return self.path
 
     @property
     def full_name(self) -> str:
-        """Its URL."""
+        """The URL of the file."""
         return self.fs.unstrip_protocol(self.path)
 
     @property
     def size(self) -> int:
-        """Bytes now."""
+        """The current size in bytes."""
         return int(self.f.stat().st_size)
 
     @property
     def details(self) -> dict[str, Any]:
-        """As :meth:`DafsFileSystem.info`."""
+        """The result of :meth:`DafsFileSystem.info`."""
         return self.fs.info(self.path)  # type: ignore[no-any-return]
 
     def commit(self) -> None:
-        """Gives a file that was opened without autocommit its name."""
+        """Renames a file that was opened without autocommit to its final name."""
         self.close()
         if self._written_to != self.path:
             self.fs.session.rename(self._written_to, self.path)
@@ -561,11 +568,11 @@ class DafsFile(io.IOBase):
     # ---- the io module's ----------------------------------------------------------------
 
     def read(self, size: int | None = -1) -> bytes:
-        """Reads so many bytes, or all that is left."""
+        """Reads ``size`` bytes, or up to the end."""
         return self.f.read(size)  # type: ignore[no-any-return]
 
     def read1(self, size: int = -1) -> bytes:
-        """Reads what is buffered, or what one request brings."""
+        """Reads buffered data, or with at most one request."""
         return self.f.read1(size)  # type: ignore[no-any-return]
 
     def readinto(self, buffer: Any) -> int:
@@ -573,7 +580,7 @@ class DafsFile(io.IOBase):
         return self.f.readinto(buffer)  # type: ignore[no-any-return]
 
     def readinto1(self, buffer: Any) -> int:
-        """Reads into a buffer what is buffered, or what one request brings."""
+        """Reads into a buffer, from buffered data or with at most one request."""
         return self.f.readinto1(buffer)  # type: ignore[no-any-return]
 
     def readline(self, size: int | None = -1) -> bytes:
@@ -583,7 +590,7 @@ class DafsFile(io.IOBase):
         return self.f.readlines(-1 if hint is None else hint)  # type: ignore[no-any-return]
 
     def write(self, data: Any) -> int:
-        """Writes all of a buffer."""
+        """Writes a whole buffer."""
         return self.f.write(data)  # type: ignore[no-any-return]
 
     def writelines(self, lines: Iterable[Any]) -> None:
@@ -613,7 +620,7 @@ class DafsFile(io.IOBase):
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True if :meth:`close` was called."""
         return bool(self.f.closed)
 
     def close(self) -> None:
@@ -653,7 +660,7 @@ def _is_of_no_use(connected: asyncio.Future[aio.Session]) -> bool:
 
 
 async def _attributes(what: Any) -> tuple[int, int, bool]:
-    """Number and time of change of an open file or of attributes, and whether it is here."""
+    """Returns the inode number and the change time, and True for a local file."""
     if isinstance(what, Stat):
         return what.st_ino, what.st_ctime_ns, False
     if isinstance(what, aio.File):
@@ -664,13 +671,14 @@ async def _attributes(what: Any) -> tuple[int, int, bool]:
 
 
 async def _is_same(one: Any, other: Any) -> bool:
-    """Whether two open files are one object, on a server or here.
+    """True if two open files, remote or local, are the same object.
 
-    Objects of different file systems may have one number; they were not changed in the same
-    nanosecond. A server that holds back changes shows another time of change than its disk, so
-    these are committed, and both are looked at again, until two looks agree.
+    Objects on different file systems may have equal inode numbers, but they were not changed in
+    the same nanosecond. A server that has not written back a change reports another change time
+    than its disk. So changes are committed, and both files are checked again, until two
+    consecutive checks agree.
 
-    :raises OSError: they never do.
+    :raises OSError: if no two checks agree.
     """
     for _ in range(_LOOKS_MAX):
         own, others = await _attributes(one), await _attributes(other)
@@ -683,11 +691,13 @@ async def _is_same(one: Any, other: Any) -> bool:
                 try:
                     await end.commit()
                 except OSError:
-                    # What may only be read holds back nothing.
+                    # A file opened for reading has no changes to write back.
                     pass
         if (await _attributes(one), await _attributes(other)) == (own, others):
             return False
-    raise OSError(16, "it is changed all the time, so that nobody can tell whether it is the source")
+    raise OSError(
+        16, "it changes all the time, so it is not possible to check whether it is the source"
+    )
 
 
 def _same_file(source: Any, path: Any) -> shutil.SameFileError:
@@ -696,7 +706,7 @@ def _same_file(source: Any, path: Any) -> shutil.SameFileError:
 
 
 async def _replace_local(path: Any, source: aio.File) -> Any:
-    """Opens a local target to be written anew, and cuts it if it is not the source."""
+    """Opens a local target and truncates it if it is not the source."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     local = open(descriptor, "wb", buffering=0)
@@ -716,7 +726,7 @@ def _write_all(local: Any, view: memoryview) -> None:
         view = view[local.write(view) :]
 
 
-#: How often two files that change are looked at, or one that comes and goes is opened.
+#: The maximum number of checks of changing files, or attempts to open one that comes and goes.
 _LOOKS_MAX = 8
-#: What is read at once of what has no size beforehand.
+#: The minimum number of bytes to read at once from a source of unknown size.
 _PIPE = 64 << 10

@@ -1,7 +1,7 @@
-"""PyTorch: records of shards in registered memory, and distributed checkpoints.
+"""DAFS for PyTorch: records from shards in registered memory, and distributed checkpoints.
 
-Bytes go straight between the server and tensors' own memory. Sessions are made by each process for
-itself, when it first needs one: datasets and readers may be forked and pickled.
+Data is transferred directly between the server and the memory of tensors. Each process makes its
+own session when it first needs one, so datasets and readers may be forked and pickled.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ class _Place:
 
 
 class RecordDataset(IterableDataset[torch.Tensor]):
-    """Records of one shape and type, one behind the other in shards.
+    """Records of the same shape and type, stored one after the other in shards.
 
-    Whole blocks are read into registered memory, and what is given lies over it: no byte is copied
-    in this process. A block's memory goes back when the last tensor over it is gone. Shards are
-    parted among the ranks of a process group and the workers of a ``DataLoader``.
+    Whole blocks are read into registered memory, and the returned tensors use this memory, so no
+    byte is copied in this process. The memory of a block is freed when its last tensor is gone.
+    Shards are distributed over the ranks of a process group and the workers of a ``DataLoader``.
 
-    :param url: URL of the directory that the shards are in.
-    :param shards: their names; by default all files of the directory, in the order of their names.
-    :param shape: of a record.
-    :param dtype: of its elements.
-    :param header: bytes at the beginning of a shard that are no records.
-    :param batch: give so many records at once, fewer at the end of a shard; ``None`` for one, without
-        a dimension of its own.
-    :param block_bytes: about as many bytes are read at once.
+    :param url: URL of the directory that contains the shards.
+    :param shards: names of the shards; by default all files of the directory, sorted by name.
+    :param shape: shape of a record.
+    :param dtype: type of the elements of a record.
+    :param header: length in bytes of the header of each shard.
+    :param batch: number of records to return at once, fewer at the end of a shard; ``None`` for
+        single records without a batch dimension.
+    :param block_bytes: approximate number of bytes to read at once.
     :param options: options of :func:`dafs.connect`.
     """
 
@@ -103,11 +103,11 @@ class RecordDataset(IterableDataset[torch.Tensor]):
         if self.record_bytes <= 0:
             raise ValueError("a record has no bytes")
         together = batch or 1
-        # Whole batches, so that none lies over two blocks.
+        # Whole batches, so that no batch spans two blocks.
         self._block = max(1, block_bytes // (self.record_bytes * together)) * together
 
     def names(self) -> list[str]:
-        """The shards, all of them."""
+        """Returns the names of all shards."""
         if self.shards is not None:
             return self.shards
         entries = self._place.session.scandir(self._place.session.root)
@@ -130,7 +130,7 @@ class RecordDataset(IterableDataset[torch.Tensor]):
         with session.open(self._place.path(name), "rb", buffering=0) as file:
             left, rest = divmod(file.stat().st_size - self.header, self.record_bytes)
             if left < 0 or rest:
-                raise ValueError(f"{name}: {rest} bytes are left behind the last record")
+                raise ValueError(f"{name}: {rest} bytes are left after the last record")
             while left:
                 count = min(self._block, left)
                 memory = session.alloc(count * self.record_bytes, zeroed=False)
@@ -146,7 +146,7 @@ class RecordDataset(IterableDataset[torch.Tensor]):
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where an item of a checkpoint is. Tensors are there as they are in memory."""
+    """Where an item of a checkpoint is stored. Tensors are stored as they are in memory."""
 
     name: str
     offset: int
@@ -156,10 +156,10 @@ class _Stored:
 
 
 class StorageWriter(_StorageWriter):
-    """Writes a distributed checkpoint into a directory of a server: a file for each rank, and
-    ``.metadata``, which comes by its name when all else is on stable storage.
+    """Writes a distributed checkpoint into a directory on a server: one file per rank, and
+    ``.metadata``, which gets its name after everything else is on stable storage.
 
-    :param url: URL of the directory, which is made.
+    :param url: URL of the directory, which is created.
     :param options: options of :func:`dafs.connect`.
     """
 
@@ -182,8 +182,8 @@ class StorageWriter(_StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        # A name of this save's: what an earlier checkpoint here has stays whole until it is
-        # replaced.
+        # Use names that belong to this save, so that an earlier checkpoint in this directory stays
+        # complete until it is replaced.
         name = self._save
         return [
             replace(plan, storage_data=f"{name}.{rank}.data") for rank, plan in enumerate(plans)
@@ -208,11 +208,11 @@ class StorageWriter(_StorageWriter):
                 offset += -(-stored.length // _ALIGNMENT) * _ALIGNMENT
                 gathered += stored.length
                 if gathered >= _GATHERED:
-                    # So much may be held that was copied from another device.
+                    # Limit the memory for data that was copied from another device.
                     _check(batch.run())
                     gathered = 0
             _check(batch.run())
-            # Of what is empty, nothing was written; the rest is stable already.
+            # Needed only for an empty file; written data is stable already.
             file.commit()
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
@@ -243,7 +243,7 @@ class StorageWriter(_StorageWriter):
             pickle.dump(metadata, file)
             file.commit()
         session.rename(path(f"{_METADATA}.{self._save}"), path(_METADATA))
-        # Nobody finds these any more.
+        # The new metadata does not refer to these files.
         for name in before - _names_in(session, path(_METADATA)):
             session.unlink(path(name))
 
@@ -260,9 +260,9 @@ class StorageWriter(_StorageWriter):
 
 
 class StorageReader(_StorageReader):
-    """Reads what :class:`StorageWriter` has written, straight into the tensors that it is for.
+    """Reads a checkpoint of :class:`StorageWriter` directly into its tensors.
 
-    As with PyTorch's own, the metadata is a pickle: read checkpoints of those whom you trust.
+    As with PyTorch's own reader, the metadata is a pickle: only read checkpoints that you trust.
 
     :param url: URL of the directory.
     :param options: options of :func:`dafs.connect`.
@@ -345,13 +345,14 @@ class StorageReader(_StorageReader):
 
 
 def _target(stored: _Stored, item: ReadItem, planner: LoadPlanner) -> tuple[int, torch.Tensor, Any]:
-    """Where to read from, into which tensor, and what makes of it what was asked for."""
+    """Returns the offset to read from, the tensor to read into, and a function that converts it
+    to the requested tensor."""
     target = planner.resolve_tensor(item).detach()
     assert stored.dtype is not None
     offsets, lengths = tuple(item.storage_offsets), tuple(item.lengths)
     if tuple(target.shape) != lengths:
         raise ValueError(f"{item.storage_index}: {lengths} cannot be read into {target.shape}")
-    # Rows of what is stored lie one behind the other.
+    # The rows of a stored tensor are contiguous.
     is_run = offsets[1:] == (0,) * len(offsets[1:]) and lengths[1:] == stored.sizes[1:]
     row = math.prod(stored.sizes[1:]) * stored.dtype.itemsize
     is_own = (
@@ -390,7 +391,7 @@ def _check(counts: Sequence[int | OSError]) -> None:
 
 
 def _names_in(session: Session, path: str) -> set[str]:
-    """The files that a checkpoint refers to; none if there is none, or it is no checkpoint."""
+    """Returns the files that a checkpoint refers to; none without a valid checkpoint."""
     try:
         metadata = pickle.loads(session.read_bytes(path))
         return {stored.name for stored in metadata.storage_data.values()}
@@ -403,9 +404,9 @@ def _is_url(checkpoint_id: str | os.PathLike[str]) -> bool:
 
 
 _METADATA = ".metadata"
-#: Items begin at multiples of so many bytes.
+#: Items begin at multiples of this many bytes.
 _ALIGNMENT = 4096
-#: Bytes of one request.
+#: The maximum number of bytes of a request.
 _PIECE = 64 << 20
-#: Bytes that are gathered before they are written.
+#: The number of bytes that are gathered before they are written.
 _GATHERED = 512 << 20
