@@ -56,12 +56,12 @@ pub fn connect(
         "auto" => TransportChoice::Automatic,
         "shm" => TransportChoice::SharedMemory,
         "tcp" => TransportChoice::Tcp,
-        other => return Err(wrong(format!("transport is auto, shm or tcp, not {other:?}"))),
+        other => return Err(wrong(format!("transport must be auto, shm or tcp, not {other:?}"))),
     };
     let own_memory = match own_memory {
         "auto" => OwnMemory::Automatic,
         "straight" => OwnMemory::Straight,
-        other => return Err(wrong(format!("own_memory is auto or straight, not {other:?}"))),
+        other => return Err(wrong(format!("own_memory must be auto or straight, not {other:?}"))),
     };
     let tls = match &tls_ca {
         Some(authorities) => {
@@ -117,10 +117,10 @@ fn chosen_login(
         ("kerberos", None) => Ok(Login::Kerberos(Tickets::default())),
         ("password", None) => Err(PyValueError::new_err("a login by password needs a user")),
         ("none" | "kerberos", Some(user)) => {
-            Err(PyValueError::new_err(format!("user {user} comes with a password")))
+            Err(PyValueError::new_err(format!("user {user} needs a password")))
         }
         (other, _) => Err(PyValueError::new_err(format!(
-            "login is auto, none, kerberos or password, not {other:?}"
+            "login must be auto, none, kerberos or password, not {other:?}"
         ))),
     }
 }

@@ -308,7 +308,7 @@ impl State {
                 what: "registering memory",
                 source: SystemCause::new(
                     ENOBUFS,
-                    format!("{BUFFERS_MAX} pieces are registered already; take fewer, larger ones"),
+                    format!("{BUFFERS_MAX} buffers are registered already; use fewer, larger ones"),
                 ),
             }));
         }

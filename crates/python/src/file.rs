@@ -148,7 +148,7 @@ impl File {
             "sequential" => CachePattern::Sequential,
             "willneed" => CachePattern::WillNeed,
             "dontneed" => CachePattern::DontNeed,
-            other => return Err(PyValueError::new_err(format!("no pattern is named {other:?}"))),
+            other => return Err(PyValueError::new_err(format!("there is no pattern {other:?}"))),
         };
         self.operation(move |_, file| async move {
             file.hint_async(offset, length, pattern, CacheHint::default()).await?;
@@ -168,7 +168,7 @@ impl File {
         waits: bool,
     ) -> PyResult<Operation> {
         let options = LockOptions::from_bits(options)
-            .ok_or_else(|| PyValueError::new_err("there are no such options of locks"))?;
+            .ok_or_else(|| PyValueError::new_err("invalid options of a lock"))?;
         let kind = kind_of(exclusive);
         self.operation(move |_, file| async move {
             let holder = match waits {

@@ -247,7 +247,7 @@ impl Bytes {
     /// MemoryError.
     pub fn new(py: Python<'_>, length: usize) -> PyResult<(Self, Range)> {
         let signed = ffi::Py_ssize_t::try_from(length)
-            .map_err(|_| PyValueError::new_err("more bytes than memory has"))?;
+            .map_err(|_| PyValueError::new_err("the length exceeds the address space"))?;
         // SAFETY: without bytes to copy, this makes an object whose bytes the caller must
         // initialize. Nothing else refers to it before that.
         let bytes = unsafe {

@@ -28,7 +28,7 @@ pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metad
             Some(Outcome::Metadata(found)) => Ok(*found),
             _ => Err(Failure::Client(ClientError::Protocol {
                 address: session.address().to_string(),
-                what: "GETATTR_INLINE was answered with something else".into(),
+                what: "unexpected reply to GETATTR_INLINE".into(),
             })),
         },
         Err(failure) if is_for_the_long_way(&failure.error) => walk(session, path, follow).await,
@@ -104,7 +104,7 @@ pub async fn open(
             Some(Outcome::Opened { file, state }) => Ok(session.opened(*file, *state, path)),
             _ => Err(Failure::Client(ClientError::Protocol {
                 address: session.address().to_string(),
-                what: "OPEN was answered with something else".into(),
+                what: "unexpected reply to OPEN".into(),
             })),
         },
         Err(failure) if is_for_the_long_way(&failure.error) => {

@@ -36,7 +36,7 @@ impl Operation {
     /// Takes the function that starts the call. It can be taken only once.
     pub fn take(&self) -> PyResult<Begin> {
         let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
-        begin.ok_or_else(|| PyRuntimeError::new_err("an operation is waited for once"))
+        begin.ok_or_else(|| PyRuntimeError::new_err("an operation can be started only once"))
     }
 }
 

@@ -338,14 +338,14 @@ impl Session {
                 1 => ShareAccess::Read,
                 2 => ShareAccess::Write,
                 3 => ShareAccess::Both,
-                _ => return Err(PyValueError::new_err("access is 1, 2 or 3")),
+                _ => return Err(PyValueError::new_err("access must be 1, 2 or 3")),
             },
             deny: match deny {
                 0 => ShareDeny::None,
                 1 => ShareDeny::Read,
                 2 => ShareDeny::Write,
                 3 => ShareDeny::Both,
-                _ => return Err(PyValueError::new_err("deny is 0 to 3")),
+                _ => return Err(PyValueError::new_err("deny must be 0 to 3")),
             },
             create,
             create_new: exclusive,
@@ -452,7 +452,7 @@ impl Session {
             "overwrite" => FenceUpdate::Overwrite,
             "append" => FenceUpdate::Append,
             "remove" => FenceUpdate::Remove,
-            other => return Err(PyValueError::new_err(format!("no update is named {other:?}"))),
+            other => return Err(PyValueError::new_err(format!("there is no update {other:?}"))),
         };
         Ok(self.operation_on(&path.clone(), move |_, session| async move {
             let ids: Vec<&str> = fence_ids.iter().map(String::as_str).collect();

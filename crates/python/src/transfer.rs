@@ -308,7 +308,7 @@ async fn batch_some(
 pub fn no_progress(file: &File, what: &str) -> ClientError {
     ClientError::Protocol {
         address: file.session().address().to_string(),
-        what: format!("{what} of {} moved nothing", file.path()),
+        what: format!("{what} of {} transferred no data", file.path()),
     }
 }
 
